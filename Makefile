@@ -18,7 +18,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts
+.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts study-postgres
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -29,6 +29,7 @@ help:
 	@echo 'make test-import  situ import rocksdb (not in make test: compiles RocksDB, a quarter of an hour the first time)'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
 	@echo 'make bench-trimming  what space costs a value log in writes, with and without trimming (docs/evidence/trimming.md)'
+	@echo 'make study-postgres  what a fill factor costs and brings in PostgreSQL, on a plain and on a compressing disk (root; 40 minutes)'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
 	@echo 'make miri      the unsafe code under Miri (needs a nightly compiler with miri)'
 	@echo 'make fuzz      each fuzz target for $(SECONDS_EACH) s (needs cargo-fuzz and a nightly compiler)'
@@ -110,6 +111,7 @@ test: packages form locks
 scripts:
 	@for script in scripts/*.sh crates/compare/*.sh; do bash -n "$$script" || exit 1; done
 	scripts/testbed-node.sh selftest
+	scripts/postgres-study.sh selftest
 	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; \
 	else echo "SKIPPED: the driver of the near-data experiments: there is no python3"; fi
 
@@ -166,3 +168,8 @@ bench: build
 TRIMMING ?= target/trimming
 bench-trimming: cargo
 	scripts/trimming.sh "$(TRIMMING)"
+
+# Needs PostgreSQL, and root for the disk that compresses. Nothing else should run on the machine.
+study-postgres:
+	@mkdir -p target
+	scripts/postgres-study.sh run target target/postgres-study

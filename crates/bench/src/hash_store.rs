@@ -132,8 +132,8 @@ fn clear(path: &Path) -> io::Result<()> {
         done.remove(0).result
     };
     let unit = u64::from(geometry.discard_bytes);
-    if unit > 0 {
-        run(Op::Discard { offset: 0, bytes: bytes / unit * unit }, Buffer::new(1))?;
+    if let Some(units) = bytes.checked_div(unit) {
+        run(Op::Discard { offset: 0, bytes: units * unit }, Buffer::new(1))?;
     }
     let block = u64::from(geometry.block_bytes).max(1);
     run(Op::Zero { offset: 0, bytes: (64 << 10) / block * block }, Buffer::new(1))

@@ -109,6 +109,15 @@ pub struct SituSettings {
     )]
     pub bloom_bits_per_key: u32,
 
+    /// Values of this size and larger ones lie in the value log, 1 byte to 1G [default: all values lie in tables]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = |text: &str| parse_bytes_within(text, 1, 1 << 30),
+        help_heading = SETTINGS
+    )]
+    pub value_log_min_bytes: Option<u64>,
+
     /// Compression of data blocks, on all levels
     #[arg(long, value_enum, value_name = "NAME", default_value_t, help_heading = SETTINGS)]
     pub compression: BlockCompression,
@@ -184,6 +193,7 @@ impl SituSettings {
         options.keyspace.table_bytes = self.table_bytes;
         options.keyspace.level_base_bytes = self.level_base_bytes;
         options.keyspace.filter_bits_per_key = self.bloom_bits_per_key;
+        options.keyspace.value_log_min_bytes = self.value_log_min_bytes;
         options.keyspace.compression = vec![match self.compression {
             BlockCompression::None => situ::Compression::None,
             BlockCompression::Lz4 => situ::Compression::Lz4,
@@ -267,7 +277,7 @@ impl StoreFactory for SituFactory {
 
     fn settings(&self) -> Settings {
         let (options, keyspace) = (&self.options, &self.options.keyspace);
-        let rows: [(&str, Setting); 17] = [
+        let rows: [(&str, Setting); 18] = [
             ("cache_bytes", options.cache_bytes.into()),
             ("log_bytes_max", options.log_bytes_max.into()),
             ("compaction", options.compaction.name().into()),
@@ -282,6 +292,7 @@ impl StoreFactory for SituFactory {
             ("level_base_bytes", keyspace.level_base_bytes.into()),
             ("level_multiplier", keyspace.level_multiplier.into()),
             ("table_bytes", keyspace.table_bytes.into()),
+            ("value_log_min_bytes", keyspace.value_log_min_bytes.into()),
             ("serial_log", options.ablation.serial_log.into()),
             ("pinned_level", options.ablation.pinned_level.into()),
             ("fast_disk", self.fast_disk.as_ref().map(|path| path.display().to_string()).into()),

@@ -1,6 +1,7 @@
 //! `disk`: a device without a file system as a store's fast disk.
 
 use crate::DONE;
+use crate::drive::DriveReport;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::geometry::DeviceReport;
 use crate::options::{
@@ -11,8 +12,8 @@ use crate::store::Home;
 use crate::text;
 use serde::Serialize;
 use situ::device::lock;
-use situ::device::{self, Device, Env, Geometry};
-use situ::storage::{self, AreaUse, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
+use situ::device::{self, Device, Drive, Env, Geometry};
+use situ::storage::{self, AreaUse, DirectoryVolume, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
 use situ::{Listener, Options, StoreBuilder, StoreEvent};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -151,6 +152,7 @@ struct Shown {
     /// Path and backend.
     device: String,
     geometry: DeviceReport,
+    drive: DriveReport,
     id: String,
     generation: u64,
     formatted_at: u64,
@@ -178,11 +180,12 @@ struct ShownFile {
 }
 
 impl Shown {
-    fn new(report: RawReport, geometry: Geometry, files: Option<Vec<ShownFile>>) -> Shown {
+    fn new(report: RawReport, geometry: Geometry, drive: DriveReport, files: Option<Vec<ShownFile>>) -> Shown {
         let (overhead_bytes, top_overhead_bytes) = (report.overhead_bytes(), report.top_overhead_bytes());
         Shown {
             device: report.device,
             geometry: geometry.into(),
+            drive,
             id: report.id.to_string(),
             generation: report.generation,
             formatted_at: report.formatted_at,
@@ -210,9 +213,8 @@ impl Shown {
         let share = 100.0 * self.overhead_bytes as f64 / self.device_bytes.max(1) as f64;
         let (all, overhead) = (text::bytes(self.device_bytes), text::bytes(self.overhead_bytes));
         out.line(format!("size       {all}, of which the format takes {overhead} ({share:.2}%)"))?;
-        for (name, line) in self.geometry.lines() {
-            out.line(format!("{name:<10} {line}"))?;
-        }
+        lines(&self.geometry.lines(), out)?;
+        tell_drive(&self.drive, out)?;
         for (name, area) in [("log area", &self.log), ("TopFS", &self.top)] {
             out.line(format!("{name:<10} {}", area.words()))?;
         }
@@ -269,23 +271,92 @@ fn format(options: &DiskFormatOptions, out: &mut Output) -> Outcome {
     tell(what, path, open_device(what, path, true)?, false, out)
 }
 
+/// A directory, or a block device that is no Situ disk: what there is to say of the drive below.
+#[derive(Serialize)]
+struct ShownPlace {
+    /// The directory, or path and backend.
+    location: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    geometry: Option<DeviceReport>,
+    drive: DriveReport,
+    /// Why it is shown as a device only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_situ_disk: Option<String>,
+}
+
+impl ShownPlace {
+    fn tell(&self, out: &mut Output) -> Outcome {
+        if out.is_json() {
+            out.object(self)?;
+            return DONE;
+        }
+        out.line(&self.location)?;
+        let geometry = self.geometry.as_ref().map(DeviceReport::lines);
+        geometry.iter().try_for_each(|geometry| lines(geometry, out))?;
+        tell_drive(&self.drive, out)?;
+        self.no_situ_disk.iter().for_each(|why| out.warn(why));
+        DONE
+    }
+}
+
+fn lines(lines: &[(&'static str, String)], out: &mut Output) -> Result<(), Failure> {
+    for (name, line) in lines {
+        out.line(format!("{name:<10} {line}"))?;
+    }
+    Ok(())
+}
+
+fn tell_drive(drive: &DriveReport, out: &mut Output) -> Result<(), Failure> {
+    lines(&drive.lines(), out)?;
+    drive.trouble().into_iter().for_each(|trouble| out.warn(trouble));
+    Ok(())
+}
+
 fn show(options: &DiskShowOptions, out: &mut Output) -> Outcome {
-    let what = "cannot show";
-    let device = open_device(what, &options.device, true)?;
-    tell(what, &options.device, device, options.files, out)
+    let (what, path) = ("cannot show", &options.device);
+    if path.is_dir() {
+        return show_directory(what, path, out);
+    }
+    let device = open_device(what, path, true)?;
+    tell(what, path, device, options.files, out)
+}
+
+/// The drive below a directory, such as a store's.
+fn show_directory(what: &str, path: &Path, out: &mut Output) -> Outcome {
+    let volume = DirectoryVolume::open(path).map_err(|error| failure(what, path, &error))?;
+    let drive = drive_under(what, path)?;
+    let location = volume.location();
+    ShownPlace { location, geometry: None, drive: DriveReport::under(&drive, volume.space()), no_situ_disk: None }
+        .tell(out)
+}
+
+fn drive_under(what: &str, path: &Path) -> Result<Drive, Failure> {
+    Drive::under(path).map_err(|error| Failure::new(format!("{what} {}", path.display()), error))
+}
+
+fn is_block_device(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
 fn tell(what: &str, path: &Path, device: Arc<dyn Device>, files: bool, out: &mut Output) -> Outcome {
-    let geometry = device.geometry();
-    let volume = RawVolume::open(device, Env::system(), RawOptions { cache_bytes: 0 })
-        .map_err(|error| failure(what, path, &error))?;
+    let (geometry, space, location) = (device.geometry(), device.space(), device.describe());
+    let drive = DriveReport::under(&drive_under(what, path)?, space);
+    let volume = match RawVolume::open(device, Env::system(), RawOptions { cache_bytes: 0 }) {
+        // Whoever is about to format a device wants to know what it is.
+        Err(error @ storage::Error::Invalid(_)) if is_block_device(path) => {
+            let (geometry, no_situ_disk) = (Some(geometry.into()), Some(error.to_string()));
+            return ShownPlace { location, geometry, drive, no_situ_disk }.tell(out);
+        }
+        other => other.map_err(|error| failure(what, path, &error))?,
+    };
     let files = if files {
         let list = volume.list().map_err(|error| failure(what, path, &error))?;
         Some(list.into_iter().map(|meta| ShownFile { name: meta.name.to_string(), bytes: meta.bytes }).collect())
     } else {
         None
     };
-    let shown = Shown::new(volume.report(), geometry, files);
+    let shown = Shown::new(volume.report(), geometry, drive, files);
     if out.is_json() {
         out.object(&shown)?;
         return DONE;

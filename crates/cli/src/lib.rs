@@ -8,6 +8,7 @@
 //!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
 //!   inspect compact verify repair > inspect.rs, maintain.rs
 //!   disk ─────────────────────────> disk.rs         a device without a file system
+//!   advise ───────────────────────> advise.rs       PostgreSQL's fill factors, by situ_advise
 //!   bench ────────────────────────> situ_bench
 //! ```
 //!
@@ -17,8 +18,10 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod bench;
 mod disk;
+mod drive;
 mod entries;
 mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -101,6 +104,7 @@ fn run(program: Program) -> Outcome {
         Command::Repair(options) => maintain::repair(&options, &mut out),
         Command::Compact(options) => maintain::compact(&options, &mut out),
         Command::Disk(command) => disk::disk(&command, &mut out),
+        Command::Advise(command) => advise::advise(&command, &mut out),
         Command::Bench(options) => bench::bench(&options, &mut out),
     }?;
     match out.finish() {

@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Compact(CompactOptions),
     #[command(subcommand)]
     Disk(DiskCommand),
+    #[command(subcommand)]
+    Advise(AdviseCommand),
     Bench(Box<BenchCommand>),
 }
 
@@ -223,6 +225,10 @@ pub(crate) struct ServeOptions {
     /// Size of the largest value that a client may set
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
     pub(crate) max_value: usize,
+    /// Values of this size and larger ones lie in the value log, and compactions do not copy them, 1 byte to 1G [default: all values
+    /// lie in tables]
+    #[arg(long, value_name = "SIZE", value_parser = parse_value_log_bytes)]
+    pub(crate) value_log_min: Option<u64>,
     /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for memcached's
     /// -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the file once, at its
     /// start [default: everybody is served]
@@ -267,6 +273,15 @@ fn parse_memory_bytes(text: &str) -> Result<u64, String> {
     match MEMORY_BYTES.contains(&bytes) {
         true => Ok(bytes),
         false => Err("memory is from 1M to 16T; 256M is the default".to_owned()),
+    }
+}
+
+/// From which size on values lie in the value log.
+fn parse_value_log_bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    match (1..=1 << 30).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("this option takes 1 byte to 1G".to_owned()),
     }
 }
 
@@ -618,15 +633,19 @@ fn parse_log_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Show the device of a Situ disk, its areas, its files and its free room.
+/// Show a disk: the drive, whether it compresses, its logical and physical bytes; of a Situ disk, also areas, files and free room.
+///
+/// The disk can be a block device, formatted or not, a file that is a Situ disk, or a directory, such as that of a store. Physical
+/// bytes are those of the whole drive below, with everything that others keep on it. A drive that does not say something is shown as
+/// unknown. A ScaleFlux drive answers root only.
 ///
 /// This works beside a running store. It then shows the disk as it was at one moment.
 #[derive(Debug, Args)]
 pub(crate) struct DiskShowOptions {
-    /// Block device, or file
+    /// Block device, file or directory
     #[arg(value_name = "DEVICE")]
     pub(crate) device: PathBuf,
-    /// List the files
+    /// List the files of a Situ disk
     #[arg(long)]
     pub(crate) files: bool,
 }
@@ -684,6 +703,48 @@ pub(crate) struct CompactOptions {
     /// Compact only this keyspace [default: all]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
+}
+
+/// Advise on other databases, on drives that compress. Nothing is changed.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdviseCommand {
+    Postgres(AdvisePostgresOptions),
+}
+
+/// Recommend fill factors for the tables of a running PostgreSQL server.
+///
+/// A fill factor below 100 leaves room in pages, so that more updates leave the indexes alone (HOT updates). On a drive that compresses, the
+/// room costs little. The command reads the server's statistics in a transaction that cannot write. It prints what was counted, a
+/// recommendation with its gain and cost, and the statements; it runs none of them.
+///
+/// If the server runs on this machine, the command finds out whether its drive compresses. Most drives do not say. The password can be in the
+/// environment, as PGPASSWORD. There is no TLS: use the server's socket, or a tunnel.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  situ advise postgres --dsn 'host=/var/run/postgresql dbname=shop user=anna'\n  \
+                        situ advise postgres --dsn postgresql://anna@db.example:5432/shop --drive compresses\n  \
+                        situ advise postgres --dsn dbname=shop --schema public --table order_line --json")]
+pub(crate) struct AdvisePostgresOptions {
+    /// Where the server is and as whom to connect: key=value pairs, or a postgresql:// address
+    #[arg(long, value_name = "DSN")]
+    pub(crate) dsn: String,
+    /// Only tables of this schema, as the catalogue has its name [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+    /// Only tables of this name, as the catalogue has it [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) table: Option<String>,
+    /// What the drive of all tables is [default: found out where the server runs on this machine]
+    #[arg(long, value_enum, value_name = "NATURE")]
+    pub(crate) drive: Option<DriveNature>,
+}
+
+/// What `--drive` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DriveNature {
+    /// It compresses what is written to it
+    Compresses,
+    /// It stores bytes as they are
+    Plain,
 }
 
 /// Measure the store with the workloads of db_bench and YCSB, and with a social graph in the manner of LinkBench.

@@ -52,6 +52,7 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     store_options.compaction = options.compaction.policy().map_err(Failure::usage)?;
     store_options.durability = durability(options.sync);
     store_options.cache_bytes = options.memory.unwrap_or(MEMORY_BYTES);
+    store_options.keyspace.value_log_min_bytes = options.value_log_min;
     store_options.listener = Some(Arc::clone(&serving.messages) as _);
     let engine = StoreEngine::open_by(store_options, |builder| {
         home.open(match &options.fast_disk {

@@ -8,6 +8,7 @@ use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
+use crate::pipeline::physical::PhysicalSpace;
 use crate::pipeline::places::Places;
 use crate::pipeline::stall::Stall;
 use crate::pipeline::{Above, Commit, Memory, Pipeline};
@@ -19,6 +20,7 @@ use crate::versions::snapshot::Snapshots;
 use crate::versions::store::{Registry, Versions};
 use crate::versions::version::TableSource;
 use crate::work::Work;
+use crate::work::collect::Collections;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
 use situ_compaction::{CpuUnit, Scheduler, Unit};
@@ -111,6 +113,7 @@ impl Core {
             work: Arc::clone(&work),
             progress: Arc::clone(&progress),
             stall: Stall::default(),
+            physical: PhysicalSpace::new(Arc::clone(&env.clock), &versions, log.is_some()),
             prepared_log: AtomicU64::new(0),
             log_wanted: AtomicBool::new(false),
             flushes_releasing: AtomicUsize::new(0),
@@ -139,6 +142,7 @@ impl Core {
             scheduler: scheduler(&env, &health, has_work, cpu, &options),
             jobs: Mutex::default(),
             next_task: AtomicU64::new(1),
+            collections: Collections::default(),
             placement,
         });
         health.stats.read_tails.watch(work.scheduler.pipelines());

@@ -36,7 +36,7 @@ pub use api::async_read::{AtOnce, DiskRead, ScanEntry, ScanOptions, ScanPage};
 pub use api::disk_use::DiskUse;
 pub use api::iter::Iter;
 pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
-pub use api::store::{Store, StoreBuilder, StoreProperties};
+pub use api::store::{Store, StoreBuilder, StoreProperties, ValueLogProperties};
 pub use api::transaction::{
     CommitFuture, ForUpdateFuture, Isolation, LockFuture, Transaction, TransactionCursor, TransactionIter,
     TransactionKind, TransactionOptions,
@@ -63,6 +63,7 @@ pub use check::verify::{
 };
 pub use opening::membership::{files_of, files_of_home};
 pub use pipeline::future::{ReadyFuture, WriteFuture};
+pub use pipeline::physical::{PhysicalLevel, PhysicalSpaceProperties};
 pub use placement::rules::PlacementRule;
 pub use placement::run::PlacementProperties;
 pub use read::cursor::Cursor;
@@ -77,4 +78,5 @@ pub use situ_compaction::{
 };
 pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, SequenceNumber};
+pub use situ_values::{Trim, Victims};
 pub use versions::snapshot::Snapshot;

@@ -1,9 +1,10 @@
 //! What the store does in the background: flushes, compactions, moves between disks, drains; and who may do how much of it.
 //!
-//! `background.rs` says which threads there are. `flush.rs` makes tables of memtables, `picker.rs` and `compact.rs` choose
+//! `background.rs` says which threads there are. `separate.rs` and `collect.rs` write the value log. `flush.rs` makes tables of memtables, `picker.rs` and `compact.rs` choose
 //! compactions and make their tasks, `job.rs` has them under way, `task_host.rs` is what a running merge asks of the store.
 
 pub(crate) mod background;
+pub(crate) mod collect;
 pub(crate) mod compact;
 pub(crate) mod drain;
 pub(crate) mod flush;
@@ -25,6 +26,7 @@ use crate::pipeline::{Above, Memory, Pipeline};
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::Versions;
+use crate::work::collect::Collections;
 use crate::work::job::JobUnderWay;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
@@ -57,6 +59,8 @@ pub(crate) struct Work {
     /// Compactions whose tasks are with the scheduler, by number.
     pub(crate) jobs: Mutex<BTreeMap<u64, JobUnderWay>>,
     pub(crate) next_task: AtomicU64,
+    /// Segments of the value log that are collected.
+    pub(crate) collections: Collections,
     /// Where new tables go, if there are two disks.
     pub(crate) placement: Option<Placement>,
 }

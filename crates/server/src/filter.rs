@@ -26,7 +26,7 @@ use situ::{CompactionFilter, Decision, Error, FilterContext, Options, Store, Sto
 
 use crate::clock::SteadyClock;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
-use crate::item::ExpiryRule;
+use crate::item::{ExpiryRule, HEADER_BYTES_MAX};
 use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE};
 
 /// What drops items from disk drops those that have been dead for this long: clocks are not exact.
@@ -70,6 +70,11 @@ impl CompactionFilter for ItemFilter {
         // The wall clock may have jumped; what is dropped cannot come back when it is set right.
         let now_seconds = now_unix.as_secs().min(self.clock.unix_seconds()).saturating_sub(MARGIN_SECONDS);
         encode(&ExpiryRule { now_seconds, barrier_cas: self.barrier_cas.load(Ordering::Acquire) })
+    }
+
+    /// The header says what is dead.
+    fn value_prefix_bytes(&self) -> Option<usize> {
+        Some(HEADER_BYTES_MAX)
     }
 
     fn decide(&self, context: &FilterContext<'_>, _key: &[u8], value: &[u8]) -> Decision {

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use situ::{
-    AtOnce, Damage, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PlacementProperties,
-    ReadOptions, Store, StoreBuilder, Value,
+    AtOnce, Damage, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PhysicalLevel,
+    PhysicalSpaceProperties, PlacementProperties, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
 };
 
 use crate::compactions::{Compactions, gather};
@@ -258,6 +258,7 @@ impl Engine for StoreEngine {
         let damage = properties.damaged_files.first();
         // The cause of all others comes first, but for what does not pass with it.
         let trouble = self.beside.as_ref().and_then(|beside| beside.trouble());
+        let trouble = trouble.or_else(|| properties.physical_space.as_ref().and_then(refused_for_want_of_space));
         match (properties.failure, damage, trouble, properties.background_failure) {
             (Some(error), ..) => Health::Degraded(error.to_string()),
             (None, Some(damage), ..) => Health::Degraded(damage_found(damage, properties.damaged_files.len())),
@@ -342,6 +343,7 @@ impl Engine for StoreEngine {
             let name = format!("situ_store_{name}_total");
             out(Metric { name: &name, help, kind: Counter, labels: &[], value: value as f64 });
         }
+        space_metrics(&properties, out);
         if let Some(placement) = properties.placement {
             placement_metrics(&placement, out);
         }
@@ -354,6 +356,58 @@ impl Engine for StoreEngine {
 
     fn compactions(&self, since: u64) -> Option<Compactions> {
         Some(gather(&self.store, self.opened, since))
+    }
+}
+
+/// Why writes are refused on a drive that compresses, while they are.
+fn refused_for_want_of_space(physical: &PhysicalSpaceProperties) -> Option<String> {
+    let PhysicalSpaceProperties { location, free_bytes, reserve_bytes, level, .. } = physical;
+    (*level >= PhysicalLevel::DeletionsOnly).then(|| {
+        format!(
+            "writes are refused: the drive below {location} has {free_bytes} bytes of physical space left, of which the store keeps \
+             {reserve_bytes}"
+        )
+    })
+}
+
+/// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure.
+fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) {
+    use MetricKind::{Counter, Gauge};
+    let StoreProperties { space, physical_space, .. } = properties;
+    let level = physical_space.as_ref().map(|physical| match physical.level {
+        PhysicalLevel::Plenty => 0,
+        PhysicalLevel::Low => 1,
+        PhysicalLevel::DeletionsOnly => 2,
+        _ => 3,
+    });
+    let gauges = [
+        (
+            "logical_used_bytes",
+            "Used bytes of the capacity disk, as its file system counts them.",
+            Some(space.logical_used),
+        ),
+        ("logical_total_bytes", "Size of the capacity disk in bytes.", Some(space.logical_total)),
+        ("physical_used_bytes", "Physical bytes that the drive below the capacity disk holds.", space.physical_used),
+        ("physical_total_bytes", "Physical bytes of the drive below the capacity disk.", space.physical_total),
+        (
+            "physical_reserve_bytes",
+            "With less physical space left than this, puts are refused.",
+            physical_space.as_ref().map(|physical| physical.reserve_bytes),
+        ),
+        (
+            "physical_level",
+            "Physical space: 0 if there is enough, 1 if it is low, 2 if puts are refused, 3 if all writes are.",
+            level,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let Some(value) = value else { continue };
+        out(Metric { name: &format!("situ_store_{name}"), help, kind: Gauge, labels: &[], value: value as f64 });
+    }
+    if let Some(written) = space.physical_written {
+        let help = "Physical bytes that the drive below the capacity disk has written since its own counter began.";
+        let name = "situ_store_physical_written_bytes_total";
+        out(Metric { name, help, kind: Counter, labels: &[], value: written as f64 });
     }
 }
 

@@ -188,7 +188,7 @@ impl SimDevice {
         drop(state);
         if !self.shared.geometry.volatile_write_cache {
             // Nothing lies between the caller and what survives: what the next machine reads is there for good.
-            blocks = Inode::durable(blocks.contents);
+            blocks = blocks.after_crash(blocks.contents.clone());
         }
         let device = SimDevice::of(env, blocks, self.shared.geometry, FaultPlan::none(), seed);
         let mut copy = device.shared.lock();

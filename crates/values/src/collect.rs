@@ -11,7 +11,8 @@
 //! records was handed out, was trimmed, or is known to be dead.
 //!
 //! **Failure**: an error ends the collection, and the segment stays as it was. What has moved before is dead in it, as the owner will
-//! tell. A crash is the same. A live record that is damaged is such an error: the segment with the only copy is not removed.
+//! tell. A crash is the same. A live record that is damaged is such an error: the segment
+//! with the only copy is no victim any more, and the log tells of the damage.
 //!
 //! **Rejected**: removing the segment here. Only the owner knows its snapshots.
 
@@ -20,9 +21,10 @@ use crate::counters::add;
 use crate::handle::Handle;
 use crate::log::ValueLog;
 use crate::segment::Phase;
-use crate::walk::Walked;
+use crate::walk::{Walk, Walked};
 use crate::writer::ValueWriter;
 use situ_device::lock;
+use situ_storage::Error;
 
 /// After so many bytes the writer is synced and the owner is told.
 const BATCH_BYTES: u64 = 4 << 20;
@@ -78,6 +80,18 @@ impl ValueLog {
     pub fn collect(&self, number: u64, writer: &mut ValueWriter, owner: &mut dyn Owner) -> Result<Collected> {
         let mut walk = self.walk(number)?;
         self.check_complete(number)?;
+        let collected = self.move_live(&mut walk, writer, owner);
+        add(&self.meters.collection_read, walk.read_bytes());
+        match &collected {
+            Ok(_) => self.retire(number),
+            // The owner and the writer may have met damage elsewhere.
+            Err(Error::Corruption(damage)) if damage.file == walk.path() => self.miss(number, &collected),
+            Err(_) => {}
+        }
+        collected
+    }
+
+    fn move_live(&self, walk: &mut Walk, writer: &mut ValueWriter, owner: &mut dyn Owner) -> Result<Collected> {
         let mut collected = Collected::default();
         let mut batch = Batch::default();
         while let Some(record) = walk.next()? {
@@ -94,8 +108,6 @@ impl ValueLog {
             }
         }
         batch.hand_over(writer, owner)?;
-        add(&self.meters.collection_read, walk.read_bytes());
-        self.retire(number);
         Ok(collected)
     }
 
@@ -107,6 +119,13 @@ impl ValueLog {
             if state.phase == Phase::Sealed {
                 state.phase = Phase::Collected;
             }
+        }
+    }
+
+    /// Keeps a segment whose collection would lose a record.
+    fn miss(&self, number: u64, collected: &Result<Collected>) {
+        if let (Some(segment), Err(error)) = (self.find(number), collected) {
+            lock(&segment.state).miss(error.clone());
         }
     }
 

@@ -11,7 +11,7 @@ use crate::dead::Ranges;
 use crate::format::{SECTOR_BYTES, end_of};
 use crate::handle::Handle;
 use crate::log::ValueLog;
-use crate::segment::{Segment, State};
+use crate::segment::{Phase, Segment, State};
 use situ_device::lock;
 use situ_storage::Error;
 use std::ops::Range;
@@ -99,13 +99,17 @@ impl ValueLog {
 }
 
 impl State {
+    /// Of a segment that misses records, any handle may be one of those.
     fn can_have(&self, segment: &Segment, handle: &Handle) -> bool {
-        handle.segment == segment.identity.segment && handle.is_possible() && handle.end() <= self.data_end
+        let is_known = handle.end() <= self.data_end || self.is_incomplete || self.phase == Phase::Lost;
+        handle.segment == segment.identity.segment && handle.is_possible() && is_known
     }
 
     fn died(&mut self, segment: &Segment, handles: &[Handle]) {
         let rounded = |handle: &Handle| handle.offset..(u64::from(handle.offset) + handle.footprint()) as u32;
-        let new = Ranges::of(handles.iter().map(rounded)).without(&self.gone);
+        // What is missing takes no room that could be trimmed.
+        let handles = || handles.iter().filter(|handle| handle.end() <= self.data_end);
+        let new = Ranges::of(handles().map(rounded)).without(&self.gone);
         let sector = SECTOR_BYTES as u32;
         self.fresh.extend(new.iter().flat_map(|range| range.start / sector..range.end.div_ceil(sector)));
         self.waiting = self.waiting.union(&new);
@@ -113,7 +117,7 @@ impl State {
             let range = rounded(handle);
             range.end..end_of(segment.layout, u64::from(handle.offset), u64::from(handle.bytes)) as u32
         };
-        self.gone = self.gone.union(&Ranges::of(handles.iter().map(gap)));
+        self.gone = self.gone.union(&Ranges::of(handles().map(gap)));
     }
 
     /// Bytes that were zeros from the beginning.

@@ -40,6 +40,8 @@ pub struct SegmentInfo {
     pub dead_bytes: u64,
     /// The part of the dead bytes that was zeroed or discarded.
     pub trimmed_bytes: u64,
+    /// Records are missing or damaged that should be there: the segment is never a victim.
+    pub is_incomplete: bool,
 }
 
 impl SegmentInfo {
@@ -177,6 +179,7 @@ impl State {
             record_bytes: self.record_bytes,
             dead_bytes: self.dead_bytes.min(self.record_bytes),
             trimmed_bytes: self.trimmed_bytes.min(self.dead_bytes).min(self.record_bytes),
+            is_incomplete: self.is_incomplete,
         }
     }
 }

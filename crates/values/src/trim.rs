@@ -46,7 +46,7 @@ use situ_storage::{Buffer, FileName, PageFile};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// So many sectors are looked at in one call.
 const LOOK_SECTORS: usize = 4096;
@@ -65,9 +65,8 @@ impl ValueLog {
         if self.options.read_only || self.tidying.swap(true, Ordering::Acquire) {
             return Ok(false);
         }
-        let done = self.tidy_alone();
-        self.tidying.store(false, Ordering::Release);
-        done
+        let _turn = Turn(&self.tidying);
+        self.tidy_alone()
     }
 
     fn tidy_alone(&self) -> Result<bool> {
@@ -164,6 +163,15 @@ impl ValueLog {
         add(&self.meters.zeroed, bytes);
         self.change(segment, |state| state.trimmed(&dead));
         Ok(())
+    }
+}
+
+/// The right to tidy; given back on drop, also after a panic.
+struct Turn<'a>(&'a AtomicBool);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

@@ -66,7 +66,7 @@ impl ValueLog {
     /// The segment to collect next; `None` if none is due. A segment without live bytes needs no
     /// collection: the owner removes it, or [retires](ValueLog::retire) it until its last reader has gone.
     pub fn victim(&self) -> Option<SegmentInfo> {
-        let segments: Vec<SegmentInfo> = self.segments().into_iter().filter(|s| s.phase == Phase::Sealed).collect();
+        let segments: Vec<SegmentInfo> = self.segments().into_iter().filter(is_candidate).collect();
         if let Some(empty) = segments.iter().find(|segment| segment.live_bytes() == 0) {
             return Some(empty.clone());
         }
@@ -110,6 +110,11 @@ impl ValueLog {
         let sealed_at = self.find(number).map_or(now, |segment| lock(&segment.state).sealed_at);
         now.saturating_sub(sealed_at) as f64 + 1.0
     }
+}
+
+/// A segment that misses a record keeps the others until a person has looked.
+fn is_candidate(segment: &SegmentInfo) -> bool {
+    segment.phase == Phase::Sealed && !segment.is_incomplete
 }
 
 #[cfg(test)]

@@ -147,6 +147,11 @@ impl Walk {
         Ok(None)
     }
 
+    /// The segment's file, for messages.
+    pub(crate) fn path(&self) -> &str {
+        self.file.path()
+    }
+
     /// Records that were found to be trimmed, so far.
     pub fn trimmed_bytes(&self) -> u64 {
         self.trimmed_bytes

@@ -56,6 +56,7 @@ fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> FileReport {
             Ok(report) => (!report.damaged, report.describe()),
             Err(error) => (false, error.to_string()),
         },
+        FileName::Values(_) => (true, "large values; tables have handles for them".to_owned()),
         FileName::Manifest(_) => (true, "lists the tables of each keyspace".to_owned()),
         FileName::ManifestCopy(_) => (true, "a second copy of the manifest".to_owned()),
         FileName::Current => (true, "names the manifest in force".to_owned()),

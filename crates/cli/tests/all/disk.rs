@@ -1,5 +1,6 @@
 //! `disk format`, `disk show`, `disk check`.
 
+use crate::block_devices::{Mounted, Zram};
 use crate::common;
 use crate::common::situ;
 use crate::skipped;
@@ -113,6 +114,58 @@ fn a_file_gets_all_of_its_room_or_is_refused() {
     file.write_all_at(b"?", 5000).unwrap();
     let refused = situ(at, &["disk", "format", "disk"]);
     assert!(refused.code == 1 && refused.stderr.contains("data at byte 5000"), "{refused:?}");
+}
+
+/// Before it is formatted and after, a device says whether it compresses, and what it holds.
+#[test]
+fn a_drive_that_compresses_is_shown_with_its_physical_bytes() {
+    let Some(zram) = Zram::new(64 << 20) else { return };
+    let (directory, device) = (tempfile::tempdir().unwrap(), zram.path.display().to_string());
+    let at = directory.path();
+    let name = device.strip_prefix("/dev/").unwrap();
+    let blank = situ(at, &["disk", "show", &device]).done();
+    assert!(blank.text().contains(&format!("zram ({name}), it compresses")), "{blank:?}");
+    assert!(blank.text().contains("written    unknown"), "{blank:?}");
+    assert!(blank.stderr.contains("situ disk format"), "it says that it is no Situ disk: {blank:?}");
+    let shown = situ(at, &["disk", "show", &device, "--json"]).done().json();
+    let drive = &shown["drive"];
+    assert_eq!((drive["compresses"].as_str(), drive["kind"].as_str()), (Some("yes"), Some("zram")), "{shown}");
+    assert_eq!((drive["logical_bytes"].as_u64(), drive["shared"].as_bool()), (Some(64 << 20), Some(false)), "{shown}");
+    assert_eq!(drive["physical_used_bytes"].as_u64(), Some(0), "{shown}");
+    assert!(drive["physical_bytes"].is_null() && drive["physical_written_bytes"].is_null(), "{shown}");
+    assert!(shown["no_situ_disk"].is_string(), "{shown}");
+    situ(at, &["disk", "format", &device]).done();
+    std::fs::write(zram.sys("mem_limit"), (16 << 20).to_string()).unwrap();
+    let shown = situ(at, &["disk", "show", &device, "--json"]).done().json();
+    let drive = &shown["drive"];
+    assert!(shown["id"].is_string() && drive["physical_used_bytes"].as_u64() > Some(0), "{shown}");
+    let total = drive["physical_bytes"].as_u64().unwrap();
+    assert!(total <= 16 << 20 && total > 15 << 20, "{shown}");
+    assert!(situ(at, &["disk", "show", &device]).done().text().contains("free\n"));
+}
+
+/// A directory is on a drive, too.
+#[test]
+fn the_drive_below_a_directory_is_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "a", "1"]).done();
+    let shown = situ(at, &["disk", "show", "situ-data", "--json"]).done().json();
+    let drive = &shown["drive"];
+    let known = ["yes", "no", "unknown"].map(Some);
+    assert!(known.contains(&drive["compresses"].as_str()), "{shown}");
+    assert!(drive["logical_bytes"].as_u64() > Some(0), "{shown}");
+    assert!(drive["compresses"] == "yes" || drive["physical_used_bytes"].is_null(), "no figure is guessed: {shown}");
+    let text = situ(at, &["disk", "show", "situ-data"]).done().text();
+    assert!(["drive ", "logical ", "physical ", "written "].iter().all(|word| text.contains(word)), "{text}");
+
+    let Some(zram) = Zram::new(64 << 20) else { return };
+    let Some(mounted) = Mounted::ext4(&zram.path) else { return };
+    let home = mounted.directory.path().join("store");
+    situ(at, &["put", "--data", home.to_str().unwrap(), "a", "1"]).done();
+    let shown = situ(at, &["disk", "show", home.to_str().unwrap(), "--json"]).done().json();
+    assert_eq!(shown["drive"]["compresses"], "yes", "{shown}");
+    assert!(shown["drive"]["physical_used_bytes"].as_u64() > Some(0), "{shown}");
 }
 
 /// A loop device and the file below it are one disk: with a store on the one, the other was formatted.

@@ -1,9 +1,14 @@
 //! The program `situ`, run as a user runs it: one program of tests, so that one is linked. A module is a subject.
 
+#[path = "../../../device/tests/common/mod.rs"]
+#[allow(dead_code, reason = "not all of them are used here")]
+mod block_devices;
 mod common;
 #[path = "../../../device/tests/common/skipped.rs"]
 mod skipped;
 
+#[cfg(feature = "postgres")]
+mod advise; // `advise postgres` against a real server
 mod calibrate; // `bench calibrate`, and the rules that it writes
 mod damage; // stores that are damaged: `verify`, `repair`, `load`
 mod damage_served; // damage that `serve` meets is in its log, once

@@ -1,8 +1,7 @@
 //! Drives that compress, asked through the kernel.
 
-use crate::common::{Zram, skipped};
+use crate::common::{Mounted, Zram, skipped};
 use situ_device::{Buffer, Completion, Compresses, Device, Drive, Op, OpenOptions, open};
-use std::process::Command;
 use std::time::Duration;
 
 const BYTES: u64 = 64 << 20;
@@ -81,18 +80,9 @@ fn zram_with_a_limit_fills_up_and_says_so() {
 #[test]
 fn a_file_system_on_zram_is_on_a_drive_that_compresses() {
     let Some(zram) = Zram::new(BYTES) else { return };
-    let made = Command::new("mkfs.ext4").args(["-q", "-E", "nodiscard"]).arg(&zram.path).output();
-    if !made.as_ref().is_ok_and(|made| made.status.success()) {
-        return skipped(format_args!("no file system could be made: {made:?}"));
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let mounted = Command::new("mount").arg(&zram.path).arg(directory.path()).output().unwrap();
-    if !mounted.status.success() {
-        return skipped(String::from_utf8_lossy(&mounted.stderr));
-    }
-    let found = Drive::under(directory.path()).map(|drive| (drive.nature().clone(), drive.counts()));
-    assert!(Command::new("umount").arg(directory.path()).status().unwrap().success());
-    let (nature, counts) = found.unwrap();
+    let Some(mounted) = Mounted::ext4(&zram.path) else { return };
+    let drive = Drive::under(mounted.directory.path()).unwrap();
+    let (nature, counts) = (drive.nature(), drive.counts());
     assert_eq!((nature.compresses, &*nature.kind), (Compresses::Yes, "zram"));
     assert_eq!(nature.devices.len(), 1, "{nature:?}");
     assert!(counts.physical_used.is_some_and(|used| used > 0), "{counts:?}");

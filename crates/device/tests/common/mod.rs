@@ -32,6 +32,39 @@ impl Zram {
     }
 }
 
+/// A file system on a block device, mounted on a directory of its own.
+pub(crate) struct Mounted {
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Mounted {
+    pub(crate) fn ext4(device: &Path) -> Option<Mounted> {
+        let run = |command: &mut Command| {
+            let output = command.output().map_err(|e| none_here("file system", &e)).ok()?;
+            if !output.status.success() {
+                none_here("file system", &String::from_utf8_lossy(&output.stderr));
+                return None;
+            }
+            Some(())
+        };
+        let directory = tempfile::tempdir().unwrap();
+        run(Command::new("mkfs.ext4").args(["-q", "-E", "nodiscard,lazy_itable_init=0"]).arg(device))?;
+        run(Command::new("mount").args(["-o", "discard"]).arg(device).arg(directory.path()))?;
+        Some(Mounted { directory })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let begin = Instant::now();
+        let unmounted =
+            || Command::new("umount").arg(self.directory.path()).status().is_ok_and(|status| status.success());
+        while !unmounted() && begin.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
 impl Drop for Zram {
     fn drop(&mut self) {
         // The kernel closes the files of a ring a little after the ring.

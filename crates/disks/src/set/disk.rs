@@ -321,7 +321,8 @@ impl Disk {
         self.is_left.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_left(&self) -> bool {
+    /// Whether the store has let go of the disk.
+    pub fn is_left(&self) -> bool {
         self.is_left.load(Ordering::Acquire)
     }
 

@@ -443,6 +443,7 @@ impl Keyspace {
     pub fn properties(&self) -> KeyspaceProperties {
         let view = self.inner.view.load();
         let files = || view.version.files();
+        let segments = view.version.segments.files();
         let sum =
             |f: fn(&crate::versions::version::TableMeta) -> u64| files().map(|(_, file)| f(&file.meta)).sum::<u64>();
         let in_memory = view.slots().map(|s| s.memtable.entries() as u64).sum::<u64>();
@@ -456,6 +457,9 @@ impl Keyspace {
             memtable_entries: in_memory,
             tables: files().count(),
             table_bytes: view.version.bytes(),
+            value_segments: segments.len(),
+            value_bytes: segments.iter().map(|segment| segment.written().record_bytes).sum(),
+            value_dead_bytes: segments.iter().map(|segment| segment.dead().bytes).sum(),
             approximate_keys: entries.saturating_sub(deletions.saturating_mul(2)),
             levels: view
                 .version
@@ -524,6 +528,12 @@ pub struct KeyspaceProperties {
     pub tables: usize,
     /// Bytes of tables.
     pub table_bytes: u64,
+    /// Segments of the value log.
+    pub value_segments: usize,
+    /// Bytes of the values in them, with keys and headers, dead ones included.
+    pub value_bytes: u64,
+    /// Of these, bytes of values that no table has a handle for any more.
+    pub value_dead_bytes: u64,
     /// About how many keys there are: versions less what tombstones hide.
     pub approximate_keys: u64,
     /// Level 0 first.

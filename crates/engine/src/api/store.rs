@@ -18,6 +18,7 @@ use crate::opening::membership::{
 };
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
+use crate::pipeline::physical::PhysicalSpaceProperties;
 use crate::pipeline::seal::Level0;
 use crate::pipeline::write::write;
 use crate::placement::run::PlacementProperties;
@@ -30,6 +31,7 @@ use crate::{Error, Result};
 use situ_compaction::{TaskRecord, Unit, UnitReport};
 use situ_device::Env;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
+use situ_values::ValueLog;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -414,6 +416,8 @@ impl Store {
             registry.next_id = id + 1;
             registry.by_id.insert(id, Arc::clone(&inner));
         })?;
+        drop(editor);
+        self.inner.open.collect_values_of(&inner)?;
         Ok(Keyspace { core: Arc::clone(core), inner })
     }
 
@@ -670,7 +674,9 @@ impl Store {
             waiting_bytes,
             options: core.options.named(),
             space: core.versions.volume.space(),
+            physical_space: core.memory.physical.properties(),
             placement: core.work.placement.as_ref().and_then(|placement| placement.properties()),
+            value_log: core.versions.source.values.log_if_open().map(|log| ValueLogProperties::of(log)),
         }
     }
 }
@@ -767,8 +773,54 @@ pub struct StoreProperties {
     /// The options in force, by name, in their bounds; those of keyspaces are in
     /// [`KeyspaceProperties`](crate::KeyspaceProperties).
     pub options: Vec<(&'static str, String)>,
-    /// Room on the volume; on the capacity disk, if there are two.
+    /// Room on the volume; on the capacity disk, if there are two. With what the drive below counts of physical space.
     pub space: Space,
+    /// What is known of the physical space that the store may still use; `None` on disks that do not compress or do not say,
+    /// and before the first write.
+    pub physical_space: Option<PhysicalSpaceProperties>,
     /// How the fast disk is used, if there is one.
     pub placement: Option<PlacementProperties>,
+    /// The value log, if the store has one.
+    pub value_log: Option<ValueLogProperties>,
+}
+
+/// What a value log holds, and what it has done since the store was opened. Sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ValueLogProperties {
+    /// Values that are alive, with keys and headers.
+    pub live_bytes: u64,
+    /// Values that are dead.
+    pub dead_bytes: u64,
+    /// The part of the dead values that was zeroed or given back to the disk.
+    pub trimmed_bytes: u64,
+    /// Values that flushes have appended.
+    pub appended_bytes: u64,
+    /// Values that collections have appended again.
+    pub collected_bytes: u64,
+    /// Pages written for all this.
+    pub written_bytes: u64,
+    /// What trimming has written and read to zero parts of sectors.
+    pub zeroed_bytes: u64,
+    /// What trimming has given back to the disk.
+    pub discarded_bytes: u64,
+    /// Segments that were removed.
+    pub segments_removed: u64,
+}
+
+impl ValueLogProperties {
+    fn of(log: &ValueLog) -> ValueLogProperties {
+        let (inflation, counters) = (log.inflation(), log.counters());
+        ValueLogProperties {
+            live_bytes: inflation.live_bytes,
+            dead_bytes: inflation.dead_bytes,
+            trimmed_bytes: inflation.trimmed_bytes,
+            appended_bytes: counters.appended_bytes,
+            collected_bytes: counters.collected_bytes,
+            written_bytes: counters.page_bytes_written,
+            zeroed_bytes: counters.zeroed_sector_bytes,
+            discarded_bytes: counters.discarded_bytes,
+            segments_removed: counters.segments_removed,
+        }
+    }
 }

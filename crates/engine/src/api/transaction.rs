@@ -27,7 +27,6 @@
 //! `delete_range` inside a transaction: the check above can tell that a known row was touched by others, not that others have
 //! added one to a range; so there is none, rather than one that is only nearly right.
 
-mod check;
 mod cursor;
 mod future;
 mod held;
@@ -37,7 +36,6 @@ mod retry;
 mod tracked;
 mod writes;
 
-pub(crate) use self::check::Commitment;
 pub use self::cursor::TransactionCursor;
 use self::future::CommitState;
 pub use self::future::{CommitFuture, ForUpdateFuture, LockFuture};
@@ -46,7 +44,7 @@ pub use self::options::{Isolation, TransactionKind, TransactionOptions};
 use crate::rows::Transactions;
 use crate::rows::locks::LockMode;
 
-use self::held::{HeldLocks, Pending, Wanted, keyspace_name};
+use self::held::{HeldLocks, Pending, Wanted};
 use self::tracked::Tracked;
 use self::writes::OwnWrites;
 use crate::api::keyspace::Keyspace;
@@ -55,6 +53,7 @@ use crate::base::options::Durability;
 use crate::base::value::Value;
 use crate::core::Core;
 use crate::pipeline::Memory;
+use crate::pipeline::check::{Commitment, changed};
 use crate::pipeline::future::WriteFuture;
 use crate::pipeline::write::write_numbered;
 use crate::read::future::ReadFuture;
@@ -499,7 +498,7 @@ impl Transaction {
                 let view = keyspace.inner.view.load();
                 if self.is_pessimistic()
                     && since < visible
-                    && check::changed(&view, &row.key, since, visible, read_tables)? == Some(true)
+                    && changed(&view, &row.key, since, visible, read_tables)? == Some(true)
                 {
                     return Err(self.conflict(row));
                 }
@@ -523,7 +522,7 @@ impl Transaction {
 
     fn conflict(&self, row: &Row) -> Error {
         self.core.health.stats.counters.transaction_conflicts.add(1);
-        Error::Conflict { keyspace: keyspace_name(&self.core, row.keyspace), key: (*row.key).into() }
+        Error::Conflict { keyspace: self.core.versions.keyspace_name(row.keyspace), key: (*row.key).into() }
     }
 
     /// Remembers this point; any number of them lie one behind the other.
@@ -628,8 +627,8 @@ impl Transaction {
         let mut batch = WriteBatch::new();
         self.writes.encode(&self.keyspaces, &mut batch)?;
         let commitment = (!rows.is_empty()).then(|| {
-            let keyspaces = self.keyspaces.into_values().collect();
-            Commitment::new(&self.core, rows, keyspaces, self.locks, snapshots)
+            let keyspaces = self.keyspaces.into_values().map(|keyspace| keyspace.inner).collect();
+            Commitment::new(&self.core.memory, rows, keyspaces, Box::new(self.locks), snapshots)
         });
         Ok((PreparedCommit { batch, commitment }, durability))
     }

@@ -49,6 +49,16 @@ pub enum Error {
         /// Why compactions fail.
         cause: Box<Error>,
     },
+    /// The drive compresses, and has too little physical space left for more than the store has accepted already. Logical space may
+    /// remain. Writes succeed again when physical space returns.
+    PhysicalSpace {
+        /// Where the disk is.
+        location: String,
+        /// Physical bytes that the drive has left.
+        free_bytes: u64,
+        /// With less than this, the store takes no puts.
+        reserve_bytes: u64,
+    },
     /// A key that a transaction has locked, written or read for update was changed by somebody else. Roll the transaction
     /// back and run it again.
     Conflict {
@@ -123,6 +133,7 @@ impl Error {
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_no_space())
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_no_space())
+            || matches!(self, Error::PhysicalSpace { .. })
     }
 }
 
@@ -168,6 +179,12 @@ impl fmt::Display for Error {
                 f,
                 "the keyspace {keyspace:?} takes no writes: level 0 is full ({tables} tables), and its compaction fails: {cause}. \
                  Remove the cause, then compact the keyspace or wait for the next attempt"
+            ),
+            Error::PhysicalSpace { location, free_bytes, reserve_bytes } => write!(
+                f,
+                "too little physical space: the drive below {location} compresses and has {free_bytes} bytes left, of which the \
+                 store keeps {reserve_bytes} to finish what it has accepted. Logical space may remain. Delete data, or free space \
+                 on the drive, and write again: the store recovers by itself"
             ),
             Error::Conflict { keyspace, key } => write!(
                 f,

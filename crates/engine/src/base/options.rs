@@ -4,7 +4,7 @@ use crate::base::listener::Listener;
 use rustix::process::{Resource, getrlimit};
 use situ_compaction::{CompactionFilter, Patience, Policy, Unit};
 use situ_table::{Compression, TableOptions};
-use situ_values::Trim;
+use situ_values::{Trim, Victims};
 use std::fmt;
 use std::sync::Arc;
 
@@ -138,13 +138,15 @@ pub struct Options {
     pub keyspace: KeyspaceOptions,
     /// Length of a segment of the value log, a multiple of 4 KiB. Default: 64 MiB. Shorter segments are collected with less work at
     /// a time; each takes a file. Counts for keyspaces with a [value log](KeyspaceOptions::value_log_min_bytes) only, as do the next
-    /// two.
+    /// three.
     pub value_segment_bytes: u64,
     /// What is done about the dead parts of a segment before it is collected. Default: `None`, the program picks by the nature of the
     /// disk. Discarding takes nothing but a call to the disk; zeroing pays on drives that compress, and costs writes elsewhere.
     pub value_trim: Option<Trim>,
+    /// Which segment is collected next. Default: the one with the greatest share of garbage.
+    pub value_victims: Victims,
     /// Segments are collected while live and dead values together, without what was trimmed, take more than so many hundredths of the
-    /// live ones. Default: 130. Less saves space, more saves writes.
+    /// live ones. Default: 125. Less saves space, more saves writes.
     pub value_inflation_percent_max: u32,
     /// Told about flushes, compactions, stalls and failures. Default: nobody.
     pub listener: Option<Arc<dyn Listener>>,
@@ -181,6 +183,7 @@ setters!(Options {
     keyspace: KeyspaceOptions,
     value_segment_bytes: u64,
     value_trim: Trim => Some(value_trim),
+    value_victims: Victims,
     value_inflation_percent_max: u32,
     listener: Arc<dyn Listener> => Some(listener),
     units: Vec<Arc<dyn Unit>>,
@@ -206,7 +209,8 @@ impl Default for Options {
             keyspace: KeyspaceOptions::default(),
             value_segment_bytes: 64 << 20,
             value_trim: None,
-            value_inflation_percent_max: 130,
+            value_victims: Victims::default(),
+            value_inflation_percent_max: 125,
             listener: None,
             units: Vec::new(),
             compaction: Policy::default(),
@@ -255,6 +259,7 @@ impl Options {
             ("transaction_locks_max", self.transaction_locks_max.to_string()),
             ("value_segment_bytes", self.value_segment_bytes.to_string()),
             ("value_trim", self.value_trim.map_or("by the disk".to_owned(), |trim| format!("{trim:?}"))),
+            ("value_victims", format!("{:?}", self.value_victims)),
             ("value_inflation_percent_max", self.value_inflation_percent_max.to_string()),
             ("compaction", self.compaction.name().to_owned()),
         ];
@@ -490,6 +495,7 @@ mod tests {
             keyspace,
             value_segment_bytes,
             value_trim,
+            value_victims,
             value_inflation_percent_max,
             listener: _,
             units: _,
@@ -514,6 +520,7 @@ mod tests {
             .unit_check_every(12)
             .value_segment_bytes(13)
             .value_trim(Trim::Full)
+            .value_victims(Victims::Fifo)
             .value_inflation_percent_max(14)
             .keyspace(KeyspaceOptions::default().table_bytes(10));
         assert_eq!((create_if_missing, error_if_exists, durability), (false, true, Durability::Synced));
@@ -522,6 +529,7 @@ mod tests {
         assert_eq!((fast_disk_bytes_per_s, transaction_locks_max, keyspace.table_bytes), (Some((7, 8)), 9, 10));
         assert_eq!((compaction.tables_per_job, unit_patience.failures_max, unit_check_every), (10, 11, Some(12)));
         assert_eq!((value_segment_bytes, value_trim, value_inflation_percent_max), (13, Some(Trim::Full), 14));
+        assert_eq!(value_victims, Victims::Fifo);
         let SizeOptions { include_memtables, include_tables } =
             SizeOptions::default().include_memtables(true).include_tables(false);
         assert_eq!((include_memtables, include_tables), (true, false));

@@ -34,6 +34,7 @@ mod logs;
 mod rebuild;
 mod report;
 mod tables;
+mod values;
 
 use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
@@ -43,8 +44,9 @@ use crate::opening::membership::{Access, Given, Joined, given, given_home, join}
 use crate::opening::open::{
     Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, refuse_hash_store, remove,
 };
+use crate::opening::values::open_values;
 use crate::versions::manifest;
-use crate::versions::version::{Added, Removed, TableMeta, Version};
+use crate::versions::version::{Added, Removed, TableFile, TableMeta, Version};
 use crate::{Error, Result};
 use logs::{LogSurvey, MissingLogs};
 use rebuild::{Fragments, name_of};
@@ -58,6 +60,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tables::{Salvager, TreePlace};
+use values::LostEntries;
 
 pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 
@@ -146,7 +149,9 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
     }
-    let store_options = options.options.bounded();
+    let mut store_options = options.options.bounded();
+    // Nothing is written to the value log.
+    store_options.keyspace.value_log_min_bytes = None;
     let source = joined.source(store_options.cache_bytes, env, store_options.open_tables_max);
     let salvager = Salvager {
         volume: Arc::clone(volume),
@@ -464,7 +469,18 @@ impl Repair {
         let log = self.logs(&state, &logs, gone)?;
         match known {
             None => self.tables(&mut state)?,
-            Some(fragments) => self.rebuild(&mut state, &fragments, &log)?,
+            Some(fragments) => {
+                self.rebuild(&mut state, &fragments, &log)?;
+                self.adopt_segments(&mut state, &logs)?;
+                open_values(
+                    &self.volume,
+                    &self.salvager.env,
+                    &Options::default().bounded(),
+                    &state,
+                    &self.salvager.source,
+                    true,
+                )?;
+            }
         }
         state.next_file = self.salvager.next_file.load(Ordering::Relaxed);
         self.report.keyspaces = state.keyspaces.values().map(|k| k.name.clone()).collect();
@@ -491,7 +507,20 @@ impl Repair {
     /// Step 3: the tables of a state that is known.
     fn tables(&mut self, state: &mut StoreState) -> Result<()> {
         let mut changes: BTreeMap<u32, (Vec<Removed>, Vec<Added>)> = BTreeMap::new();
+        let with_values = self.drop_missing_segments(state)?;
+        open_values(
+            &self.volume,
+            &self.salvager.env,
+            &Options::default().bounded(),
+            state,
+            &self.salvager.source,
+            true,
+        )?;
         for (id, keyspace) in &state.keyspaces {
+            let lost_entries = match with_values.contains(id) {
+                true => self.lost_entries_of(state, *id, keyspace)?,
+                false => LostEntries::default(),
+            };
             for (level, file) in keyspace.version.files() {
                 let (meta, name) = (&file.meta, FileName::Table(file.meta.number));
                 let judged = file.table().and_then(|table| {
@@ -503,7 +532,7 @@ impl Repair {
                             Err(StorageError::corruption(table.path(), 0, what, expected, found))
                         })
                 });
-                let Err(error) = judged else {
+                let Err(error) = judged.and_then(|()| check_values(file, &lost_entries)) else {
                     self.report.tables_kept += 1;
                     continue;
                 };
@@ -526,7 +555,7 @@ impl Repair {
                     continue;
                 }
                 let place = TreePlace { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span) };
-                let mut remains = self.salvager.salvage(meta.number, &place)?;
+                let mut remains = self.salvager.salvage(meta.number, &place, &lost_entries)?;
                 remains.lost.retain(|l| l.kind == LossKind::Entries || meta.range_deletions > 0);
                 self.report.lost_ranges.append(&mut remains.lost);
                 self.count(remains.usable);
@@ -545,6 +574,17 @@ impl Repair {
             }
         }
         Ok(())
+    }
+
+    /// As [`lost_entries`](Repair::lost_entries), where tables that are not sound are left out.
+    fn lost_entries_of(&mut self, state: &StoreState, id: u32, keyspace: &KeyspaceState) -> Result<LostEntries> {
+        let is_unsound = |file: &Arc<TableFile>| match file.table() {
+            Ok(table) => table.verify(&mut |_| {}).is_err() || !differences(state, id, &file.meta, &table).is_empty(),
+            Err(_) => true,
+        };
+        let files = keyspace.version.files().map(|(_, file)| file);
+        let unsound = files.filter(|file| is_unsound(file)).map(|file| file.meta.number).collect();
+        self.lost_entries(keyspace, &unsound)
     }
 
     fn count(&mut self, usable: u64) {
@@ -626,5 +666,23 @@ impl Repair {
             self.report.set_aside.push((name, to));
         }
         Ok(())
+    }
+}
+
+/// Whether no entry of a sound table has lost its value.
+fn check_values(file: &TableFile, lost: &LostEntries) -> situ_storage::Result<()> {
+    let table = file.table()?;
+    match lost.keys_in(file, &table)?.first() {
+        None => Ok(()),
+        Some(key) => {
+            let what = format!("value of key {}", key.escape_ascii());
+            Err(StorageError::corruption(
+                table.path(),
+                0,
+                what,
+                "a value in the value log",
+                "a handle that leads to none",
+            ))
+        }
     }
 }

@@ -9,6 +9,7 @@
 //!    it is whole.
 //! 5. The sound tables of each keyspace against each other: one merge over all levels, in which the versions of a key
 //!    must descend from newer levels to older ones.
+//! 6. The value log: its segments, and every value that a handle leads to (`values.rs`).
 //!
 //! **Cost**: every table is read twice, past the cache, the log twice. Memory: a manifest, the entries' blocks of
 //! one table per level-0 table and level, and a bounded number of damages.
@@ -22,10 +23,12 @@
 use crate::base::batch::Record;
 use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::DEFAULT_KEYSPACE_ID;
-use crate::base::options::open_tables_max;
+use crate::base::options::{Options, open_tables_max};
+use crate::check::values::for_each_lost_value;
 use crate::opening::membership::{Access, Given, given, given_home, join};
 use crate::opening::open::{IDENTITY, KeyspaceState, StoreState, needed_logs};
 use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
+use crate::opening::values::open_values;
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
 use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
@@ -35,7 +38,7 @@ use crate::{Error, Result};
 use situ_device::Env;
 use situ_log::{RecoveryMode, Tail, recover};
 use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
-use situ_table::{Cursor, Table, salvage};
+use situ_table::{Cursor, KeyKind, Reach, Table, salvage};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
@@ -185,13 +188,16 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     verifier.identity();
     if let Some(state) = verifier.manifest() {
         verifier.listing(&state);
+        open_values(volume, env, &Options::default().bounded(), &state, &verifier.source, true)?;
         if let Err(error @ Error::Disks(_)) = joined.refuse_unnamed(given, &state, &verifier.files) {
             verifier.report.warnings.push(error.to_string());
         }
         for (id, keyspace) in &state.keyspaces {
             let unsound = verifier.tables(&state, *id, keyspace);
             verifier.order(keyspace, &unsound);
+            verifier.values(keyspace, &unsound);
         }
+        verifier.segments(&state);
         verifier.logs(&state);
     } else {
         let text = "tables and logs were not checked, because the manifest cannot be read";
@@ -353,10 +359,11 @@ impl Verifier<'_> {
             self.report.warnings.push("there is no keyspace \"default\"".to_owned());
         }
         let current = manifest::current(&**self.volume).ok().flatten();
-        let tables = state.tables();
+        let (tables, segments) = (state.tables(), state.segments());
         let logs = needed_logs(state, self.files.iter().map(|f| f.name));
         let orphan = |name: FileName| match name {
             FileName::Table(number) => !tables.contains(&number),
+            FileName::Values(number) => !segments.contains(&number),
             FileName::Log(number) => !logs.contains(&number),
             FileName::Manifest(number) | FileName::ManifestCopy(number) => current != Some(number),
             FileName::Temporary(_) => true,
@@ -479,6 +486,31 @@ impl Verifier<'_> {
         }
     }
 
+    /// Step 6, for the values of one keyspace.
+    fn values(&mut self, keyspace: &KeyspaceState, unsound: &HashSet<u64>) {
+        let what = format!("the values of keyspace {:?}", keyspace.name);
+        self.tell(&what, 0);
+        let mut lost = Vec::new();
+        let checked = for_each_lost_value(&keyspace.version, unsound, &mut |value| {
+            if lost.len() < DAMAGES_MAX {
+                lost.push(value.error);
+            }
+        });
+        lost.into_iter().chain(checked.err()).for_each(|error| self.add(damage_of(&what, error)));
+    }
+
+    /// Step 6, for what the segments say of themselves.
+    fn segments(&mut self, state: &StoreState) {
+        let lengths: HashMap<FileName, u64> = self.files.iter().map(|file| (file.name, file.bytes)).collect();
+        for number in state.segments() {
+            let name = FileName::Values(number);
+            self.read(name, lengths.get(&name).copied().unwrap_or(0));
+        }
+        let source = Arc::clone(&self.source);
+        let damaged = source.values.log_if_open().map(|log| log.damaged()).unwrap_or_default();
+        damaged.into_iter().for_each(|(number, error)| self.fail(FileName::Values(number), error));
+    }
+
     /// Step 4.
     fn logs(&mut self, state: &StoreState) {
         let logs = needed_logs(state, self.files.iter().map(|f| f.name));
@@ -486,6 +518,7 @@ impl Verifier<'_> {
         let (mut last, mut file, mut first) = (0, 0, None);
         let mut entries = 0;
         let mut bad = Vec::new();
+        let mut lost = Vec::new();
         let outcome = recover(self.volume, &logs, RecoveryMode::Repair, &mut |position, bytes| {
             let decoded = Record::decode(bytes).map_err(|found| record_error(position, "a write batch", found));
             match decoded.and_then(|record| follows(last, record, position)) {
@@ -497,13 +530,14 @@ impl Verifier<'_> {
                     let count = record.len() as u64;
                     last = (record.first + count).saturating_sub(1);
                     entries += count;
+                    lost.extend(lost_handles(state, &record, position.file));
                 }
                 Err(error) => bad.push((position.file, error)),
             }
             Ok(())
         });
         self.report.entries += entries;
-        for (file, error) in bad {
+        for (file, error) in bad.into_iter().chain(lost) {
             self.fail(FileName::Log(file), error);
         }
         for number in &logs {
@@ -531,6 +565,19 @@ impl Verifier<'_> {
             self.report.warnings.push(format!("{path} ends at page {page} as after a crash: {reason}"));
         }
     }
+}
+
+/// Handles in a record of the log that lead to no value, with the log file.
+fn lost_handles(state: &StoreState, record: &Record<'_>, file: u64) -> Vec<(u64, StorageError)> {
+    let handles = record.operations().filter(|operation| operation.kind == KeyKind::ValueHandle);
+    let lost = handles.filter_map(|operation| {
+        let keyspace = state.keyspaces.get(&operation.keyspace).filter(|keyspace| file >= keyspace.log_number)?;
+        match keyspace.version.segments.read(operation.key, operation.value, Reach::Disk) {
+            Err(Error::Storage(error)) => Some((file, error)),
+            _ => None,
+        }
+    });
+    lost.collect()
 }
 
 /// Where a sound table and the manifest do not agree: what, what the manifest says, what the table says.

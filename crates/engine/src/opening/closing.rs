@@ -19,7 +19,8 @@
 use crate::base::store_id::is_own_thread;
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::work::background::Background;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::work::background::{Background, may_have_values};
 use crate::{Error, Result};
 use situ_disks::Locks;
 use situ_storage::Volume;
@@ -40,6 +41,17 @@ pub(crate) struct Open {
 impl Open {
     pub(crate) fn new(core: &Arc<Core>, background: Option<Background>, locks: Locks) -> Arc<Open> {
         Arc::new(Open { core: Arc::clone(core), background, locks: Mutex::new(locks) })
+    }
+
+    /// A new keyspace may have a value log.
+    ///
+    /// # Errors
+    /// No thread can be had that would collect it.
+    pub(crate) fn collect_values_of(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        match &self.background {
+            Some(background) if may_have_values(keyspace) => background.collect_values(&self.core.work),
+            _ => Ok(()),
+        }
     }
 
     fn is_closed_by_itself(&self) -> bool {
@@ -70,6 +82,7 @@ impl Open {
         // The thread of a task is a little longer there than the task: what it holds must not be the last of the store.
         core.work.scheduler.close();
         core.versions.delete_obsolete();
+        core.end_value_writers();
         // Even after a failure: what can be made durable is.
         let closed = core.memory.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
         let closed = core.health.failure().map_or(closed, Err);
@@ -101,6 +114,18 @@ impl Open {
 }
 
 impl Core {
+    /// Seals the segments that values go to. What is not sealed here is read through by the next opening.
+    fn end_value_writers(&self) {
+        for keyspace in self.versions.keyspaces() {
+            let writers = [&keyspace.flushed_values, &keyspace.collected_values].map(|writer| lock(writer).take());
+            for writer in writers.into_iter().flatten().filter(|_| self.health.failure().is_none()) {
+                if let Err(error) = writer.finish() {
+                    self.health.note_job_failure("seal values", error.into());
+                }
+            }
+        }
+    }
+
     /// Step 4. Nothing depends on it: what cannot be told now is told when the room has been used again.
     fn tidy_at_the_end(&self) {
         let (Some(_), Some(placement)) = (&self.memory.log, &self.work.placement) else { return };

@@ -16,6 +16,8 @@ fn value_options(options: &Options, read_only: bool) -> ValueOptions {
     ValueOptions {
         segment_bytes: options.value_segment_bytes,
         trim: options.value_trim.unwrap_or(Trim::DiscardOnly),
+        victims: options.value_victims,
+        collect_above_percent: options.value_inflation_percent_max,
         read_only,
         ..ValueOptions::default()
     }

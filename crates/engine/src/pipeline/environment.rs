@@ -79,6 +79,11 @@ impl Environment for Memory {
         if commit.next_sequence() + batch.len() as u64 > MAX_SEQUENCE {
             return Err(Obstacle::refused(Error::Invalid("the sequence numbers are used up".to_owned())));
         }
+        match self.physical.takes(batch) {
+            Some(true) => {}
+            Some(false) => return Err(Obstacle::NoRoom(NoRoom::PhysicalSpace { bytes: batch.bytes() as u64 })),
+            None => return Err(Obstacle::refused(self.physical.refusal())),
+        }
         for id in batch.keyspaces() {
             let keyspace = commit.places.keyspace(id).cloned();
             let keyspace =
@@ -103,6 +108,9 @@ impl Environment for Memory {
         let bytes = batch.bytes() as u64;
         if commit.places.used(bytes) {
             self.log_wanted.store(true, Ordering::Release);
+            commit.leave_work();
+        }
+        if self.physical.used(bytes) {
             commit.leave_work();
         }
         let bytes = bytes + NODE_BYTES * batch.len() as u64;

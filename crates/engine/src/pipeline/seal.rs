@@ -29,6 +29,8 @@ pub(crate) enum NoRoom {
     Level0Full { keyspace: Arc<KeyspaceCore> },
     /// No log file with room for the record is ready.
     LogFile(NoLogFile),
+    /// Nobody knows whether the drive has physical space for a write of so many bytes.
+    PhysicalSpace { bytes: u64 },
 }
 
 impl From<NoLogFile> for NoRoom {

@@ -12,6 +12,8 @@ pub(crate) struct Troubles {
     pub(crate) only_log_fails: bool,
     /// Tables are not compacted, or fewer at a time.
     pub(crate) compaction: Trouble,
+    /// Segments of the value log are not collected.
+    pub(crate) collection: Trouble,
 }
 
 /// Threads of one kind whose work fails for a reason that is not its own.

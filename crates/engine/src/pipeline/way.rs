@@ -3,7 +3,8 @@
 //! 1. All memtables are full, or level 0 is: the flusher (a compaction) is woken, and the writer waits for its progress. While flushes
 //!    (the compactions that would make room in level 0) fail, nobody knows when there will be room: the writer is told why.
 //! 2. No log file is ready: the writer makes one ready itself.
-//! 3. The disk has no room for a log file. What nobody needs is removed. Then the log goes on in a short file, or a memtable is sealed
+//! 3. The drive compresses, and nobody knows whether it has physical space for the write: the writer asks it (`physical.rs`).
+//! 4. The disk has no room for a log file. What nobody needs is removed. Then the log goes on in a short file, or a memtable is sealed
 //!    whose flush gives log files back. If all of that is in vain, the writer is told so.
 //!
 //! **Threads.** All of this may block. It is called with no lock held, by several threads at a time.
@@ -29,7 +30,7 @@ impl Memory {
             NoRoom::Level0Full { keyspace } => {
                 (keyspace, format!("level 0 has its {} tables", keyspace.options.level0_tables_max))
             }
-            NoRoom::LogFile(_) => return,
+            NoRoom::LogFile(_) | NoRoom::PhysicalSpace { .. } => return,
         };
         if !keyspace.stopped.swap(true, Ordering::SeqCst) {
             self.health.stats.counters.write_stops.add(1);
@@ -58,6 +59,7 @@ impl Memory {
     pub(crate) fn remove_obstacle(&self, no_room: NoRoom) -> Result<bool> {
         match no_room {
             NoRoom::LogFile(NoLogFile { bytes, file }) => self.make_log_file(bytes, file),
+            NoRoom::PhysicalSpace { bytes } => self.physical.make_way(bytes).map(|()| true),
             NoRoom::MemtablesFull { .. } => {
                 // While flushes fail (a full disk), nobody knows when there will be room: the writer is told instead of
                 // waiting.

@@ -36,8 +36,6 @@ enum Answer {
 
 /// The newest entry of a key, as it stands in a memtable or a table.
 pub(crate) struct Found {
-    #[expect(dead_code, reason = "collections go by it")]
-    pub(crate) sequence: u64,
     /// What stands there for the value.
     pub(crate) pointer: Value,
 }
@@ -64,7 +62,6 @@ impl<'a> Lookup<'a> {
     }
 
     /// What stands for the key's value, if that lies in the value log.
-    #[expect(dead_code, reason = "collections ask")]
     pub(crate) fn pointer(&mut self, view: &View) -> Result<Option<Found>> {
         match self.search(view).inspect_err(|error| view.version.note_damage(error))? {
             Answer::Pointer(found) => Ok(Some(found)),
@@ -140,7 +137,7 @@ impl<'a> Lookup<'a> {
         match trailer.kind() {
             Some(KeyKind::Put) => Ok(Answer::Value(value())),
             Some(KeyKind::Delete) => Ok(Answer::Gone),
-            Some(KeyKind::ValueHandle) => Ok(Answer::Pointer(Found { sequence: trailer.sequence(), pointer: value() })),
+            Some(KeyKind::ValueHandle) => Ok(Answer::Pointer(Found { pointer: value() })),
             kind => Err(unexpected_kind(self.key, kind)),
         }
     }

@@ -74,6 +74,8 @@ pub(crate) struct ValueSource {
     opening: Mutex<Option<OpenLog>>,
     /// Gives numbers to new segments.
     numbers: Mutex<Option<Numbers>>,
+    /// Segments with values of a flush that no edit names yet.
+    being_written: Mutex<BTreeSet<u64>>,
     gone: Mutex<Gone>,
 }
 
@@ -129,6 +131,21 @@ impl ValueSource {
         let open = open.ok_or_else(|| StorageError::Invalid("this store has no value log".to_owned()))?;
         let log = open()?;
         Ok(self.log.get_or_init(|| log))
+    }
+
+    /// A flush writes values to the segment.
+    pub(crate) fn begin_writing(&self, segment: u64) {
+        lock(&self.being_written).insert(segment);
+    }
+
+    /// The flush has ended: an edit names its values, or nobody does.
+    pub(crate) fn end_writing(&self, segments: &BTreeSet<u64>) {
+        lock(&self.being_written).retain(|segment| !segments.contains(segment));
+    }
+
+    /// Whether the segment may have values that no version leads to yet, and soon one will.
+    pub(crate) fn is_being_written(&self, segment: u64) -> bool {
+        lock(&self.being_written).contains(&segment)
     }
 
     /// From now on, rings `bell` when the last holder of a segment or of dead values has let go.

@@ -80,6 +80,12 @@ impl Versions {
         lock(&self.registry).by_id.values().cloned().collect()
     }
 
+    /// The name of a keyspace, for messages.
+    pub(crate) fn keyspace_name(&self, id: u32) -> String {
+        let found = lock(&self.registry).by_id.get(&id).map(|keyspace| keyspace.name.clone());
+        found.unwrap_or_else(|| format!("number {id}, dropped"))
+    }
+
     /// Waits for the right to change versions, which one thread at a time has.
     pub(crate) fn edit(&self) -> Result<VersionEditor<'_>> {
         loop {

@@ -2,8 +2,9 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, watches the log's size, measures the disks if there are two |
+//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, watches the log's size, measures the disks if there are two, watches physical space |
 //! | `situ-compact` (one or more) | picks and runs compactions |
+//! | `situ-values` | collects and trims segments; only in a store with a value log |
 //! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`situ-pipeline`) |
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
 //!
@@ -18,12 +19,14 @@ use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::pipeline::seal::Level0;
 use crate::pipeline::troubles::{Trouble, Troubles};
+use crate::versions::keyspace::KeyspaceCore;
 use crate::work::Work;
+use crate::work::separate::bounds;
 use crate::{Error, Result};
 use situ_device::JobHandle;
 use situ_pipeline::LOGGERS_MAX;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,13 +36,15 @@ const PAUSE_MS_MAX: u64 = 5000;
 /// The threads of one open store.
 pub(crate) struct Background {
     threads: Mutex<Vec<Box<dyn JobHandle>>>,
+    /// One of them collects values.
+    collects: AtomicBool,
 }
 
 impl Background {
     /// # Errors
     /// A thread cannot be had. Those that were have ended by then, so the volumes can be given back.
     pub(crate) fn start(work: &Arc<Work>) -> Result<Background> {
-        let background = Background { threads: Mutex::new(Vec::new()) };
+        let background = Background { threads: Mutex::new(Vec::new()), collects: AtomicBool::new(false) };
         background.start_all(work).inspect_err(|_| {
             work.health.begin_closing();
             work.health.wake_all();
@@ -59,7 +64,22 @@ impl Background {
         for carry in [carry_writes::<0>, carry_writes::<1>, carry_writes::<2>] as [fn(&Arc<Work>); LOGGERS_MAX] {
             self.spawn(work, "situ-log", carry)?;
         }
+        if work.versions.keyspaces().iter().any(|keyspace| may_have_values(keyspace)) {
+            self.collect_values(work)?;
+        }
         self.spawn(work, "situ-admit", admit_writes)
+    }
+
+    /// Sees to it that a thread collects values: a keyspace may have some from now on.
+    ///
+    /// # Errors
+    /// A thread cannot be had.
+    pub(crate) fn collect_values(&self, work: &Arc<Work>) -> Result<()> {
+        if self.collects.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let spawned = self.spawn(work, "situ-values", |work| serve(work, &COLLECT));
+        spawned.inspect_err(|_| self.collects.store(false, Ordering::Release))
     }
 
     fn spawn(&self, work: &Arc<Work>, name: &str, body: fn(&Arc<Work>)) -> Result<()> {
@@ -85,6 +105,11 @@ impl Background {
             }
         }
     }
+}
+
+/// Whether a keyspace has values in the value log, or may get some.
+pub(crate) fn may_have_values(keyspace: &KeyspaceCore) -> bool {
+    bounds(&keyspace.options).is_some() || !keyspace.view.load().version.segments.is_empty()
 }
 
 /// What a turn of a duty came to.
@@ -123,7 +148,10 @@ const FLUSH: Duty = Duty {
     job: "flush",
     turn: |work| flush_turn(work).map(Turn::of),
     trouble: |troubles| &mut troubles.flush,
-    idle_for: |work| work.placement.as_ref().and_then(|placement| placement.next_sample_in()),
+    idle_for: |work| {
+        let placement = work.placement.as_ref().and_then(|placement| placement.next_sample_in());
+        placement.into_iter().chain(work.memory.physical.next_sample_in()).min()
+    },
     // The flush gives back the room that the failure was about.
     ends_pause: |work| lock(&work.memory.troubles).only_log_fails && work.memory.a_flush_is_due_that_frees_log(),
     meanwhile: |_| {},
@@ -137,6 +165,15 @@ const COMPACT: Duty = Duty {
     ends_pause: |_| false,
     // What began before the failure ends during the pause.
     meanwhile: Work::land_all,
+};
+
+const COLLECT: Duty = Duty {
+    job: "collect values",
+    turn: Work::collect_turn,
+    trouble: |troubles| &mut troubles.collection,
+    idle_for: Work::next_collection_look_in,
+    ends_pause: |_| false,
+    meanwhile: |_| {},
 };
 
 /// Does a duty as long as there is work, sleeps while there is none, and ends when the store closes.
@@ -232,6 +269,7 @@ fn pause(work: &Arc<Work>, ms: u64, ends: fn(&Work) -> bool, meanwhile: &dyn Fn(
 fn flush_turn(work: &Arc<Work>) -> Result<bool> {
     work.update_debt();
     work.placement.iter().for_each(|placement| placement.judge());
+    work.memory.physical.look();
     work.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.
     let prepared = match work.memory.log_wanted.swap(false, Ordering::AcqRel) {
@@ -289,7 +327,8 @@ impl Work {
     pub(crate) fn trouble(&self) -> Option<Error> {
         let failing = {
             let troubles = lock(&self.memory.troubles);
-            troubles.flush.error.clone().or_else(|| troubles.compaction.error.clone())
+            let compaction = || troubles.compaction.error.clone();
+            troubles.flush.error.clone().or_else(compaction).or_else(|| troubles.collection.error.clone())
         };
         failing.or_else(|| self.versions.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error()))
     }

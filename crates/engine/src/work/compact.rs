@@ -425,9 +425,14 @@ impl Work {
         }
     }
 
+    /// Whether the background has something to do, or is at it.
+    fn has_work(&self) -> bool {
+        self.has_collections() || self.has_flushes_or_compactions()
+    }
+
     /// Whether there is something to flush or to compact, or somebody at it. Under the scheduling lock: between a look at what runs
     /// and one at what could begin, a job may claim its tables, and then there would seem to be neither.
-    fn has_work(&self) -> bool {
+    fn has_flushes_or_compactions(&self) -> bool {
         let _scheduling = lock(&self.scheduling);
         let oldest = self.oldest_snapshot();
         self.versions.keyspaces().iter().any(|keyspace| {

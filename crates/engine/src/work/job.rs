@@ -16,7 +16,7 @@
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::version::Added;
+use crate::versions::version::{Added, TableMeta};
 use crate::work::Work;
 use crate::work::compact::Divided;
 use crate::work::picker::Job;
@@ -30,6 +30,8 @@ use situ_compaction::{
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Tables are guessed to leave at least this share of their bytes.
+const LEAST_SHARE: u64 = 8;
 /// How often closing looks for jobs that have landed, at least.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -147,6 +149,24 @@ impl Merged {
     }
 }
 
+/// What is left of a job's tables when each tombstone has met an entry: a guess from their counts. Nobody knows what a range tombstone
+/// deletes, so the least counts there.
+fn bytes_left<'a>(tables: impl Iterator<Item = &'a TableMeta>) -> u64 {
+    let (mut bytes, mut puts, mut deletions, mut has_ranges) = (0, 0_u64, 0_u64, false);
+    for meta in tables {
+        bytes += meta.bytes;
+        puts += meta.entries.saturating_sub(meta.deletions);
+        deletions += meta.deletions;
+        has_ranges |= meta.range_deletions > 0;
+    }
+    let least = bytes / LEAST_SHARE;
+    if has_ranges {
+        return least;
+    }
+    let left = u128::from(bytes) * u128::from(puts.saturating_sub(deletions)) / u128::from(puts.max(1));
+    least.max(left as u64)
+}
+
 impl Work {
     /// Begins a claimed job. Its number comes back, unless it has ended already.
     pub(crate) fn begin_job(
@@ -174,6 +194,13 @@ impl Work {
             has_spilled: false,
             begun,
         };
+        let job = match self.promised(job) {
+            Ok(job) => job,
+            Err(refused) => {
+                let (job, error) = *refused;
+                return self.end_job(job, Err(error)).map(|()| None);
+            }
+        };
         if job.claimed.job.is_move {
             let moved = self.move_tables(&job.claimed);
             return self.end_job(job, moved).map(|()| None);
@@ -196,6 +223,23 @@ impl Work {
                 return outcome;
             }
             self.memory.work.wait(seen, self.scheduler.next_look_in());
+        }
+    }
+
+    /// The job, with physical space for what it may write; or why there is none.
+    fn promised(&self, mut job: JobUnderWay) -> Result<JobUnderWay, Box<(JobUnderWay, Error)>> {
+        if job.claimed.job.is_move {
+            return Ok(job);
+        }
+        let metas = || job.claimed.job.files().map(|(_, file)| &file.meta);
+        let (about, at_most) = (bytes_left(metas()), metas().map(|meta| meta.bytes).sum());
+        match self.memory.physical.promise(about, at_most) {
+            Ok(promise) => {
+                let host = Arc::into_inner(job.host).expect("nothing runs yet");
+                job.host = Arc::new(host.promised(promise));
+                Ok(job)
+            }
+            Err(error) => Err(Box::new((job, error))),
         }
     }
 
@@ -271,7 +315,10 @@ impl Work {
 
     fn land(self: &Arc<Self>, finished: FinishedJob) -> Result<()> {
         let Some(job) = lock(&self.jobs).remove(&finished.job) else { return Ok(()) };
-        let outputs = finished.result.map_err(task_error);
+        let outputs = finished.result.map_err(|error| match job.host.is_out_of_space() {
+            true => self.memory.physical.error(),
+            false => task_error(error),
+        });
         let installed = outputs.and_then(|outputs| {
             let mut merged = Merged::new(&job.levels, outputs);
             let mut dead = std::mem::take(&mut merged.dead);

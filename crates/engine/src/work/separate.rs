@@ -77,7 +77,9 @@ impl Separator {
             },
         };
         let handle = state.writer.insert(writer).append(u64::from(self.keyspace.id), key, value)?;
-        state.segments.insert(handle.segment);
+        if state.segments.insert(handle.segment) {
+            self.source.begin_writing(handle.segment);
+        }
         Pointer::append(&handle, &value[..self.prefix_bytes], pointer);
         Ok(())
     }
@@ -89,8 +91,9 @@ impl Separator {
 
     /// The edit that names the values is true.
     pub(crate) fn keep(&self) {
-        let State { writer, .. } = std::mem::take(&mut *lock(&self.state));
+        let State { writer, segments } = std::mem::take(&mut *lock(&self.state));
         *lock(&self.keyspace.flushed_values) = writer;
+        self.source.end_writing(&segments);
     }
 
     /// The flush has failed.
@@ -99,6 +102,7 @@ impl Separator {
         drop(writer);
         let version = Arc::clone(&self.keyspace.view.load().version);
         let in_no_version = |number: &u64| version.segments.find(*number).is_none();
-        segments.into_iter().filter(in_no_version).for_each(|number| self.source.add(number));
+        segments.iter().filter(|number| in_no_version(number)).for_each(|number| self.source.add(*number));
+        self.source.end_writing(&segments);
     }
 }

@@ -9,12 +9,14 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
+use crate::pipeline::physical::Promise;
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointers;
 use crate::versions::version::TableMeta;
 use crate::work::Work;
-use crate::work::separate::{Separator, bounds};
+use crate::work::background::may_have_values;
+use crate::work::separate::Separator;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
 use situ_disks::{CAPACITY, FAST, Reserved};
@@ -56,6 +58,8 @@ pub(crate) struct Host {
     separator: Option<Separator>,
     /// The keyspace has values in the value log, or may get some.
     has_handles: bool,
+    /// The physical space that a compaction may still take.
+    promise: Option<Arc<Promise>>,
 }
 
 impl Host {
@@ -72,13 +76,13 @@ impl Host {
             warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&work.versions.source.cache)))),
             separator: None,
             has_handles: false,
+            promise: None,
         }
     }
 
     /// For work on a keyspace that may have values in the value log.
     pub(crate) fn of_keyspace(self, keyspace: &KeyspaceCore) -> Host {
-        let has_segments = !keyspace.view.load().version.segments.is_empty();
-        Host { has_handles: has_segments || bounds(&keyspace.options).is_some(), ..self }
+        Host { has_handles: may_have_values(keyspace), ..self }
     }
 
     /// For a flush of a keyspace.
@@ -94,12 +98,22 @@ impl Host {
 
     fn again(&self, target_bytes: u64) -> Host {
         let separator = self.separator.as_ref().and_then(Separator::again);
-        Host { separator, has_handles: self.has_handles, ..Host::new(&self.work, self.paced, target_bytes) }
+        Host {
+            separator,
+            has_handles: self.has_handles,
+            promise: self.promise.clone(),
+            ..Host::new(&self.work, self.paced, target_bytes)
+        }
     }
 
     /// For work on tables that are read often.
     pub(crate) fn hot(self, hot: bool) -> Host {
         Host { hot, ..self }
+    }
+
+    /// With physical space for what is written.
+    pub(crate) fn promised(self, promise: Promise) -> Host {
+        Host { promise: Some(Arc::new(promise)), ..self }
     }
 
     /// For the same work, once more and all on the capacity disk.
@@ -113,6 +127,11 @@ impl Host {
         let short = (placement.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
         let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
         Host { where_to: WhereTo::AnyRoom, ..self.again(target_bytes) }
+    }
+
+    /// Whether a compaction ends because it writes more than there is physical space for.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        self.promise.as_ref().is_some_and(|promise| promise.is_broken())
     }
 
     /// What a table of this work is to have at most.
@@ -249,13 +268,14 @@ impl TaskHost for Host {
     }
 
     fn pace(&self, bytes: u64) {
+        self.promise.iter().for_each(|promise| promise.written(bytes));
         if self.paced {
             self.work.pacer.pace(&self.work, bytes);
         }
     }
 
     fn cancelled(&self) -> bool {
-        self.work.health.is_closing() || self.work.health.failure().is_some()
+        self.work.health.is_closing() || self.work.health.failure().is_some() || self.is_out_of_space()
     }
 }
 

@@ -1,6 +1,9 @@
 //! The tests of `situ_engine` through its public interface: one program, so that one is linked. A module is a subject.
 
 mod alone;
+#[path = "../../../device/tests/common/mod.rs"]
+#[allow(dead_code, reason = "not all of them are used here")]
+mod block_devices;
 mod common;
 #[path = "../../../device/tests/common/skipped.rs"]
 mod skipped;
@@ -38,6 +41,7 @@ mod model; // the engine against a `BTreeMap`
 mod open_tables; // the bound on open tables
 mod opened_for_one_write; // stores that are opened for one write, again and again
 mod opening; // what a store has in memory when it is opened
+mod physical_space; // promise 7: drives that compress and run out of physical space
 mod placement; // placement on simulated disks, and the recorder of its traces
 mod postponed; // promises 7 and 8: compactions that cannot succeed
 mod promotion; // data that is often read finds its way to the fast disk
@@ -61,3 +65,4 @@ mod two_disks; // which disks belong together, and what lies where
 mod two_disks_random_faults; // promises 1, 3, 6, 7: seeded faults on two disks
 mod unit_elsewhere; // compactions in another process, which is killed, and on units that hold many tasks
 mod unit_misbehaves; // a unit that refuses, forgets and lies
+mod value_log; // where large values go, and how their space comes back

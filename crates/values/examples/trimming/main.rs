@@ -5,7 +5,7 @@
 //! prints the tables as Markdown. What a drive would take and write is counted with LZ4 (`account.rs`). With `--drive`, the directory
 //! lies on that zram device, and the tables have a column with what the device itself says.
 //!
-//! `--quick`: a small log, a few lines of each table. `--short`: one table of few lines, with 256 MiB of values in segments of 8 MiB.
+//! `--quick`: a small log, a few lines of each table. `--short`: one table of few lines, with 128 MiB of values in segments of 4 MiB.
 //! `--full-size`: the same lines with 768 MiB of values in segments of 64 MiB.
 
 mod account;
@@ -75,7 +75,7 @@ impl Setup {
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--quick" => (setup.segment_bytes, setup.live_bytes, setup.quick) = (256 << 10, 16 << 20, true),
-                "--short" => setup.make_short(8 << 20, 256 << 20),
+                "--short" => setup.make_short(4 << 20, 128 << 20),
                 "--full-size" => setup.make_short(64 << 20, 768 << 20),
                 "--draw" => setup.draw = Some(arguments.next()?.into()),
                 "--drive" => setup.drive = Some(arguments.next()?.into()),
@@ -233,9 +233,12 @@ impl Setup {
     }
 }
 
-/// What a zram device has stored, compressed, when all that was written has reached it.
+/// What a zram device has stored, compressed, when all that was written and all that was given up has reached it.
 fn compressed_bytes(device: &Path, directory: &Path) -> Option<u64> {
-    std::process::Command::new("sync").arg("-f").arg(directory).status().ok()?;
+    for command in ["sync -f", "fstrim"] {
+        let mut words = command.split(' ');
+        std::process::Command::new(words.next()?).args(words).arg(directory).status().ok()?;
+    }
     let text = std::fs::read_to_string(device.join("mm_stat")).ok()?;
     text.split_whitespace().nth(1)?.parse().ok()
 }

@@ -16,6 +16,8 @@ fn options(layout: Layout) -> Options {
         zero_at_percent: 101,
         zero_above_percent: 100,
         collect_above_percent: 130,
+        // Trimming keeps the physical inflation down; this makes segments with live records victims.
+        logical_above_percent: 150,
         layout,
         ..Options::default()
     }

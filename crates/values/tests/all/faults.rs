@@ -136,6 +136,8 @@ fn rot_anywhere_is_named_and_never_collected_away() {
                 Err(error) => {
                     assert!(damaged || error.is_corruption(), "{error}");
                     assert_ne!(log.segment(1).unwrap().phase, Phase::Collected);
+                    log.add_dead(1, log.segment(1).unwrap().record_bytes);
+                    assert!(log.victim().is_none_or(|victim| victim.number != 1), "it is tried once");
                     refused += 1;
                 }
             }
@@ -182,6 +184,9 @@ fn lost_segments_are_named_and_the_others_are_read() {
         assert_eq!(log.damaged().iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2]);
         assert!(matches!(log.read(&handles[0], b"k"), Err(Error::NotFound { .. })));
         assert!(log.read(&handles[1], b"k").unwrap_err().is_corruption());
+        // What its owner tells of lost records is taken, and trims nothing.
+        handles[..2].iter().for_each(|handle| log.died(handle.segment, &[*handle]).unwrap());
+        assert_eq!((log.victim(), log.dead_ranges_bytes()), (None, 0));
         assert_eq!(*log.read(&handles[2], b"k").unwrap(), [1; 500]);
         log.remove(1).unwrap();
         log.remove(2).unwrap();

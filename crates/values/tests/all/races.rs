@@ -43,7 +43,7 @@ fn threads_that_read_beside_trimming_see_nothing_but_values() {
     for layout in [Layout::Packed, Layout::OwnSectors] {
         let directory = tempfile::tempdir().unwrap();
         let volume = Arc::new(DirectoryVolume::open(directory.path()).unwrap());
-        let count = 4000;
+        let count = 2000;
         let (log, handles) = filled(volume, &Env::system(), layout, count);
         let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {

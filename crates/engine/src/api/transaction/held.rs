@@ -1,7 +1,6 @@
 //! The locks of one transaction, and its waits for more.
 
 use crate::base::lock_wait::LockWait;
-use crate::base::sync::lock;
 use crate::core::Core;
 use crate::rows::Transactions;
 use crate::rows::alarm::Due;
@@ -18,15 +17,10 @@ use std::time::Duration;
 fn lock_wait(core: &Core, edge: Edge) -> LockWait {
     LockWait {
         transaction: edge.owner,
-        keyspace: keyspace_name(core, edge.row.keyspace),
+        keyspace: core.versions.keyspace_name(edge.row.keyspace),
         key: edge.row.key.to_vec(),
         waits_for: edge.waits_for,
     }
-}
-
-/// The name of a keyspace, for messages.
-pub(super) fn keyspace_name(core: &Core, id: u32) -> String {
-    lock(&core.versions.registry).by_id.get(&id).map_or_else(|| format!("number {id}, dropped"), |k| k.name.clone())
 }
 
 fn deadlock(core: &Core, circle: Vec<Edge>) -> Error {

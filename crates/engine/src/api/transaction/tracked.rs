@@ -6,10 +6,10 @@
 //! rows are looked at, found unchanged, and moved to the present: their `since` is the same number then, and one
 //! snapshot is enough.
 
-use super::check::{CheckedRow, changed};
 use crate::Result;
 use crate::api::keyspace::Keyspace;
 use crate::core::Core;
+use crate::pipeline::check::{CheckedRow, changed};
 use crate::rows::locks::LockMode;
 use crate::rows::locks::Row;
 use crate::versions::snapshot::Snapshot;

@@ -3,6 +3,7 @@
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::base::sync::lock;
 use crate::check::repair::report::{LossKind, LostRange};
+use crate::check::repair::values::LostEntries;
 
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
 use crate::work::task_host::describe;
@@ -23,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Tables are read in pieces of this size.
-const READ_BYTES: usize = 64 << 10;
+pub(super) const READ_BYTES: usize = 64 << 10;
 
 /// Where new tables go.
 pub(super) struct Salvager {
@@ -98,7 +99,7 @@ impl Salvager {
     }
 
     /// The table, be it an old one or one of this repair.
-    fn open(&self, meta: TableMeta) -> situ_storage::Result<Arc<Table>> {
+    pub(super) fn open(&self, meta: TableMeta) -> situ_storage::Result<Arc<Table>> {
         if !lock(&self.unnamed).contains(&meta.number) {
             return Ok(Arc::clone(&*TableFile::new(meta, &self.source).table()?));
         }
@@ -107,7 +108,7 @@ impl Salvager {
     }
 
     /// Rewrites what is sound of table `number`.
-    pub(super) fn salvage(&self, number: u64, place: &TreePlace<'_>) -> Result<Remains> {
+    pub(super) fn salvage(&self, number: u64, place: &TreePlace<'_>, without: &LostEntries) -> Result<Remains> {
         let reader = self.volume.open(FileName::Table(number))?;
         let created = self.env.clock.unix().as_secs();
         let mut writing: Option<(u64, TableWriter)> = None;
@@ -119,7 +120,12 @@ impl Salvager {
                 TableWriter::new(file, &self.options.table_options(place.id, place.keyspace, place.level), created)?,
             ))
         };
+        let mut left_out: BTreeSet<Vec<u8>> = BTreeSet::new();
         let salvaged = salvage(&*reader, &mut |key, value| {
+            if without.has(key.user, value) {
+                left_out.insert(key.user.to_vec());
+                return Ok(());
+            }
             if self.dry_run {
                 return Ok(());
             }
@@ -134,6 +140,10 @@ impl Salvager {
             let LostRange { begin, end, .. } = whole(LossKind::Entries);
             let (begin, end) = (keys.after.unwrap_or(begin), keys.before.map(|key| [&key[..], &[0]].concat()).or(end));
             lost.push(LostRange { begin, end, ..whole(LossKind::Entries) });
+        }
+        for key in left_out {
+            let end = Some([&key[..], &[0]].concat());
+            lost.push(LostRange { begin: key, end, ..whole(LossKind::Entries) });
         }
         if salvaged.range_tombstones.is_none() {
             lost.push(whole(LossKind::RangeDeletions));

@@ -1,7 +1,6 @@
 //! The steps of the check, one by one: what is found among published writes, among those on their way, and when too much has
 //! come in between to be searched under the commit lock.
 
-use super::super::check::{CheckedRow, Commitment};
 use super::super::held::HeldLocks;
 use crate::api::store::{Store, StoreBuilder};
 use crate::api::transaction::{LockMode, TransactionOptions};
@@ -10,6 +9,7 @@ use crate::base::options::{Durability, Options};
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::pipeline::Obstacle;
+use crate::pipeline::check::{CheckedRow, Commitment};
 use crate::{Error, Result, WriteFuture};
 use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_pipeline::Condition;
@@ -36,7 +36,8 @@ fn begin_check(store: &Store, core: &Arc<Core>) -> Arc<Commitment> {
     let row = |key: &[u8]| CheckedRow { keyspace: 0, key: key.into(), since };
     let rows = [&b"b"[..], b"m", b"y"].map(row).to_vec();
     let locks = HeldLocks::new(&core.transactions, 1);
-    let commitment = Commitment::new(core, rows, vec![store.default_keyspace().clone()], locks, Vec::new());
+    let keyspaces = vec![Arc::clone(&store.default_keyspace().inner)];
+    let commitment = Commitment::new(&core.memory, rows, keyspaces, Box::new(locks), Vec::new());
     assert!(commitment.check_published(false).unwrap());
     commitment
 }

@@ -1,4 +1,5 @@
-//! The check at commit: nothing that the transaction locked, wrote or read for update has been changed since.
+//! The check at commit: nothing that the transaction locked, wrote or read for update has been changed since. A collection of
+//! the value log writes its handles in the same way.
 //!
 //! Every such row has a sequence number, `since`: what the transaction relies on is the newest version at or below it. The
 //! commit goes through if no version above it exists when it gets its own sequence numbers, under the commit lock. Writes
@@ -24,11 +25,9 @@
 //! so a commit to which it happens twice takes its turn in the waiting room, where no other write overtakes it
 //! (`situ-pipeline`).
 
-use super::held::{HeldLocks, keyspace_name};
-use crate::api::keyspace::Keyspace;
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::pipeline::{Commit, Memory, Obstacle, Request};
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::snapshot::Snapshot;
 use crate::versions::version::TableFile;
 use crate::versions::view::View;
@@ -37,6 +36,7 @@ use situ_pipeline::{Condition, Unchecked};
 use situ_storage::Error as StorageError;
 use situ_table::range_del::TombstoneIndex;
 use situ_table::{KeyKind, Reach, ReadOptions as TableReadOptions, hash_key};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -46,10 +46,10 @@ const UNDER_LOCK_MAX: usize = 256;
 
 /// A row to be checked.
 #[derive(Debug, Clone)]
-pub(super) struct CheckedRow {
-    pub(super) keyspace: u32,
-    pub(super) key: Arc<[u8]>,
-    pub(super) since: u64,
+pub(crate) struct CheckedRow {
+    pub(crate) keyspace: u32,
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) since: u64,
 }
 
 /// What remains to be looked at before a commit may begin.
@@ -63,37 +63,40 @@ pub(crate) struct UncheckedRows {
 /// What a transaction's batch takes with it into the write path: what is to be checked before it begins, and what is
 /// given back when it ends.
 pub(crate) struct Commitment {
-    core: Arc<Core>,
+    memory: Arc<Memory>,
     /// By keyspace, then key.
     rows: Vec<CheckedRow>,
-    keyspaces: Vec<Keyspace>,
+    keyspaces: Vec<Arc<KeyspaceCore>>,
     /// Nothing up to this number has changed a row. Written by whoever has the batch in hands.
     checked_to: AtomicU64,
     is_registered: AtomicBool,
     held: Mutex<Option<Held>>,
 }
 
+/// The row locks of a transaction.
+pub(crate) type Locks = Box<dyn Any + Send>;
+
 /// What a transaction gives back when its commit is visible, or has failed.
 struct Held {
-    _locks: HeldLocks,
+    _locks: Locks,
     _snapshots: Vec<Snapshot>,
     _lately: VecDeque<Arc<Request>>,
 }
 
 impl Commitment {
     /// `rows` ascend. `keyspaces` are theirs.
-    pub(super) fn new(
-        core: &Arc<Core>,
+    pub(crate) fn new(
+        memory: &Arc<Memory>,
         rows: Vec<CheckedRow>,
-        keyspaces: Vec<Keyspace>,
-        locks: HeldLocks,
+        keyspaces: Vec<Arc<KeyspaceCore>>,
+        locks: Locks,
         snapshots: Vec<Snapshot>,
     ) -> Arc<Commitment> {
         debug_assert!(rows.is_sorted_by(|a, b| (a.keyspace, &a.key) < (b.keyspace, &b.key)));
-        lock(&core.memory.commit).checks.begin(core.versions.snapshots.visible());
+        lock(&memory.commit).checks.begin(memory.versions.snapshots.visible());
         let held = Held { _locks: locks, _snapshots: snapshots, _lately: VecDeque::new() };
         Arc::new(Commitment {
-            core: Arc::clone(core),
+            memory: Arc::clone(memory),
             rows,
             keyspaces,
             checked_to: AtomicU64::new(0),
@@ -103,8 +106,9 @@ impl Commitment {
     }
 
     fn conflict(&self, row: &CheckedRow) -> Error {
-        self.core.health.stats.counters.transaction_conflicts.add(1);
-        Error::Conflict { keyspace: keyspace_name(&self.core, row.keyspace), key: (*row.key).into() }
+        self.memory.health.stats.counters.transaction_conflicts.add(1);
+        let keyspace = self.memory.versions.keyspace_name(row.keyspace);
+        Error::Conflict { keyspace, key: (*row.key).into() }
     }
 
     fn rows_of(&self, keyspace: u32) -> &[CheckedRow] {
@@ -126,22 +130,22 @@ impl Commitment {
     }
 
     /// Step 1: looks at everything that is visible now, with no lock held. False if tables would have to be read, and are not to be.
-    pub(super) fn check_published(&self, read_tables: bool) -> Result<bool> {
+    pub(crate) fn check_published(&self, read_tables: bool) -> Result<bool> {
         // Under the lock nothing is published: all up to this number, and nothing above, has left the queue.
         let visible = {
-            let _commit = lock(&self.core.memory.commit);
-            self.core.versions.snapshots.visible()
+            let _commit = lock(&self.memory.commit);
+            self.memory.versions.snapshots.visible()
         };
         let checked_to = self.checked_to();
         for keyspace in &self.keyspaces {
-            let view = keyspace.inner.view.load();
-            for row in self.rows_of(keyspace.id()) {
+            let view = keyspace.view.load();
+            for row in self.rows_of(keyspace.id) {
                 let since = row.since.max(checked_to);
                 if since >= visible {
                     continue;
                 }
                 let changed = changed(&view, &row.key, since, visible, read_tables);
-                match changed.inspect_err(|error| self.core.versions.source.damaged.note(error))? {
+                match changed.inspect_err(|error| self.memory.versions.source.damaged.note(error))? {
                     Some(false) => {}
                     Some(true) => return Err(self.conflict(row)),
                     None => return Ok(false),
@@ -150,12 +154,12 @@ impl Commitment {
         }
         self.checked_to.store(visible, Ordering::Relaxed);
         // Here others may come in between; a simulator lets them.
-        self.core.env.executor.yield_point();
+        self.memory.env.executor.yield_point();
         Ok(true)
     }
 
     /// The sequence number up to which nothing has changed a row.
-    pub(super) fn checked_to(&self) -> u64 {
+    pub(crate) fn checked_to(&self) -> u64 {
         self.checked_to.load(Ordering::Relaxed)
     }
 }
@@ -205,7 +209,7 @@ impl Condition<Memory> for Commitment {
 impl Drop for Commitment {
     fn drop(&mut self) {
         if self.is_registered.swap(false, Ordering::Relaxed) {
-            let lately = lock(&self.core.memory.commit).checks.end();
+            let lately = lock(&self.memory.commit).checks.end();
             drop(lately);
         }
     }
@@ -224,14 +228,14 @@ impl Unchecked<Memory> for UncheckedRows {
             return Err(commitment.conflict(row));
         }
         commitment.checked_to.store(self.to, Ordering::Relaxed);
-        commitment.core.env.executor.yield_point();
+        commitment.memory.env.executor.yield_point();
         Ok(())
     }
 }
 
 /// Whether there is a version of `key` above `since`, and at or below `to`. `None` if a table would have to be read for the
 /// answer, and is not to be.
-pub(super) fn changed(view: &View, key: &[u8], since: u64, to: u64, read_tables: bool) -> Result<Option<bool>> {
+pub(crate) fn changed(view: &View, key: &[u8], since: u64, to: u64, read_tables: bool) -> Result<Option<bool>> {
     let hash = hash_key(key);
     for slot in view.slots().take_while(|slot| slot.last_sequence() > since) {
         let memtable = &slot.memtable;

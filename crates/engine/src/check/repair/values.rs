@@ -1,0 +1,153 @@
+//! The value log in a repair.
+//!
+//! * With a manifest, segments that are missing leave it. Entries whose values are lost are left out of their tables, which are written
+//!   anew (`tables.rs`). An older version of such a key may be back, and the report names the key.
+//! * Without a manifest, handles name their segments. Each segment that is there and that a handle of a keyspace leads to belongs to
+//!   this keyspace from then on. What no handle leads to is set aside.
+//!
+//! Nothing is written to the value log: what the log held becomes tables with whole values.
+
+use super::Repair;
+use crate::Result;
+use crate::base::batch::Record;
+use crate::check::values::for_each_lost_value;
+use crate::opening::open::{KeyspaceState, StoreState};
+use crate::versions::segments::Pointer;
+use crate::versions::version::TableFile;
+use situ_log::{RecoveryMode, recover};
+use situ_storage::{Error as StorageError, FileName, Volume};
+use situ_table::{KeyKind, MAX_SEQUENCE, ReadOptions, Table, hash_key};
+use situ_values::Written;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+/// Entries of a keyspace whose values are lost: keys, and what tables have for the values.
+#[derive(Default)]
+pub(super) struct LostEntries(BTreeMap<Vec<u8>, HashSet<Vec<u8>>>);
+
+impl LostEntries {
+    pub(super) fn has(&self, key: &[u8], pointer: &[u8]) -> bool {
+        self.0.get(key).is_some_and(|pointers| pointers.contains(pointer))
+    }
+
+    /// The keys whose lost entries are in a table.
+    pub(super) fn keys_in(&self, file: &TableFile, table: &Table) -> situ_storage::Result<Vec<Vec<u8>>> {
+        let span = &file.meta.span;
+        let mut keys = Vec::new();
+        for (key, pointers) in self.0.range(span.begin.clone()..span.end.clone()) {
+            let found = table.get(key, MAX_SEQUENCE, hash_key(key), &ReadOptions::default())?;
+            if found.is_some_and(|found| pointers.contains(&found.value[..])) {
+                keys.push(key.clone());
+            }
+        }
+        Ok(keys)
+    }
+}
+
+impl Repair {
+    /// Takes segments that are not there out of a state that is known.
+    ///
+    /// The keyspaces that have segments, or had some, come back.
+    pub(super) fn drop_missing_segments(&mut self, state: &mut StoreState) -> Result<BTreeSet<u32>> {
+        let there = self.segments_found();
+        let mut with_values = BTreeSet::new();
+        for (id, keyspace) in &mut state.keyspaces {
+            with_values.extend(Some(*id).filter(|_| !keyspace.version.segments.is_empty()));
+            let segments = keyspace.version.segments.files().iter().map(|segment| segment.number);
+            let missing: Vec<u64> = segments.filter(|number| !there.contains(number)).collect();
+            let version = keyspace.version.clone().with_segments(&[], &missing, &self.salvager.source);
+            keyspace.version = version.map_err(|text| unfit(keyspace, text))?;
+        }
+        Ok(with_values)
+    }
+
+    /// The entries of a keyspace whose values are lost; each is told as a damage.
+    pub(super) fn lost_entries(&mut self, keyspace: &KeyspaceState, unsound: &HashSet<u64>) -> Result<LostEntries> {
+        let mut lost = LostEntries::default();
+        let mut errors = Vec::new();
+        for_each_lost_value(&keyspace.version, unsound, &mut |value| {
+            lost.0.entry(value.key.to_vec()).or_default().insert(value.pointer.to_vec());
+            errors.push((Pointer::decode(value.pointer).map_or(0, |pointer| pointer.handle.segment), value.error));
+        })?;
+        for (segment, error) in errors {
+            self.damage(FileName::Values(segment), error)?;
+        }
+        Ok(lost)
+    }
+
+    /// Finds the segments of a state that was made from tables, and sets the others aside.
+    pub(super) fn adopt_segments(&mut self, state: &mut StoreState, logs: &[u64]) -> Result<()> {
+        let there = self.segments_found();
+        let mut adopted = BTreeSet::new();
+        let mut logged = BTreeMap::new();
+        add_logged_segments(&self.volume, logs, &mut logged)?;
+        for (id, keyspace) in &mut state.keyspaces {
+            let mut sums = logged.remove(id).unwrap_or_default();
+            for (_, file) in keyspace.version.files() {
+                count_handles(&self.salvager.open(file.meta.clone())?, &mut sums)?;
+            }
+            let written: Vec<Written> = sums.into_values().filter(|sum| there.contains(&sum.segment)).collect();
+            adopted.extend(written.iter().map(|sum| sum.segment));
+            let version = keyspace.version.clone().with_segments(&written, &[], &self.salvager.source);
+            keyspace.version = version.map_err(|text| unfit(keyspace, text))?;
+            keyspace.version.segments.note(&written, &[]);
+        }
+        if !adopted.is_empty() {
+            let text =
+                "the value log is used as the tables name it. Verify the store: a value that is lost is told then";
+            self.report.notes.push(text.to_owned());
+        }
+        self.aside.extend(there.into_iter().filter(|number| !adopted.contains(number)).map(FileName::Values));
+        Ok(())
+    }
+
+    fn segments_found(&self) -> BTreeSet<u64> {
+        let number = |name| if let FileName::Values(number) = name { Some(number) } else { None };
+        self.numbers(number).into_iter().collect()
+    }
+}
+
+fn unfit(keyspace: &KeyspaceState, text: String) -> StorageError {
+    StorageError::corruption(&keyspace.name, 0, "segments of a repaired version", "some that fit", text)
+}
+
+/// Adds the handles of a table, by segment.
+fn count_handles(table: &Arc<Table>, sums: &mut BTreeMap<u64, Written>) -> situ_storage::Result<()> {
+    let mut cursor = table.sequential_cursor(super::tables::READ_BYTES);
+    cursor.first()?;
+    while cursor.valid() {
+        if cursor.key().trailer.kind() == Some(KeyKind::ValueHandle) {
+            count_handle(cursor.value(), sums);
+        }
+        cursor.next()?;
+    }
+    Ok(())
+}
+
+fn count_handle(pointer: &[u8], sums: &mut BTreeMap<u64, Written>) {
+    let Some(Pointer { handle, .. }) = Pointer::decode(pointer) else { return };
+    let segment = handle.segment;
+    let sum = sums.entry(segment).or_insert(Written { segment, records: 0, record_bytes: 0 });
+    (sum.records, sum.record_bytes) = (sum.records + 1, sum.record_bytes + handle.footprint());
+}
+
+/// Adds the segments that handles of the log lead to, by keyspace. The handles do not count: tables may have them, too. Damaged
+/// records are left out.
+fn add_logged_segments(
+    volume: &Arc<dyn Volume>,
+    logs: &[u64],
+    sums: &mut BTreeMap<u32, BTreeMap<u64, Written>>,
+) -> Result<()> {
+    recover(volume, logs, RecoveryMode::Repair, &mut |_, bytes| {
+        let record = Record::decode(bytes).ok();
+        let operations = record.iter().flat_map(|record| record.operations());
+        for operation in operations.filter(|operation| operation.kind == KeyKind::ValueHandle) {
+            let Some(Pointer { handle, .. }) = Pointer::decode(operation.value) else { continue };
+            let segment = handle.segment;
+            let sums = sums.entry(operation.keyspace).or_default();
+            sums.entry(segment).or_insert(Written { segment, records: 0, record_bytes: 0 });
+        }
+        Ok(())
+    })?;
+    Ok(())
+}

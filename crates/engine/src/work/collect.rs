@@ -1,0 +1,461 @@
+//! Collection of the value log: what is alive of a segment moves, and the segment goes.
+//!
+//! 1. The value log names a victim, when dead values take too much (`situ-values`). Nothing of it may belong to a flush under way.
+//! 2. It walks over the victim's values. A value is alive if the newest version of its key is the handle of this very value.
+//! 3. Live values are appended to a segment of the collector and synced. An edit adds that segment. Then one write puts the new
+//!    handles in the place of the old ones. The write has a condition (`pipeline/check.rs`): no key has a newer version than the
+//!    one that was looked at. If one has, the write is tried again without what is not alive any more.
+//! 4. The victim waits until nobody can ask for its values. Then an edit removes it, and its last holder deletes it.
+//!
+//! **When a victim goes.** Three things hold it. A snapshot from before step 3 has ended may see an old handle. A view from before
+//! the edit of step 4 holds the segment itself. And a crash must not bring old handles back: what was newest in step 2, and the
+//! handles of step 3, have to be in tables first. If nothing else is left to do, the collector seals the memtable for that.
+//!
+//! **Invariants.** The newest version of a key in the tables never leads to a segment that is gone. So a store that has lost its
+//! log has lost no more than the writes in it. A segment that has handles in a memtable or in the log is in the manifest.
+//!
+//! **Threads.** One, `situ-values`, in stores that have a value log. It is paced as compactions are.
+//!
+//! **Failure.** The victim stays, and the values that have moved are dead in it. A crash does the same. A value that is alive and
+//! damaged keeps its segment: the segment is set aside until the store is opened again.
+//!
+//! **Rejected**: moving values when a compaction meets their handles, as RocksDB does. The files of a task would depend on who
+//! runs the task and when. A segment would wait until compactions have met all of its handles.
+
+use crate::base::batch::WriteBatch;
+use crate::base::options::Durability;
+use crate::base::sync::lock;
+use crate::pipeline::check::{CheckedRow, Commitment};
+use crate::pipeline::seal::Level0;
+use crate::pipeline::write::write_numbered;
+use crate::read::get::{Found, Lookup};
+use crate::versions::edit::Edit;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::segments::Pointer;
+use crate::versions::snapshot::Snapshot;
+use crate::versions::version::Version;
+use crate::versions::view::{MemtableSlot, View};
+use crate::work::Work;
+use crate::work::background::Turn;
+use crate::work::separate::bounds;
+use crate::{Error, Result};
+use situ_compaction::DroppedValues;
+use situ_pipeline::{Condition, Write};
+use situ_storage::{Error as StorageError, Result as StorageResult};
+use situ_table::{KeyKind, ReadOptions as TableReadOptions};
+use situ_values::{Handle, Moved, Owner, Phase, ValueLog, Walked, Written};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+/// How often the collector looks whether a snapshot still holds a collected segment.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the collector remembers from one turn to the next.
+#[derive(Default)]
+pub(crate) struct Collections {
+    state: Mutex<State>,
+    /// The collector is at a segment. Between two looks at what there is to do, it may be seen neither here nor there.
+    is_running: AtomicBool,
+}
+
+/// A collection under way.
+struct Running<'a>(&'a AtomicBool);
+
+impl<'a> Running<'a> {
+    fn begin(collections: &'a Collections) -> Running<'a> {
+        collections.is_running.store(true, Ordering::Release);
+        Running(&collections.is_running)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Collected>,
+    /// Segments that could not be collected.
+    aside: BTreeSet<u64>,
+    /// Memtables that the collector has tried to seal.
+    tried: Vec<Weak<MemtableSlot>>,
+}
+
+/// A segment in which nothing is alive.
+struct Collected {
+    keyspace: Arc<KeyspaceCore>,
+    number: u64,
+    /// Who reads at this moment or later asks for nothing in it.
+    since: u64,
+    /// Memtables with versions that hide its values.
+    slots: Vec<Weak<MemtableSlot>>,
+}
+
+impl Collected {
+    fn is_in_tables(&self) -> bool {
+        !self.keyspace.view.load().slots().any(|slot| is_one_of(slot, &self.slots))
+    }
+
+    /// Whether no snapshot asks for its values.
+    fn is_unseen(&self, oldest: Option<u64>) -> bool {
+        oldest.is_none_or(|oldest| oldest >= self.since)
+    }
+}
+
+fn is_one_of(slot: &Arc<MemtableSlot>, slots: &[Weak<MemtableSlot>]) -> bool {
+    slots.iter().any(|other| Weak::as_ptr(other) == Arc::as_ptr(slot))
+}
+
+impl Work {
+    /// Removes what can go, collects a segment, or does a part of what the value log has put off.
+    pub(crate) fn collect_turn(self: &Arc<Self>) -> Result<Turn> {
+        let Some(log) = self.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
+        let _running = Running::begin(&self.collections);
+        if self.remove_collected()? || self.collect_one(&log)? || log.tidy()? {
+            return Ok(Turn::Done);
+        }
+        self.seal_for_collections()?;
+        Ok(Turn::Idle)
+    }
+
+    /// How long the collector may sleep.
+    pub(crate) fn next_collection_look_in(&self) -> Option<Duration> {
+        (!lock(&self.collections.state).waiting.is_empty()).then_some(LOOK_AGAIN)
+    }
+
+    /// Whether a segment is to be collected, or could be removed but for what is in memory.
+    pub(crate) fn has_collections(&self) -> bool {
+        let Some(log) = self.versions.source.values.log_if_open() else { return false };
+        // First: what runs shows itself in one of the two when it has ended.
+        if self.collections.is_running.load(Ordering::Acquire) {
+            return true;
+        }
+        let oldest = self.versions.snapshots.oldest();
+        let state = lock(&self.collections.state);
+        let is_waiting = state.waiting.iter().any(|collected| collected.is_unseen(oldest));
+        let aside = state.aside.clone();
+        drop(state);
+        is_waiting
+            || log.victim().is_some_and(|victim| self.may_collect(victim.number, &aside).is_some())
+            || self.collections.is_running.load(Ordering::Acquire)
+    }
+
+    /// The keyspace of a victim; `None` if the victim is not to be collected now.
+    fn may_collect(&self, number: u64, aside: &BTreeSet<u64>) -> Option<Arc<KeyspaceCore>> {
+        if aside.contains(&number) || self.versions.source.values.is_being_written(number) {
+            return None;
+        }
+        let keyspaces = self.versions.keyspaces().into_iter();
+        keyspaces.filter(|keyspace| keyspace.view.load().version.segments.find(number).is_some()).last()
+    }
+
+    fn collect_one(self: &Arc<Self>, log: &Arc<ValueLog>) -> Result<bool> {
+        let Some(victim) = log.victim() else { return Ok(false) };
+        let aside = lock(&self.collections.state).aside.clone();
+        let Some(keyspace) = self.may_collect(victim.number, &aside) else { return Ok(false) };
+        match self.collect(log, &keyspace, victim.number) {
+            // Nothing else can be said of the victim until somebody has looked at the disk.
+            Err(error) if error.is_corruption() => {
+                lock(&self.collections.state).aside.insert(victim.number);
+                self.versions.source.damaged.note(&error);
+                self.health.note_job_failure("collect values", error);
+                Ok(true)
+            }
+            collected => collected.map(|()| true),
+        }
+    }
+
+    fn collect(self: &Arc<Self>, log: &Arc<ValueLog>, keyspace: &Arc<KeyspaceCore>, number: u64) -> Result<()> {
+        let mut writer = lock(&keyspace.collected_values).take().unwrap_or_else(|| log.collecting_writer());
+        let mut mover = Mover::new(self, keyspace);
+        let collected = log.collect(number, &mut writer, &mut mover);
+        let unused = std::mem::take(&mut mover.unused);
+        if let Err(error) = collected {
+            drop(writer);
+            self.give_up_unlisted(log);
+            // What the caller of a failed write is told says more.
+            return Err(mover.failure.take().unwrap_or_else(|| error.into()));
+        }
+        drop(mover);
+        *lock(&keyspace.collected_values) = Some(writer);
+        self.note_unused(keyspace, unused)?;
+        // The view comes after the number: what was newest up to the number is in its memtables, or in tables.
+        let since = self.versions.snapshots.visible();
+        let view = keyspace.view.load();
+        let slots = view.slots().filter(|slot| !slot.is_empty()).map(Arc::downgrade).collect();
+        let collected = Collected { keyspace: Arc::clone(keyspace), number, since, slots };
+        lock(&self.collections.state).waiting.push(collected);
+        Ok(())
+    }
+
+    /// Values that were moved, and died before a table or a memtable had their new handles.
+    fn note_unused(&self, keyspace: &Arc<KeyspaceCore>, unused: BTreeMap<u64, DroppedValues>) -> Result<()> {
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let mut editor = self.versions.edit()?;
+        let version = Arc::clone(&keyspace.view.load().version);
+        let dead = version.segments.counted(&unused.into_values().collect::<Vec<_>>());
+        let values_dead = dead.iter().map(|dead| (keyspace.id, *dead)).collect();
+        editor.apply(Edit { values_dead, ..Edit::default() }, || version.segments.note(&[], &dead))
+    }
+
+    /// Removes the collected segments for which nobody can ask. False if there is none.
+    fn remove_collected(&self) -> Result<bool> {
+        let oldest = self.versions.snapshots.oldest();
+        let may_go = |collected: &Collected| collected.is_unseen(oldest) && collected.is_in_tables();
+        let mut going: BTreeMap<u32, (Arc<KeyspaceCore>, Vec<u64>)> = BTreeMap::new();
+        for collected in lock(&self.collections.state).waiting.iter().filter(|collected| may_go(collected)) {
+            let entry = going.entry(collected.keyspace.id);
+            entry.or_insert_with(|| (Arc::clone(&collected.keyspace), Vec::new())).1.push(collected.number);
+        }
+        let has_some = !going.is_empty();
+        going.into_values().try_for_each(|(keyspace, numbers)| self.remove_segments(&keyspace, &numbers))?;
+        Ok(has_some)
+    }
+
+    fn remove_segments(&self, keyspace: &Arc<KeyspaceCore>, numbers: &[u64]) -> Result<()> {
+        let mut editor = self.versions.edit()?;
+        let before = Arc::clone(&keyspace.view.load().version);
+        // They went with their keyspace, otherwise.
+        if !keyspace.dropped.load(Ordering::Acquire) {
+            let version = Version::clone(&before).with_segments(&[], numbers, &self.versions.source);
+            let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
+            let segments_removed = numbers.iter().map(|number| (keyspace.id, *number)).collect();
+            editor.apply(Edit { segments_removed, ..Edit::default() }, || {
+                install(keyspace, &version);
+                numbers.iter().filter_map(|number| before.segments.find(*number)).for_each(|file| file.retire());
+            })?;
+        }
+        drop((editor, before));
+        lock(&self.collections.state).waiting.retain(|collected| !numbers.contains(&collected.number));
+        self.memory.work.notify();
+        Ok(())
+    }
+
+    /// Nothing else is to be done: what keeps collected segments in memtables goes to tables.
+    fn seal_for_collections(&self) -> Result<()> {
+        let oldest = self.versions.snapshots.oldest();
+        let keyspaces: Vec<_> = {
+            let mut state = lock(&self.collections.state);
+            let State { waiting, tried, .. } = &mut *state;
+            tried.retain(|slot| slot.strong_count() > 0);
+            let in_the_way = |collected: &&Collected| {
+                let active = Arc::clone(&collected.keyspace.view.load().active);
+                let is_due = collected.is_unseen(oldest) && is_one_of(&active, &collected.slots);
+                // Once each: an attempt wakes this thread.
+                let is_new = is_due && !is_one_of(&active, tried);
+                tried.extend(is_new.then(|| Arc::downgrade(&active)));
+                is_new
+            };
+            waiting.iter().filter(in_the_way).map(|collected| Arc::clone(&collected.keyspace)).collect()
+        };
+        for keyspace in keyspaces {
+            match self.memory.try_seal(&keyspace, Level0::Heeded) {
+                Ok(_) | Err(Error::KeyspaceDropped { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// After a collection that has failed: what it has written and no version has goes.
+    fn give_up_unlisted(&self, log: &ValueLog) {
+        let values = &self.versions.source.values;
+        // In this order: a flush has its segments in the version before it says that it has ended.
+        let ended = log.segments().into_iter().filter(|segment| segment.phase != Phase::Open);
+        let ended: Vec<u64> = ended.map(|segment| segment.number).filter(|n| !values.is_being_written(*n)).collect();
+        let views: Vec<_> = self.versions.keyspaces().iter().map(|keyspace| keyspace.view.load_full()).collect();
+        let is_listed = |number: &u64| views.iter().any(|view| view.version.segments.find(*number).is_some());
+        ended.iter().filter(|number| !is_listed(number)).for_each(|number| values.add(*number));
+    }
+}
+
+fn install(keyspace: &KeyspaceCore, version: &Arc<Version>) {
+    keyspace.view.rcu(|view| View { version: Arc::clone(version), ..(**view).clone() });
+}
+
+/// A moment at which liveness is judged.
+struct Moment {
+    snapshot: Snapshot,
+    view: Arc<View>,
+}
+
+/// The engine, as the value log asks it.
+struct Mover<'a> {
+    work: &'a Arc<Work>,
+    keyspace: &'a Arc<KeyspaceCore>,
+    prefix_bytes: usize,
+    moment: Option<Moment>,
+    /// The first bytes of the values that were found alive and have not been handed over.
+    prefixes: VecDeque<Vec<u8>>,
+    /// Moved values that nothing leads to, by segment.
+    unused: BTreeMap<u64, DroppedValues>,
+    /// Why the owner has ended the collection.
+    failure: Option<Error>,
+}
+
+/// What stands for a value now, and what is to.
+struct Replacement {
+    key: Vec<u8>,
+    from: Handle,
+    to: Handle,
+    prefix: Vec<u8>,
+}
+
+impl<'a> Mover<'a> {
+    fn new(work: &'a Arc<Work>, keyspace: &'a Arc<KeyspaceCore>) -> Mover<'a> {
+        let prefix_bytes = bounds(&keyspace.options).map_or(0, |(_, prefix_bytes)| prefix_bytes);
+        let (prefixes, unused) = (VecDeque::new(), BTreeMap::new());
+        Mover { work, keyspace, prefix_bytes, moment: None, prefixes, unused, failure: None }
+    }
+
+    fn check_wanted(&self) -> Result<()> {
+        match self.work.health.failure() {
+            Some(error) => Err(error),
+            None if self.work.health.is_closing() => Err(Error::Closed),
+            None if self.keyspace.dropped.load(Ordering::Acquire) => {
+                Err(Error::KeyspaceDropped { name: self.keyspace.name.clone() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What stands for the value of a key, if it is this handle.
+    fn found(&mut self, key: &[u8], handle: &Handle) -> Result<bool> {
+        let (work, keyspace) = (self.work, self.keyspace);
+        // A view that comes after the snapshot has all that the snapshot sees.
+        let moment = self.moment.get_or_insert_with(|| {
+            let snapshot = Snapshot::take(&work.versions.snapshots);
+            Moment { snapshot, view: keyspace.view.load_full() }
+        });
+        let options = TableReadOptions { fill_cache: false, ..TableReadOptions::default() };
+        let found = Lookup::new(key, moment.snapshot.sequence(), options).pointer(&moment.view)?;
+        let leads_to = |found: &Found| Pointer::decode(&found.pointer).is_some_and(|found| found.handle == *handle);
+        Ok(found.as_ref().is_some_and(leads_to))
+    }
+
+    /// Notes the failure of the engine, and ends the collection.
+    fn ended<T>(&mut self, result: Result<T>) -> StorageResult<T> {
+        result.map_err(|error| {
+            let told = StorageError::Invalid(format!("the collection was ended: {error}"));
+            self.failure = Some(error);
+            told
+        })
+    }
+
+    fn hand_over(&mut self, moved: &[Moved]) -> Result<()> {
+        self.check_wanted()?;
+        self.add_segments(moved)?;
+        let mut replacements = Vec::with_capacity(moved.len());
+        for Moved { key, from, to, .. } in moved {
+            let prefix = self.prefixes.pop_front().expect("each value that was found alive has a prefix");
+            replacements.push(Replacement { key: key.clone(), from: *from, to: *to, prefix });
+        }
+        self.work.pacer.pace(self.work, moved.iter().map(|moved| moved.to.footprint()).sum());
+        self.replace(replacements)
+    }
+
+    /// Makes the segments part of the version that values have moved to.
+    fn add_segments(&self, moved: &[Moved]) -> Result<()> {
+        let (work, keyspace) = (self.work, self.keyspace);
+        let mut sums: BTreeMap<u64, Written> = BTreeMap::new();
+        for Handle { segment, .. } in moved.iter().map(|moved| moved.to) {
+            sums.entry(segment).or_insert(Written { segment, records: 0, record_bytes: 0 }).records += 1;
+        }
+        for to in moved.iter().map(|moved| moved.to) {
+            sums.entry(to.segment).and_modify(|sum| sum.record_bytes += to.footprint());
+        }
+        let written: Vec<Written> = sums.into_values().collect();
+        let mut editor = work.versions.edit()?;
+        self.check_wanted()?;
+        let version = Version::clone(&keyspace.view.load().version).with_segments(&written, &[], &work.versions.source);
+        let version = Arc::new(version.map_err(|text| work.broken_version(keyspace, text))?);
+        let values_written = written.iter().map(|written| (keyspace.id, *written)).collect();
+        editor.apply(Edit { values_written, ..Edit::default() }, || {
+            version.segments.note(&written, &[]);
+            install(keyspace, &version);
+        })
+    }
+
+    /// Writes the new handles of what is still alive. Where somebody else has written meanwhile, the rest is tried in halves.
+    fn replace(&mut self, all: Vec<Replacement>) -> Result<()> {
+        let mut left = vec![all];
+        while let Some(mut some) = left.pop() {
+            match self.write(&some) {
+                Ok(()) => {}
+                Err(Error::Conflict { .. }) => {
+                    self.retain_live(&mut some)?;
+                    let half = some.split_off(some.len() / 2);
+                    left.extend([some, half].into_iter().filter(|some| !some.is_empty()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // What follows is judged anew.
+        self.moment = None;
+        Ok(())
+    }
+
+    /// Leaves out what is dead by now.
+    fn retain_live(&mut self, some: &mut Vec<Replacement>) -> Result<()> {
+        self.check_wanted()?;
+        self.moment = None;
+        for replacement in std::mem::take(some) {
+            if self.found(&replacement.key, &replacement.from)? {
+                some.push(replacement);
+                continue;
+            }
+            let Handle { segment, .. } = replacement.to;
+            let sum = self.unused.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });
+            (sum.handles, sum.bytes) = (sum.handles + 1, sum.bytes + replacement.to.footprint());
+        }
+        Ok(())
+    }
+
+    fn write(&self, some: &[Replacement]) -> Result<()> {
+        let Some(moment) = &self.moment else { return Ok(()) };
+        let (work, id, since) = (self.work, self.keyspace.id, moment.snapshot.sequence());
+        let mut batch = WriteBatch::new();
+        let mut pointer = Vec::new();
+        for Replacement { key, to, prefix, .. } in some {
+            pointer.clear();
+            Pointer::append(to, prefix, &mut pointer);
+            batch.push(KeyKind::ValueHandle, id, key, Some(&pointer))?;
+        }
+        let row = |replacement: &Replacement| CheckedRow { keyspace: id, key: replacement.key[..].into(), since };
+        let mut rows: Vec<CheckedRow> = some.iter().map(row).collect();
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        let (keyspaces, snapshots) = (vec![Arc::clone(self.keyspace)], vec![moment.snapshot.clone()]);
+        let commitment = Commitment::new(&work.memory, rows, keyspaces, Box::new(()), snapshots);
+        commitment.check_published(true)?;
+        let write = Write::new(batch, Some(commitment as Arc<dyn Condition<_>>));
+        write_numbered(&work.pipeline, write, Durability::Buffered).map(drop)
+    }
+}
+
+impl Owner for Mover<'_> {
+    fn is_live(&mut self, record: &Walked<'_>) -> StorageResult<bool> {
+        let wanted = self.check_wanted();
+        self.ended(wanted)?;
+        if record.tag != u64::from(self.keyspace.id) {
+            return Ok(false);
+        }
+        let found = self.found(record.key, &record.handle);
+        if !self.ended(found)? {
+            return Ok(false);
+        }
+        let value = record.value()?;
+        self.prefixes.push_back(value[..self.prefix_bytes.min(value.len())].to_vec());
+        Ok(true)
+    }
+
+    fn moved(&mut self, moved: &[Moved]) -> StorageResult<()> {
+        let handed_over = self.hand_over(moved);
+        self.ended(handed_over)
+    }
+}
