@@ -4,8 +4,9 @@
 #[allow(dead_code, reason = "not all of them are used here")]
 mod block_devices;
 mod common;
-#[path = "../../../device/tests/common/skipped.rs"]
-mod skipped;
+mod skipped {
+    pub(crate) use crate::block_devices::skipped;
+}
 
 #[cfg(feature = "postgres")]
 mod advise; // `advise postgres` against a real server
