@@ -19,7 +19,8 @@ pub(crate) use walk::HashEntries;
 use crate::failure::Failure;
 use crate::options::Target;
 use crate::text::now_unix_s;
-use situ::hash::entry::{INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX};
+use situ::hash::entry::KEY_BYTES_MAX;
+use situ::hash::record::VALUE_BYTES_MAX;
 use situ::hash::{HashOptions, HashStore, HashStoreBuilder};
 use situ_server::{ExpiryRule, HashItemWriter, ITEMS_KEYSPACE, ItemView, is_reserved, item_env, stored_hash_rule};
 use std::path::{Path, PathBuf};
@@ -174,9 +175,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), String> {
 /// The text says why it cannot.
 pub(crate) fn check_value(value: &[u8]) -> Result<(), String> {
     match value.len() {
-        0..=INLINE_VALUE_BYTES_MAX => Ok(()),
-        bytes => {
-            Err(format!("a value has at most {INLINE_VALUE_BYTES_MAX} bytes in a hash store, and this one has {bytes}"))
-        }
+        0..=VALUE_BYTES_MAX => Ok(()),
+        bytes => Err(format!("a value has at most {VALUE_BYTES_MAX} bytes in a hash store, and this one has {bytes}")),
     }
 }

@@ -42,6 +42,7 @@ mod serve;
 mod store;
 mod text;
 mod transfer;
+mod walk;
 mod watch;
 
 use clap::Parser;

@@ -222,9 +222,9 @@ pub(crate) struct ServeOptions {
     /// Close connections without traffic for this many seconds. 0 closes none
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) idle_timeout_s: u64,
-    /// Size of the largest value that a client may set [default: 1M, or the most that the engine takes]
-    #[arg(long, value_name = "SIZE", value_parser = parse_value_bytes)]
-    pub(crate) max_value: Option<usize>,
+    /// Size of the largest value that a client may set
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
+    pub(crate) max_value: usize,
     /// Values of this size and larger ones lie in the value log, and compactions do not copy them, 1 byte to 1G [default: all values
     /// lie in tables]
     #[arg(long, value_name = "SIZE", value_parser = parse_value_log_bytes)]

@@ -17,10 +17,7 @@ use crate::watch::NodeWatch;
 use serde::Serialize;
 use situ::device::lock;
 use situ::{Listener, Options, StoreEvent};
-use situ_server::{
-    CaughtSignals, Engine, HASH_VALUE_BYTES_MAX, HashEngine, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError,
-    StopSignal, StoreEngine,
-};
+use situ_server::{CaughtSignals, Engine, HashEngine, Server, ServerOptions, StartError, StopSignal, StoreEngine};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -33,8 +30,6 @@ const LOST_NODE_DEADLINE: Duration = Duration::from_secs(3);
 /// How long clients may take to collect their last answers.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The largest value that a client may set, unless the options say otherwise; less if the engine takes less.
-const MAX_VALUE_BYTES: usize = 1 << 20;
 /// How many seconds a write waits for a lost node, unless the options say otherwise.
 const NODE_PATIENCE_S: u64 = 600;
 /// Memory for caches, unless the options say otherwise.
@@ -49,7 +44,7 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
 }
 
 fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
-    let serving = Serving::prepare(options, MAX_VALUE_BYTES_LIMIT, out.is_json())?;
+    let serving = Serving::prepare(options, out.is_json())?;
     let watch = watch_by(&serving.messages, options.node_patience.unwrap_or(NODE_PATIENCE_S));
     let home = options.directory.home().watched(&watch);
     let directory = home.path();
@@ -73,7 +68,12 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
         true => directory.to_owned(),
         false => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
     };
-    serving.run(&engine, &Shown { place: &place, metrics: "situ_store" }, || watch.hurry(LOST_NODE_DEADLINE), out)?;
+    serving.run(
+        &engine,
+        &Shown { place: &place, metrics: "situ_store", has_compactions: true },
+        || watch.hurry(LOST_NODE_DEADLINE),
+        out,
+    )?;
     let closed = engine.store().close();
     closed.map_err(|error| Failure::store("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
@@ -82,14 +82,14 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
 
 fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Outcome {
     options.check_for_hash()?;
-    let serving = Serving::prepare(options, HASH_VALUE_BYTES_MAX, out.is_json())?;
+    let serving = Serving::prepare(options, out.is_json())?;
     let builder = hash::builder(options.engine.buckets.as_deref(), true);
     let engine = HashEngine::open(directory, builder, durability(options.sync)).map_err(|error| {
         Failure::hash(format!("cannot open the store in {}", directory.display()), directory, &error)
     })?;
     let engine = Arc::new(engine);
     let place = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    serving.run(&engine, &Shown { place: &place, metrics: "situ_hash" }, || (), out)?;
+    serving.run(&engine, &Shown { place: &place, metrics: "situ_hash", has_compactions: false }, || (), out)?;
     let closed = engine.store().close();
     closed.map_err(|error| Failure::hash("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
@@ -109,13 +109,14 @@ struct Shown<'a> {
     place: &'a Path,
     /// How the names of its metrics begin.
     metrics: &'static str,
+    /// Whether it has compactions to draw.
+    has_compactions: bool,
 }
 
 impl Serving<'_> {
-    /// Checks the options, catches signals and opens the log file: before a store is opened. The engine takes values of at most
-    /// `value_bytes_max`.
-    fn prepare(options: &ServeOptions, value_bytes_max: usize, json: bool) -> Result<Serving<'_>, Failure> {
-        let server_options = server_options(options, value_bytes_max)?;
+    /// Checks the options, catches signals and opens the log file: before a store is opened.
+    fn prepare(options: &ServeOptions, json: bool) -> Result<Serving<'_>, Failure> {
+        let server_options = server_options(options);
         server_options.check().map_err(|error| cannot_start(error, options))?;
         let signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
         let messages = Arc::new(Messages::open(options.log_file.clone(), json)?);
@@ -148,7 +149,7 @@ impl Serving<'_> {
         };
         let shown = match out.is_json() {
             true => out.object(&listening),
-            false => out.bytes(listening.banner(store.metrics).as_bytes()),
+            false => out.bytes(listening.banner(store).as_bytes()),
         };
         // A reader that went away is no reason to stop serving.
         let _ = shown.and_then(|()| out.finish());
@@ -168,13 +169,7 @@ fn watch_by(messages: &Arc<Messages>, patience_s: u64) -> Arc<NodeWatch> {
     NodeWatch::new(Duration::from_secs(patience_s), move |text| messages.line(text))
 }
 
-fn server_options(options: &ServeOptions, value_bytes_max: usize) -> Result<ServerOptions, Failure> {
-    let max_value_bytes = options.max_value.unwrap_or(MAX_VALUE_BYTES.min(value_bytes_max));
-    if max_value_bytes > value_bytes_max {
-        return Err(Failure::usage(format!(
-            "--max-value is at most {value_bytes_max} bytes with this engine, and {max_value_bytes} bytes were asked for"
-        )));
-    }
+fn server_options(options: &ServeOptions) -> ServerOptions {
     let mut listen = Vec::new();
     let mut listen_names = Vec::new();
     for place in &options.listen {
@@ -183,7 +178,7 @@ fn server_options(options: &ServeOptions, value_bytes_max: usize) -> Result<Serv
             Listen::Name(name) => listen_names.push(name.clone()),
         }
     }
-    Ok(ServerOptions {
+    ServerOptions {
         listen,
         listen_names,
         unix_socket: options.unix_socket.clone(),
@@ -191,11 +186,11 @@ fn server_options(options: &ServeOptions, value_bytes_max: usize) -> Result<Serv
         threads: options.threads.unwrap_or(0) as usize,
         max_connections: options.max_connections as usize,
         idle_timeout_seconds: options.idle_timeout_s,
-        max_value_bytes,
+        max_value_bytes: options.max_value,
         auth_file: options.auth_file.clone(),
         disable_flush_all: options.disable_flush_all,
         ..ServerOptions::default()
-    })
+    }
 }
 
 fn cannot_start(error: StartError, options: &ServeOptions) -> Failure {
@@ -228,7 +223,7 @@ struct Listening {
 }
 
 impl Listening {
-    fn banner(&self, metrics: &str) -> String {
+    fn banner(&self, store: &Shown<'_>) -> String {
         let survives = match self.durability {
             "synced" => "a write is answered when it survives power failure",
             _ => "a write is answered when it survives this process; --sync waits for the disk",
@@ -246,7 +241,9 @@ impl Listening {
         if let Some(http) = self.http {
             row("metrics", &format!("http://{http}/metrics"));
             row("health", &format!("http://{http}/healthz"));
-            row("picture", &format!("http://{http}/compactions"));
+            if store.has_compactions {
+                row("picture", &format!("http://{http}/compactions"));
+            }
         }
         text.push_str("\nTry, in another terminal:\n\n");
         if let Some(address) = self.addresses.first() {
@@ -256,7 +253,7 @@ impl Listening {
             ));
         }
         if let Some(http) = self.http {
-            text.push_str(&format!("  curl -s http://{http}/metrics | grep {metrics}\n"));
+            text.push_str(&format!("  curl -s http://{http}/metrics | grep {}\n", store.metrics));
         }
         // The program need not be on the PATH, nor the other terminal in this directory.
         let program = std::env::current_exe().map_or("situ".to_owned(), |path| path.display().to_string());

@@ -7,14 +7,13 @@
 //! of the moment they begin.
 
 use crate::failure::Failure;
-use crate::hash::HashEntries;
 use crate::message::Message;
 use crate::text::now_unix_s;
 use situ::compaction::Unit;
 use situ::device::Env;
 use situ::storage::{DirectoryVolume, FileName, Volume};
 use situ::{
-    Durability, Error, KEY_BYTES_MAX, Keyspace, Options, ReadOptions, RepairOptions, RepairReport, Store, StoreBuilder,
+    Durability, Error, KEY_BYTES_MAX, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder,
     VerifyProgress, VerifyReport,
 };
 use situ_node::message::VolumePlace;
@@ -27,6 +26,7 @@ use std::sync::Arc;
 
 use crate::options::{NodeAccess, NodeKeys, Range, Target};
 use crate::text::Encoding;
+use crate::walk::{Bounds, EachPair, Order, Walk};
 use crate::watch::NodeWatch;
 
 /// What a directory holds, as the names of its files say.
@@ -477,104 +477,6 @@ impl Walk for Readable {
 
     fn close(self: Box<Self>) -> Result<(), Failure> {
         Ok(())
-    }
-}
-
-/// What a walk calls with each entry.
-pub(crate) type EachPair<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Failure> + 'a;
-
-/// The order of a walk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Whatever is quickest.
-    Any,
-    /// In key order.
-    Ascending,
-    /// The last key first.
-    Descending,
-}
-
-/// Entries that a command walks over.
-pub(crate) trait Walk {
-    /// Whether values are memcached items that are shown without their header.
-    fn strips_items(&self) -> bool;
-
-    /// About how many entries there are.
-    fn approximate_entries(&self) -> u64;
-
-    /// Calls `each` with every entry of `range` until the range ends; how many there were.
-    ///
-    /// # Errors
-    /// The store cannot be read, or `each` fails.
-    fn walk(&self, range: &Range, encoding: Encoding, order: Order, each: &mut EachPair<'_>) -> Result<u64, Failure>;
-
-    /// Ends the reading.
-    ///
-    /// # Errors
-    /// The store cannot be closed.
-    fn close(self: Box<Self>) -> Result<(), Failure>;
-}
-
-/// Opens `target`, of whatever kind its store is, to walk over it.
-///
-/// # Errors
-/// As [`Readable::open`] and [`HashEntries::open`].
-pub(crate) fn open_to_walk(target: &Target, stored: bool) -> Result<Box<dyn Walk>, Failure> {
-    Ok(match target.home().is_hash() {
-        true => Box::new(HashEntries::open(target, stored)?),
-        false => Box::new(Readable::open(target, stored)?),
-    })
-}
-
-/// The keys of a range.
-pub(crate) struct Bounds {
-    prefix: Option<Vec<u8>>,
-    from: Option<Vec<u8>>,
-    to: Option<Vec<u8>>,
-}
-
-impl Bounds {
-    /// Those of the command line.
-    ///
-    /// # Errors
-    /// A key is not encoded as the options say, or the range is empty.
-    pub(crate) fn of(range: &Range, encoding: Encoding) -> Result<Bounds, Failure> {
-        let key = |text: &Option<std::ffi::OsString>, name: &str| {
-            text.as_ref().map(|text| given(text, encoding, name)).transpose()
-        };
-        let bounds = Bounds {
-            prefix: key(&range.prefix, "--prefix")?,
-            from: key(&range.from, "--from")?,
-            to: key(&range.to, "--to")?,
-        };
-        match (&bounds.from, &bounds.to) {
-            (Some(from), Some(to)) if from > to => {
-                Err(Failure::usage("--from is behind --to, and no key lies between them: exchange the two"))
-            }
-            _ => Ok(bounds),
-        }
-    }
-
-    /// Whether a key lies in the range.
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        self.prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix))
-            && self.from.as_ref().is_none_or(|from| key >= &from[..])
-            && self.to.as_ref().is_none_or(|to| key < &to[..])
-    }
-
-    fn options(self) -> ReadOptions {
-        let mut options = ReadOptions::default();
-        if let Some(prefix) = &self.prefix {
-            options = options.prefix(prefix);
-        }
-        options.bypass_cache = true;
-        if self.from.is_some() {
-            options.lower_bound = self.from;
-        }
-        if self.to.is_some() {
-            options.upper_bound = self.to;
-        }
-        options
     }
 }
 

@@ -190,6 +190,11 @@ impl SuperblockFile {
         lock(&self.current).clone()
     }
 
+    /// The device of the bucket space, for the next write.
+    pub(crate) fn set_device(&self, device: Option<String>) {
+        lock(&self.current).device = device;
+    }
+
     /// Puts `next` in force; its generation is chosen here.
     pub(crate) fn write(&self, mut next: Superblock) -> Result<()> {
         next.generation = lock(&self.current).generation + 1;

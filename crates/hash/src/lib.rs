@@ -10,6 +10,21 @@
 //! * [`image`]: compact copies of buckets, to repair torn ones.
 //! * [`record`]: the log record of a batch.
 //! * [`superblock`]: the state of a store; [`space`]: the mark at the beginning of its bucket space.
+//!
+//! The live store, [`HashStore`]:
+//!
+//! ```text
+//!  put ──> writes.rs: the pipeline's log ──> pending.rs ──> worker.rs ──> rewrite.rs: overflow, images, buckets
+//!  get ──> read.rs: pending, one bucket, the overflow if the bucket has a mark ──> large.rs: a value of the value log
+//!          keeper.rs: checkpoints; resize.rs: splits and merges; collect.rs: garbage of the value log
+//! ```
+//!
+//! * `core.rs` has the invariants that all parts share. `opening.rs` recovers a store after a crash.
+//! * [`HashBatch`]: changes that happen together. [`HashStore::compare_and_set`]: changes under a condition (`conditions.rs`).
+//! * [`HashSnapshot`]: the state of a moment, with scans (`snapshots.rs`, `scan.rs`). [`HashReport`]: a check of everything.
+//!
+//! **Promises.** They are the engine's, for one map without an order: what was acknowledged as synced survives any crash, and a crash
+//! leaves a prefix of the writes. Batches are whole. Counts are exact after a crash, too.
 
 #![forbid(unsafe_code)]
 

@@ -28,7 +28,7 @@ use crate::overflow::Overflow;
 use crate::pending::{Pending, PendingChange};
 use crate::record::{Operations, Record};
 use crate::space::{SPACE_HEADER_BYTES, SpaceMark};
-use crate::superblock::{DEVICE_PATH_BYTES_MAX, SLOT_BYTES, SLOTS, Superblock};
+use crate::superblock::{SLOT_BYTES, SLOTS, Superblock};
 use crate::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
 use situ_device::{Buffer, Device, DeviceLock, Env};
@@ -36,7 +36,6 @@ use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::{Error as StorageError, FileName, Lock, PageFile, Volume};
 use std::io::Read;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a person finds in the directory.
@@ -47,7 +46,7 @@ pub(crate) struct Given {
     pub(crate) home: Arc<dyn Volume>,
     pub(crate) overflow: Arc<dyn Volume>,
     pub(crate) device: Arc<dyn Device>,
-    /// The path of the device, if the caller has named one: the store remembers it.
+    /// The device as the superblock is to remember it; none: a file in the home.
     pub(crate) device_path: Option<String>,
     /// Identity and seed of a store that is made; drawn if there is none.
     pub(crate) identity: Option<(StoreId, u64)>,
@@ -81,7 +80,6 @@ pub(crate) fn open(given: Given, env: &Env, options: HashOptions) -> Result<Open
         Some((file, superblock)) => finish_making(home, &io, file, superblock)?,
         None => make(home, &io, &options, given.identity)?,
     };
-    remember_device(&superblock, &given.device_path)?;
     let core = ground(given, env, options, io, superblock)?;
     Ok(Opened { core: Arc::new(core), locks: Locks { _home: home_lock, _device: device_lock } })
 }
@@ -106,6 +104,11 @@ fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Super
     Ok(newest.map(|newest| (file, newest.superblock)))
 }
 
+/// The device that the store in `home` remembers, if there is a store and its buckets do not lie in the home.
+pub(crate) fn remembered_device(home: &dyn Volume) -> Result<Option<String>> {
+    Ok(read_superblock(home)?.and_then(|(_, superblock)| superblock.device))
+}
+
 /// Has both slots say durably what the newest says, before anybody acts on it. A crash may have left the other slot as it was, and what is
 /// read may so far be in the page cache only.
 fn settle_superblock(home: &dyn Volume) -> Result<()> {
@@ -119,21 +122,6 @@ fn settle_superblock(home: &dyn Volume) -> Result<()> {
         if found[..] != slot[..] {
             file.write(number as u64, &slot, 1, true)?;
         }
-    }
-    Ok(())
-}
-
-/// The path of the device that the store was opened with last; none if its buckets lie in the home directory.
-pub(crate) fn remembered_device(home: &dyn Volume) -> Result<Option<PathBuf>> {
-    Ok(read_superblock(home)?.and_then(|(_, superblock)| superblock.device).map(PathBuf::from))
-}
-
-/// Remembers the path of the device, whose mark has been checked. A path that is too long is not remembered.
-fn remember_device(file: &SuperblockFile, path: &Option<String>) -> Result<()> {
-    let current = file.current();
-    let fits = path.as_ref().is_some_and(|path| path.len() <= DEVICE_PATH_BYTES_MAX);
-    if fits && current.device != *path {
-        file.write(Superblock { device: path.clone(), ..current })?;
     }
     Ok(())
 }
@@ -239,6 +227,7 @@ fn draw_identity() -> Result<(StoreId, u64)> {
 
 /// The parts of the store, and its state as the last process left it.
 fn ground(given: Given, env: &Env, options: HashOptions, io: BucketIo, superblock: SuperblockFile) -> Result<Core> {
+    superblock.set_device(given.device_path);
     let current = superblock.current();
     let codec = BucketCodec::new(&io.path, current.store);
     let home = &given.home;

@@ -7,7 +7,7 @@ use crate::opening::{Given, Locks, open, refuse_other_stores, remembered_device}
 use crate::options::HashOptions;
 use crate::read_queue::OnValue;
 use crate::record::VALUE_BYTES_MAX;
-use crate::superblock::Totals;
+use crate::superblock::{DEVICE_PATH_BYTES_MAX, Totals};
 use crate::writes::{Write, Writes};
 use crate::{Error, Result, StoreId};
 use situ_device::{Device, Env, JobHandle, OpenOptions, lock};
@@ -64,8 +64,8 @@ impl HashStoreBuilder {
         HashStoreBuilder { options, env: Env::system(), device: None, identity: None }
     }
 
-    /// The device or the file with the buckets. The store remembers the path, so later openings need none. Without one the buckets of a new
-    /// store lie in a sparse file in the home directory.
+    /// The device or the file with the buckets. Without one they lie in a sparse file in the home directory. A store remembers its device;
+    /// name it again if it has another path now.
     #[must_use]
     pub fn device(mut self, path: impl Into<PathBuf>) -> HashStoreBuilder {
         self.device = Some(path.into());
@@ -102,17 +102,21 @@ impl HashStoreBuilder {
         let home = Arc::new(make(directory)?);
         refuse_other_stores(&*home)?;
         let overflow = Arc::new(make(&overflow)?);
-        let named = self.device.as_ref().map(std::path::absolute).transpose();
-        let named = named.map_err(|error| StorageError::io("find", directory.display(), error))?;
-        let device = match named.clone().map_or_else(|| remembered_device(&*home), |path| Ok(Some(path)))? {
-            Some(path) => path,
+        let remembered = remembered_device(&*home)?.map(PathBuf::from);
+        let named = self.device.clone().or(remembered);
+        let path = match &named {
+            Some(path) => path.clone(),
             None => buckets_file(directory, &self.options)?,
         };
-        let device = situ_device::open(&device, OpenOptions::default())
-            .map_err(|error| StorageError::io("open", device.display(), error))?;
-        let device_path = named.map(|path| path.display().to_string());
-        let identity = self.identity;
-        self.open_given(Given { home, overflow, device, device_path, identity })
+        let device_path = named.map(|path| device_text(&path)).transpose()?;
+        let device = situ_device::open(&path, OpenOptions::default())
+            .map_err(|error| StorageError::io("open", path.display(), error))?;
+        self.open_given(Given { home, overflow, device, device_path, identity: None })
+    }
+
+    fn open_given(self, given: Given) -> Result<HashStore> {
+        let opened = open(given, &self.env, self.options)?;
+        HashStore::start(opened.core, opened.locks)
     }
 
     /// Opens the store whose home and whose overflow are volumes, and whose buckets lie on `device`.
@@ -129,17 +133,24 @@ impl HashStoreBuilder {
         let identity = self.identity;
         self.open_given(Given { home, overflow, device, device_path: None, identity })
     }
-
-    fn open_given(self, given: Given) -> Result<HashStore> {
-        let opened = open(given, &self.env, self.options)?;
-        HashStore::start(opened.core, opened.locks)
-    }
 }
 
 impl fmt::Debug for HashStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HashStoreBuilder").field("options", &self.options).field("device", &self.device).finish()
     }
+}
+
+/// The path of a device as the superblock remembers it: whole, so that it is found from another directory, too.
+fn device_text(path: &Path) -> Result<String> {
+    let whole = std::path::absolute(path).map_err(|error| StorageError::io("find", path.display(), error))?;
+    let text = whole.to_str().filter(|text| text.len() <= DEVICE_PATH_BYTES_MAX);
+    text.map(str::to_owned).ok_or_else(|| {
+        Error::Invalid(format!(
+            "the path of the device, {}, is to be UTF-8 of at most {DEVICE_PATH_BYTES_MAX} bytes",
+            path.display()
+        ))
+    })
 }
 
 /// The file with the buckets, as long as the options say, or as long as it is if it is longer.

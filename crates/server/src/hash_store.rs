@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use situ::Durability;
 use situ::device::{Clock, Env, SystemClock};
-use situ::hash::entry::INLINE_VALUE_BYTES_MAX;
+use situ::hash::record::VALUE_BYTES_MAX;
 use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder};
 
 use crate::clock::SteadyClock;
@@ -36,13 +36,11 @@ use crate::engine::{
 use crate::filter::MARGIN_SECONDS;
 use crate::hash_records::reserved;
 use crate::item::{HEADER_BYTES_MAX, Header};
+use crate::server::MAX_VALUE_BYTES_LIMIT;
 
-/// The longest data of an item in a hash store.
-pub const HASH_VALUE_BYTES_MAX: usize = INLINE_VALUE_BYTES_MAX - HEADER_BYTES_MAX;
+const _: () = assert!(MAX_VALUE_BYTES_LIMIT + HEADER_BYTES_MAX <= VALUE_BYTES_MAX);
 
 /// A [`HashStore`] that serves memcached. See the module.
-///
-/// `max_value_bytes` of the server must be at most [`HASH_VALUE_BYTES_MAX`]: the store refuses a batch with a longer value.
 pub struct HashEngine {
     store: HashStore,
     durability: hash::Durability,
@@ -201,7 +199,8 @@ impl Engine for HashEngine {
 
     fn disk_bytes(&self) -> u64 {
         let properties = self.store.properties();
-        properties.totals.bytes + properties.overflow_disk_bytes + properties.log_bytes
+        let values = properties.value_live_bytes + properties.value_garbage_bytes;
+        properties.totals.bytes + values + properties.overflow_disk_bytes + properties.log_bytes
     }
 
     fn write_stalled(&self) -> bool {
@@ -231,6 +230,12 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
         ("pending_bytes", "Bytes of writes that are logged and not yet in their buckets.", properties.pending_bytes),
         ("writes_waiting", "Batches that wait for room.", properties.writes_waiting as u64),
         ("log_bytes", "Bytes of log files on disk.", properties.log_bytes),
+        ("value_live_bytes", "Bytes of large values that are alive.", properties.value_live_bytes),
+        (
+            "value_garbage_bytes",
+            "Bytes of large values that are dead and not yet trimmed.",
+            properties.value_garbage_bytes,
+        ),
         ("last_sequence", "The newest visible sequence number.", properties.last_sequence),
         ("failed", "1 if the store takes no writes.", u64::from(properties.failure.is_some())),
     ];
@@ -247,6 +252,7 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
         ("overflow_reads", "Reads that asked the overflow.", properties.overflow_reads),
         ("splits", "Buckets that were split.", properties.splits),
         ("merges", "Buckets that were merged into others.", properties.merges),
+        ("value_collections", "Segments of large values that were collected.", properties.value_collections),
         ("checkpoints", "Checkpoints that were made.", properties.checkpoints),
         ("superblock_writes", "Writes of the superblock.", properties.superblock_writes),
     ];

@@ -101,7 +101,7 @@ pub use engine::{
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
 pub use hash_records::{HashItemWriter, is_reserved, reserved, stored_hash_rule};
-pub use hash_store::{HASH_VALUE_BYTES_MAX, HashEngine, item_env};
+pub use hash_store::{HashEngine, item_env};
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use offline::{ItemWriter, stored_rule};
 pub use server::{

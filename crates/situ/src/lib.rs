@@ -63,6 +63,31 @@ mod guide {
 /// Time, threads, blocks: what a store is given from outside.
 pub use situ_device as device;
 /// A store for drives that compress: keys hash straight to blocks, and no index is in memory.
+///
+/// ```
+/// use situ::hash::{Durability, HashBatch, HashOptions, HashStore};
+///
+/// # fn main() -> situ::hash::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path();
+/// let store = HashStore::open(path, HashOptions::default())?;
+/// store.put("ada", "1815")?;
+///
+/// // All of it or nothing, durable on return.
+/// let mut batch = HashBatch::new();
+/// batch.put("grace", "1906")?;
+/// batch.delete("ada")?;
+/// store.write(batch, Durability::Synced)?;
+/// assert_eq!(store.multi_get(&["ada", "grace"])?, [None, Some(b"1906".to_vec())]);
+///
+/// // All entries as of one moment.
+/// let snapshot = store.snapshot()?;
+/// store.put("ada", "1815")?;
+/// assert_eq!(snapshot.scan().count(), 1);
+/// drop(snapshot);
+/// store.close()
+/// # }
+/// ```
 pub use situ_hash as hash;
 /// Volumes: where a store's files lie.
 pub use situ_storage as storage;

@@ -5,8 +5,8 @@
 use super::OpenHash;
 use crate::failure::Failure;
 use crate::options::{Range, Target};
-use crate::store::{Bounds, EachPair, Order, Walk};
 use crate::text::Encoding;
+use crate::walk::{Bounds, EachPair, Order, Walk};
 use situ::hash::{Pair, Result as HashResult};
 use situ_server::is_reserved;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The engine of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineName {
-    /// Ordered tables: keys in order, keyspaces, values of any length
+    /// Ordered tables: keys in order, and keyspaces
     Lsm,
     /// Hash buckets on a drive that compresses: one map without an order, and no index in memory
     Hash,

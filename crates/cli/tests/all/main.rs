@@ -4,7 +4,6 @@
 #[allow(dead_code, reason = "not all of them are used here")]
 mod block_devices;
 mod common;
-use block_devices::skipped;
 
 #[cfg(feature = "postgres")]
 mod advise; // `advise postgres` against a real server
@@ -13,6 +12,7 @@ mod damage; // stores that are damaged: `verify`, `repair`, `load`
 mod damage_served; // damage that `serve` meets is in its log, once
 mod disk; // `disk format`, `disk show`, `disk check`
 mod entries; // `get`, `put`, `delete`, `scan`, `compact`, and how the program fails
+mod hash; // hash stores
 mod import; // `import` in a program without RocksDB
 mod import_rocksdb; // `import rocksdb`: runs in `make test-import`
 mod inspect; // `inspect` of sound and of damaged stores; `bench`
@@ -24,5 +24,6 @@ mod readme; // the session in the README is one that happened
 mod serve; // promise 1 for `serve`; signals and conflicts
 mod testbed; // the two disks that `scripts/testbed.sh` makes
 mod transfer; // `load` and `dump`
+
 
 use block_devices::skipped;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 #[test]
 fn promise_1_what_was_acknowledged_outlives_sigkill() {
-    for options in [&[][..], &["--sync"]] {
+    for options in [&[][..], &["--sync"], &["--engine", "hash"]] {
         let directory = tempfile::tempdir().unwrap();
         let mut acknowledged: HashMap<String, u64> = HashMap::new();
         for round in 0..3 {

@@ -63,6 +63,26 @@ fn random_writes_read_like_a_map() {
     }
 }
 
+#[test]
+fn a_store_remembers_its_device() {
+    let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let options = HashOptions { bucket_space_bytes: 1 << 26, ..HashOptions::default() };
+    let path = elsewhere.path().join("device");
+    std::fs::File::create(&path).unwrap().set_len(1 << 26).unwrap();
+    let store = HashStoreBuilder::new(options.clone()).device(&path).open(home.path()).unwrap();
+    store.put("a", "b").unwrap();
+    store.close().unwrap();
+    let store = HashStore::open(home.path(), options.clone()).unwrap();
+    assert_eq!(store.get("a").unwrap().unwrap(), b"b");
+    store.close().unwrap();
+    assert!(!home.path().join("buckets").exists());
+    let moved = elsewhere.path().join("moved");
+    std::fs::rename(&path, &moved).unwrap();
+    assert!(HashStore::open(home.path(), options.clone()).is_err());
+    let store = HashStoreBuilder::new(options).device(&moved).open(home.path()).unwrap();
+    assert_eq!(store.get("a").unwrap().unwrap(), b"b");
+}
+
 /// A simulated machine with a store.
 fn with_store(seed: u64, nature: Nature, test: impl FnOnce(&Env, &HashStore) + Send) {
     let sim = SimExecutor::new(seed);
@@ -123,9 +143,9 @@ fn a_snapshot_stays_as_it_is_while_buckets_change_split_and_merge() {
         with_store(seed, Nature::Volatile, |_, store| {
             let mut rng = Rng::new(seed);
             let shapes = [
-                Shape { keys: 60, value_bytes_max: 800, deletes_of_ten: 1 },
+                Shape { keys: 60, value_bytes_max: 1200, deletes_of_ten: 1 },
                 Shape { keys: 60, value_bytes_max: 300, deletes_of_ten: 9 },
-                Shape { keys: 60, value_bytes_max: 700, deletes_of_ten: 2 },
+                Shape { keys: 60, value_bytes_max: 2500, deletes_of_ten: 2 },
             ];
             let mut map = BTreeMap::new();
             let mut snapshots = Vec::new();
@@ -136,7 +156,10 @@ fn a_snapshot_stays_as_it_is_while_buckets_change_split_and_merge() {
                 if rng.chance(0.05) {
                     snapshots.push((store.snapshot().unwrap(), map.clone()));
                 }
-                if rng.chance(0.03) && !snapshots.is_empty() {
+                if rng.chance(0.05) {
+                    store.checkpoint().unwrap();
+                }
+                if rng.chance(0.05) && !snapshots.is_empty() {
                     snapshots.swap_remove(rng.index(snapshots.len()));
                 }
             }

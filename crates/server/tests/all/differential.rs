@@ -77,8 +77,6 @@ const TIMES: [&str; 8] = ["0", "0", "0", "1000", "-1", "4000000000", "2000000000
 struct Generator {
     random: Random,
     cas: Vec<u64>,
-    /// Values of all lengths, not only of those that a bucket holds.
-    long_values: bool,
 }
 
 impl Generator {
@@ -94,8 +92,8 @@ impl Generator {
     fn value(&mut self) -> Vec<u8> {
         let length = match self.random.below(12) {
             0 => 0,
-            1 if self.random.one_in(5) => self.random.below(if self.long_values { 3000 } else { 300 }),
-            2 if self.long_values && self.random.one_in(9) => self.random.below(60_000),
+            1 if self.random.one_in(5) => self.random.below(3000),
+            2 if self.random.one_in(9) => self.random.below(60_000),
             _ => self.random.below(30),
         };
         (0..length).map(|_| b"abc \r\n0123\0\xff"[self.random.below(12)]).collect()
@@ -303,44 +301,25 @@ fn cas_ids(answer: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-fn compare_with_memcached(seed: u64, rounds: usize, engine: Arc<memory::MemoryEngine>) {
-    compare_engine(seed, rounds, ServerOptions::default(), engine);
-}
-
-/// Compares an engine that takes short values only, if `options` say so.
-pub(crate) fn compare_engine(seed: u64, rounds: usize, options: ServerOptions, engine: Arc<impl Engine>) {
+pub(crate) fn compare_with_memcached(seed: u64, rounds: usize, engine: Arc<impl Engine>) {
     let Some(memcached) = Memcached::start().filter(|memcached| memcached.version == [1, 6, 18]) else {
         skipped::skipped("no memcached 1.6.18 on this machine to compare with");
         return;
     };
-    let long_values = options.max_value_bytes >= ServerOptions::default().max_value_bytes;
-    let server = serve_with(options, engine);
-    let random = Random(seed);
-    compare_streams(
-        Generator { random, cas: Vec::new(), long_values },
-        rounds,
-        server.addresses()[0],
-        memcached.address,
-    );
+    let server = serve(engine);
+    compare(seed, rounds, server.addresses()[0], memcached.address);
     server.stop(Duration::from_secs(5));
 }
 
-fn serve(engine: Arc<memory::MemoryEngine>) -> Server {
-    serve_with(ServerOptions::default(), engine)
-}
-
-fn serve_with(options: ServerOptions, engine: Arc<impl Engine>) -> Server {
-    let options = ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..options };
+fn serve(engine: Arc<impl Engine>) -> Server {
+    let options =
+        ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..ServerOptions::default() };
     Server::start(&options, engine).unwrap()
 }
 
 fn compare(seed: u64, rounds: usize, ours: SocketAddr, others: SocketAddr) {
-    compare_streams(Generator { random: Random(seed), cas: Vec::new(), long_values: true }, rounds, ours, others);
-}
-
-fn compare_streams(mut generator: Generator, rounds: usize, ours: SocketAddr, others: SocketAddr) {
-    let seed = generator.random.0;
     println!("seed {seed:#x}");
+    let mut generator = Generator { random: Random(seed), cas: Vec::new() };
     for round in 0..rounds {
         let mut stream = Vec::new();
         for _ in 0..1 + generator.random.below(40) {

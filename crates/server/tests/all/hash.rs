@@ -1,17 +1,15 @@
 //! The server over a hash store: what holds over the other engine holds here, and what was acknowledged is there after a restart.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use situ::Durability;
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
-use situ_server::{
-    Engine, HASH_VALUE_BYTES_MAX, HashEngine, HashItemWriter, Health, ServerOptions, is_reserved, reserved,
-    stored_hash_rule,
-};
+use situ::{Durability, Store};
+use situ_server::{Engine, HashEngine, HashItemWriter, Health, is_reserved, reserved, stored_hash_rule};
 
-use crate::differential::compare_engine;
+use crate::differential::compare_with_memcached;
 use crate::durable::{Client, Durable, fetch, item, run_memccapable, serve_over, set_and_restart, stop};
 
 fn options() -> HashOptions {
@@ -46,33 +44,35 @@ fn many_pipelined_synced_sets_outlive_a_restart_of_a_hash_store() {
 fn answers_are_memcacheds_over_a_hash_store() {
     let directory = tempfile::tempdir().unwrap();
     let engine = Arc::new(HashEngine::open_in(directory.path(), Durability::Buffered));
-    let options = ServerOptions { max_value_bytes: HASH_VALUE_BYTES_MAX, ..ServerOptions::default() };
-    compare_engine(400, 60, options, Arc::clone(&engine));
+    compare_with_memcached(400, 60, Arc::clone(&engine));
     engine.close();
 }
 
-/// Every other engine takes a megabyte. A longer value would make the store refuse what others wrote in the same turn.
 #[test]
-fn the_longest_value_is_kept_and_a_longer_one_is_refused_alone() {
+fn values_of_every_length_are_kept_over_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = Arc::new(HashEngine::open_in(directory.path(), Durability::Buffered));
-    let options = ServerOptions {
-        listen: vec!["127.0.0.1:0".parse().unwrap()],
-        max_value_bytes: HASH_VALUE_BYTES_MAX,
-        ..ServerOptions::default()
-    };
-    let server = situ_server::Server::start(&options, Arc::clone(&engine)).unwrap();
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
     let mut client = Client::connect(server.addresses()[0]);
-    let key = "k".repeat(250);
-    let value = "v".repeat(HASH_VALUE_BYTES_MAX);
-    assert_eq!(client.ask(&format!("ms {key} {HASH_VALUE_BYTES_MAX} E5 T1000\r\n{value}\r\n")), "HD\r\n");
-    assert_eq!(client.value(&key), Some(value.clone()));
-    let longer = HASH_VALUE_BYTES_MAX + 1;
-    let refused = client.ask(&format!("set other 0 0 1\r\nx\r\nset {key} 0 0 {longer}\r\n{value}v\r\n"));
+    // Below, at and above what lies in a bucket; and the longest.
+    let lengths = [0, 1, 1001, 1002, 1003, 2966, 4096, 65_536, 1 << 20];
+    let value = |length: usize| "v".repeat(length);
+    for length in lengths {
+        let key = format!("{length}{}", "k".repeat(200));
+        assert_eq!(client.ask(&format!("ms {key} {length} E5 T1000\r\n{}\r\n", value(length))), "HD\r\n");
+        assert_eq!(client.value(&key), Some(value(length)));
+    }
+    let longer = (1 << 20) + 1;
+    let refused = client.ask(&format!("set other 0 0 1\r\nx\r\nset k 0 0 {longer}\r\n{}\r\n", value(longer)));
     assert_eq!(
         (refused.as_str(), client.line().as_str()),
         ("STORED\r\n", "SERVER_ERROR object too large for cache\r\n")
     );
+    stop(&*engine, server);
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    for length in lengths {
+        assert_eq!(client.value(&format!("{length}{}", "k".repeat(200))), Some(value(length)), "{length}");
+    }
     assert_eq!(client.value("other").as_deref(), Some("x"));
     stop(&*engine, server);
 }
@@ -182,4 +182,33 @@ fn metrics_and_health_tell_of_a_hash_store() {
     assert!(client.ask("set a 0 0 1\r\nx\r\n").starts_with("SERVER_ERROR the store is closed"));
     assert!(client.ask("version\r\n").starts_with("VERSION"));
     server.stop(Duration::from_secs(5));
+}
+
+/// An ordered store that was opened where a hash store lies made itself at home there, and the other way round.
+#[test]
+fn either_engine_leaves_the_directory_of_the_other_as_it_is() {
+    let (hash, ordered) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = HashStore::open(hash.path(), options()).unwrap();
+    store.put("a", "1").unwrap();
+    store.close().unwrap();
+    let store = Store::open(ordered.path()).unwrap();
+    store.put("a", "2").unwrap();
+    store.close().unwrap();
+    let files = |directory: &Path| {
+        let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name != "LOCK").collect::<BTreeSet<_>>()
+    };
+    let (hash_files, ordered_files) = (files(hash.path()), files(ordered.path()));
+    let refusals = [
+        Store::open(hash.path()).err().unwrap().to_string(),
+        situ::repair_directory(hash.path(), Default::default()).err().unwrap().to_string(),
+    ];
+    for refused in refusals {
+        assert!(refused.contains("holds a hash store") && refused.contains("nothing was changed"), "{refused}");
+    }
+    let refused = HashStore::open(ordered.path(), options()).err().unwrap().to_string();
+    assert!(refused.contains("an ordered store") && refused.contains("nothing was written"), "{refused}");
+    assert_eq!((files(hash.path()), files(ordered.path())), (hash_files, ordered_files));
+    assert_eq!(HashStore::open(hash.path(), options()).unwrap().get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(Store::open(ordered.path()).unwrap().get("a").unwrap().unwrap(), "2");
 }

@@ -1,0 +1,135 @@
+//! Hash stores: each command works on one, or refuses by name and changes nothing.
+
+use crate::common::{Serving, situ, situ_fed};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// A store with these entries, made by a load.
+fn store_of(at: &Path, entries: u32) {
+    let lines: String = (0..entries).map(|n| format!("{{\"key\":\"k{n:04}\",\"value\":\"value of {n}\"}}\n")).collect();
+    fs::write(at.join("in.jsonl"), lines).unwrap();
+    let loaded = situ(at, &["load", "--json", "--engine", "hash", "in.jsonl"]).done().json();
+    assert_eq!((loaded["loaded"].as_u64(), loaded["keyspace"].as_str()), (Some(entries.into()), Some("default")));
+}
+
+#[test]
+fn entries_go_in_and_out_of_a_hash_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    store_of(at, 500);
+    let run = |arguments: &[&str]| situ(at, arguments).done().text();
+    assert_eq!(run(&["get", "k0007"]), "value of 7\n");
+    situ(at, &["put", "--sync", "k0007", "new"]).done();
+    assert_eq!(situ(at, &["get", "--json", "k0007"]).done().json()["value"], "new");
+    situ(at, &["delete", "k0008"]).done();
+    assert_eq!(situ(at, &["get", "k0008"]).code, 3);
+    // In key order, without the program's own records.
+    let found = run(&["scan", "--from", "k0006", "--to", "k0010"]);
+    assert_eq!(found, "k0006\tvalue of 6\nk0007\tnew\nk0009\tvalue of 9\n");
+    assert_eq!(run(&["scan", "--prefix", "k049", "-n", "2", "--keys"]), "k0490\nk0491\n");
+    let dumped = run(&["dump"]);
+    assert_eq!(dumped.lines().count(), 499);
+    // Another store of either kind takes the dump, and has the same entries then.
+    for engine in ["hash", "lsm"] {
+        situ_fed(at, &["load", "-d", engine, "--engine", engine], dumped.as_bytes()).done();
+        let again = run(&["dump", "-d", engine]);
+        assert_eq!(dumped.lines().collect::<BTreeSet<_>>(), again.lines().collect());
+    }
+    let verified = situ(at, &["verify", "--json"]).done().json();
+    // The entries, and the position of the load.
+    assert_eq!((verified["sound"].as_bool(), verified["entries"].as_u64()), (Some(true), Some(500)));
+    let inspected = situ(at, &["inspect", "--json"]).done().json();
+    assert_eq!((inspected["engine"].as_str(), inspected["closed"].as_bool()), (Some("hash"), Some(true)));
+    assert_eq!(inspected["entries"], 500);
+}
+
+#[test]
+fn a_load_into_a_hash_store_resumes_where_it_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    fs::write(at.join("in.csv"), format!("key,value\na,1\nb,2\n{},0\nc,3\n", "long".repeat(300))).unwrap();
+    let stopped = situ(at, &["load", "--engine", "hash", "in.csv"]);
+    assert!(
+        stopped.code == 1 && stopped.stderr.contains("line 4") && stopped.stderr.contains("at most"),
+        "{stopped:?}"
+    );
+    let loaded = situ(at, &["load", "--json", "--resume", "--skip-bad", "1", "in.csv"]).done().json();
+    assert_eq!((loaded["loaded"].as_u64(), loaded["loaded_in_all"].as_u64()), (Some(1), Some(3)));
+    assert_eq!(situ(at, &["scan"]).done().text(), "a\t1\nb\t2\nc\t3\n");
+}
+
+#[test]
+fn items_of_a_server_are_shown_dumped_and_loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut serving = Serving::start(at, &["--engine", "hash"]);
+    let sets = "set a 7 0 1\r\nx\r\nset gone 0 -1 1\r\ny\r\nset b 0 1000 1\r\nz\r\nquit\r\n";
+    assert_eq!(serving.ask(sets), "STORED\r\n".repeat(3));
+    // One process at a time, but for those who only look at the superblock.
+    let locked = situ(at, &["get", "a"]);
+    assert!(locked.code == 1 && locked.stderr.contains("one process at a time"), "{locked:?}");
+    assert_eq!(situ(at, &["inspect", "--json"]).done().json()["closed"], false);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), Some(0));
+    assert_eq!(situ(at, &["scan"]).done().text(), "a\tx\nb\tz\n");
+    assert_eq!(situ(at, &["get", "-k", "items", "a"]).done().text(), "x\n");
+    assert_eq!(situ(at, &["get", "gone"]).code, 3);
+    let plain = situ(at, &["put", "c", "plain"]);
+    assert!(plain.code == 1 && plain.stderr.contains("memcached items"), "{plain:?}");
+    situ(at, &["dump", "--stored", "-o", "items.jsonl"]).done();
+    situ(at, &["load", "-d", "other", "--engine", "hash", "--stored", "items.jsonl"]).done();
+    // No engine is named: the directory tells.
+    let serving = Serving::start(at, &["other"]);
+    assert_eq!(serving.ask("get a b gone\r\nquit\r\n"), "VALUE a 7 1\r\nx\r\nVALUE b 0 1\r\nz\r\nEND\r\n");
+}
+
+#[test]
+fn the_device_of_the_buckets_is_remembered_and_another_one_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for name in ["device", "other"] {
+        fs::File::create(at.join(name)).unwrap().set_len(16 << 20).unwrap();
+    }
+    situ_fed(at, &["load", "--engine", "hash", "--buckets", "device"], b"{\"key\":\"a\",\"value\":\"1\"}\n").done();
+    assert!(!at.join("situ-data/buckets").exists());
+    assert_eq!(situ(at, &["get", "a"]).done().text(), "1\n");
+    let refused = situ(at, &["serve", "--buckets", "other"]);
+    assert!(refused.code == 1 && refused.stderr.contains("nothing was written"), "{refused:?}");
+    let other_store = situ_fed(at, &["load", "-d", "new", "--engine", "hash", "--buckets", "device"], b"");
+    assert!(other_store.code == 1 && other_store.stderr.contains("bucket space of store"), "{other_store:?}");
+    assert_eq!(situ(at, &["get", "a"]).done().text(), "1\n");
+}
+
+#[test]
+fn what_makes_no_sense_with_a_hash_store_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    store_of(at, 3);
+    situ(at, &["put", "-d", "ordered", "a", "1"]).done();
+    let cases: [(&[&str], i32, &str); 16] = [
+        (&["serve", "--fast-disk", "x"], 2, "--fast-disk"),
+        (&["serve", "--memory", "256M"], 2, "--memory"),
+        (&["serve", "--node-patience", "600"], 2, "--node-patience"),
+        (&["serve", "--compaction", "pcp"], 2, "--compaction"),
+        (&["serve", "--tables-per-job", "2"], 2, "--tables-per-job"),
+        (&["serve", "--engine", "lsm"], 1, "it is a hash store"),
+        (&["serve"], 1, "not the record of the cas ids"),
+        (&["serve", "ordered", "--engine", "hash"], 1, "it is an ordered store"),
+        (&["serve", "ordered", "--buckets", "x"], 2, "--buckets"),
+        (&["get", "--compute", "node://localhost:1", "a"], 2, "--compute"),
+        (&["get", "--keyspace", "people", "a"], 1, "no keyspaces"),
+        (&["scan", "--reverse"], 1, "--reverse"),
+        (&["compact"], 1, "it is a hash store"),
+        (&["repair"], 1, "it is a hash store"),
+        (&["inspect", "--table", "1"], 1, "it is a hash store"),
+        (&["bench", "--engine", "hash", "--memtable-bytes", "1M"], 2, "not for hash stores"),
+    ];
+    for (arguments, code, says) in cases {
+        let ran = situ(at, arguments);
+        assert!(ran.code == code && ran.stderr.contains(says), "{arguments:?}: {ran:?}");
+    }
+    assert_eq!(situ(at, &["scan", "--keys"]).done().text(), "k0000\nk0001\nk0002\n");
+    assert_eq!(situ(at, &["get", "-d", "ordered", "a"]).done().text(), "1\n");
+}
