@@ -139,7 +139,7 @@ impl Core {
             match entry.map(pointer_of).transpose()?.flatten() {
                 Some(handle) if handle == *from => changes
                     .push(Change::Put(Entry { value: Value::Pointer(encoded), ..*entry.expect("it has a pointer") })),
-                _ => self.large.died([*to]),
+                _ => self.large.died(&self.overflow, &[*to])?,
             }
         }
         if changes.is_empty() {

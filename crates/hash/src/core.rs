@@ -330,10 +330,16 @@ impl Core {
         self.counters.superblocks.fetch_add(1, Ordering::Relaxed);
         self.epoch.store(epoch, Ordering::Release);
         self.buckets.store(state.buckets(), Ordering::SeqCst);
-        if let Some(images) = &self.images {
-            images.restart();
-        }
+        self.images_begin_anew();
         Ok(())
+    }
+
+    /// The superblock says durably that no image is needed. Workers that wait for room go on.
+    fn images_begin_anew(&self) {
+        let Some(images) = &self.images else { return };
+        images.restart();
+        self.keeper.image_room.store(false, Ordering::Release);
+        self.writes.progress.notify();
     }
 
     /// Makes all buckets durable, says so in the superblock, and lets the image journal begin anew. The gate is closed, or workers do not
@@ -343,7 +349,7 @@ impl Core {
         self.check_sound()?;
         self.io.flush()?;
         self.superblock.write(Superblock { first_image_batch: images.next_batch(), ..self.superblock.current() })?;
-        images.restart();
+        self.images_begin_anew();
         Ok(())
     }
 }

@@ -55,13 +55,7 @@ impl Core {
 
     /// Lets the image journal begin anew.
     pub(crate) fn make_image_room(&self) -> Result<()> {
-        self.with_gate_closed(|| {
-            // Asked for again from now on, it is wanted again.
-            self.keeper.image_room.store(false, Ordering::Release);
-            self.restart_images()
-        })?;
-        self.writes.progress.notify();
-        Ok(())
+        self.with_gate_closed(|| self.restart_images())
     }
 
     /// Begins a checkpoint, or goes on with it when the workers have done their part. True if one was made.

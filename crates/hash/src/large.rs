@@ -5,11 +5,12 @@
 //!    the value log; other segments are orphans.
 //! 3. A handle that leaves its bucket *died*. The value log is told of it at the next checkpoint: then the bucket is durable, and no crash
 //!    brings the handle back. While there are snapshots, deaths wait.
+//!    A list of the dead in the overflow store keeps them over the end of the process. It is emptied together with the sums that count them.
 //! 4. After a checkpoint the value log trims, and the keeper collects a segment with much garbage (`collect.rs`).
 //!
 //! **Threads.** One writer, which workers borrow in turn. No lock is held while the disk works.
-//! **Failure.** Deaths since the last checkpoint are lost in a crash. Their bytes count as live until their segment is collected for other
-//! garbage.
+//! **Failure.** A power failure may lose the last deaths. Their bytes count as live until their segment is collected for other garbage. No
+//! death counts twice: otherwise a segment with a live value could seem empty.
 
 use crate::Result;
 use crate::overflow::Overflow;
@@ -64,7 +65,7 @@ impl LargeValues {
             writer: Mutex::new(Some(log.writer())),
             writer_is_free: env.executor.event(),
             log,
-            state: Mutex::new(State { listed, ..State::default() }),
+            state: Mutex::new(State { listed, deaths: overflow.dead()?, ..State::default() }),
         })
     }
 
@@ -120,9 +121,11 @@ impl LargeValues {
         self.list(overflow, &segments.into_iter().map(written).collect::<Vec<_>>())
     }
 
-    /// These handles are in no bucket any more.
-    pub(crate) fn died(&self, handles: impl IntoIterator<Item = Handle>) {
+    /// These handles are in no bucket any more. The caller is inside the gate, or has it closed.
+    pub(crate) fn died(&self, overflow: &Overflow, handles: &[Handle]) -> Result<()> {
+        overflow.list_dead(handles)?;
         lock(&self.state).deaths.extend(handles);
+        Ok(())
     }
 
     /// A segment has been collected.
@@ -139,8 +142,8 @@ impl LargeValues {
     /// Tells the value log what died, and lets segments go.
     pub(crate) fn bury(&self, overflow: &Overflow, (deaths, retired): (Vec<Handle>, BTreeSet<u64>)) -> Result<()> {
         let mut by_segment: BTreeMap<u64, Vec<Handle>> = BTreeMap::new();
-        for handle in deaths {
-            by_segment.entry(handle.segment).or_default().push(handle);
+        for handle in &deaths {
+            by_segment.entry(handle.segment).or_default().push(*handle);
         }
         for (segment, handles) in &by_segment {
             self.log.died(*segment, handles)?;
@@ -154,7 +157,7 @@ impl LargeValues {
             gone.iter().for_each(|number| _ = state.listed.remove(number));
             self.known(&state)
         };
-        overflow.list_segments(&known, &gone)?;
+        overflow.count_dead(&known, &gone, &deaths)?;
         gone.iter().try_for_each(|number| self.log.remove(*number))?;
         Ok(())
     }
@@ -215,13 +218,43 @@ impl Overflow {
         Ok(known)
     }
 
+    /// Handles that died and are not in the sums yet.
+    fn dead(&self) -> Result<Vec<Handle>> {
+        let Some(list) = self.dead_list()? else { return Ok(Vec::new()) };
+        list.iter()?.map(|pair| Ok(Handle::decode(&pair?.0)?)).collect()
+    }
+
+    /// Lists the dead; that survives the end of the process.
+    fn list_dead(&self, handles: &[Handle]) -> Result<()> {
+        if handles.is_empty() {
+            return Ok(());
+        }
+        let list = self.make_dead_list()?;
+        let mut batch = WriteBatch::new();
+        handles.iter().try_for_each(|handle| batch.put_in(&list, handle.encode(), []))?;
+        self.write_batch(batch, Durability::Buffered)
+    }
+
+    /// Changes the list of segments, whose sums count `dead` from now on.
+    fn count_dead(&self, known: &[KnownSegment], gone: &[u64], dead: &[Handle]) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        if !dead.is_empty() {
+            let list = self.make_dead_list()?;
+            dead.iter().try_for_each(|handle| batch.delete_in(&list, handle.encode()))?;
+        }
+        self.write_segments(batch, known, gone)
+    }
+
     /// Changes the list, durably.
     fn list_segments(&self, known: &[KnownSegment], gone: &[u64]) -> Result<()> {
-        if known.is_empty() && gone.is_empty() {
+        self.write_segments(WriteBatch::new(), known, gone)
+    }
+
+    fn write_segments(&self, mut batch: WriteBatch, known: &[KnownSegment], gone: &[u64]) -> Result<()> {
+        if known.is_empty() && gone.is_empty() && batch.is_empty() {
             return Ok(());
         }
         let list = self.make_segment_list()?;
-        let mut batch = WriteBatch::new();
         for KnownSegment { number, record_bytes, dead_bytes, trimmed_bytes } in known {
             let sums = [record_bytes, dead_bytes, trimmed_bytes].map(|sum| sum.to_le_bytes()).concat();
             batch.put_in(&list, number.to_be_bytes(), sums)?;

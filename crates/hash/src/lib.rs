@@ -31,6 +31,7 @@
 pub mod address;
 mod batch;
 pub mod bucket;
+mod builder;
 mod collect;
 mod conditions;
 mod core;
@@ -76,6 +77,7 @@ mod worker;
 mod writes;
 
 pub use batch::HashBatch;
+pub use builder::HashStoreBuilder;
 pub use conditions::Expected;
 pub use error::{Error, Result};
 pub use options::HashOptions;
@@ -83,6 +85,6 @@ pub use properties::HashProperties;
 pub use read_queue::OnValue;
 pub use scan::{HashScan, HashSnapshot, Pair, SortedScan};
 pub use situ_log::Durability;
-pub use store::{HashStore, HashStoreBuilder, HashWrite};
+pub use store::{HashStore, HashWrite};
 pub use store_id::StoreId;
 pub use verify::HashReport;

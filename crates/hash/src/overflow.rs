@@ -25,6 +25,8 @@ const OPEN_TABLES_MAX: usize = 64;
 const SAVED: &str = "saved";
 /// The keyspace with the segments of the value log.
 const SEGMENTS: &str = "segments";
+/// The keyspace with handles that died since the sums of their segments were listed.
+const DEAD: &str = "dead";
 /// The keyspace with the entries.
 const ENTRIES: &str = "default";
 
@@ -73,7 +75,7 @@ impl Overflow {
             .keyspace(keyspace.clone());
         let store = StoreBuilder::new(engine).env(env.clone()).open_volume(volume)?;
         // What an earlier process has saved or sorted.
-        for name in store.keyspace_names().iter().filter(|name| *name != ENTRIES && *name != SEGMENTS) {
+        for name in store.keyspace_names().iter().filter(|name| ![ENTRIES, SEGMENTS, DEAD].contains(&name.as_str())) {
             store.drop_keyspace(name)?;
         }
         Ok(Overflow { store, path, options: keyspace, saved: OnceLock::new(), sorts: AtomicU64::new(0) })
@@ -95,7 +97,20 @@ impl Overflow {
 
     /// The list of segments, if there is one.
     pub(crate) fn segment_list(&self) -> Result<Option<Keyspace>> {
-        match self.store.existing_keyspace(SEGMENTS) {
+        self.existing(SEGMENTS)
+    }
+
+    /// The list of the dead, if there is one.
+    pub(crate) fn dead_list(&self) -> Result<Option<Keyspace>> {
+        self.existing(DEAD)
+    }
+
+    pub(crate) fn make_dead_list(&self) -> Result<Keyspace> {
+        self.make_keyspace(DEAD)
+    }
+
+    fn existing(&self, name: &str) -> Result<Option<Keyspace>> {
+        match self.store.existing_keyspace(name) {
             Ok(list) => Ok(Some(list)),
             Err(situ_engine::Error::NoSuchKeyspace { .. }) => Ok(None),
             Err(error) => Err(error.into()),

@@ -3,27 +3,19 @@
 use crate::address::hash_of;
 use crate::batch::HashBatch;
 use crate::core::Core;
-use crate::opening::{Given, Locks, open, refuse_other_stores, remembered_device};
-use crate::options::HashOptions;
+use crate::opening::Locks;
 use crate::read_queue::OnValue;
 use crate::record::VALUE_BYTES_MAX;
-use crate::superblock::{DEVICE_PATH_BYTES_MAX, Totals};
+use crate::superblock::Totals;
 use crate::writes::{Write, Writes};
-use crate::{Error, Result, StoreId};
-use situ_device::{Device, Env, JobHandle, OpenOptions, lock};
+use crate::{Error, Result};
+use situ_device::{JobHandle, lock};
 use situ_log::Durability;
 use situ_pipeline::{LOGGERS_MAX, WriteFuture};
-use situ_storage::{DirectoryVolume, Error as StorageError, Volume};
+use situ_storage::Error as StorageError;
 use std::fmt;
-use std::fs::{File, OpenOptions as FileOptions};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-
-/// The file with the buckets, in the home directory.
-const BUCKETS_FILE: &str = "buckets";
-/// The directory of the overflow store, in the home directory.
-const OVERFLOW_DIRECTORY: &str = "overflow";
 
 /// A write that was begun; its outcome is that of the future.
 pub struct HashWrite(WriteFuture<Writes>);
@@ -47,126 +39,6 @@ impl fmt::Debug for HashWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
-}
-
-/// Chooses how to open a store. [`HashStore::open`] is the short form.
-#[derive(Clone)]
-pub struct HashStoreBuilder {
-    options: HashOptions,
-    env: Env,
-    device: Option<PathBuf>,
-    identity: Option<(StoreId, u64)>,
-}
-
-impl HashStoreBuilder {
-    /// Begins with `options`.
-    pub fn new(options: HashOptions) -> HashStoreBuilder {
-        HashStoreBuilder { options, env: Env::system(), device: None, identity: None }
-    }
-
-    /// The device or the file with the buckets. Without one they lie in a sparse file in the home directory. A store remembers its device;
-    /// name it again if it has another path now.
-    #[must_use]
-    pub fn device(mut self, path: impl Into<PathBuf>) -> HashStoreBuilder {
-        self.device = Some(path.into());
-        self
-    }
-
-    /// Time and threads from somewhere else than the operating system.
-    #[must_use]
-    pub fn env(mut self, env: Env) -> HashStoreBuilder {
-        self.env = env;
-        self
-    }
-
-    /// Identity and seed of a store that is made, so that a simulation is the same each time. Other stores draw them.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn identity(mut self, store: StoreId, seed: u64) -> HashStoreBuilder {
-        self.identity = Some((store, seed));
-        self
-    }
-
-    /// Opens the store whose home is a directory.
-    ///
-    /// # Errors
-    /// The directory or the device cannot be used, another process has the store open, the device is another store's, or something is
-    /// damaged; the text says what to do.
-    pub fn open(self, directory: impl AsRef<Path>) -> Result<HashStore> {
-        let directory = directory.as_ref();
-        let overflow = directory.join(OVERFLOW_DIRECTORY);
-        let make = |path: &Path| match self.options.create_if_missing {
-            true => DirectoryVolume::create(path),
-            false => DirectoryVolume::open(path),
-        };
-        let home = Arc::new(make(directory)?);
-        refuse_other_stores(&*home)?;
-        let overflow = Arc::new(make(&overflow)?);
-        let remembered = remembered_device(&*home)?.map(PathBuf::from);
-        let named = self.device.clone().or(remembered);
-        let path = match &named {
-            Some(path) => path.clone(),
-            None => buckets_file(directory, &self.options)?,
-        };
-        let device_path = named.map(|path| device_text(&path)).transpose()?;
-        let device = situ_device::open(&path, OpenOptions::default())
-            .map_err(|error| StorageError::io("open", path.display(), error))?;
-        self.open_given(Given { home, overflow, device, device_path, identity: None })
-    }
-
-    fn open_given(self, given: Given) -> Result<HashStore> {
-        let opened = open(given, &self.env, self.options)?;
-        HashStore::start(opened.core, opened.locks)
-    }
-
-    /// Opens the store whose home and whose overflow are volumes, and whose buckets lie on `device`.
-    ///
-    /// # Errors
-    /// As [`open`](HashStoreBuilder::open).
-    pub fn open_volumes(
-        self,
-        home: Arc<dyn Volume>,
-        overflow: Arc<dyn Volume>,
-        device: Arc<dyn Device>,
-    ) -> Result<HashStore> {
-        refuse_other_stores(&*home)?;
-        let identity = self.identity;
-        self.open_given(Given { home, overflow, device, device_path: None, identity })
-    }
-}
-
-impl fmt::Debug for HashStoreBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HashStoreBuilder").field("options", &self.options).field("device", &self.device).finish()
-    }
-}
-
-/// The path of a device as the superblock remembers it: whole, so that it is found from another directory, too.
-fn device_text(path: &Path) -> Result<String> {
-    let whole = std::path::absolute(path).map_err(|error| StorageError::io("find", path.display(), error))?;
-    let text = whole.to_str().filter(|text| text.len() <= DEVICE_PATH_BYTES_MAX);
-    text.map(str::to_owned).ok_or_else(|| {
-        Error::Invalid(format!(
-            "the path of the device, {}, is to be UTF-8 of at most {DEVICE_PATH_BYTES_MAX} bytes",
-            path.display()
-        ))
-    })
-}
-
-/// The file with the buckets, as long as the options say, or as long as it is if it is longer.
-fn buckets_file(directory: &Path, options: &HashOptions) -> Result<PathBuf> {
-    let path = directory.join(BUCKETS_FILE);
-    let make = || {
-        let file = FileOptions::new().write(true).create(options.create_if_missing).truncate(false).open(&path)?;
-        if file.metadata()?.len() < options.bucket_space_bytes {
-            file.set_len(options.bucket_space_bytes)?;
-        }
-        file.sync_all()?;
-        // The name, too.
-        File::open(directory)?.sync_all()
-    };
-    make().map_err(|error| StorageError::io("create", path.display(), error))?;
-    Ok(path)
 }
 
 /// An open hash store: a map of keys to values without an order, on a drive that compresses.
@@ -204,15 +76,7 @@ struct Threads {
 }
 
 impl HashStore {
-    /// Opens the store in a directory, or makes one.
-    ///
-    /// # Errors
-    /// As [`HashStoreBuilder::open`].
-    pub fn open(directory: impl AsRef<Path>, options: HashOptions) -> Result<HashStore> {
-        HashStoreBuilder::new(options).open(directory)
-    }
-
-    fn start(core: Arc<Core>, locks: Locks) -> Result<HashStore> {
+    pub(crate) fn start(core: Arc<Core>, locks: Locks) -> Result<HashStore> {
         let inner = Inner { core, threads: Mutex::default(), locks: Mutex::new(Some(locks)) };
         inner.start_threads()?;
         Ok(HashStore { inner: Arc::new(inner) })

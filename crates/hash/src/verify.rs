@@ -28,6 +28,8 @@ pub struct HashReport {
     pub totals: Totals,
     /// Entries that lie in the overflow and count for nothing: what a crash has left. They take room, and do no harm.
     pub dead_overflow_entries: u64,
+    /// What the live values in the value log take there.
+    pub value_bytes: u64,
     /// How much damage was found.
     pub damage_count: u64,
     /// The first damages, in words.
@@ -136,6 +138,7 @@ impl Core {
     /// A value in the value log can be read.
     fn verify_value(&self, number: u64, entry: &Entry<'_>, report: &mut HashReport) -> Result<()> {
         let Some(handle) = pointer_of(entry)? else { return Ok(()) };
+        report.value_bytes += handle.footprint();
         if let Err(error) = self.large.log.read(&handle, entry.key) {
             report.damage(|| format!("a value of bucket {number} cannot be read: {error}"));
         }

@@ -179,7 +179,7 @@ impl Core {
             self.apply_to_bucket(&applied, state, &bucket, &mut rewrites, &mut died)?;
         }
         rewrites.commit(self, reserved_pages)?;
-        self.large.died(died);
+        self.large.died(&self.overflow, &died)?;
         self.io.give_back(blocks);
         Ok(())
     }

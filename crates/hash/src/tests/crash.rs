@@ -5,6 +5,7 @@ use crate::Durability;
 use situ_device::Env;
 use situ_sim::{CrashPoints, FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, crash_volumes_and_device_everywhere};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const LOCATIONS: [&str; 2] = ["home", "overflow"];
 
@@ -215,4 +216,55 @@ fn a_crash_keeps_a_prefix_of_writes_with_large_values() {
         });
         assert!(done.collections > 0, "{nature:?}: {done:?}");
     }
+}
+
+/// After the death of the process, the store knows which bytes of the value log are alive. What a batch or a collection under way has appended,
+/// and no bucket has, counts as alive, too. So the count is mostly exact where all was applied, and never too small.
+#[test]
+fn the_death_of_the_process_forgets_no_garbage() {
+    const LARGE: Shape = Shape { keys: 12, value_bytes_max: 3000, deletes_of_ten: 2 };
+    let (exact, all) = (AtomicU64::new(0), AtomicU64::new(0));
+    for nature in [Nature::Safe, Nature::Volatile] {
+        situ_sim::for_each_seed(60, 8, |seed| {
+            let sim = SimExecutor::new(seed);
+            let env = sim.env();
+            let volumes = LOCATIONS.map(|location| SimVolume::named(&env, location, FaultPlan::none(), seed));
+            let device = device_of(&env, nature, BUCKETS_MAX, FaultPlan::none(), seed);
+            sim.run(|| {
+                let mut rng = Rng::new(seed);
+                let mut told = Told::default();
+                let store = open(&env, &volumes, &device, &small()).unwrap();
+                for _ in 0..3 {
+                    for _ in 0..rng.below(40) + 5 {
+                        assert!(told.write(&store, draw(&mut rng, &LARGE), Durability::Buffered));
+                        if rng.chance(0.05) {
+                            store.checkpoint().unwrap();
+                        }
+                    }
+                    let is_idle = rng.chance(0.7);
+                    if is_idle {
+                        // All is applied, and mostly the keeper has nothing to do.
+                        store.checkpoint().unwrap();
+                        (0..6).for_each(|_| {
+                            assert!(told.write(&store, draw(&mut rng, &LARGE), Durability::Buffered));
+                        });
+                        store.count().unwrap();
+                    }
+                    let after = volumes.each_ref().map(|volume| volume.on(&env));
+                    let store = open(&env, &after, &device.on(&env), &small()).unwrap();
+                    told.durable = told.acknowledged;
+                    check(&store, &told, &LARGE);
+                    store.checkpoint().unwrap();
+                    // What was collected is gone at the checkpoint after.
+                    store.checkpoint().unwrap();
+                    let (counted, found) = (store.properties().value_live_bytes, store.verify().unwrap().value_bytes);
+                    assert!(counted >= found, "{counted} bytes are counted, and {found} are alive");
+                    all.fetch_add(u64::from(is_idle), Ordering::Relaxed);
+                    exact.fetch_add(u64::from(is_idle && counted == found), Ordering::Relaxed);
+                }
+            });
+        });
+    }
+    let (exact, all) = (exact.into_inner(), all.into_inner());
+    assert!(exact * 4 >= all * 3, "{exact} of {all} counts are exact");
 }
