@@ -115,7 +115,7 @@ impl Work {
     pub(crate) fn collect_turn(self: &Arc<Self>) -> Result<Turn> {
         let Some(log) = self.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
         let _running = Running::begin(&self.collections);
-        if self.remove_collected()? || self.collect_one(&log)? || log.tidy()? {
+        if self.remove_collected()? || self.collect_one(&log)? || tidy(&log)? {
             return Ok(Turn::Done);
         }
         self.seal_for_collections()?;
@@ -158,6 +158,11 @@ impl Work {
         let aside = lock(&self.collections.state).aside.clone();
         let Some(keyspace) = self.may_collect(victim.number, &aside) else { return Ok(false) };
         match self.collect(log, &keyspace, victim.number) {
+            // Its keyspace was dropped meanwhile. If not, its readers tell what is missing.
+            Err(Error::Storage(StorageError::NotFound { .. })) => {
+                lock(&self.collections.state).aside.insert(victim.number);
+                Ok(true)
+            }
             // Nothing else can be said of the victim until somebody has looked at the disk.
             Err(error) if error.is_corruption() => {
                 lock(&self.collections.state).aside.insert(victim.number);
@@ -279,6 +284,14 @@ impl Work {
         let views: Vec<_> = self.versions.keyspaces().iter().map(|keyspace| keyspace.view.load_full()).collect();
         let is_listed = |number: &u64| views.iter().any(|view| view.version.segments.find(*number).is_some());
         ended.iter().filter(|number| !is_listed(number)).for_each(|number| values.add(*number));
+    }
+}
+
+/// Does a part of what the value log has put off. The flusher may delete a segment meanwhile: then there is nothing to do for it.
+fn tidy(log: &ValueLog) -> Result<bool> {
+    match log.tidy() {
+        Err(StorageError::NotFound { .. }) => Ok(true),
+        tidied => Ok(tidied?),
     }
 }
 
