@@ -25,5 +25,4 @@ mod serve; // promise 1 for `serve`; signals and conflicts
 mod testbed; // the two disks that `scripts/testbed.sh` makes
 mod transfer; // `load` and `dump`
 
-
 use block_devices::skipped;

@@ -4,7 +4,8 @@
 //! 2. The newest version counts, unless a range tombstone hides it. Its value must be there.
 //! 3. Older versions may lead to segments that are gone. A value whose segment is there must be sound, however old.
 //!
-//! A table that is not sound may hold what hides a version. So while there is one, a missing segment says nothing.
+//! A table that is not sound may hold what hides a version. So beside one, a missing segment says nothing to `verify`. A repair gives
+//! up what was in such a table: what it has hidden may be visible then, and must lead to a value.
 
 use crate::Error;
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
@@ -23,6 +24,15 @@ pub(crate) struct LostValue<'a> {
     /// What the table has for it.
     pub(crate) pointer: &'a [u8],
     pub(crate) error: StorageError,
+}
+
+/// What handles to missing segments mean beside tables that are not sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Nothing.
+    Verify,
+    /// Each may become visible.
+    Repair,
 }
 
 /// The sound tables of a keyspace, as a merge reads them.
@@ -61,6 +71,7 @@ impl Tables {
 pub(crate) fn for_each_lost_value(
     version: &Version,
     unsound: &HashSet<u64>,
+    beside: Beside,
     tell: &mut dyn FnMut(LostValue<'_>),
 ) -> Result<u64> {
     let Tables { sources, tombstones } = Tables::of(version, unsound)?;
@@ -79,7 +90,11 @@ pub(crate) fn for_each_lost_value(
             count += 1;
             let has_segment = has_segment(version, merge.value());
             let read = version.segments.read(key.user, merge.value(), Reach::Disk);
-            let matters = has_segment || (is_newest && unsound.is_empty() && !is_hidden(key));
+            let is_visible = match unsound.is_empty() {
+                true => is_newest && !is_hidden(key),
+                false => beside == Beside::Repair,
+            };
+            let matters = has_segment || is_visible;
             if let (Err(Error::Storage(error)), true) = (read, matters) {
                 tell(LostValue { key: key.user, pointer: merge.value(), error });
             }

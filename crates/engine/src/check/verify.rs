@@ -24,7 +24,7 @@ use crate::base::batch::Record;
 use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::{Options, open_tables_max};
-use crate::check::values::for_each_lost_value;
+use crate::check::values::{Beside, for_each_lost_value};
 use crate::opening::membership::{Access, Given, given, given_home, join};
 use crate::opening::open::{IDENTITY, KeyspaceState, StoreState, needed_logs};
 use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
@@ -491,7 +491,7 @@ impl Verifier<'_> {
         let what = format!("the values of keyspace {:?}", keyspace.name);
         self.tell(&what, 0);
         let mut lost = Vec::new();
-        let checked = for_each_lost_value(&keyspace.version, unsound, &mut |value| {
+        let checked = for_each_lost_value(&keyspace.version, unsound, Beside::Verify, &mut |value| {
             if lost.len() < DAMAGES_MAX {
                 lost.push(value.error);
             }

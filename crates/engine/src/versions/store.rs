@@ -106,9 +106,14 @@ impl Versions {
         // the edit adds none.
         let moved = |number| edit.removed.iter().any(|(_, removed)| removed.number == number);
         let added = edit.added.iter().map(|(_, added)| added.meta.number).filter(|number| !moved(*number));
-        let segments = edit.values_written.iter().map(|(_, written)| written.segment);
-        lock(&self.doubtful).extend(added.chain(segments).chain([0]));
         let registry = lock(&self.registry);
+        // A segment that is in force has got more values: it stays whatever becomes of the edit.
+        let in_force = |id: &u32, number: u64| {
+            registry.by_id.get(id).is_some_and(|keyspace| keyspace.view.load().version.segments.find(number).is_some())
+        };
+        let segments = edit.values_written.iter().filter(|(id, written)| !in_force(id, written.segment));
+        let segments: Vec<u64> = segments.map(|(_, written)| written.segment).collect();
+        lock(&self.doubtful).extend(added.chain(segments).chain([0]));
         for keyspace in edit.dropped.iter().filter_map(|id| registry.by_id.get(id)) {
             keyspace.doubtful_drop.store(Some(Arc::new(why.clone())));
         }

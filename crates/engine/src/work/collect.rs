@@ -115,7 +115,7 @@ impl Work {
     pub(crate) fn collect_turn(self: &Arc<Self>) -> Result<Turn> {
         let Some(log) = self.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
         let _running = Running::begin(&self.collections);
-        if self.remove_collected()? || self.collect_one(&log)? || log.tidy()? {
+        if self.remove_collected()? || self.collect_one(&log)? || tidy(&log)? {
             return Ok(Turn::Done);
         }
         self.seal_for_collections()?;
@@ -158,6 +158,11 @@ impl Work {
         let aside = lock(&self.collections.state).aside.clone();
         let Some(keyspace) = self.may_collect(victim.number, &aside) else { return Ok(false) };
         match self.collect(log, &keyspace, victim.number) {
+            // Its keyspace was dropped meanwhile. If not, its readers tell what is missing.
+            Err(Error::Storage(StorageError::NotFound { .. })) => {
+                lock(&self.collections.state).aside.insert(victim.number);
+                Ok(true)
+            }
             // Nothing else can be said of the victim until somebody has looked at the disk.
             Err(error) if error.is_corruption() => {
                 lock(&self.collections.state).aside.insert(victim.number);
@@ -172,11 +177,12 @@ impl Work {
     fn collect(self: &Arc<Self>, log: &Arc<ValueLog>, keyspace: &Arc<KeyspaceCore>, number: u64) -> Result<()> {
         let mut writer = lock(&keyspace.collected_values).take().unwrap_or_else(|| log.collecting_writer());
         let mut mover = Mover::new(self, keyspace);
+        let first_new = self.versions.next_file.load(Ordering::Relaxed);
         let collected = log.collect(number, &mut writer, &mut mover);
         let unused = std::mem::take(&mut mover.unused);
         if let Err(error) = collected {
             drop(writer);
-            self.give_up_unlisted(log);
+            self.give_up_unlisted(log, first_new, &mover.listed);
             // What the caller of a failed write is told says more.
             return Err(mover.failure.take().unwrap_or_else(|| error.into()));
         }
@@ -221,14 +227,17 @@ impl Work {
     fn remove_segments(&self, keyspace: &Arc<KeyspaceCore>, numbers: &[u64]) -> Result<()> {
         let mut editor = self.versions.edit()?;
         let before = Arc::clone(&keyspace.view.load().version);
+        let in_force: BTreeSet<u64> =
+            numbers.iter().copied().filter(|number| before.segments.find(*number).is_some()).collect();
+        let in_force: Vec<u64> = in_force.into_iter().collect();
         // They went with their keyspace, otherwise.
-        if !keyspace.dropped.load(Ordering::Acquire) {
-            let version = Version::clone(&before).with_segments(&[], numbers, &self.versions.source);
+        if !keyspace.dropped.load(Ordering::Acquire) && !in_force.is_empty() {
+            let version = Version::clone(&before).with_segments(&[], &in_force, &self.versions.source);
             let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
-            let segments_removed = numbers.iter().map(|number| (keyspace.id, *number)).collect();
+            let segments_removed = in_force.iter().map(|number| (keyspace.id, *number)).collect();
             editor.apply(Edit { segments_removed, ..Edit::default() }, || {
                 install(keyspace, &version);
-                numbers.iter().filter_map(|number| before.segments.find(*number)).for_each(|file| file.retire());
+                in_force.iter().filter_map(|number| before.segments.find(*number)).for_each(|file| file.retire());
             })?;
         }
         drop((editor, before));
@@ -263,15 +272,26 @@ impl Work {
         Ok(())
     }
 
-    /// After a collection that has failed: what it has written and no version has goes.
-    fn give_up_unlisted(&self, log: &ValueLog) {
+    /// After a collection that has failed: the segments go that it has begun, and that no version has got. They have numbers from
+    /// `first_new` on. A segment that a version has had is its holders' to delete.
+    fn give_up_unlisted(&self, log: &ValueLog, first_new: u64, listed: &BTreeSet<u64>) {
         let values = &self.versions.source.values;
         // In this order: a flush has its segments in the version before it says that it has ended.
         let ended = log.segments().into_iter().filter(|segment| segment.phase != Phase::Open);
-        let ended: Vec<u64> = ended.map(|segment| segment.number).filter(|n| !values.is_being_written(*n)).collect();
+        let is_own =
+            |number: &u64| *number >= first_new && !listed.contains(number) && !values.is_being_written(*number);
+        let ended: Vec<u64> = ended.map(|segment| segment.number).filter(is_own).collect();
         let views: Vec<_> = self.versions.keyspaces().iter().map(|keyspace| keyspace.view.load_full()).collect();
         let is_listed = |number: &u64| views.iter().any(|view| view.version.segments.find(*number).is_some());
         ended.iter().filter(|number| !is_listed(number)).for_each(|number| values.add(*number));
+    }
+}
+
+/// Does a part of what the value log has put off. The flusher may delete a segment meanwhile: then there is nothing to do for it.
+fn tidy(log: &ValueLog) -> Result<bool> {
+    match log.tidy() {
+        Err(StorageError::NotFound { .. }) => Ok(true),
+        tidied => Ok(tidied?),
     }
 }
 
@@ -293,6 +313,8 @@ struct Mover<'a> {
     moment: Option<Moment>,
     /// The first bytes of the values that were found alive and have not been handed over.
     prefixes: VecDeque<Vec<u8>>,
+    /// Segments that were added to the version.
+    listed: BTreeSet<u64>,
     /// Moved values that nothing leads to, by segment.
     unused: BTreeMap<u64, DroppedValues>,
     /// Why the owner has ended the collection.
@@ -311,7 +333,8 @@ impl<'a> Mover<'a> {
     fn new(work: &'a Arc<Work>, keyspace: &'a Arc<KeyspaceCore>) -> Mover<'a> {
         let prefix_bytes = bounds(&keyspace.options).map_or(0, |(_, prefix_bytes)| prefix_bytes);
         let (prefixes, unused) = (VecDeque::new(), BTreeMap::new());
-        Mover { work, keyspace, prefix_bytes, moment: None, prefixes, unused, failure: None }
+        let (moment, listed, failure) = (None, BTreeSet::new(), None);
+        Mover { work, keyspace, prefix_bytes, moment, prefixes, listed, unused, failure }
     }
 
     fn check_wanted(&self) -> Result<()> {
@@ -351,6 +374,7 @@ impl<'a> Mover<'a> {
     fn hand_over(&mut self, moved: &[Moved]) -> Result<()> {
         self.check_wanted()?;
         self.add_segments(moved)?;
+        self.listed.extend(moved.iter().map(|moved| moved.to.segment));
         let mut replacements = Vec::with_capacity(moved.len());
         for Moved { key, from, to, .. } in moved {
             let prefix = self.prefixes.pop_front().expect("each value that was found alive has a prefix");
@@ -382,22 +406,24 @@ impl<'a> Mover<'a> {
         })
     }
 
-    /// Writes the new handles of what is still alive. Where somebody else has written meanwhile, the rest is tried in halves.
+    /// Writes the new handles of what is still alive. Where somebody else has written meanwhile, the rest is tried in halves. Each
+    /// part is written under the condition that nothing has changed since the moment at which this part was judged.
     fn replace(&mut self, all: Vec<Replacement>) -> Result<()> {
-        let mut left = vec![all];
-        while let Some(mut some) = left.pop() {
-            match self.write(&some) {
+        let Some(judged_at) = self.moment.take().map(|moment| moment.snapshot) else { return Ok(()) };
+        let mut left = vec![(all, judged_at)];
+        while let Some((mut some, judged_at)) = left.pop() {
+            match self.write(&some, &judged_at) {
                 Ok(()) => {}
                 Err(Error::Conflict { .. }) => {
                     self.retain_live(&mut some)?;
+                    let Some(judged_at) = self.moment.take().map(|moment| moment.snapshot) else { continue };
                     let half = some.split_off(some.len() / 2);
-                    left.extend([some, half].into_iter().filter(|some| !some.is_empty()));
+                    let parts = [some, half].into_iter().filter(|some| !some.is_empty());
+                    left.extend(parts.map(|some| (some, judged_at.clone())));
                 }
                 Err(error) => return Err(error),
             }
         }
-        // What follows is judged anew.
-        self.moment = None;
         Ok(())
     }
 
@@ -417,9 +443,8 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    fn write(&self, some: &[Replacement]) -> Result<()> {
-        let Some(moment) = &self.moment else { return Ok(()) };
-        let (work, id, since) = (self.work, self.keyspace.id, moment.snapshot.sequence());
+    fn write(&self, some: &[Replacement], judged_at: &Snapshot) -> Result<()> {
+        let (work, id, since) = (self.work, self.keyspace.id, judged_at.sequence());
         let mut batch = WriteBatch::new();
         let mut pointer = Vec::new();
         for Replacement { key, to, prefix, .. } in some {
@@ -430,7 +455,7 @@ impl<'a> Mover<'a> {
         let row = |replacement: &Replacement| CheckedRow { keyspace: id, key: replacement.key[..].into(), since };
         let mut rows: Vec<CheckedRow> = some.iter().map(row).collect();
         rows.sort_by(|a, b| a.key.cmp(&b.key));
-        let (keyspaces, snapshots) = (vec![Arc::clone(self.keyspace)], vec![moment.snapshot.clone()]);
+        let (keyspaces, snapshots) = (vec![Arc::clone(self.keyspace)], vec![judged_at.clone()]);
         let commitment = Commitment::new(&work.memory, rows, keyspaces, Box::new(()), snapshots);
         commitment.check_published(true)?;
         let write = Write::new(batch, Some(commitment as Arc<dyn Condition<_>>));

@@ -152,11 +152,17 @@ fn space_of_dead_values_comes_back_and_snapshots_keep_theirs() {
                 cursor.next().unwrap();
             }
             drop((snapshot, cursor));
+            // What lies in the deepest level alone is not compacted.
+            write(9, KEYS);
             store.compact(None, None).unwrap();
             store.wait_idle().unwrap();
             let properties = properties(&store);
             let live: u64 = (0..KEYS).map(|n| long_value(n, 9).len() as u64 + 70).sum();
-            assert!(properties.value_bytes < live * 3 / 2, "{live} bytes are alive: {properties:?}");
+            assert!(
+                properties.value_bytes < live * 3 / 2,
+                "{live} bytes are alive: {properties:?}, {:?}",
+                store.properties().value_log
+            );
             holds(store.default_keyspace(), KEYS, 9, &ReadOptions::default());
             assert!(store.properties().value_log.unwrap().segments_removed > 0);
             store.close().unwrap();
@@ -249,7 +255,7 @@ fn writers_and_collections_of_the_same_keys_do_not_lose_each_others_writes() {
             jobs.iter().for_each(|job| job.join().unwrap());
             let check = |store: &Store| {
                 for n in 0..24 {
-                    let last = (0..60).filter(|round| round % 8 == n % 8).last().unwrap() / 8;
+                    let last = (0..60).rfind(|round| round % 8 == n % 8).unwrap() / 8;
                     assert_eq!(store.get(key(n)).unwrap().as_deref(), Some(&long_value(n, last)[..]), "key {n}");
                 }
             };
@@ -273,7 +279,7 @@ fn rotten_store(executor: &SimExecutor, volume: &SimVolume) -> FileName {
     store.flush().unwrap();
     store.close().unwrap();
     let names = volume.list().unwrap().into_iter().map(|file| file.name);
-    let name = names.filter(|name| matches!(name, FileName::Values(_))).last().unwrap();
+    let name = names.rev().find(|name| matches!(name, FileName::Values(_))).unwrap();
     let at = volume.contents(name).unwrap().windows(100).position(|part| part == &long_value(7, 0)[..100]).unwrap();
     assert!(volume.rot(name, at as u64 + 50, 3));
     name

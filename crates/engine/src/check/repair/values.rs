@@ -10,7 +10,7 @@
 use super::Repair;
 use crate::Result;
 use crate::base::batch::Record;
-use crate::check::values::for_each_lost_value;
+use crate::check::values::{Beside, for_each_lost_value};
 use crate::opening::open::{KeyspaceState, StoreState};
 use crate::versions::segments::Pointer;
 use crate::versions::version::TableFile;
@@ -65,7 +65,7 @@ impl Repair {
     pub(super) fn lost_entries(&mut self, keyspace: &KeyspaceState, unsound: &HashSet<u64>) -> Result<LostEntries> {
         let mut lost = LostEntries::default();
         let mut errors = Vec::new();
-        for_each_lost_value(&keyspace.version, unsound, &mut |value| {
+        for_each_lost_value(&keyspace.version, unsound, Beside::Repair, &mut |value| {
             lost.0.entry(value.key.to_vec()).or_default().insert(value.pointer.to_vec());
             errors.push((Pointer::decode(value.pointer).map_or(0, |pointer| pointer.handle.segment), value.error));
         })?;
@@ -86,7 +86,9 @@ impl Repair {
             for (_, file) in keyspace.version.files() {
                 count_handles(&self.salvager.open(file.meta.clone())?, &mut sums)?;
             }
-            let written: Vec<Written> = sums.into_values().filter(|sum| there.contains(&sum.segment)).collect();
+            // A segment has one keyspace. Two may lead there if a table does not say which keyspace it is of.
+            let is_free = |sum: &Written| there.contains(&sum.segment) && !adopted.contains(&sum.segment);
+            let written: Vec<Written> = sums.into_values().filter(is_free).collect();
             adopted.extend(written.iter().map(|sum| sum.segment));
             let version = keyspace.version.clone().with_segments(&written, &[], &self.salvager.source);
             keyspace.version = version.map_err(|text| unfit(keyspace, text))?;
