@@ -175,7 +175,8 @@ impl Work {
     }
 
     fn collect(self: &Arc<Self>, log: &Arc<ValueLog>, keyspace: &Arc<KeyspaceCore>, number: u64) -> Result<()> {
-        let mut writer = lock(&keyspace.collected_values).take().unwrap_or_else(|| log.collecting_writer());
+        let kept = lock(&keyspace.collected_values).take();
+        let mut writer = kept.unwrap_or_else(|| log.collecting_writer());
         let mut mover = Mover::new(self, keyspace);
         let first_new = self.versions.next_file.load(Ordering::Relaxed);
         let collected = log.collect(number, &mut writer, &mut mover);

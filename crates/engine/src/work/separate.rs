@@ -69,12 +69,12 @@ impl Separator {
     /// Writes a value, and appends what stands for it to `pointer`.
     pub(crate) fn separate(&self, key: &[u8], value: &[u8], pointer: &mut Vec<u8>) -> StorageResult<()> {
         let mut state = lock(&self.state);
-        let writer = match state.writer.take() {
+        let own = state.writer.take();
+        // A statement of its own: the lock must not be held while the log is opened. Who drops the keyspace takes it, too.
+        let kept = if own.is_none() { lock(&self.keyspace.flushed_values).take() } else { None };
+        let writer = match own.or(kept) {
             Some(writer) => writer,
-            None => match lock(&self.keyspace.flushed_values).take() {
-                Some(writer) => writer,
-                None => self.source.log()?.writer(),
-            },
+            None => self.source.log()?.writer(),
         };
         let handle = state.writer.insert(writer).append(u64::from(self.keyspace.id), key, value)?;
         if state.segments.insert(handle.segment) {
