@@ -30,8 +30,11 @@ impl Listener for Ears {
     }
 }
 
+/// Without a value log: how a repair finds its segments is a matter of the module `value_log`.
 fn options(seed: u64) -> Options {
-    small_options(&mut Rng::new(seed))
+    let mut options = small_options(&mut Rng::new(seed));
+    options.keyspace.value_log_min_bytes = None;
+    options
 }
 
 fn open(env: &Env, volume: &SimVolume, seed: u64) -> Result<Store, Error> {
