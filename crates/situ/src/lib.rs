@@ -58,6 +58,9 @@ pub use situ_engine::*;
 mod guide {
     #[doc = include_str!("../../../docs/guide/transactions.md")]
     struct Transactions;
+
+    #[doc = include_str!("../../../docs/guide/compressing-drives.md")]
+    struct CompressingDrives;
 }
 
 /// Time, threads, blocks: what a store is given from outside.

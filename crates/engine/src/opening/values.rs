@@ -6,20 +6,21 @@ use crate::Result;
 use crate::base::options::Options;
 use crate::opening::open::StoreState;
 use crate::versions::version::TableSource;
-use situ_device::Env;
+use situ_device::{Compresses, Env};
 use situ_storage::Volume;
-use situ_values::{KnownSegment, Options as ValueOptions, Trim, ValueLog};
+use situ_values::{KnownSegment, Options as ValueOptions, ValueLog};
 use std::sync::{Arc, Weak};
 
-/// How the value log of a store works.
-fn value_options(options: &Options, read_only: bool) -> ValueOptions {
+/// How the value log of a store works on a drive of this nature.
+fn value_options(options: &Options, compresses: Compresses, read_only: bool) -> ValueOptions {
+    let chosen = ValueOptions::for_drive(compresses == Compresses::Yes);
     ValueOptions {
         segment_bytes: options.value_segment_bytes,
-        trim: options.value_trim.unwrap_or(Trim::DiscardOnly),
+        trim: options.value_trim.unwrap_or(chosen.trim),
         victims: options.value_victims,
         collect_above_percent: options.value_inflation_percent_max,
         read_only,
-        ..ValueOptions::default()
+        ..chosen
     }
 }
 
@@ -35,7 +36,8 @@ pub(crate) fn open_values(
     let known: Vec<KnownSegment> =
         state.keyspaces.values().flat_map(|keyspace| keyspace.version.segments.known()).collect();
     let has_segments = !known.is_empty();
-    let (volume, env, options) = (Arc::clone(volume), env.clone(), value_options(options, read_only));
+    let options = value_options(options, volume.nature().compresses, read_only);
+    let (volume, env) = (Arc::clone(volume), env.clone());
     let numbers = Arc::downgrade(&source.values);
     source.values.open_by(Arc::new(move || {
         let numbers = Weak::clone(&numbers);
