@@ -53,17 +53,20 @@ build: cargo
 run: build
 	$(SITU) serve "$(DATA)"
 
-# The tests compare with memcached and its clients; without them, those tests say that they are skipped.
+# The tests compare with memcached and its clients, ask a PostgreSQL server, and make ext4 on drives that compress. Without these, the
+# tests say that they are skipped.
 packages: cargo
 	@missing=(); \
 	command -v memcached >/dev/null || missing+=(memcached); \
 	command -v memccapable >/dev/null || missing+=(libmemcached-tools); \
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || missing+=(postgresql); \
+	command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing+=(e2fsprogs); \
 	if [ $${#missing[@]} -gt 0 ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$${missing[@]}" \
-	      || echo "could not install $${missing[*]}: the tests that compare with memcached are skipped"; \
+	      || echo "could not install $${missing[*]}: the tests that need them are skipped"; \
 	  else \
-	    echo "missing: $${missing[*]}: the tests that compare with memcached are skipped."; \
+	    echo "missing: $${missing[*]}: the tests that need them are skipped."; \
 	    echo "  Debian, Ubuntu: sudo apt-get install $${missing[*]}"; \
 	  fi; \
 	fi
