@@ -42,7 +42,7 @@ pub fn small_options(rng: &mut Rng) -> Options {
 fn draw_value_log(options: &mut Options, rng: &Rng) {
     let mut apart = rng.clone();
     apart.next_u64();
-    if apart.chance(0.15) {
+    if apart.chance(0.06) {
         options.keyspace.value_log_min_bytes = Some(apart.below(100));
         options.value_segment_bytes = 16 << (10 + apart.below(3));
     }
