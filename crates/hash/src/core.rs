@@ -126,14 +126,30 @@ impl Sums {
         });
     }
 
+    /// The sums as counts. A negative sum counts as 0; [`check`](Sums::check) refuses it where it would be believed.
     pub(crate) fn to_totals(self) -> Totals {
-        let count = |sum: i64, of: &str| u64::try_from(sum).unwrap_or_else(|_| panic!("{sum} {of} in all buckets"));
+        let count = |sum: i64| u64::try_from(sum).unwrap_or(0);
         Totals {
-            entries: count(self.entries, "entries"),
-            bytes: count(self.bytes, "bytes"),
-            overflow_entries: count(self.overflow_entries, "overflow entries"),
-            overflow_bytes: count(self.overflow_bytes, "overflow bytes"),
+            entries: count(self.entries),
+            bytes: count(self.bytes),
+            overflow_entries: count(self.overflow_entries),
+            overflow_bytes: count(self.overflow_bytes),
         }
+    }
+
+    /// Whether buckets can hold this.
+    ///
+    /// # Errors
+    /// A sum is negative: the superblock counted less than its buckets held.
+    fn check(&self, superblock: &str) -> Result<()> {
+        let Sums { entries, bytes, overflow_entries, overflow_bytes } = *self;
+        if [entries, bytes, overflow_entries, overflow_bytes].iter().all(|sum| *sum >= 0) {
+            return Ok(());
+        }
+        let expected = "counts of what the buckets hold; is the home directory older than the bucket space?";
+        let found =
+            format!("{entries} entries with {bytes} bytes, {overflow_entries} in the overflow with {overflow_bytes}");
+        Err(situ_storage::Error::corruption(superblock, 0, "totals", expected, found).into())
     }
 }
 
@@ -307,6 +323,7 @@ impl Core {
     pub(crate) fn begin_epoch(&self, state: State, bound: LogBound) -> Result<()> {
         // After a failure in the middle of a batch, the totals may not be those of the buckets.
         self.check_sound()?;
+        lock(&self.totals).check(self.superblock.file.path())?;
         self.io.flush()?;
         let before = self.superblock.current();
         let (first_log_file, sequence, is_clean) = match bound {
