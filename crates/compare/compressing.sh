@@ -101,7 +101,7 @@ run() {
     --memtable-bytes $((8 << 20)) --memtables-max 2 --cache-bytes $((24 << 20)) --rocksdb-bounded --rocksdb-direct \
     --buckets "/dev/zram$blocks" --workloads ycsb-load,ycsb-mixed,ycsb-c "$@"
   kill "$watcher"
-  wait "$watcher" || true
+  wait "$watcher" 2>/dev/null || true
 }
 
 for set in "${sets[@]}"; do

@@ -44,6 +44,10 @@ pub struct HashSettings {
     /// Average load of buckets at which the store grows, in percent of their bytes
     #[arg(long, value_name = "PERCENT", default_value_t = HashOptions::default().load_percent, help_heading = SETTINGS)]
     pub load_percent: u32,
+
+    /// log2 of the buckets that the store begins with
+    #[arg(long, value_name = "BITS", default_value_t = HashOptions::default().base_bits, help_heading = SETTINGS)]
+    pub base_bits: u8,
 }
 
 impl Default for HashSettings {
@@ -64,6 +68,7 @@ impl HashSettings {
             partitions: self.partitions,
             pending_bytes_max: self.pending_bytes,
             load_percent: self.load_percent,
+            base_bits: self.base_bits,
             ..HashOptions::default()
         }
     }

@@ -190,8 +190,6 @@ fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<
         return Err(format!("{store}, run {repetition}: {status}").into());
     }
     fs::remove_file(&job_path)?;
-    // The run removed its store; the directory around it is empty.
-    fs::remove_dir(&job.options.directory)?;
     Ok(BenchResult::read_json(&result)?)
 }
 

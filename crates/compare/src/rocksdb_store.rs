@@ -39,6 +39,8 @@ const TABLES: &str = "rocksdb-tables";
 
 /// As many log files as memtables, about, are waiting to be used again.
 const LOG_FILES_RECYCLED: usize = 4;
+/// Buffer of each file that a flush or a compaction reads or writes, where RocksDB's memory is bounded.
+const BOUNDED_BUFFER_BYTES: usize = 256 << 10;
 
 pub(crate) struct RocksdbFactory {
     settings: StoreSettings,
@@ -75,6 +77,10 @@ impl RocksdbFactory {
             table.set_pin_l0_filter_and_index_blocks_in_cache(true);
         }
         let mut options = Options::default();
+        if settings.rocksdb_bounded {
+            options.set_compaction_readahead_size(BOUNDED_BUFFER_BYTES);
+            options.set_writable_file_max_buffer_size(BOUNDED_BUFFER_BYTES as u64);
+        }
         options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_size(settings.memtable_bytes as usize);
@@ -113,7 +119,7 @@ impl StoreFactory for RocksdbFactory {
             Compression::Lz4 => "kLZ4Compression",
         };
         let fast_files = settings.fast_files.as_ref().map_or("none".to_owned(), |fast| fast.display().to_string());
-        let rows: [(&str, Setting); 18] = [
+        let rows: [(&str, Setting); 19] = [
             ("write_buffer_size", settings.memtable_bytes.into()),
             ("max_write_buffer_number", settings.memtables_max.into()),
             ("block_cache", format!("HyperClockCache of {}", settings.cache_bytes).into()),
@@ -125,7 +131,14 @@ impl StoreFactory for RocksdbFactory {
             ("recycle_log_file_num", LOG_FILES_RECYCLED.into()),
             ("use_direct_reads", settings.rocksdb_direct.into()),
             ("use_direct_io_for_flush_and_compaction", settings.rocksdb_direct.into()),
-            ("indexes and filters", if settings.rocksdb_bounded { "in the block cache, partitioned" } else { "beside it" }.into()),
+            (
+                "indexes and filters",
+                if settings.rocksdb_bounded { "in the block cache, partitioned" } else { "beside it" }.into(),
+            ),
+            (
+                "compaction_readahead_size and writable_file_max_buffer_size",
+                settings.rocksdb_bounded.then_some(BOUNDED_BUFFER_BYTES as u64).into(),
+            ),
             ("min_blob_size", settings.rocksdb_blob_min_bytes.into()),
             ("statistics", if settings.rocksdb_statistics { "counters" } else { "off" }.into()),
             ("wal_dir and first of db_paths", fast_files.into()),

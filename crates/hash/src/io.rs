@@ -23,7 +23,7 @@ pub(crate) const LANE_DEPTH: usize = 32;
 /// Pools of lanes.
 const POOLS: usize = 8;
 /// Buffers that a lane keeps.
-const SPARE_BUFFERS_MAX: usize = 64;
+const SPARE_BUFFERS_MAX: usize = 2 * BUCKETS_MAX;
 /// One of so many reads is timed.
 const SAMPLE: u64 = 16;
 /// How long a wait for the device takes before it is begun again.
@@ -173,6 +173,12 @@ impl BucketIo {
                 .map(|(bucket, image)| (Op::Write { offset: bucket_offset(bucket), durable: false }, image));
             lane.run(writes, |_, buffer| Some(buffer)).map_err(|error| self.error("write", error))
         })
+    }
+
+    /// A buffer for a bucket that is to be written. Its bytes may be anything.
+    pub(crate) fn buffer(&self) -> Buffer {
+        let spare = lock(&self.pools[pool_of_thread()]).last_mut().and_then(|lane| lane.spare.pop());
+        spare.unwrap_or_else(|| Buffer::new(PAGE_BYTES))
     }
 
     /// Gives buffers of [`read_many`](BucketIo::read_many) back.

@@ -19,7 +19,6 @@ use crate::batch::Changes;
 use crate::rebuild::Change;
 use situ_device::{Env, Event, lock};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -63,7 +62,8 @@ impl BucketChanges {
     }
 }
 
-type Table = BTreeMap<u64, Vec<PendingChange>>;
+/// By reversed hash, then by sequence number.
+type Table = BTreeMap<(u64, u64), PendingChange>;
 
 pub(crate) struct Partition {
     table: Mutex<Table>,
@@ -114,6 +114,12 @@ impl Pending {
         waiting == 0 || waiting + bytes <= self.bytes_max
     }
 
+    /// Whether so much room is free that writers that wait for room are to be woken. Woken at each little room, each of many writers would
+    /// wake for one write.
+    pub(crate) fn has_much_room(&self) -> bool {
+        self.bytes() <= self.bytes_max / 4 * 3
+    }
+
     /// Takes room for a write whose record is in the log.
     pub(crate) fn reserve(&self, changes: &Changes) {
         self.bytes.fetch_add(changes.pending_bytes(), Ordering::AcqRel);
@@ -124,12 +130,9 @@ impl Pending {
         let partition = self.partition_of(change.hash());
         let bytes = change.bytes();
         {
-            let mut table = lock(&partition.table);
-            let changes = table.entry(change.hash().reverse_bits()).or_default();
-            // Epilogues of other writes may have been faster.
-            let at = changes.partition_point(|other| other.sequence < change.sequence);
-            assert!(changes.get(at).is_none_or(|other| other.sequence > change.sequence), "a change is applied once");
-            changes.insert(at, change);
+            let place = (change.hash().reverse_bits(), change.sequence);
+            let before = lock(&partition.table).insert(place, change);
+            assert!(before.is_none(), "a change is applied once");
         }
         let before = partition.bytes.fetch_add(bytes, Ordering::AcqRel);
         let enough = self.enough_bytes();
@@ -149,10 +152,10 @@ impl Pending {
         if partition.bytes.load(Ordering::Acquire) == 0 {
             return None;
         }
+        let reversed = hash.reverse_bits();
         let table = lock(&partition.table);
-        let changes = table.get(&hash.reverse_bits())?;
-        let is_it = |change: &&PendingChange| change.sequence <= visible && change.change().key() == key;
-        changes.iter().rev().find(is_it).cloned()
+        let mut changes = table.range((reversed, 0)..=(reversed, visible));
+        changes.rfind(|(_, change)| change.change().key() == key).map(|(_, change)| change.clone())
     }
 
     /// Asks workers to apply all changes up to `sequence`.
@@ -201,19 +204,16 @@ impl Pending {
     ) -> (Vec<BucketChanges>, Option<u64>) {
         let table = lock(&self.partitions[number].table);
         let mut taken: Vec<BucketChanges> = Vec::new();
-        for (reversed, changes) in table.range((Bound::Included(from), Bound::Unbounded)) {
-            let bucket = state.bucket_of(reversed.reverse_bits());
-            let is_same = taken.last().is_some_and(|last| last.bucket == bucket);
-            if !is_same && taken.len() >= buckets_max {
-                return (taken, Some(*reversed));
-            }
-            let mut due = changes.iter().filter(|change| change.sequence <= limit).cloned().peekable();
-            if due.peek().is_none() {
+        for ((reversed, sequence), change) in table.range((from, 0)..) {
+            if *sequence > limit {
                 continue;
             }
+            let bucket = state.bucket_of(reversed.reverse_bits());
+            let is_full = taken.len() >= buckets_max;
             match taken.last_mut() {
-                Some(last) if is_same => last.changes.extend(due),
-                _ => taken.push(BucketChanges { bucket, changes: due.collect() }),
+                Some(last) if last.bucket == bucket => last.changes.push(change.clone()),
+                _ if is_full => return (taken, Some(*reversed)),
+                _ => taken.push(BucketChanges { bucket, changes: vec![change.clone()] }),
             }
         }
         (taken, None)
@@ -227,14 +227,9 @@ impl Pending {
         {
             let mut table = lock(&partition.table);
             for change in applied.iter().flat_map(|bucket| &bucket.changes) {
-                let reversed = change.hash().reverse_bits();
-                let waiting = table.get_mut(&reversed).expect("a change stays until it is removed");
-                let at = waiting.iter().position(|other| other.sequence == change.sequence);
-                dropped.push(waiting.remove(at.expect("a change is removed once")));
+                let gone = table.remove(&(change.hash().reverse_bits(), change.sequence));
+                dropped.push(gone.expect("a change stays until it is removed, once"));
                 bytes += change.bytes();
-                if waiting.is_empty() {
-                    table.remove(&reversed);
-                }
             }
         }
         partition.bytes.fetch_sub(bytes, Ordering::AcqRel);

@@ -12,7 +12,7 @@
 //! **Failure.** An error in the middle leaves what a crash at this place would leave. The caller fails the store.
 
 use crate::address::{State, hash_of};
-use crate::bucket::{BUCKET_BYTES, Bucket, BucketWriter, Header, Stamp, Tally};
+use crate::bucket::{Bucket, BucketWriter, Header, Stamp, Tally};
 use crate::core::{Core, Sums};
 use crate::entry::Entry;
 use crate::images::pages_for;
@@ -88,7 +88,7 @@ impl Rewrites {
         for key in &contents.overflow_deletes {
             self.removals.delete(hash(key), key)?;
         }
-        let mut block = Buffer::new(BUCKET_BYTES);
+        let mut block = core.io.buffer();
         let header = write_block(core, place, contents, &mut block);
         self.sums.plus(&header.now);
         self.sums.minus(&place.counted);

@@ -7,7 +7,7 @@
 //! 2. It takes the changes of the next buckets, up to [`BUCKETS_MAX`], and goes through the gate.
 //! 3. It reads the buckets, many in flight, and the overflow of those that have a mark. It computes their next contents (`rebuild.rs`).
 //! 4. It writes what has changed, in an order that survives a crash (`rewrite.rs`).
-//! 5. The changes leave the pending table. Writers that wait for room are woken.
+//! 5. The changes leave the pending table. Writers that wait for room are woken when there is much of it, or at the sweep's end.
 //!
 //! **Invariants.** A change leaves the table only when bucket and overflow have it. So a reader finds it here or there.
 //! **Failure.** The first error fails the store. What was not applied stays in the table and in the log.
@@ -139,7 +139,9 @@ impl Core {
             drop(inside);
             applied += changes.iter().map(|bucket| bucket.changes.len()).sum::<usize>();
             self.writes.pending.remove(number, &changes);
-            self.writes.progress.notify();
+            if self.writes.pending.has_much_room() {
+                self.writes.progress.notify();
+            }
             from = next;
         }
         Ok(applied)
@@ -173,8 +175,11 @@ impl Core {
         let handles = self.append_large(changes)?;
         let mut rewrites = Rewrites::default();
         let mut died = Vec::new();
-        for ((changes, handles), block) in changes.iter().zip(&handles).zip(&blocks) {
+        let mut next = &handles[..];
+        for (changes, block) in changes.iter().zip(&blocks) {
             let bucket = self.codec.open(changes.bucket, block)?;
+            let (handles, rest) = next.split_at(changes.changes.len());
+            next = rest;
             let applied = Applied { changes, handles };
             self.apply_to_bucket(&applied, state, &bucket, &mut rewrites, &mut died)?;
         }
@@ -184,23 +189,21 @@ impl Core {
         Ok(())
     }
 
-    /// Puts large values into the value log. Returns the handle of each change of each bucket that has one.
-    fn append_large(&self, changes: &[BucketChanges]) -> Result<Vec<Vec<Option<HandleBytes>>>> {
+    /// Puts large values into the value log. Returns the handle of each change that has one, bucket by bucket.
+    fn append_large(&self, changes: &[BucketChanges]) -> Result<Vec<Option<HandleBytes>>> {
+        let all = || changes.iter().flat_map(|bucket| &bucket.changes).map(PendingChange::change);
         let large = |change: Change<'_>| match change {
             Change::Put(entry) => entry.value.bytes().len() > self.options.inline_value_bytes_max,
             Change::Delete(_) => false,
         };
-        let all = changes.iter().flat_map(|bucket| &bucket.changes).map(PendingChange::change);
-        let values: Vec<(&[u8], &[u8])> = all
+        let values: Vec<(&[u8], &[u8])> = all()
             .filter_map(|change| match change {
                 Change::Put(entry) if large(change) => Some((entry.key, entry.value.bytes())),
                 _ => None,
             })
             .collect();
         let mut handles = self.large.append(&self.overflow, &values)?.into_iter();
-        let of_change = |change: &PendingChange| large(change.change()).then(|| handles.next()).flatten();
-        let mut of_change = of_change;
-        Ok(changes.iter().map(|bucket| bucket.changes.iter().map(&mut of_change).collect()).collect())
+        Ok(all().map(|change| large(change).then(|| handles.next()).flatten()).collect())
     }
 
     fn apply_to_bucket(
