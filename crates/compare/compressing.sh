@@ -3,14 +3,15 @@
 #   crates/compare/compressing.sh OUTPUT [SET...]
 # As root: the drive is zram (lz4), with ext4 on it for what needs files. Nothing else should run on the machine.
 # DIRECTORY (default: ./compressing-data) gets the mount points. KEYS (default: 10m) is how many pairs of 16 and 400 bytes there are,
-# OPERATIONS (default: 10m) how many requests a phase has, THREADS (default: 32) how many clients, MEMORY_MIB (default: 64) what store and
-# clients may use in all, page cache included. REPEAT (default: 3) is how often each set is measured.
+# OPERATIONS (default: 10m) how many requests a phase has, THREADS (default: 32) how many clients. STORE_MIB (default: 64) is the memory of
+# a store, and CLIENTS_MIB (default: 36) that of the clients: what a run takes with 1000 pairs. Both together, and the page cache, are
+# within one limit of the system. REPEAT (default: 3) is how often each set is measured.
 #
 # Sets (default: all): uniform-half zipfian-half uniform-random zipfian-random
 #   uniform, zipfian   how keys are drawn
 #   half, random       values that compress to about a half, or not at all
 # The stores: `rocksdb` on ext4 on the drive; `situ-hash` with its home on ext4 on such a drive, and its buckets on another one without
-# a file system. Both drives are of the same kind. FILES=1 adds runs with the buckets in a sparse file on ext4.
+# a file system. Both drives are of the same kind. FILES=1 adds runs of the hash store with its buckets in a sparse file on ext4.
 set -euo pipefail
 all=(uniform-half zipfian-half uniform-random zipfian-random)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
@@ -89,21 +90,24 @@ watch_drives() {
 }
 
 run() {
-  local set=$1 watcher
-  shift
+  local set=$1 stores=$2 watcher
+  shift 2
   mkdir -p "$output"
   watch_drives >"$output/$set.drives.txt" &
   watcher=$!
-  # RocksDB: 2 memtables of 8 MiB, indexes and filters in a cache of 24 MiB, tables past the page cache.
-  STORES=${STORES:-rocksdb,situ-hash} within_memory "${MEMORY_MIB:-64}" compare_stores "$set" "$directory/files/store" \
-    --prepare "$prepare; mkdir -p '$directory/files/store'" --repeat "${REPEAT:-3}" --keys "$keys" --fields 1 --field-bytes 400 --zero-padding 12 --update-mapping whole \
-    --threads "${THREADS:-32}" --operations "${OPERATIONS:-10m}" --read-percent 70 \
-    --memtable-bytes $((8 << 20)) --memtables-max 2 --cache-bytes $((24 << 20)) --rocksdb-bounded --rocksdb-direct \
-    --buckets "/dev/zram$blocks" --workloads ycsb-load,ycsb-mixed,ycsb-c "$@"
+  # RocksDB: 2 memtables of 4 MiB, indexes and filters in a cache of 16 MiB, small compaction buffers, tables past the page cache. Its
+  # threads take the rest. The hash store: 8 MiB of pending writes, and its overflow store as by default.
+  STORES=$stores within_memory $((${STORE_MIB:-64} + ${CLIENTS_MIB:-36})) compare_stores "$set" "$directory/files/store" \
+    --prepare "$prepare" --repeat "${REPEAT:-3}" --keys "$keys" --fields 1 --field-bytes 400 --zero-padding 12 \
+    --update-mapping whole --threads "${THREADS:-32}" --operations "${OPERATIONS:-10m}" --read-percent 70 \
+    --memtable-bytes $((4 << 20)) --memtables-max 2 --cache-bytes $((16 << 20)) --rocksdb-bounded --rocksdb-direct \
+    --pending-bytes 8M --workloads ycsb-load,ycsb-mixed,ycsb-c "$@"
   kill "$watcher"
   wait "$watcher" 2>/dev/null || true
 }
 
+# Two heaps for all threads: with one for each, what a thread has freed stays with it.
+export MALLOC_ARENA_MAX=2
 for set in "${sets[@]}"; do
   arguments=()
   case $set in
@@ -114,5 +118,8 @@ for set in "${sets[@]}"; do
     *-half) arguments+=(--compression-ratio 0.5) ;;
     *-random) arguments+=(--compression-ratio 1.0) ;;
   esac
-  run "$set" "${arguments[@]}"
+  run "$set" "${STORES:-rocksdb,situ-hash}" "${arguments[@]}" --buckets "/dev/zram$blocks"
+  if [ "${FILES:-0}" = 1 ]; then
+    run "$set-files" situ-hash "${arguments[@]}"
+  fi
 done

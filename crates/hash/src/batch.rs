@@ -7,8 +7,8 @@ use crate::record::{Change as Outcome, Operation, Operations};
 use crate::{Error, Result};
 use std::ops::Range;
 
-/// Memory that a pending change takes beside its bytes, about.
-const CHANGE_BYTES: u64 = 128;
+/// Memory that a pending change takes beside its bytes, about: its place in the table, its batch, and what the allocator adds.
+const CHANGE_BYTES: u64 = 256;
 
 /// Changes that are written together: after a crash all of them are there, or none.
 ///

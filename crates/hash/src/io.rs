@@ -22,8 +22,10 @@ pub(crate) const BUCKETS_MAX: usize = 64;
 pub(crate) const LANE_DEPTH: usize = 32;
 /// Pools of lanes.
 const POOLS: usize = 8;
-/// Buffers that a lane keeps.
-const SPARE_BUFFERS_MAX: usize = 2 * BUCKETS_MAX;
+/// Buffers that a lane keeps, for reads of single buckets.
+const LANE_BUFFERS_MAX: usize = 2;
+/// Buffers that all batches together keep: 4 MiB.
+const SPARE_BUFFERS_MAX: usize = 1024;
 /// One of so many reads is timed.
 const SAMPLE: u64 = 16;
 /// How long a wait for the device takes before it is begun again.
@@ -35,6 +37,8 @@ pub(crate) struct BucketIo {
     pub(crate) geometry: Geometry,
     pub(crate) path: String,
     pools: [Mutex<Vec<Lane>>; POOLS],
+    /// Buffers for batches.
+    spare: Mutex<Vec<Buffer>>,
     /// Buckets that have room on the device.
     pub(crate) buckets_max: u64,
     pub(crate) reads: AtomicU64,
@@ -52,6 +56,10 @@ pub(crate) struct Lane {
     spare: Vec<Buffer>,
     /// What is in flight, with the place in the caller's list.
     in_flight: Vec<(Ticket, usize)>,
+}
+
+fn new_buffer() -> Buffer {
+    Buffer::new(PAGE_BYTES)
 }
 
 /// The pool of the calling thread.
@@ -72,6 +80,7 @@ impl BucketIo {
             buckets_max: bytes.saturating_sub(SPACE_HEADER_BYTES as u64) / PAGE_BYTES as u64,
             device,
             pools: Default::default(),
+            spare: Mutex::default(),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             discards: AtomicU64::new(0),
@@ -133,25 +142,29 @@ impl BucketIo {
     /// Reads buckets, many in flight, and hands the bytes of each to `takes`, in any order.
     pub(crate) fn read_each(&self, buckets: &[u64], mut takes: impl FnMut(usize, &[u8])) -> Result<()> {
         self.reads.fetch_add(buckets.len() as u64, Ordering::Relaxed);
-        self.with_lane(|lane| {
-            let mut buffers: Vec<Buffer> = buckets.iter().map(|_| lane.buffer()).collect();
+        let buffers = self.buffers(buckets.len());
+        let mut taken = Vec::with_capacity(buckets.len());
+        let outcome = self.with_lane(|lane| {
             let reads = buckets.iter().map(|bucket| Op::Read { offset: bucket_offset(*bucket) });
-            let outcome = lane.run(reads.zip(buffers.drain(..)), |at, buffer| {
+            let outcome = lane.run(reads.zip(buffers), |at, buffer| {
                 takes(at, &buffer);
-                Some(buffer)
+                taken.push(buffer);
+                None
             });
             outcome.map_err(|error| self.error("read", error))
-        })
+        });
+        self.give_back(taken);
+        outcome
     }
 
     /// Reads buckets, many in flight; the buffers are in the order of `buckets`.
     pub(crate) fn read_many(&self, buckets: &[u64]) -> Result<Vec<Buffer>> {
         self.reads.fetch_add(buckets.len() as u64, Ordering::Relaxed);
+        let buffers = self.buffers(buckets.len());
         self.with_lane(|lane| {
             let mut found: Vec<Option<Buffer>> = buckets.iter().map(|_| None).collect();
-            let mut buffers: Vec<Buffer> = buckets.iter().map(|_| lane.buffer()).collect();
             let reads = buckets.iter().map(|bucket| Op::Read { offset: bucket_offset(*bucket) });
-            let outcome = lane.run(reads.zip(buffers.drain(..)), |at, buffer| {
+            let outcome = lane.run(reads.zip(buffers), |at, buffer| {
                 found[at] = Some(buffer);
                 None
             });
@@ -167,27 +180,45 @@ impl BucketIo {
             assert!(*bucket < self.buckets_max, "bucket {bucket} is behind the end of the bucket space");
             assert_eq!(image.len(), PAGE_BYTES, "a bucket is one page");
         }
-        self.with_lane(|lane| {
+        let mut written = Vec::with_capacity(images.len());
+        let outcome = self.with_lane(|lane| {
             let writes = images
                 .into_iter()
                 .map(|(bucket, image)| (Op::Write { offset: bucket_offset(bucket), durable: false }, image));
-            lane.run(writes, |_, buffer| Some(buffer)).map_err(|error| self.error("write", error))
-        })
+            let outcome = lane.run(writes, |_, buffer| {
+                written.push(buffer);
+                None
+            });
+            outcome.map_err(|error| self.error("write", error))
+        });
+        self.give_back(written);
+        outcome
     }
 
     /// A buffer for a bucket that is to be written. Its bytes may be anything.
     pub(crate) fn buffer(&self) -> Buffer {
-        let spare = lock(&self.pools[pool_of_thread()]).last_mut().and_then(|lane| lane.spare.pop());
-        spare.unwrap_or_else(|| Buffer::new(PAGE_BYTES))
+        lock(&self.spare).pop().unwrap_or_else(new_buffer)
     }
 
-    /// Gives buffers of [`read_many`](BucketIo::read_many) back.
+    /// Buffers for a batch.
+    fn buffers(&self, count: usize) -> Vec<Buffer> {
+        let mut buffers = {
+            let mut spare = lock(&self.spare);
+            let rest = spare.len().saturating_sub(count);
+            spare.split_off(rest)
+        };
+        buffers.resize_with(count, new_buffer);
+        buffers
+    }
+
+    /// Gives buffers of batches back.
     pub(crate) fn give_back(&self, buffers: impl IntoIterator<Item = Buffer>) {
-        // A lane that cannot be opened keeps nothing; the buffers are freed then.
-        _ = self.with_lane(|lane| {
-            buffers.into_iter().for_each(|buffer| lane.keep(buffer));
-            Ok(())
-        });
+        let mut buffers = buffers.into_iter().filter(|buffer| buffer.len() == PAGE_BYTES);
+        let mut spare = lock(&self.spare);
+        let room = SPARE_BUFFERS_MAX.saturating_sub(spare.len());
+        spare.extend(buffers.by_ref().take(room));
+        drop(spare);
+        buffers.for_each(drop);
     }
 
     /// Makes all buckets durable that were written before the call.
@@ -256,11 +287,11 @@ impl Lane {
     }
 
     fn buffer(&mut self) -> Buffer {
-        self.spare.pop().unwrap_or_else(|| Buffer::new(PAGE_BYTES))
+        self.spare.pop().unwrap_or_else(new_buffer)
     }
 
     fn keep(&mut self, buffer: Buffer) {
-        if self.spare.len() < SPARE_BUFFERS_MAX && buffer.len() == PAGE_BYTES {
+        if self.spare.len() < LANE_BUFFERS_MAX && buffer.len() == PAGE_BYTES {
             self.spare.push(buffer);
         }
     }

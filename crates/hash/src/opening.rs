@@ -38,6 +38,9 @@ use situ_storage::{Error as StorageError, FileName, Lock, PageFile, Volume};
 use std::io::Read;
 use std::sync::Arc;
 
+/// Pages of the log that wait to be written, at most.
+const LOG_BUFFER_BYTES_MAX: usize = 4 << 20;
+
 /// What a person finds in the directory.
 const IDENTITY: &str = "This directory is a Situ hash store. Do not change its files by hand.\n";
 
@@ -342,6 +345,7 @@ impl OldLogs {
         let log = LogOptions {
             file_bytes: options.log_file_bytes,
             first_file_bytes: LogOptions::default().first_file_bytes.min(options.log_file_bytes),
+            buffer_bytes_max: LOG_BUFFER_BYTES_MAX,
             ..LogOptions::default()
         };
         Ok(Log::create(Arc::clone(home), env.clone(), log, self.next)?)

@@ -37,8 +37,10 @@ use crate::{Error, Result};
 use situ_device::Buffer;
 use std::sync::atomic::Ordering;
 
-/// Low buckets of a group at most.
+/// Low buckets of a group at most, which opening looks at after a crash.
 pub(crate) const GROUP_MAX: u64 = 1024;
+/// Low buckets of a group that is begun, at most, unless the options ask for more: three pages of memory for each.
+const GROUP_WANTED: u64 = 256;
 
 /// What is to be done about the count of buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +88,8 @@ impl Core {
             Some(_) => self.options.image_bytes_max / (2 * 4200),
         };
         let most = GROUP_MAX.min(by_images).max(1);
-        self.options.resize_buckets.min(most)..=most
+        let least = self.options.resize_buckets.min(most);
+        least..=most.min(GROUP_WANTED.max(least))
     }
 
     /// Splits or merges a group of buckets if that is due. True if it did.
