@@ -1,0 +1,99 @@
+"""Tables of what `compressing.sh` has measured: python3 crates/compare/compressing_table.py OUTPUT > report.md
+
+Each run has a line in each table, one table for each set and phase. Bytes come from the statistics of both zram drives, which the script
+has read each second: what a phase wrote is the difference between the lines before its begin and behind its end. zram counts the
+bytes that it is asked to write, and what it holds compressed. What it has compressed on the way it does not count. So *physical bytes written*
+is an estimate: the bytes that it was asked to write, by the ratio of what it holds.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+HEAD = ["store", "requests/s", "CPU µs", "read p99 µs", "write p99 µs", "memory MiB", "held / user byte", "written / user byte",
+        "physical written"]
+
+
+class Drives:
+    """What both drives have said together, by second."""
+
+    def __init__(self, path):
+        self.lines = {}
+        for line in path.read_text().splitlines():
+            second, _, *numbers = line.split()
+            now = self.lines.setdefault(int(second), [0] * 5)
+            self.lines[int(second)] = [a + int(b) for a, b in zip(now, numbers)]
+
+    def at(self, unix_ms, later):
+        """The line before or behind a moment."""
+        seconds = sorted(self.lines)
+        if later:
+            return self.lines[next((second for second in seconds if second * 1000 >= unix_ms), seconds[-1])]
+        return self.lines[max((second for second in seconds if second * 1000 <= unix_ms), default=seconds[0])]
+
+
+def latency(phase, kinds):
+    found = [entry["p99_ns"] for entry in phase["latencies"] if entry["kind"] in kinds]
+    return f"{found[0] / 1000:.1f}" if found else ""
+
+
+def row(result, phase, drives):
+    begin, end = drives.at(phase["began_unix_ms"], False), drives.at(phase["settled_unix_ms"], True)
+    live, user = phase["live_user_bytes"], phase["user_bytes_written"]
+    original, compressed = end[0], end[1]
+    written = (end[4] - begin[4]) * 512
+    cpu = phase["cpu_user_seconds"] + phase["cpu_system_seconds"] + phase["settle_cpu_seconds"]
+    return {
+        "store": result["label"],
+        "rate": phase["operations_per_second"],
+        "cpu": cpu / phase["operations"] * 1e6,
+        "cells": [
+            latency(phase, ["read"]),
+            latency(phase, ["update", "insert"]),
+            f"{phase['anonymous_bytes_peak'] / 2**20:.0f}",
+            f"{compressed / live:.2f}",
+            f"{written / user:.1f}" if user else "",
+            f"{written / user * compressed / original:.1f}" if user and original else "",
+        ],
+        "held": compressed / live,
+    }
+
+
+def table(phase_rows):
+    print("| " + " | ".join(HEAD) + " |")
+    print("|" + "---|" * len(HEAD))
+    for one in phase_rows:
+        print("| " + " | ".join([one["store"], f"{one['rate']:,.0f}", f"{one['cpu']:.1f}", *one["cells"]]) + " |")
+    medians = {}
+    for name in {one["store"] for one in phase_rows}:
+        mine = [one for one in phase_rows if one["store"] == name]
+        medians[name] = {key: statistics.median(one[key] for one in mine) for key in ("rate", "cpu", "held")}
+    if {"rocksdb", "situ-hash"} <= medians.keys():
+        a, b = medians["situ-hash"], medians["rocksdb"]
+        print(f"\nHash store to RocksDB, medians: rate {a['rate'] / b['rate']:.2f}, CPU {a['cpu'] / b['cpu']:.2f}, "
+              f"physical bytes {a['held'] / b['held']:.2f}.")
+
+
+def main():
+    output = pathlib.Path(sys.argv[1])
+    for drives_path in sorted(output.glob("*.drives.txt")):
+        name = drives_path.name.removesuffix(".drives.txt")
+        results = [json.loads(path.read_text()) for path in sorted((output / name).glob("*-[0-9]*.json"))]
+        drives = Drives(drives_path)
+        phases = {}
+        for result in results:
+            for phase in result["phases"]:
+                phases.setdefault(phase["workload"], []).append(row(result, phase, drives))
+        for workload, phase_rows in phases.items():
+            print(f"\n## {name}, {workload}\n")
+            table(phase_rows)
+        for result in results:
+            detail = result["phases"][-1]["stats"]["detail"]
+            if "overflow_share" in detail:
+                print(f"\nOverflow of {result['label']} at the end: {detail['overflow_share']:.3%} of the entries; "
+                      f"load {detail['load']:.3f}.")
+
+
+if __name__ == "__main__":
+    main()
