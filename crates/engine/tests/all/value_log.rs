@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const MIN_BYTES: u64 = 200;
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     let mut options = Options::default();
     options.keyspace.memtable_bytes = 32 << 10;
     options.keyspace.level_base_bytes = 8 << 10;
@@ -25,16 +25,16 @@ fn options() -> Options {
 }
 
 /// Runs a test in the simulator.
-fn in_simulator(seed: u64, test: impl Fn(&SimExecutor, &SimVolume) + Sync) {
+pub(crate) fn in_simulator(seed: u64, test: impl Fn(&SimExecutor, &SimVolume) + Sync) {
     let executor = SimExecutor::new(seed);
     executor.run(|| test(&executor, &SimVolume::new(&executor.env(), FaultPlan::none(), seed)));
 }
 
-fn open(executor: &SimExecutor, volume: &SimVolume, options: Options) -> Store {
+pub(crate) fn open(executor: &SimExecutor, volume: &SimVolume, options: Options) -> Store {
     StoreBuilder::new(options).env(executor.env()).open_volume(Arc::new(volume.clone())).unwrap()
 }
 
-fn assert_sound(executor: &SimExecutor, volume: &SimVolume) {
+pub(crate) fn assert_sound(executor: &SimExecutor, volume: &SimVolume) {
     let report = verify(&(Arc::new(volume.clone()) as Arc<dyn Volume>), &executor.env(), &mut |_| {}).unwrap();
     let has_segment = report.orphans.iter().any(|name| matches!(name, FileName::Values(_)));
     assert!(report.is_sound() && report.warnings.is_empty() && !has_segment, "{report}");
@@ -50,15 +50,15 @@ fn segments(volume: &SimVolume) -> usize {
     volume.list().unwrap().iter().filter(|file| matches!(file.name, FileName::Values(_))).count()
 }
 
-fn properties(store: &Store) -> KeyspaceProperties {
+pub(crate) fn properties(store: &Store) -> KeyspaceProperties {
     store.default_keyspace().properties()
 }
 
-fn key(n: u64) -> Vec<u8> {
+pub(crate) fn key(n: u64) -> Vec<u8> {
     format!("key {n:06}").into_bytes()
 }
 
-fn long_value(n: u64, round: u64) -> Vec<u8> {
+pub(crate) fn long_value(n: u64, round: u64) -> Vec<u8> {
     let mut value = vec![0; 200 + (n as usize * 37) % 2000];
     Rng::new(n << 8 | round).fill(&mut value);
     value
