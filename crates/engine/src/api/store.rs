@@ -806,6 +806,9 @@ pub struct ValueLogProperties {
     pub discarded_bytes: u64,
     /// Segments that were removed.
     pub segments_removed: u64,
+    /// Segments that could not be collected, as they or the tables that lead there are damaged. They keep their garbage until the
+    /// store is opened again; [`damaged_files`](StoreProperties::damaged_files) has why.
+    pub segments_set_aside: usize,
 }
 
 impl ValueLogProperties {
@@ -821,6 +824,7 @@ impl ValueLogProperties {
             zeroed_bytes: counters.zeroed_sector_bytes,
             discarded_bytes: counters.discarded_bytes,
             segments_removed: counters.segments_removed,
+            segments_set_aside: log.segments().iter().filter(|segment| segment.is_stuck()).count(),
         }
     }
 }

@@ -315,6 +315,51 @@ fn promise_6_rot_in_a_segment_is_found_and_named_and_repaired() {
     });
 }
 
+/// A table cannot say which of its values are alive. Their segments stay, and the others are collected.
+#[test]
+fn promise_6_segments_that_cannot_be_collected_are_told_and_the_others_go_on() {
+    in_simulator(45, |executor, volume| {
+        const KEYS: u64 = 400;
+        let mut patient = options();
+        patient.value_inflation_percent_max = 1000;
+        let store = open(executor, volume, patient);
+        let write = |every: usize, round| {
+            (0..KEYS).step_by(every).for_each(|n| store.put(key(n), long_value(n, round)).unwrap());
+            store.flush().unwrap();
+        };
+        write(1, 0);
+        write(2, 1);
+        store.compact(None, None).unwrap();
+        store.wait_idle().unwrap();
+        store.close().unwrap();
+        let tables = volume.list().unwrap().into_iter().map(|file| file.name);
+        let table = tables.filter(|name| matches!(name, FileName::Table(_))).max().unwrap();
+        assert!(volume.rot(table, 100, 3));
+        let before = segments(volume);
+        let mut eager = options();
+        eager.value_inflation_percent_max = 105;
+        let store = open(executor, volume, eager);
+        store.wait_idle().unwrap();
+        let found = store.properties();
+        let log = found.value_log.unwrap();
+        let stuck = log.segments_set_aside;
+        assert!(stuck > 0 && log.segments_removed as usize > before / 3, "{before} segments, {log:?}");
+        assert!(found.damaged_files.iter().any(|damage| damage.file.contains(&table.to_string())), "{found:?}");
+        let mut readable = 0;
+        for n in 0..KEYS {
+            match store.get(key(n)) {
+                Ok(value) => {
+                    readable += 1;
+                    assert_eq!(value.as_deref(), Some(&long_value(n, 1 - n % 2)[..]), "key {n}");
+                }
+                Err(error) => assert!(error.is_corruption(), "{error}"),
+            }
+        }
+        assert!(readable > KEYS / 2 && readable < KEYS, "{readable}");
+        store.close().unwrap();
+    });
+}
+
 #[test]
 fn a_repair_finds_the_segments_of_a_store_that_has_lost_its_manifest() {
     in_simulator(41, |executor, volume| {
@@ -338,6 +383,54 @@ fn a_repair_finds_the_segments_of_a_store_that_has_lost_its_manifest() {
         holds(store.default_keyspace(), 60, 2, &ReadOptions::default());
         store.close().unwrap();
         assert_no_damage(executor, volume);
+    });
+}
+
+/// Nobody knows then which segments there were. What leads to a missing one is damage, with its name, when it is read and when the
+/// store is verified.
+#[test]
+fn promise_6_after_a_repair_without_a_manifest_a_value_of_a_missing_segment_is_named_damage() {
+    in_simulator(46, |executor, volume| {
+        let store = open(executor, volume, options());
+        (0..200).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        store.close().unwrap();
+        let names: Vec<FileName> = volume.list().unwrap().into_iter().map(|file| file.name).collect();
+        let gone = *names.iter().find(|name| matches!(name, FileName::Values(_))).unwrap();
+        let is_manifest =
+            |name: &FileName| matches!(name, FileName::Manifest(_) | FileName::ManifestCopy(_) | FileName::Current);
+        names.iter().filter(|name| is_manifest(name)).for_each(|name| volume.remove(*name).unwrap());
+        volume.remove(gone).unwrap();
+        let home = Arc::new(volume.clone()) as Arc<dyn Volume>;
+        let repaired = repair(&home, &executor.env(), RepairOptions::default()).unwrap();
+        assert!(repaired.without_manifest, "{repaired}");
+        let told = repaired.damages.iter().any(|damage| damage.file.contains(&gone.to_string()));
+        assert!(told && !repaired.nothing_lost(), "{repaired}");
+        let store = open(executor, volume, options());
+        let mut cursor = store.cursor(ReadOptions::default()).unwrap();
+        let (mut lost, mut read) = (0, 0);
+        for n in 0..200 {
+            let is_lost = repaired.lost_ranges.iter().any(|range| range.contains(&key(n)));
+            cursor.seek(&key(n)).unwrap_or_default();
+            assert_eq!(cursor.valid(), !is_lost);
+            match store.get(key(n)) {
+                Ok(value) => {
+                    assert!(!is_lost);
+                    assert_eq!(value.as_deref(), Some(&long_value(n, 0)[..]));
+                    read += 1;
+                }
+                Err(error) => {
+                    assert!(is_lost && error.is_corruption(), "{error}");
+                    assert!(error.to_string().contains(&gone.to_string()), "{error}");
+                    lost += 1;
+                }
+            }
+        }
+        assert!(lost > 10 && read > 10, "{lost} lost, {read} read");
+        drop(cursor);
+        store.close().unwrap();
+        let report = verify(&home, &executor.env(), &mut |_| {}).unwrap();
+        assert!(report.damages.iter().any(|damage| damage.file.contains(&gone.to_string())), "{report}");
     });
 }
 

@@ -146,6 +146,36 @@ fn rot_anywhere_is_named_and_never_collected_away() {
     assert!(refused > 10, "{refused}");
 }
 
+/// Of two segments with as much garbage, one cannot be collected. The other one can, and then nothing is due any more.
+#[test]
+fn a_segment_that_cannot_be_collected_hides_no_other_one() {
+    in_simulation(3, |_, _, log| {
+        let half_dead = |first: u64| {
+            let mut writer = log.writer();
+            let keys = first..first + 8;
+            let handles: Vec<_> = keys.map(|n| writer.append(0, &key_bytes(n), &value(n, 0, 3000)).unwrap()).collect();
+            writer.finish().unwrap();
+            let number = handles[0].segment;
+            log.add_dead(number, handles[..4].iter().map(|handle| handle.footprint()).sum());
+            number
+        };
+        let (one, other) = (half_dead(10), half_dead(20));
+        assert_eq!(log.victim().map(|victim| victim.number), Some(one), "of equals the oldest");
+        assert_eq!(log.victim_among(&|number| number != one).map(|victim| victim.number), Some(other));
+        log.set_aside(one);
+        assert!(log.segment(one).unwrap().is_set_aside);
+        assert_eq!(log.victim().map(|victim| victim.number), Some(other));
+        log.retire(other);
+        // A little garbage beside much of a segment that is stuck.
+        let mut writer = log.writer();
+        let handles: Vec<_> = (0..20).map(|n| writer.append(0, &key_bytes(n), &value(n, 1, 3000)).unwrap()).collect();
+        writer.finish().unwrap();
+        log.add_dead(handles[0].segment, handles[0].footprint());
+        assert!(log.inflation().adjusted_percent() > 125);
+        assert_eq!(log.victim(), None);
+    });
+}
+
 #[test]
 fn wrong_handles_are_refused_and_trim_nothing() {
     in_simulation(4, |_, _, log| {
