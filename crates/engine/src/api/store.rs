@@ -17,6 +17,7 @@ use crate::opening::membership::{
     Access, Given, clear_fast_disk, clear_fast_disk_of, given, given_home, refuse_fast_disk_as_home,
 };
 use crate::opening::open::{KeyspaceChoices, check_name, open};
+use crate::opening::values::check_room_for_values;
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
 use crate::pipeline::physical::PhysicalSpaceProperties;
 use crate::pipeline::seal::Level0;
@@ -385,6 +386,7 @@ impl Store {
         check_name(name)?;
         let core = self.core();
         core.memory.writable()?;
+        check_room_for_values(&core.versions.source, &core.versions.volume, &options)?;
         let _guest = core.health.enter()?;
         let mut editor = core.versions.edit()?;
         let id = {
