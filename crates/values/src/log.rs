@@ -28,7 +28,7 @@ pub struct ValueLog {
     pub(crate) meters: Meters,
     /// One thread at a time tidies.
     pub(crate) tidying: AtomicBool,
-    /// The disk has refused to discard: it is not asked again.
+    /// The disk has refused to discard, or the drive would not hear of it: it is not asked again.
     pub(crate) cannot_discard: AtomicBool,
     /// What `tidy` may have to do.
     pub(crate) duties: Mutex<Duties>,

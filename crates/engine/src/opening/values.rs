@@ -10,14 +10,14 @@ use crate::opening::open::StoreState;
 use crate::versions::version::TableSource;
 use crate::work::separate::bounds;
 use crate::{Error, Result};
-use situ_device::{Compresses, Env};
+use situ_device::{Env, Nature};
 use situ_storage::Volume;
 use situ_values::{KnownSegment, Options as ValueOptions, ValueLog};
 use std::sync::{Arc, Weak};
 
 /// How the value log of a store works on a drive of this nature.
-fn value_options(options: &Options, compresses: Compresses, read_only: bool) -> ValueOptions {
-    let chosen = ValueOptions::for_drive(compresses == Compresses::Yes);
+fn value_options(options: &Options, nature: &Nature, read_only: bool) -> ValueOptions {
+    let chosen = ValueOptions::for_nature(nature);
     ValueOptions {
         segment_bytes: options.value_segment_bytes,
         trim: options.value_trim.unwrap_or(chosen.trim),
@@ -63,7 +63,7 @@ pub(crate) fn open_values(
     let known: Vec<KnownSegment> =
         state.keyspaces.values().flat_map(|keyspace| keyspace.version.segments.known()).collect();
     let has_segments = !known.is_empty();
-    let options = value_options(options, volume.nature().compresses, read_only);
+    let options = value_options(options, &volume.nature(), read_only);
     let (volume, env) = (Arc::clone(volume), env.clone());
     let numbers = Arc::downgrade(&source.values);
     source.values.open_by(Arc::new(move || {

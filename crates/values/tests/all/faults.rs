@@ -146,6 +146,32 @@ fn rot_anywhere_is_named_and_never_collected_away() {
     assert!(refused > 10, "{refused}");
 }
 
+/// As on ext4 without the mount option `discard`: the drive would not hear of it.
+#[test]
+fn where_discards_do_not_reach_the_drive_dead_sectors_become_zeros() {
+    in_simulation(4, |sim, volume, _| {
+        let options = situ_values::Options { discards: false, ..situ_values::Options::for_drive(true) };
+        let open = ValueLog::open(Arc::new(volume.clone()), &sim.env(), options, numbers_from(50), &[]);
+        let log = open.unwrap();
+        let mut writer = log.writer();
+        let handles: Vec<_> = (0..20).map(|n| writer.append(0, &key_bytes(n), &value(n, 0, 3000)).unwrap()).collect();
+        writer.finish().unwrap();
+        let segment = handles[0].segment;
+        log.died(segment, &handles[..10]).unwrap();
+        volume.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Discard])));
+        while log.tidy().unwrap() {}
+        volume.set_faults(FaultPlan::none());
+        assert!(log.counters().zeroed_sector_bytes > 20_000, "{:?}", log.counters());
+        let bytes = volume.contents(situ_storage::FileName::Values(segment)).unwrap();
+        let range = |n: usize| handles[n].offset as usize..(handles[n].offset + handles[n].bytes) as usize;
+        // Shorter ones share a sector with what lives.
+        let alone = (0..10).filter(|n| handles[*n].bytes > 1400);
+        assert_eq!(alone.filter(|n| bytes[range(*n)].iter().any(|byte| *byte != 0)).count(), 0);
+        (10..20)
+            .for_each(|n| assert_eq!(*log.read(&handles[n], &key_bytes(n as u64)).unwrap(), value(n as u64, 0, 3000)));
+    });
+}
+
 /// Of two segments with as much garbage, one cannot be collected. The other one can, and then nothing is due any more.
 #[test]
 fn a_segment_that_cannot_be_collected_hides_no_other_one() {
