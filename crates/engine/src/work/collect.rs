@@ -80,8 +80,8 @@ impl Drop for Running<'_> {
 #[derive(Default)]
 struct State {
     waiting: Vec<Collected>,
-    /// Memtables that the collector has tried to seal.
-    tried: Vec<Weak<MemtableSlot>>,
+    /// Memtables that the collector has tried to seal, and when.
+    tried: Vec<(Weak<MemtableSlot>, Duration)>,
 }
 
 /// A segment in which nothing is alive.
@@ -245,13 +245,14 @@ impl Work {
         let keyspaces: Vec<_> = {
             let mut state = lock(&self.collections.state);
             let State { waiting, tried, .. } = &mut *state;
-            tried.retain(|slot| slot.strong_count() > 0);
+            // An attempt wakes this thread, so it has to wait for the next one. Level 0 may have had no room.
+            let now = self.env.clock.now();
+            tried.retain(|(slot, at)| slot.strong_count() > 0 && now < *at + LOOK_AGAIN);
             let in_the_way = |collected: &&Collected| {
                 let active = Arc::clone(&collected.keyspace.view.load().active);
                 let is_due = collected.is_unseen(oldest) && is_one_of(&active, &collected.slots);
-                // Once each: an attempt wakes this thread.
-                let is_new = is_due && !is_one_of(&active, tried);
-                tried.extend(is_new.then(|| Arc::downgrade(&active)));
+                let is_new = is_due && !tried.iter().any(|(slot, _)| Weak::as_ptr(slot) == Arc::as_ptr(&active));
+                tried.extend(is_new.then(|| (Arc::downgrade(&active), now)));
                 is_new
             };
             waiting.iter().filter(in_the_way).map(|collected| Arc::clone(&collected.keyspace)).collect()
