@@ -12,9 +12,10 @@
 //! **Life of a segment.** As that of a table's file: a [`SegmentFile`] lives as long as some version holds it. When an edit has
 //! removed it, its last holder puts its number on the list of segments to delete.
 //!
-//! **What died, exactly.** The merge lists the places of the values that it drops. A reader of the version before, or of any older
-//! one, could still ask for them. So the edit ends an *era* ([`Era`]). The value log may erase the values when no version of
-//! that era, or of an older one, is left. A crash forgets the list. The sums stay, and a collection gives the space back.
+//! **What died, exactly.** The merge lists the places of the values that it drops, in a flush or a compaction. A reader of the version
+//! before, or of any older one, could still ask for them. A reader of the memtable has a view with such a version. So the edit ends
+//! an *era* ([`Era`]). The value log may erase the values when no version of that era, or of an older one, is left. A crash forgets
+//! the list. The sums stay, and a collection gives the space back. An opening that makes tables of its log keeps the sums alone.
 //!
 //! **Threads.** Any. The sums of a segment change with the right to change versions only.
 

@@ -174,6 +174,55 @@ fn space_of_dead_values_comes_back_and_snapshots_keep_theirs() {
     });
 }
 
+/// A collection has written handles, and they are overwritten before they are in a table. The flush alone knows of these deaths.
+#[test]
+fn values_whose_handles_die_in_a_memtable_are_trimmed_when_no_reader_has_the_memtable() {
+    const KEYS: u64 = 400;
+    in_simulator(11, |executor, volume| {
+        let mut patient = options();
+        patient.keyspace.memtable_bytes = 4 << 20;
+        patient.keyspace.level0_tables = 100;
+        patient.value_trim = Some(Trim::Full);
+        let store = open(executor, volume, patient);
+        let settle = || executor.env().clock.sleep(Duration::from_secs(30));
+        let log = || store.properties().value_log.unwrap();
+        (0..KEYS).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        // While a snapshot sees the old handles, the memtable with the new ones stays in memory.
+        let snapshot = store.snapshot().unwrap();
+        (0..KEYS).step_by(2).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        drop(snapshot);
+        let snapshot = store.snapshot().unwrap();
+        store.compact(None, None).unwrap();
+        settle();
+        assert!(log().collected_bytes > 100_000, "{:?}", log());
+        // A half of what has moved, so that the segments stay.
+        (1..KEYS).step_by(4).for_each(|n| store.put(key(n), long_value(n, 1)).unwrap());
+        let mut cursor = store.cursor(ReadOptions::default().at(&snapshot)).unwrap();
+        let before = log().dead_bytes;
+        store.flush().unwrap();
+        settle();
+        assert!(log().dead_bytes > before + 30_000, "{before}: {:?}", log());
+        assert!(log().trimmed_bytes <= before, "the cursor has the memtable: {:?}", log());
+        cursor.seek_to_first().unwrap();
+        for n in 0..KEYS {
+            assert_eq!(cursor.value(), Some(&long_value(n, 0)[..]), "key {n}");
+            cursor.next().unwrap();
+        }
+        drop(cursor);
+        settle();
+        assert!(log().trimmed_bytes > before + 20_000, "{before}: {:?}", log());
+        holds(store.default_keyspace(), KEYS, 0, &ReadOptions::default().at(&snapshot));
+        drop(snapshot);
+        for n in 0..KEYS {
+            let found = store.get(key(n)).unwrap();
+            assert_eq!(found.as_deref(), Some(&long_value(n, u64::from(n % 4 == 1))[..]), "key {n}");
+        }
+        store.close().unwrap();
+        assert_sound(executor, volume);
+    });
+}
+
 #[test]
 fn a_dropped_keyspace_takes_its_segments_with_it() {
     in_simulator(30, |executor, volume| {
