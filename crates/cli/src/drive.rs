@@ -15,6 +15,8 @@ pub(crate) struct DriveReport {
     shared: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     exposes_percent_max: Option<u32>,
+    /// The file system does not tell the drive what is deleted.
+    keeps_discards: bool,
     logical_bytes: u64,
     logical_used_bytes: u64,
     /// Null where the drive does not say.
@@ -38,6 +40,7 @@ impl DriveReport {
             devices: nature.devices,
             shared: nature.is_shared,
             exposes_percent_max: nature.exposes_percent_max,
+            keeps_discards: nature.keeps_discards,
             logical_bytes: space.logical_total,
             logical_used_bytes: space.logical_used,
             physical_bytes: space.physical_total,
@@ -79,7 +82,11 @@ impl DriveReport {
         };
         let most =
             self.exposes_percent_max.map(|percent| format!("; it exposes at most {percent}% of its physical space"));
-        format!("{}{below}, {compresses}{}", self.kind, most.unwrap_or_default())
+        let kept = match self.keeps_discards && self.compresses == "yes" {
+            true => "; deleted files take physical space until `fstrim`: the file system is mounted without `discard`",
+            false => "",
+        };
+        format!("{}{below}, {compresses}{}{kept}", self.kind, most.unwrap_or_default())
     }
 
     fn physical(&self) -> String {
@@ -125,6 +132,11 @@ mod tests {
         assert_eq!(drive, "ScaleFlux (dm-0 on nvme0n1), it compresses; it exposes at most 400% of its physical space");
         assert_eq!(physical, "1.00 KiB of 2.00 KiB in use, 1.00 KiB free, with what others keep on the drive");
         assert_eq!(written, "8.00 KiB physically, by the drive's own count");
+        let nature = Nature { keeps_discards: true, ..Nature::of(Compresses::Yes, "zram") };
+        let [drive, ..] = lines(nature, space);
+        assert!(drive.contains("mounted without `discard`"), "{drive}");
+        let nature = Nature { keeps_discards: true, ..Nature::of(Compresses::No, "tmpfs") };
+        assert_eq!(lines(nature, space)[0], "tmpfs, it does not compress");
         let half = Space { physical_used: Some(1024), ..space };
         let [_, _, physical, _] = lines(Nature::of(Compresses::No, "tmpfs"), half);
         assert_eq!(physical, "1.00 KiB in use; how much there is in all is unknown");

@@ -18,6 +18,7 @@
 //! behind the same interface. Nor are the sums of btrfs or ZFS taken: they do not tell what one more block would cost.
 
 mod find;
+mod mounts;
 mod scaleflux;
 mod vdo;
 mod zram;
@@ -65,6 +66,8 @@ pub struct Nature {
     pub exposes_percent_max: Option<u32>,
     /// Others may keep something on the drive: the path is on a partition of it, or on a part that a device above it hands out.
     pub is_shared: bool,
+    /// The path is in a file system that does not tell the drive what is deleted, as it is mounted without `discard`.
+    pub keeps_discards: bool,
     /// Why something is unknown.
     pub why: Option<String>,
 }
@@ -78,7 +81,15 @@ impl Nature {
     /// A drive of which it is known whether it compresses.
     pub fn of(compresses: Compresses, kind: impl Into<String>) -> Nature {
         let (kind, devices) = (kind.into(), Vec::new());
-        Nature { compresses, kind, devices, exposes_percent_max: None, is_shared: false, why: None }
+        Nature {
+            compresses,
+            kind,
+            devices,
+            exposes_percent_max: None,
+            is_shared: false,
+            keeps_discards: false,
+            why: None,
+        }
     }
 
     /// Whether it is known to compress.
@@ -157,7 +168,9 @@ impl Drive {
     fn below(number: u64, file_system: impl FnOnce() -> io::Result<u64>) -> Drive {
         // A file system without a block device of its own has a number without a driver.
         if rustix::fs::major(number) != 0 {
-            return Drive::numbered(number);
+            let mut drive = Drive::numbered(number);
+            drive.nature.keeps_discards = mounts::keep_discards(number);
+            return drive;
         }
         let nature = match file_system() {
             Ok(magic) => find::file_system(magic),

@@ -1,5 +1,6 @@
 //! From a view to an answer: gets, cursors, iterators, reads of futures.
 
+pub(crate) mod ahead;
 pub(crate) mod cursor;
 pub(crate) mod future;
 pub(crate) mod get;

@@ -14,7 +14,7 @@
 
 use crate::Result;
 use crate::overflow::Overflow;
-use situ_device::{Compresses, Env, Event, lock};
+use situ_device::{Env, Event, lock};
 use situ_engine::{Durability, WriteBatch};
 use situ_storage::{FileName, Volume};
 use situ_values::{Handle, KnownSegment, Moved, Options, ValueLog, ValueWriter, Written, numbers_from};
@@ -58,8 +58,7 @@ impl LargeValues {
             _ => None,
         });
         let last = numbers.chain(known.iter().map(|segment| segment.number)).max().unwrap_or(0);
-        let compresses = home.nature().compresses == Compresses::Yes;
-        let options = Options { segment_bytes, ..Options::for_drive(compresses) };
+        let options = Options { segment_bytes, ..Options::for_nature(&home.nature()) };
         let log = ValueLog::open(home, env, options, numbers_from(last + 1), &known)?;
         let listed = known.iter().map(|segment| (segment.number, segment.record_bytes)).collect();
         Ok(LargeValues {

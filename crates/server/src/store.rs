@@ -319,6 +319,11 @@ impl Engine for StoreEngine {
                 properties.damaged_files.len() as f64,
             ),
             (
+                "value_segments_set_aside",
+                "Segments of the value log that are not collected until the store is opened again, as something is damaged.",
+                properties.value_log.map_or(0, |log| log.segments_set_aside) as f64,
+            ),
+            (
                 "mended_damages",
                 "Damages of one copy of the manifest that the other copy made good when the store was opened.",
                 properties.mended.len() as f64,

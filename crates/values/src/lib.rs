@@ -7,7 +7,7 @@
 //! ```text
 //!   owner ── append ──> ValueWriter ──> segment (open)                          writer.rs
 //!     │                                    │ full: index, trailer               seal.rs
-//!     │── read ───────> ValueLog ─────> segment (sealed)                        log.rs, files.rs
+//!     │── read ───────> ValueLog ─────> segment (sealed)                        log.rs, files.rs, ahead.rs
 //!     │── died ───────> dead ranges                                             deaths.rs, dead.rs
 //!     │── tidy ───────> discard dead sectors, zero half-dead ones               trim.rs
 //!     │── victim, collect ──> walk, ask the owner, move what is alive           victim.rs, collect.rs, walk.rs
@@ -16,7 +16,8 @@
 //!
 //! 1. Writers append records to segments: page files `NNNNNN.values` in a volume. A record has a header, the key and the value.
 //!    `docs/formats/values.md` has every byte.
-//! 2. A read is one I/O. It checks the record, its key, and that it is this record of this segment.
+//! 2. A read is one I/O. It checks the record, its key, and that it is this record of this segment. [`ReadAhead`] has many in
+//!    flight, and reads neighbours with one I/O.
 //! 3. The owner knows who is alive, and says what has died: sums to choose victims by, exact handles to trim by.
 //! 4. [`ValueLog::tidy`] trims. Dead sectors are discarded. On a drive that compresses, dead bytes of other sectors become zeros,
 //!    and the drive takes no space for zeros.
@@ -69,6 +70,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod collect;
 mod counters;
 mod dead;
@@ -94,6 +96,7 @@ mod walk;
 mod window;
 mod writer;
 
+pub use ahead::ReadAhead;
 pub use collect::{Collected, Moved, Owner};
 pub use counters::Counters;
 pub use handle::Handle;

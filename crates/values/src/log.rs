@@ -28,7 +28,7 @@ pub struct ValueLog {
     pub(crate) meters: Meters,
     /// One thread at a time tidies.
     pub(crate) tidying: AtomicBool,
-    /// The disk has refused to discard: it is not asked again.
+    /// The disk has refused to discard, or the drive would not hear of it: it is not asked again.
     pub(crate) cannot_discard: AtomicBool,
     /// What `tidy` may have to do.
     pub(crate) duties: Mutex<Duties>,
@@ -83,9 +83,19 @@ impl ValueLog {
     /// As [`read`](ValueLog::read).
     pub fn finish_read(&self, handle: &Handle, key: &[u8], read: FinishedRead) -> Result<Value> {
         read.result?;
+        self.checked(handle, key, read.buffer)
+    }
+
+    /// The value of a record that was read.
+    pub(crate) fn checked(&self, handle: &Handle, key: &[u8], record: Vec<u8>) -> Result<Value> {
         let segment = self.readable(handle)?;
-        let start = check(segment.identity, handle, key, &read.buffer, &self.path(handle.segment))?;
-        Ok(Value::new(read.buffer, start))
+        let start = check(segment.identity, handle, key, &record, &self.path(handle.segment))?;
+        Ok(Value::new(record, start))
+    }
+
+    /// Whether a read of this record could succeed, as far as it is known before the disk is asked.
+    pub(crate) fn is_readable(&self, handle: &Handle) -> bool {
+        self.readable(handle).is_ok()
     }
 
     /// All segments, in the order of their numbers.

@@ -46,6 +46,7 @@ impl ValueLog {
         known: &[KnownSegment],
     ) -> Result<Arc<ValueLog>> {
         check_options(&*volume, &options)?;
+        let cannot_discard = AtomicBool::new(!options.discards);
         let log = ValueLog {
             files: Files::new(options.open_segments_max),
             volume,
@@ -55,7 +56,7 @@ impl ValueLog {
             segments: Mutex::new(BTreeMap::new()),
             meters: Meters::default(),
             tidying: AtomicBool::new(false),
-            cannot_discard: AtomicBool::new(false),
+            cannot_discard,
             duties: Mutex::default(),
             ranges_bytes: AtomicUsize::new(0),
         };

@@ -1,5 +1,6 @@
 //! How a value log works.
 
+use situ_device::Nature;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,6 +72,9 @@ pub struct Options {
     pub victims: Victims,
     /// How records are laid out. Default: [`Layout::Packed`].
     pub layout: Layout,
+    /// A sector without a live byte is given back by a discard. False where the file system does not tell the drive: with [`Trim::Full`],
+    /// zeros are written instead, which a drive that compresses keeps for nothing. Default: true.
+    pub discards: bool,
     /// What is known of dead ranges takes at most so much memory. Default: 64 MiB. Beyond it, the log forgets the ranges of whole
     /// segments; only collection reclaims their space then.
     pub dead_ranges_bytes_max: usize,
@@ -91,6 +95,7 @@ impl Default for Options {
             logical_above_percent: 300,
             victims: Victims::Garbage,
             layout: Layout::Packed,
+            discards: true,
             dead_ranges_bytes_max: 64 << 20,
             open_segments_max: 512,
             read_only: false,
@@ -106,6 +111,12 @@ impl Options {
             false => (Trim::DiscardOnly, Layout::Packed),
         };
         Options { trim, layout, ..Options::default() }
+    }
+
+    /// The defaults for a home of this nature.
+    pub fn for_nature(nature: &Nature) -> Options {
+        let discards = !(nature.compresses() && nature.keeps_discards);
+        Options { discards, ..Options::for_drive(nature.compresses()) }
     }
 }
 

@@ -42,12 +42,21 @@ pub struct SegmentInfo {
     pub trimmed_bytes: u64,
     /// Records are missing or damaged that should be there: the segment is never a victim.
     pub is_incomplete: bool,
+    /// The owner could not collect it and has [set it aside](crate::ValueLog::set_aside): it is no victim until the log is opened
+    /// again.
+    pub is_set_aside: bool,
 }
 
 impl SegmentInfo {
     /// Records that are alive, as far as the log knows.
     pub fn live_bytes(&self) -> u64 {
         self.record_bytes.saturating_sub(self.dead_bytes)
+    }
+
+    /// Whether it stays as it is until the log is opened again or a person has looked: it is no victim, and its garbage calls for
+    /// no collection of others.
+    pub fn is_stuck(&self) -> bool {
+        self.is_incomplete || self.is_set_aside
     }
 
     /// Dead bytes that still take space.
@@ -69,6 +78,8 @@ pub(crate) struct State {
     pub(crate) damage: Option<Error>,
     /// Records are missing that should be there.
     pub(crate) is_incomplete: bool,
+    /// Its collection has failed for a reason that will not go away.
+    pub(crate) is_set_aside: bool,
     /// The sum of the footprints of records that were found whole, or written.
     pub(crate) whole_bytes: u64,
     /// First byte behind the last record.
@@ -152,6 +163,7 @@ impl State {
             phase,
             damage: None,
             is_incomplete: false,
+            is_set_aside: false,
             whole_bytes: 0,
             data_end: end,
             readable_end: end,
@@ -180,6 +192,7 @@ impl State {
             dead_bytes: self.dead_bytes.min(self.record_bytes),
             trimmed_bytes: self.trimmed_bytes.min(self.dead_bytes).min(self.record_bytes),
             is_incomplete: self.is_incomplete,
+            is_set_aside: self.is_set_aside,
         }
     }
 }

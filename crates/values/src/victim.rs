@@ -7,6 +7,9 @@
 //! 2. The adjusted inflation is above [`Options::collect_above_percent`](crate::Options). The victim gives back physical space.
 //! 3. The logical inflation is above [`Options::logical_above_percent`](crate::Options). The victim gives back addresses. Trimming
 //!    would otherwise let a log grow without limit: a drive exposes a few times its physical space at most.
+//!
+//! A segment that cannot be collected is left out of both, the choice and the inflation that asks for a victim. So it hides no other
+//! victim, and its garbage does not have segments collected that are mostly alive.
 
 use crate::log::ValueLog;
 use crate::options::Victims;
@@ -26,6 +29,16 @@ pub struct Inflation {
 }
 
 impl Inflation {
+    fn of(segments: &[SegmentInfo]) -> Inflation {
+        let mut sum = Inflation::default();
+        for segment in segments.iter().filter(|segment| segment.phase != Phase::Collected) {
+            sum.live_bytes += segment.live_bytes();
+            sum.dead_bytes += segment.dead_bytes;
+            sum.trimmed_bytes += segment.trimmed_bytes;
+        }
+        sum
+    }
+
     /// `(live + dead) / live`, in hundredths.
     pub fn logical_percent(&self) -> u64 {
         self.percent(self.live_bytes + self.dead_bytes)
@@ -54,29 +67,39 @@ enum Gives {
 impl ValueLog {
     /// What the log takes now. Collected segments are left out: they go when their last reader does.
     pub fn inflation(&self) -> Inflation {
-        let mut sum = Inflation::default();
-        for segment in self.segments().iter().filter(|segment| segment.phase != Phase::Collected) {
-            sum.live_bytes += segment.live_bytes();
-            sum.dead_bytes += segment.dead_bytes;
-            sum.trimmed_bytes += segment.trimmed_bytes;
-        }
-        sum
+        Inflation::of(&self.segments())
     }
 
     /// The segment to collect next; `None` if none is due. A segment without live bytes needs no
     /// collection: the owner removes it, or [retires](ValueLog::retire) it until its last reader has gone.
     pub fn victim(&self) -> Option<SegmentInfo> {
-        let segments: Vec<SegmentInfo> = self.segments().into_iter().filter(is_candidate).collect();
-        if let Some(empty) = segments.iter().find(|segment| segment.live_bytes() == 0) {
+        self.victim_among(&|_| true)
+    }
+
+    /// As [`victim`](ValueLog::victim), of the segments whose numbers the owner `allows` now.
+    pub fn victim_among(&self, allows: &dyn Fn(u64) -> bool) -> Option<SegmentInfo> {
+        let mut segments = self.segments();
+        segments.retain(|segment| !segment.is_stuck());
+        let inflation = Inflation::of(&segments);
+        segments.retain(|segment| segment.phase == Phase::Sealed);
+        if let Some(empty) = segments.iter().find(|segment| segment.live_bytes() == 0 && allows(segment.number)) {
             return Some(empty.clone());
         }
-        let inflation = self.inflation();
         let gives = match () {
             () if inflation.adjusted_percent() > u64::from(self.options.collect_above_percent) => Gives::Space,
             () if inflation.logical_percent() > u64::from(self.options.logical_above_percent) => Gives::Addresses,
             () => return None,
         };
+        segments.retain(|segment| allows(segment.number));
         self.choose(segments, gives)
+    }
+
+    /// The owner could not collect a segment, for a reason that will not go away: it is no victim until the log is opened again.
+    /// Unlike a segment with a damaged record, of which the log itself tells.
+    pub fn set_aside(&self, number: u64) {
+        if let Some(segment) = self.find(number) {
+            lock(&segment.state).is_set_aside = true;
+        }
     }
 
     fn choose(&self, segments: Vec<SegmentInfo>, gives: Gives) -> Option<SegmentInfo> {
@@ -110,11 +133,6 @@ impl ValueLog {
         let sealed_at = self.find(number).map_or(now, |segment| lock(&segment.state).sealed_at);
         now.saturating_sub(sealed_at) as f64 + 1.0
     }
-}
-
-/// A segment that misses a record keeps the others until a person has looked.
-fn is_candidate(segment: &SegmentInfo) -> bool {
-    segment.phase == Phase::Sealed && !segment.is_incomplete
 }
 
 #[cfg(test)]

@@ -164,6 +164,9 @@ impl Filling {
             }
             self.bytes += key.len() + value.len();
             self.entries.push(ScanEntry { key: key.into(), value: value.into() });
+            // The next entry is looked at in any case.
+            let entries_left = options.entries_max.saturating_sub(self.entries.len() + 1);
+            iterator.expect_at_most(entries_left, options.bytes_max.saturating_sub(self.bytes));
             advance(iterator)?;
         }
         Ok(false)

@@ -17,6 +17,7 @@ use crate::opening::membership::{
     Access, Given, clear_fast_disk, clear_fast_disk_of, given, given_home, refuse_fast_disk_as_home,
 };
 use crate::opening::open::{KeyspaceChoices, check_name, open};
+use crate::opening::values::check_room_for_values;
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
 use crate::pipeline::physical::PhysicalSpaceProperties;
 use crate::pipeline::seal::Level0;
@@ -385,6 +386,7 @@ impl Store {
         check_name(name)?;
         let core = self.core();
         core.memory.writable()?;
+        check_room_for_values(&core.versions.source, &core.versions.volume, &options)?;
         let _guest = core.health.enter()?;
         let mut editor = core.versions.edit()?;
         let id = {
@@ -806,6 +808,9 @@ pub struct ValueLogProperties {
     pub discarded_bytes: u64,
     /// Segments that were removed.
     pub segments_removed: u64,
+    /// Segments that could not be collected, as they or the tables that lead there are damaged. They keep their garbage until the
+    /// store is opened again; [`damaged_files`](StoreProperties::damaged_files) has why.
+    pub segments_set_aside: usize,
 }
 
 impl ValueLogProperties {
@@ -821,6 +826,7 @@ impl ValueLogProperties {
             zeroed_bytes: counters.zeroed_sector_bytes,
             discarded_bytes: counters.discarded_bytes,
             segments_removed: counters.segments_removed,
+            segments_set_aside: log.segments().iter().filter(|segment| segment.is_stuck()).count(),
         }
     }
 }

@@ -85,9 +85,9 @@ impl DamagedFiles {
         }
     }
 
-    /// The table's file is gone, and its damage with it.
-    pub(crate) fn forget_table(&self, number: u64) {
-        lock(&self.files).retain(|file, _| file_name(file) != Some(FileName::Table(number)));
+    /// The file is gone, and its damage with it.
+    pub(crate) fn forget(&self, name: FileName) {
+        lock(&self.files).retain(|file, _| file_name(file) != Some(name));
     }
 
     /// The first damage that was met in each file.
@@ -127,12 +127,17 @@ mod tests {
             "1000012.table on /dev/sdb",
             "000013.table on /images/000012.table",
             "/moved on 3 May/000012.table",
+            "/store/000014.values",
             "the version in memory",
         ];
         lock(&files.files).extend(names.map(damage));
-        files.forget_table(12);
+        files.forget(FileName::Table(12));
+        files.forget(FileName::Values(14));
         let mut left = names.to_vec();
-        left.retain(|name| name.contains("1000012") || name.contains("13") || !name.contains("table"));
+        let stays = |name: &str| {
+            name.contains("1000012") || name.contains("13") || name.contains("log") || name.contains("memory")
+        };
+        left.retain(|name| stays(name));
         let mut listed: Vec<String> = files.list().into_iter().map(|damage| damage.file).collect();
         listed.sort();
         left.sort();

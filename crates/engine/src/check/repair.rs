@@ -13,7 +13,8 @@
 //!    manifest is put in force.
 //! 6. What could not be used whole is set aside as `NNNNNN.damaged`. Nothing that may hold something is deleted.
 //!
-//! **Invariants.** After a repair the store opens, and `verify` finds it sound. A key whose value is not that of the
+//! **Invariants.** After a repair the store opens, and `verify` finds it sound. One case is excepted: after a rebuild, entries whose
+//! values are lost stay, and a read of one is told of damage (`repair/values.rs`). A key whose value is not that of the
 //! damaged store's last moment lies in a reported range, or was written last by a reported write.
 //!
 //! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap anew, and needs the room for them.
@@ -471,7 +472,7 @@ impl Repair {
             None => self.tables(&mut state)?,
             Some(fragments) => {
                 self.rebuild(&mut state, &fragments, &log)?;
-                self.adopt_segments(&mut state, &logs)?;
+                let with_handles = self.adopt_segments(&mut state, &logs)?;
                 open_values(
                     &self.volume,
                     &self.salvager.env,
@@ -480,6 +481,7 @@ impl Repair {
                     &self.salvager.source,
                     true,
                 )?;
+                self.tell_lost_values(&state, &with_handles)?;
             }
         }
         state.next_file = self.salvager.next_file.load(Ordering::Relaxed);

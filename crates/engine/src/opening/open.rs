@@ -16,7 +16,7 @@ use crate::base::options::{KeyspaceOptions, Options};
 use crate::core::{Core, Parts};
 use crate::opening::membership::{Access, Given, join};
 use crate::opening::replay::{Keep, Replay, Replayed};
-use crate::opening::values::open_values;
+use crate::opening::values::{check_room_for_values, open_values};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::{self, Manifest};
@@ -222,6 +222,10 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     let locks = std::mem::take(&mut joined.locks);
     let volume = Arc::clone(&joined.volume);
     let source = joined.source(options.cache_bytes, &env, options.open_tables_max);
+    if !read_only {
+        let mut chosen = keyspaces.values().chain([&options.keyspace]);
+        chosen.try_for_each(|options| check_room_for_values(&source, &volume, options))?;
+    }
     let current = manifest::current(&*volume)?;
     let mut damages = Vec::new();
     let mut state = match current {

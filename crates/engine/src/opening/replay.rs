@@ -333,7 +333,7 @@ fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Memtab
         host.separator().iter().for_each(|separator| separator.keep());
         Ok(flushed)
     };
-    let Flushed { tables, written, dead } = core.work.with_spill(host, write, |flushed| &flushed.tables[..])?;
+    let Flushed { tables, written, dead, .. } = core.work.with_spill(host, write, |flushed| &flushed.tables[..])?;
     let added: Vec<Added> = tables.iter().map(|t| Added { level: 0, meta: describe(t) }).collect();
     let version = keyspace.view.load().version.apply(&[], &added, source);
     let version = version.and_then(|version| version.with_segments(&written, &[], source));

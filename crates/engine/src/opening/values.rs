@@ -1,19 +1,23 @@
 //! The value log of a store that is being opened.
 //!
 //! A store without segments opens the log when it writes the first one. So it pays nothing for a log that it does not have.
+//!
+//! Segments are page files at home. A disk without a file system has a small area for page files, which the write-ahead log needs. So
+//! a home on such a disk, here or on a node, takes no values: the opening is refused before it changes anything.
 
-use crate::Result;
-use crate::base::options::Options;
+use crate::base::options::{KeyspaceOptions, Options};
 use crate::opening::open::StoreState;
 use crate::versions::version::TableSource;
-use situ_device::{Compresses, Env};
+use crate::work::separate::bounds;
+use crate::{Error, Result};
+use situ_device::{Env, Nature};
 use situ_storage::Volume;
 use situ_values::{KnownSegment, Options as ValueOptions, ValueLog};
 use std::sync::{Arc, Weak};
 
 /// How the value log of a store works on a drive of this nature.
-fn value_options(options: &Options, compresses: Compresses, read_only: bool) -> ValueOptions {
-    let chosen = ValueOptions::for_drive(compresses == Compresses::Yes);
+fn value_options(options: &Options, nature: &Nature, read_only: bool) -> ValueOptions {
+    let chosen = ValueOptions::for_nature(nature);
     ValueOptions {
         segment_bytes: options.value_segment_bytes,
         trim: options.value_trim.unwrap_or(chosen.trim),
@@ -22,6 +26,29 @@ fn value_options(options: &Options, compresses: Compresses, read_only: bool) -> 
         read_only,
         ..chosen
     }
+}
+
+/// Refuses a keyspace whose large values would go to a home that has no room for segments.
+///
+/// # Errors
+/// [`Error::Invalid`], which says what to do.
+pub(crate) fn check_room_for_values(
+    source: &TableSource,
+    home: &Arc<dyn Volume>,
+    options: &KeyspaceOptions,
+) -> Result<()> {
+    let home: &dyn Volume = match &source.disks {
+        Some(disks) => &disks.capacity().volume,
+        None => &**home,
+    };
+    if bounds(options).is_none() || home.log_room().is_none() {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "the home {} is a disk without a file system, and a value log cannot lie there. Leave out value_log_min_bytes \
+         (--value-log-min), or give the store a home in a directory",
+        home.location()
+    )))
 }
 
 /// Says how the log is opened, and opens it if there are segments.
@@ -36,7 +63,7 @@ pub(crate) fn open_values(
     let known: Vec<KnownSegment> =
         state.keyspaces.values().flat_map(|keyspace| keyspace.version.segments.known()).collect();
     let has_segments = !known.is_empty();
-    let options = value_options(options, volume.nature().compresses, read_only);
+    let options = value_options(options, &volume.nature(), read_only);
     let (volume, env) = (Arc::clone(volume), env.clone());
     let numbers = Arc::downgrade(&source.values);
     source.values.open_by(Arc::new(move || {

@@ -12,9 +12,11 @@
 //! returned key, whose key and value were copied.
 //!
 //! **The value log.** An entry may be a handle. The cursor reads the value when it gets there, or when it is asked for the value
-//! ([`ReadOptions::values_on_demand`]).
+//! ([`ReadOptions::values_on_demand`]). A cursor that goes on in one direction reads ahead (`ahead.rs`). Then the merge stands on the
+//! last entry that was found, and the present one was copied.
 
 use crate::base::value::Value;
+use crate::read::ahead::{Ahead, Entry, Next, Wanted};
 use crate::read::get::unexpected_kind;
 use crate::read::merge::{MergeCursor, Source};
 use crate::read::options::ReadOptions;
@@ -47,6 +49,8 @@ enum Place {
     Log,
     /// It was read from the value log.
     Read(Value),
+    /// In the entry that is shown while others are found ahead.
+    Shown,
 }
 
 /// A cursor over the keys and values of a keyspace, in key order, at one moment of its life.
@@ -84,6 +88,12 @@ pub struct Cursor {
     place: Place,
     values_on_demand: bool,
     reach: Reach,
+    /// Steps in this direction since the cursor was positioned.
+    steps: usize,
+    /// What is worth finding ahead.
+    wanted: Wanted,
+    /// What was found ahead; the present entry is the one that it shows.
+    ahead: Option<Box<Ahead>>,
     view: Arc<View>,
 }
 
@@ -109,8 +119,16 @@ impl Cursor {
             place: Place::Merge,
             values_on_demand: options.values_on_demand,
             reach,
+            steps: 0,
+            wanted: Wanted::MOST,
+            ahead: None,
             view,
         }
+    }
+
+    /// The caller will ask for so many entries, or bytes, behind the next one at most.
+    pub(crate) fn expect_at_most(&mut self, entries: usize, bytes: usize) {
+        self.wanted = Wanted::MOST.at_most(entries, bytes);
     }
 
     /// Whether it stands on an entry.
@@ -122,9 +140,10 @@ impl Cursor {
     /// The present key; `None` if it stands nowhere.
     #[inline]
     pub fn key(&self) -> Option<&[u8]> {
-        self.valid.then(|| match self.direction {
-            Direction::Forward => self.merge.key().user,
-            Direction::Backward => &self.key,
+        self.valid.then(|| match (&self.ahead, self.direction) {
+            (Some(ahead), _) => &ahead.shown.key[..],
+            (None, Direction::Forward) => self.merge.key().user,
+            (None, Direction::Backward) => &self.key,
         })
     }
 
@@ -137,6 +156,7 @@ impl Cursor {
             Place::Merge => Some(self.merge.value()),
             Place::Copy => Some(&self.value),
             Place::Read(value) => Some(value),
+            Place::Shown => self.ahead.as_ref().map(|ahead| &ahead.shown.value[..]),
             Place::Log => None,
         }
     }
@@ -153,12 +173,24 @@ impl Cursor {
     }
 
     fn read_from_log(&mut self) -> Result<()> {
-        let (key, pointer) = match self.direction {
-            Direction::Forward => (self.merge.key().user, self.merge.value()),
-            Direction::Backward => (&self.key[..], &self.value[..]),
+        let segments = &self.view.version.segments;
+        let value = match &mut self.ahead {
+            Some(ahead) => ahead.read(segments)?,
+            None => {
+                let (key, pointer) = self.found();
+                segments.read(key, pointer, self.reach)?
+            }
         };
-        self.place = Place::Read(self.view.version.segments.read(key, pointer, self.reach)?);
+        self.place = Place::Read(value);
         Ok(())
+    }
+
+    /// What was found last: its key, and what stands there for its value.
+    fn found(&self) -> (&[u8], &[u8]) {
+        match self.direction {
+            Direction::Forward => (self.merge.key().user, self.merge.value()),
+            Direction::Backward => (&self.key, &self.value),
+        }
     }
 
     /// To the first key (of the bounds).
@@ -168,8 +200,7 @@ impl Cursor {
     pub fn seek_to_first(&mut self) -> Result<()> {
         match self.lower.clone() {
             Some(lower) => self.seek(&lower),
-            None => self.moving(|iter| {
-                iter.direction = Direction::Forward;
+            None => self.positioning(Direction::Forward, |iter| {
                 iter.merge.first()?;
                 iter.settle_forward(false)
             }),
@@ -181,8 +212,7 @@ impl Cursor {
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.moving(|iter| {
-            iter.direction = Direction::Backward;
+        self.positioning(Direction::Backward, |iter| {
             match iter.upper.clone() {
                 // The trailer that sorts first: the bound itself stays outside.
                 Some(upper) => iter.merge.seek_before(KeyRef::new(&upper, Trailer::NEWEST))?,
@@ -197,8 +227,7 @@ impl Cursor {
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.moving(|iter| {
-            iter.direction = Direction::Forward;
+        self.positioning(Direction::Forward, |iter| {
             let from = match &iter.lower {
                 Some(lower) if &lower[..] > key => lower.clone(),
                 _ => key.to_vec(),
@@ -216,8 +245,7 @@ impl Cursor {
         if self.upper.as_ref().is_some_and(|upper| &upper[..] <= key) {
             return self.seek_to_last();
         }
-        self.moving(|iter| {
-            iter.direction = Direction::Backward;
+        self.positioning(Direction::Backward, |iter| {
             iter.merge.seek_before(KeyRef::new(key, Trailer::OLDEST))?;
             iter.settle_backward()
         })
@@ -232,18 +260,14 @@ impl Cursor {
         if !self.valid {
             return Ok(());
         }
-        self.moving(|iter| {
-            if iter.direction == Direction::Backward {
-                // The merge stands before all versions of the present key.
-                iter.direction = Direction::Forward;
-                let key = std::mem::take(&mut iter.key);
-                iter.merge.seek(KeyRef::new(&key, Trailer::NEWEST))?;
-                iter.key = key;
-            } else {
-                iter.key.clear();
-                iter.key.extend_from_slice(iter.merge.key().user);
-                iter.merge.next()?;
-            }
+        if self.direction == Direction::Forward {
+            return self.moving(Cursor::step);
+        }
+        let key = self.present_key();
+        self.positioning(Direction::Forward, |iter| {
+            // The merge stands before all versions of the present key, or was ahead.
+            iter.merge.seek(KeyRef::new(&key, Trailer::NEWEST))?;
+            iter.key = key;
             iter.settle_forward(true)
         })
     }
@@ -256,21 +280,88 @@ impl Cursor {
         if !self.valid {
             return Ok(());
         }
-        self.moving(|iter| {
-            if iter.direction == Direction::Forward {
-                iter.direction = Direction::Backward;
-                let key = iter.merge.key().user.to_vec();
-                iter.merge.seek_before(KeyRef::new(&key, Trailer::NEWEST))?;
-            }
+        if self.direction == Direction::Backward {
+            return self.moving(Cursor::step);
+        }
+        let key = self.present_key();
+        self.positioning(Direction::Backward, |iter| {
+            iter.merge.seek_before(KeyRef::new(&key, Trailer::NEWEST))?;
             iter.settle_backward()
         })
+    }
+
+    fn present_key(&self) -> Vec<u8> {
+        self.key().map_or_else(Vec::new, <[u8]>::to_vec)
+    }
+
+    /// Goes to a place that has nothing to do with what was found ahead.
+    fn positioning(
+        &mut self,
+        direction: Direction,
+        position: impl FnOnce(&mut Cursor) -> Result<bool, Error>,
+    ) -> Result<()> {
+        (self.direction, self.steps) = (direction, 0);
+        self.moving(|iter| {
+            iter.ahead = None;
+            position(iter)
+        })
+    }
+
+    /// One entry on in the cursor's direction.
+    fn step(&mut self) -> Result<bool, Error> {
+        self.steps = self.steps.saturating_add(1);
+        let Some(mut ahead) = self.ahead.take() else { return self.find_next() };
+        match ahead.step()? {
+            None => Ok(false),
+            Some(Next::FromMerge) => self.find_next(),
+            Some(Next::Entry) => {
+                self.look_ahead(ahead);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Finds the entry behind the one that was found last.
+    fn find_next(&mut self) -> Result<bool, Error> {
+        if self.direction == Direction::Backward {
+            return self.settle_backward();
+        }
+        self.key.clear();
+        self.key.extend_from_slice(self.merge.key().user);
+        self.merge.next()?;
+        self.settle_forward(true)
+    }
+
+    /// Shows the present entry of `ahead`, and sees to it that enough is found behind it.
+    fn look_ahead(&mut self, mut ahead: Box<Ahead>) {
+        let wanted = self.wanted.at_most(self.steps, usize::MAX);
+        if ahead.is_low(wanted) {
+            let view = Arc::clone(&self.view);
+            ahead.fill(wanted, &view.version.segments, || Ok(self.find_next()?.then(|| self.found_entry())));
+        }
+        self.place = if ahead.shown.is_in_log { Place::Log } else { Place::Shown };
+        self.ahead = Some(ahead);
+    }
+
+    fn found_entry(&self) -> Entry {
+        let (key, value) = self.found();
+        Entry { key: key.to_vec(), value: value.to_vec(), is_in_log: matches!(self.place, Place::Log) }
+    }
+
+    /// The value of the present entry is wanted, and lies in the value log.
+    fn fetch(&mut self) -> Result<()> {
+        let is_sequential = self.steps > 0 && self.reach == Reach::Disk && !self.wanted.is_nothing();
+        if is_sequential && self.ahead.is_none() {
+            self.look_ahead(Box::new(Ahead::of(self.found_entry())));
+        }
+        self.read_from_log()
     }
 
     fn moving(&mut self, step: impl FnOnce(&mut Cursor) -> Result<bool, Error>) -> Result<()> {
         self.valid = false;
         let mut moved = step(self);
         if matches!((&moved, &self.place), (Ok(true), Place::Log)) && !self.values_on_demand {
-            moved = self.read_from_log().map(|()| true);
+            moved = self.fetch().map(|()| true);
         }
         match moved {
             Ok(valid) => {
@@ -278,6 +369,7 @@ impl Cursor {
                 Ok(())
             }
             Err(error) => {
+                self.ahead = None;
                 self.view.version.note_damage(&error);
                 Err(error)
             }

@@ -218,6 +218,52 @@ mod tests {
         assert_eq!(Edit::decode(&[]), Ok(Edit::default()));
     }
 
+    /// `docs/formats/manifest.md`. 70,000 and 40,000 are varints of three bytes.
+    #[test]
+    fn golden_bytes_of_fields_of_the_value_log() {
+        let Edit { values_written, values_dead, segments_removed, .. } = sample();
+        let edit = Edit { values_written, values_dead, segments_removed, ..Edit::default() };
+        let golden: &[u8] = b"\x0d\x00\x09\x04\xf0\xa2\x04\x0e\x00\x09\x02\xc0\xb8\x02\x0f\x02\x05";
+        assert_eq!(edit.encode(), golden);
+        assert_eq!(Edit::decode(golden), Ok(edit));
+        for cut in [1, 2, 3, 6, 8, 13, 15, 16] {
+            assert!(Edit::decode(&golden[..cut]).is_err(), "cut to {cut} bytes");
+        }
+    }
+
+    /// The rows of the page's table, in its order.
+    fn tags_of_the_page() -> Vec<(u8, String)> {
+        const PAGE: &str = include_str!("../../../../docs/formats/manifest.md");
+        let section = PAGE.split("\n## Fields\n").nth(1).unwrap().split("\n\n").next().unwrap();
+        let row = |line: &str| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            Some((cells.get(1)?.parse().ok()?, cells.get(2)?.to_string()))
+        };
+        section.lines().filter_map(row).collect()
+    }
+
+    #[test]
+    fn the_page_has_every_tag_under_its_name() {
+        let tags = [
+            (NEXT_FILE, "next file number"),
+            (LAST_SEQUENCE, "last sequence number"),
+            (CREATE_KEYSPACE, "create keyspace"),
+            (DROP_KEYSPACE, "drop keyspace"),
+            (LOG_NUMBER, "log number"),
+            (ADD_TABLE, "add table"),
+            (REMOVE_TABLE, "remove table"),
+            (NEXT_KEYSPACE, "next keyspace id"),
+            (END_OF_SNAPSHOT, "end of snapshot"),
+            (CLOSED, "closed"),
+            (LOSSY_REPAIR, "lossy repair"),
+            (FAST_DISK, "fast disk"),
+            (WRITTEN_VALUES, "values written"),
+            (DEAD_VALUES, "values dead"),
+            (REMOVE_SEGMENT, "remove segment"),
+        ];
+        assert_eq!(tags_of_the_page(), tags.map(|(tag, name)| (tag, name.to_owned())));
+    }
+
     #[test]
     fn no_damaged_edit_panics_and_cut_ones_differ() {
         let bytes = sample().encode();

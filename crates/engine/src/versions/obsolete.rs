@@ -37,7 +37,7 @@ impl Versions {
             }
             match self.volume.remove(FileName::Table(number)) {
                 Ok(()) => {
-                    self.source.damaged.forget_table(number);
+                    self.source.damaged.forget(FileName::Table(number));
                     self.health.tell(|| StoreEvent::TableDeleted { table: number });
                 }
                 Err(StorageError::NotFound { .. }) => {}
@@ -88,12 +88,13 @@ impl Versions {
         let log = self.source.values.log_if_open();
         let removed = log.map_or(Ok(()), |log| log.remove(number));
         // What the log does not know any more may still have its file.
-        match removed.and_then(|()| self.volume.remove(FileName::Values(number))) {
+        let removed = match removed.and_then(|()| self.volume.remove(FileName::Values(number))) {
             Err(StorageError::NotFound { .. }) => match self.volume.remove(FileName::Values(number)) {
                 Err(StorageError::NotFound { .. }) => Ok(()),
                 removed => removed,
             },
             removed => removed,
-        }
+        };
+        removed.inspect(|()| self.source.damaged.forget(FileName::Values(number)))
     }
 }

@@ -12,9 +12,10 @@
 //! **Life of a segment.** As that of a table's file: a [`SegmentFile`] lives as long as some version holds it. When an edit has
 //! removed it, its last holder puts its number on the list of segments to delete.
 //!
-//! **What died, exactly.** The merge lists the places of the values that it drops. A reader of the version before, or of any older
-//! one, could still ask for them. So the edit ends an *era* ([`Era`]). The value log may erase the values when no version of
-//! that era, or of an older one, is left. A crash forgets the list. The sums stay, and a collection gives the space back.
+//! **What died, exactly.** The merge lists the places of the values that it drops, in a flush or a compaction. A reader of the version
+//! before, or of any older one, could still ask for them. A reader of the memtable has a view with such a version. So the edit ends
+//! an *era* ([`Era`]). The value log may erase the values when no version of that era, or of an older one, is left. A crash forgets
+//! the list. The sums stay, and a collection gives the space back. An opening that makes tables of its log keeps the sums alone.
 //!
 //! **Threads.** Any. The sums of a segment change with the right to change versions only.
 
@@ -25,7 +26,7 @@ use situ_compaction::{DroppedValues, ValueHandles, ValueLocation};
 use situ_device::Event;
 use situ_storage::{Error as StorageError, FileName, Result as StorageResult};
 use situ_table::Reach;
-use situ_values::{Handle, KnownSegment, Numbers, ValueLog, Written};
+use situ_values::{Handle, KnownSegment, Numbers, ReadAhead, ValueLog, Written};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -413,15 +414,37 @@ impl Segments {
     /// # Errors
     /// The disk's; the value is damaged; [`NotInMemory`](StorageError::NotInMemory) if `reach` is too short.
     pub(crate) fn read(&self, key: &[u8], pointer: &[u8], reach: Reach) -> Result<Value, Error> {
-        let Some(pointer) = Pointer::decode(pointer) else { return Err(no_pointer(key, pointer).into()) };
-        let Some(file) = self.find(pointer.handle.segment) else { return Err(no_segment(key, &pointer.handle).into()) };
-        let log = file.source.log()?;
+        let (handle, log) = self.locate(key, pointer)?;
         let value = match reach {
-            Reach::Disk => Some(log.read(&pointer.handle, key)?),
-            Reach::AtOnce => log.read_now(&pointer.handle, key)?,
+            Reach::Disk => Some(log.read(&handle, key)?),
+            Reach::AtOnce => log.read_now(&handle, key)?,
             Reach::Cache => None,
         };
         Ok(Value::in_log(value.ok_or(StorageError::NotInMemory)?))
+    }
+
+    /// As [`read`](Segments::read) from the disk, where the read may be on its way already.
+    ///
+    /// # Errors
+    /// As [`read`](Segments::read).
+    pub(crate) fn read_begun(&self, key: &[u8], pointer: &[u8], begun: Option<&mut ReadAhead>) -> Result<Value, Error> {
+        let (handle, log) = self.locate(key, pointer)?;
+        let value = match begun {
+            Some(begun) => begun.take(&handle, key)?,
+            None => log.read(&handle, key)?,
+        };
+        Ok(Value::in_log(value))
+    }
+
+    /// For reads of values that will be asked for soon. `None` if there are no segments.
+    pub(crate) fn read_ahead(&self) -> Option<ReadAhead> {
+        self.files().first()?.source.log_if_open().map(ReadAhead::new)
+    }
+
+    fn locate(&self, key: &[u8], pointer: &[u8]) -> Result<(Handle, &Arc<ValueLog>), Error> {
+        let Some(pointer) = Pointer::decode(pointer) else { return Err(no_pointer(key, pointer).into()) };
+        let Some(file) = self.find(pointer.handle.segment) else { return Err(no_segment(key, &pointer.handle).into()) };
+        Ok((pointer.handle, file.source.log()?))
     }
 }
 

@@ -17,7 +17,8 @@
 //! **Threads.** One, `situ-values`, in stores that have a value log. It is paced as compactions are.
 //!
 //! **Failure.** The victim stays, and the values that have moved are dead in it. A crash does the same. A value that is alive and
-//! damaged keeps its segment: the segment is set aside until the store is opened again.
+//! damaged keeps its segment, and so does a table that cannot say whether a value is alive, and a segment that the disk does not
+//! give. Such a segment is set aside until the store is opened again. It is told as damage, and the other segments go on.
 //!
 //! **Rejected**: moving values when a compaction meets their handles, as RocksDB does. The files of a task would depend on who
 //! runs the task and when. A segment would wait until compactions have met all of its handles.
@@ -41,7 +42,7 @@ use crate::work::separate::bounds;
 use crate::{Error, Result};
 use situ_compaction::DroppedValues;
 use situ_pipeline::{Condition, Write};
-use situ_storage::{Error as StorageError, Result as StorageResult};
+use situ_storage::{Error as StorageError, FileName, Result as StorageResult};
 use situ_table::{KeyKind, ReadOptions as TableReadOptions};
 use situ_values::{Handle, Moved, Owner, Phase, ValueLog, Walked, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -79,10 +80,8 @@ impl Drop for Running<'_> {
 #[derive(Default)]
 struct State {
     waiting: Vec<Collected>,
-    /// Segments that could not be collected.
-    aside: BTreeSet<u64>,
-    /// Memtables that the collector has tried to seal.
-    tried: Vec<Weak<MemtableSlot>>,
+    /// Memtables that the collector has tried to seal, and when.
+    tried: Vec<(Weak<MemtableSlot>, Duration)>,
 }
 
 /// A segment in which nothing is alive.
@@ -137,16 +136,15 @@ impl Work {
         let oldest = self.versions.snapshots.oldest();
         let state = lock(&self.collections.state);
         let is_waiting = state.waiting.iter().any(|collected| collected.is_unseen(oldest));
-        let aside = state.aside.clone();
         drop(state);
         is_waiting
-            || log.victim().is_some_and(|victim| self.may_collect(victim.number, &aside).is_some())
+            || log.victim_among(&|number| self.may_collect(number).is_some()).is_some()
             || self.collections.is_running.load(Ordering::Acquire)
     }
 
-    /// The keyspace of a victim; `None` if the victim is not to be collected now.
-    fn may_collect(&self, number: u64, aside: &BTreeSet<u64>) -> Option<Arc<KeyspaceCore>> {
-        if aside.contains(&number) || self.versions.source.values.is_being_written(number) {
+    /// The keyspace of a segment; `None` if the segment is not to be collected now.
+    fn may_collect(&self, number: u64) -> Option<Arc<KeyspaceCore>> {
+        if self.versions.source.values.is_being_written(number) {
             return None;
         }
         let keyspaces = self.versions.keyspaces().into_iter();
@@ -154,24 +152,18 @@ impl Work {
     }
 
     fn collect_one(self: &Arc<Self>, log: &Arc<ValueLog>) -> Result<bool> {
-        let Some(victim) = log.victim() else { return Ok(false) };
-        let aside = lock(&self.collections.state).aside.clone();
-        let Some(keyspace) = self.may_collect(victim.number, &aside) else { return Ok(false) };
+        let Some(victim) = log.victim_among(&|number| self.may_collect(number).is_some()) else { return Ok(false) };
+        let Some(keyspace) = self.may_collect(victim.number) else { return Ok(true) };
         match self.collect(log, &keyspace, victim.number) {
             // Its keyspace was dropped meanwhile. If not, its readers tell what is missing.
-            Err(Error::Storage(StorageError::NotFound { .. })) => {
-                lock(&self.collections.state).aside.insert(victim.number);
-                Ok(true)
-            }
-            // Nothing else can be said of the victim until somebody has looked at the disk.
-            Err(error) if error.is_corruption() => {
-                lock(&self.collections.state).aside.insert(victim.number);
-                self.versions.source.damaged.note(&error);
+            Err(Error::Storage(StorageError::NotFound { .. })) => log.set_aside(victim.number),
+            Err(error) if will_stay(&error, victim.number) => {
+                log.set_aside(victim.number);
                 self.health.note_job_failure("collect values", error);
-                Ok(true)
             }
-            collected => collected.map(|()| true),
+            collected => collected?,
         }
+        Ok(true)
     }
 
     fn collect(self: &Arc<Self>, log: &Arc<ValueLog>, keyspace: &Arc<KeyspaceCore>, number: u64) -> Result<()> {
@@ -253,13 +245,14 @@ impl Work {
         let keyspaces: Vec<_> = {
             let mut state = lock(&self.collections.state);
             let State { waiting, tried, .. } = &mut *state;
-            tried.retain(|slot| slot.strong_count() > 0);
+            // An attempt wakes this thread, so it has to wait for the next one. Level 0 may have had no room.
+            let now = self.env.clock.now();
+            tried.retain(|(slot, at)| slot.strong_count() > 0 && now < *at + LOOK_AGAIN);
             let in_the_way = |collected: &&Collected| {
                 let active = Arc::clone(&collected.keyspace.view.load().active);
                 let is_due = collected.is_unseen(oldest) && is_one_of(&active, &collected.slots);
-                // Once each: an attempt wakes this thread.
-                let is_new = is_due && !is_one_of(&active, tried);
-                tried.extend(is_new.then(|| Arc::downgrade(&active)));
+                let is_new = is_due && !tried.iter().any(|(slot, _)| Weak::as_ptr(slot) == Arc::as_ptr(&active));
+                tried.extend(is_new.then(|| (Arc::downgrade(&active), now)));
                 is_new
             };
             waiting.iter().filter(in_the_way).map(|collected| Arc::clone(&collected.keyspace)).collect()
@@ -285,6 +278,16 @@ impl Work {
         let views: Vec<_> = self.versions.keyspaces().iter().map(|keyspace| keyspace.view.load_full()).collect();
         let is_listed = |number: &u64| views.iter().any(|view| view.version.segments.find(*number).is_some());
         ended.iter().filter(|number| !is_listed(number)).for_each(|number| values.add(*number));
+    }
+}
+
+/// Whether another collection of the segment would fail in the same way, until somebody has looked at the disk.
+fn will_stay(error: &Error, number: u64) -> bool {
+    match error {
+        Error::Storage(error @ StorageError::Io { op: "read", path, .. }) => {
+            !error.is_unreachable() && path.contains(&FileName::Values(number).to_string())
+        }
+        error => error.is_corruption(),
     }
 }
 

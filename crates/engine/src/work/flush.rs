@@ -23,7 +23,9 @@ use crate::versions::view::MemtableSlot;
 use crate::work::Work;
 use crate::work::task_host::{Host, describe, task_error};
 use crate::{Error, Result};
-use situ_compaction::{DroppedValues, Encoder, KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
+use situ_compaction::{
+    DroppedValues, Encoder, KeyRange, MergeRules, Named, OutputRules, OutputTable, ValueLocation, merge_sources,
+};
 use situ_disks::CAPACITY;
 use situ_storage::FileName;
 use situ_table::Cursor;
@@ -40,6 +42,8 @@ pub(crate) struct Flushed {
     pub(crate) written: Vec<Written>,
     /// Values there that the memtable had handles for, and the tables do not.
     pub(crate) dead: Vec<DroppedValues>,
+    /// Where these are.
+    pub(crate) dead_places: Vec<ValueLocation>,
 }
 
 /// A flush that back-pressure reckons with.
@@ -163,11 +167,12 @@ impl Work {
         let source = Named { cursor, name: format!("a memtable of keyspace {:?}", keyspace.name) };
         let output = merge_sources(vec![source], &tombstones, 0, &rules, host).map_err(task_error)?;
         let written = host.separator().map_or(Ok(Vec::new()), |separator| separator.sync())?;
-        Ok(Flushed { tables: output.tables, written, dead: output.dropped_values })
+        let (dead, dead_places) = (output.dropped_values, output.dropped_places);
+        Ok(Flushed { tables: output.tables, written, dead, dead_places })
     }
 
     fn install_flush(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>, flushed: &Flushed) -> Result<()> {
-        let Flushed { tables, written, dead } = flushed;
+        let Flushed { tables, written, dead, dead_places } = flushed;
         let mut editor = self.versions.edit()?;
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
@@ -176,7 +181,9 @@ impl Work {
         let source = &self.versions.source;
         let version = keyspace.view.load().version.apply(&[], &added, source);
         let version = version.and_then(|version| version.with_segments(written, &[], source));
-        let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
+        let version = version.map_err(|text| self.broken_version(keyspace, text))?;
+        // A reader of the memtable has a view with a version of this era, or of one before.
+        let version = Arc::new(if dead_places.is_empty() { version } else { version.in_next_era() });
         let dead = version.segments.counted(dead);
         let log_numbers = {
             let commit = lock(&self.memory.commit);
@@ -187,6 +194,10 @@ impl Work {
         let values_dead = dead.iter().map(|dead| (keyspace.id, *dead)).collect();
         editor.apply(Edit { added, log_numbers, values_written, values_dead, ..Edit::default() }, || {
             version.segments.note(written, &dead);
+            if !dead_places.is_empty() {
+                let before = &keyspace.view.load().version.segments;
+                before.end_era(&version.segments, dead_places.clone(), &source.values);
+            }
             keyspace.view.rcu(|view| {
                 let mut view = (**view).clone();
                 view.sealed.retain(|other| !Arc::ptr_eq(other, slot));

@@ -106,3 +106,41 @@ impl Separator {
         self.source.end_writing(&segments);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use situ_compaction::{CompactionFilter, Decision, FilterContext};
+
+    /// Needs so many bytes, or all of a value.
+    struct Needs(Option<usize>);
+
+    impl CompactionFilter for Needs {
+        fn name(&self) -> &str {
+            "needs"
+        }
+
+        fn value_prefix_bytes(&self) -> Option<usize> {
+            self.0
+        }
+
+        fn decide(&self, _: &FilterContext<'_>, _: &[u8], _: &[u8]) -> Decision {
+            Decision::Keep
+        }
+    }
+
+    #[test]
+    fn a_keyspace_separates_what_is_long_enough_for_its_option_and_its_filter() {
+        let of = |min: Option<u64>, filter: Option<Needs>| {
+            let compaction_filter = filter.map(|filter| Arc::new(filter) as Arc<dyn CompactionFilter>);
+            let value_log_min_bytes = min;
+            bounds(&KeyspaceOptions { value_log_min_bytes, compaction_filter, ..KeyspaceOptions::default() })
+        };
+        assert_eq!(of(None, None), None);
+        assert_eq!(of(Some(500), None), Some((500, 0)));
+        assert_eq!(of(Some(500), Some(Needs(Some(22)))), Some((500, 22)));
+        assert_eq!(of(Some(0), Some(Needs(Some(22)))), Some((22, 22)), "a shorter value has no 22 bytes");
+        assert_eq!(of(Some(500), Some(Needs(None))), None, "the filter is to see all of each value");
+        assert_eq!(of(None, Some(Needs(Some(22)))), None);
+    }
+}

@@ -64,5 +64,6 @@ mod two_disks_random_faults; // promises 1, 3, 6, 7: seeded faults on two disks
 mod unit_elsewhere; // compactions in another process, which is killed, and on units that hold many tasks
 mod unit_misbehaves; // a unit that refuses, forgets and lies
 mod value_log; // where large values go, and how their space comes back
+mod values_ahead; // cursors read values before they are asked for them
 
 use block_devices::skipped;

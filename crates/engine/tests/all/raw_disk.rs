@@ -5,7 +5,7 @@ use crate::common::prefix::{Told, check, workload};
 use crate::common::raw::{JOURNAL, PAGE, World, formatted, is_sound, open, volume};
 use crate::common::small_options;
 use situ_device::{Device, Env, Geometry};
-use situ_engine::{Durability, Listener, Store, StoreBuilder, StoreEvent};
+use situ_engine::{Durability, Error, KeyspaceOptions, Listener, Options, Store, StoreBuilder, StoreEvent};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume,
     crash_volume_and_device_everywhere, for_each_seed,
@@ -470,5 +470,32 @@ fn a_raw_disk_is_consistent_when_its_store_is_closed() {
                 store.close().unwrap();
             }
         });
+    });
+}
+
+/// Segments would fill the area of the log. So the store says so before anything is written there.
+#[test]
+fn a_home_on_a_raw_disk_takes_no_value_log_and_says_so_at_once() {
+    let sim = SimExecutor::new(31);
+    let device = formatted(&sim.env(), FaultPlan::none(), 8000, 2000);
+    sim.run(|| {
+        let open = |value_log_min_bytes| {
+            let mut options = Options::default();
+            options.keyspace.value_log_min_bytes = value_log_min_bytes;
+            let home = Arc::new(volume(&sim.env(), &device).unwrap());
+            StoreBuilder::new(options).env(sim.env()).open_volume(home)
+        };
+        let refused = |error: Error| {
+            assert!(matches!(error, Error::Invalid(_)), "{error}");
+            assert!(error.to_string().contains("value_log_min_bytes"), "{error}");
+        };
+        refused(open(Some(4096)).map(drop).unwrap_err());
+        assert!(volume(&sim.env(), &device).unwrap().list().unwrap().is_empty(), "nothing was written");
+        let store = open(None).unwrap();
+        let mut options = KeyspaceOptions::default();
+        options.value_log_min_bytes = Some(4096);
+        refused(store.create_keyspace("large", options).map(drop).unwrap_err());
+        assert_eq!(store.keyspace_names(), ["default"]);
+        store.close().unwrap();
     });
 }

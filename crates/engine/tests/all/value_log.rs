@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const MIN_BYTES: u64 = 200;
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     let mut options = Options::default();
     options.keyspace.memtable_bytes = 32 << 10;
     options.keyspace.level_base_bytes = 8 << 10;
@@ -25,16 +25,16 @@ fn options() -> Options {
 }
 
 /// Runs a test in the simulator.
-fn in_simulator(seed: u64, test: impl Fn(&SimExecutor, &SimVolume) + Sync) {
+pub(crate) fn in_simulator(seed: u64, test: impl Fn(&SimExecutor, &SimVolume) + Sync) {
     let executor = SimExecutor::new(seed);
     executor.run(|| test(&executor, &SimVolume::new(&executor.env(), FaultPlan::none(), seed)));
 }
 
-fn open(executor: &SimExecutor, volume: &SimVolume, options: Options) -> Store {
+pub(crate) fn open(executor: &SimExecutor, volume: &SimVolume, options: Options) -> Store {
     StoreBuilder::new(options).env(executor.env()).open_volume(Arc::new(volume.clone())).unwrap()
 }
 
-fn assert_sound(executor: &SimExecutor, volume: &SimVolume) {
+pub(crate) fn assert_sound(executor: &SimExecutor, volume: &SimVolume) {
     let report = verify(&(Arc::new(volume.clone()) as Arc<dyn Volume>), &executor.env(), &mut |_| {}).unwrap();
     let has_segment = report.orphans.iter().any(|name| matches!(name, FileName::Values(_)));
     assert!(report.is_sound() && report.warnings.is_empty() && !has_segment, "{report}");
@@ -50,15 +50,15 @@ fn segments(volume: &SimVolume) -> usize {
     volume.list().unwrap().iter().filter(|file| matches!(file.name, FileName::Values(_))).count()
 }
 
-fn properties(store: &Store) -> KeyspaceProperties {
+pub(crate) fn properties(store: &Store) -> KeyspaceProperties {
     store.default_keyspace().properties()
 }
 
-fn key(n: u64) -> Vec<u8> {
+pub(crate) fn key(n: u64) -> Vec<u8> {
     format!("key {n:06}").into_bytes()
 }
 
-fn long_value(n: u64, round: u64) -> Vec<u8> {
+pub(crate) fn long_value(n: u64, round: u64) -> Vec<u8> {
     let mut value = vec![0; 200 + (n as usize * 37) % 2000];
     Rng::new(n << 8 | round).fill(&mut value);
     value
@@ -171,6 +171,55 @@ fn space_of_dead_values_comes_back_and_snapshots_keep_theirs() {
             holds(store.default_keyspace(), KEYS, 9, &ReadOptions::default());
             store.close().unwrap();
         });
+    });
+}
+
+/// A collection has written handles, and they are overwritten before they are in a table. The flush alone knows of these deaths.
+#[test]
+fn values_whose_handles_die_in_a_memtable_are_trimmed_when_no_reader_has_the_memtable() {
+    const KEYS: u64 = 400;
+    in_simulator(11, |executor, volume| {
+        let mut patient = options();
+        patient.keyspace.memtable_bytes = 4 << 20;
+        patient.keyspace.level0_tables = 100;
+        patient.value_trim = Some(Trim::Full);
+        let store = open(executor, volume, patient);
+        let settle = || executor.env().clock.sleep(Duration::from_secs(30));
+        let log = || store.properties().value_log.unwrap();
+        (0..KEYS).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        // While a snapshot sees the old handles, the memtable with the new ones stays in memory.
+        let snapshot = store.snapshot().unwrap();
+        (0..KEYS).step_by(2).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        drop(snapshot);
+        let snapshot = store.snapshot().unwrap();
+        store.compact(None, None).unwrap();
+        settle();
+        assert!(log().collected_bytes > 100_000, "{:?}", log());
+        // A half of what has moved, so that the segments stay.
+        (1..KEYS).step_by(4).for_each(|n| store.put(key(n), long_value(n, 1)).unwrap());
+        let mut cursor = store.cursor(ReadOptions::default().at(&snapshot)).unwrap();
+        let before = log().dead_bytes;
+        store.flush().unwrap();
+        settle();
+        assert!(log().dead_bytes > before + 30_000, "{before}: {:?}", log());
+        assert!(log().trimmed_bytes <= before, "the cursor has the memtable: {:?}", log());
+        cursor.seek_to_first().unwrap();
+        for n in 0..KEYS {
+            assert_eq!(cursor.value(), Some(&long_value(n, 0)[..]), "key {n}");
+            cursor.next().unwrap();
+        }
+        drop(cursor);
+        settle();
+        assert!(log().trimmed_bytes > before + 20_000, "{before}: {:?}", log());
+        holds(store.default_keyspace(), KEYS, 0, &ReadOptions::default().at(&snapshot));
+        drop(snapshot);
+        for n in 0..KEYS {
+            let found = store.get(key(n)).unwrap();
+            assert_eq!(found.as_deref(), Some(&long_value(n, u64::from(n % 4 == 1))[..]), "key {n}");
+        }
+        store.close().unwrap();
+        assert_sound(executor, volume);
     });
 }
 
@@ -315,6 +364,51 @@ fn promise_6_rot_in_a_segment_is_found_and_named_and_repaired() {
     });
 }
 
+/// A table cannot say which of its values are alive. Their segments stay, and the others are collected.
+#[test]
+fn promise_6_segments_that_cannot_be_collected_are_told_and_the_others_go_on() {
+    in_simulator(45, |executor, volume| {
+        const KEYS: u64 = 400;
+        let mut patient = options();
+        patient.value_inflation_percent_max = 1000;
+        let store = open(executor, volume, patient);
+        let write = |every: usize, round| {
+            (0..KEYS).step_by(every).for_each(|n| store.put(key(n), long_value(n, round)).unwrap());
+            store.flush().unwrap();
+        };
+        write(1, 0);
+        write(2, 1);
+        store.compact(None, None).unwrap();
+        store.wait_idle().unwrap();
+        store.close().unwrap();
+        let tables = volume.list().unwrap().into_iter().map(|file| file.name);
+        let table = tables.filter(|name| matches!(name, FileName::Table(_))).max().unwrap();
+        assert!(volume.rot(table, 100, 3));
+        let before = segments(volume);
+        let mut eager = options();
+        eager.value_inflation_percent_max = 105;
+        let store = open(executor, volume, eager);
+        store.wait_idle().unwrap();
+        let found = store.properties();
+        let log = found.value_log.unwrap();
+        let stuck = log.segments_set_aside;
+        assert!(stuck > 0 && log.segments_removed as usize > before / 3, "{before} segments, {log:?}");
+        assert!(found.damaged_files.iter().any(|damage| damage.file.contains(&table.to_string())), "{found:?}");
+        let mut readable = 0;
+        for n in 0..KEYS {
+            match store.get(key(n)) {
+                Ok(value) => {
+                    readable += 1;
+                    assert_eq!(value.as_deref(), Some(&long_value(n, 1 - n % 2)[..]), "key {n}");
+                }
+                Err(error) => assert!(error.is_corruption(), "{error}"),
+            }
+        }
+        assert!(readable > KEYS / 2 && readable < KEYS, "{readable}");
+        store.close().unwrap();
+    });
+}
+
 #[test]
 fn a_repair_finds_the_segments_of_a_store_that_has_lost_its_manifest() {
     in_simulator(41, |executor, volume| {
@@ -338,6 +432,54 @@ fn a_repair_finds_the_segments_of_a_store_that_has_lost_its_manifest() {
         holds(store.default_keyspace(), 60, 2, &ReadOptions::default());
         store.close().unwrap();
         assert_no_damage(executor, volume);
+    });
+}
+
+/// Nobody knows then which segments there were. What leads to a missing one is damage, with its name, when it is read and when the
+/// store is verified.
+#[test]
+fn promise_6_after_a_repair_without_a_manifest_a_value_of_a_missing_segment_is_named_damage() {
+    in_simulator(46, |executor, volume| {
+        let store = open(executor, volume, options());
+        (0..200).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        store.close().unwrap();
+        let names: Vec<FileName> = volume.list().unwrap().into_iter().map(|file| file.name).collect();
+        let gone = *names.iter().find(|name| matches!(name, FileName::Values(_))).unwrap();
+        let is_manifest =
+            |name: &FileName| matches!(name, FileName::Manifest(_) | FileName::ManifestCopy(_) | FileName::Current);
+        names.iter().filter(|name| is_manifest(name)).for_each(|name| volume.remove(*name).unwrap());
+        volume.remove(gone).unwrap();
+        let home = Arc::new(volume.clone()) as Arc<dyn Volume>;
+        let repaired = repair(&home, &executor.env(), RepairOptions::default()).unwrap();
+        assert!(repaired.without_manifest, "{repaired}");
+        let told = repaired.damages.iter().any(|damage| damage.file.contains(&gone.to_string()));
+        assert!(told && !repaired.nothing_lost(), "{repaired}");
+        let store = open(executor, volume, options());
+        let mut cursor = store.cursor(ReadOptions::default()).unwrap();
+        let (mut lost, mut read) = (0, 0);
+        for n in 0..200 {
+            let is_lost = repaired.lost_ranges.iter().any(|range| range.contains(&key(n)));
+            cursor.seek(&key(n)).unwrap_or_default();
+            assert_eq!(cursor.valid(), !is_lost);
+            match store.get(key(n)) {
+                Ok(value) => {
+                    assert!(!is_lost);
+                    assert_eq!(value.as_deref(), Some(&long_value(n, 0)[..]));
+                    read += 1;
+                }
+                Err(error) => {
+                    assert!(is_lost && error.is_corruption(), "{error}");
+                    assert!(error.to_string().contains(&gone.to_string()), "{error}");
+                    lost += 1;
+                }
+            }
+        }
+        assert!(lost > 10 && read > 10, "{lost} lost, {read} read");
+        drop(cursor);
+        store.close().unwrap();
+        let report = verify(&home, &executor.env(), &mut |_| {}).unwrap();
+        assert!(report.damages.iter().any(|damage| damage.file.contains(&gone.to_string())), "{report}");
     });
 }
 

@@ -113,6 +113,36 @@ pub(crate) fn write(store: &Store, model: &mut Model, rng: &mut Rng, count: usiz
     }
 }
 
+/// Segments are page files, and a node with a file system has room for them. They are written, trimmed and collected there.
+#[test]
+fn a_value_log_lies_on_a_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let _node = start(directory.path());
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 64 << 10;
+    options.keyspace.table_bytes = 64 << 10;
+    options.keyspace.value_log_min_bytes = Some(100);
+    options.value_segment_bytes = 256 << 10;
+    let open = || StoreBuilder::new(options.clone()).open_home(&home(directory.path())).unwrap();
+    let (mut model, mut rng) = (Model::new(), Rng::new(7));
+    let store = open();
+    for _ in 0..4 {
+        write(&store, &mut model, &mut rng, 3000);
+        store.compact(None, None).unwrap();
+    }
+    store.wait_idle().unwrap();
+    compare(&store, &model);
+    let log = store.properties().value_log.unwrap();
+    assert!(log.segments_removed > 0 && log.live_bytes > 100_000, "{log:?}");
+    store.close().unwrap();
+    drop(store);
+    let report = verify_home(&home(directory.path()), &mut |_| {}).unwrap();
+    assert!(report.is_sound(), "{report}");
+    let store = open();
+    compare(&store, &model);
+    store.close().unwrap();
+}
+
 /// What a restart interrupts is an error, and succeeds when it is tried again.
 pub(crate) fn in_the_end(mut work: impl FnMut() -> situ_engine::Result<()>) {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);

@@ -3,7 +3,7 @@
 use crate::model::{Map, key_bytes, value};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error, FileName, Volume};
-use situ_values::{KnownSegment, Options, Phase, Trim, ValueLog, Walked, numbers_from};
+use situ_values::{KnownSegment, Options, Phase, ReadAhead, Trim, ValueLog, Walked, numbers_from};
 use std::sync::Arc;
 
 fn options() -> Options {
@@ -144,6 +144,96 @@ fn rot_anywhere_is_named_and_never_collected_away() {
         });
     });
     assert!(refused > 10, "{refused}");
+}
+
+#[test]
+fn values_that_are_read_ahead_share_reads_with_their_neighbours_and_no_errors() {
+    in_simulation(5, |_, volume, log| {
+        let mut writer = log.writer();
+        let put = |n: u64| (writer.append(0, &key_bytes(n), &[n as u8; 2000]).unwrap(), key_bytes(n));
+        let records: Vec<_> = (0..12).map(put).collect();
+        writer.finish().unwrap();
+        let is_right = |n: usize, found: situ_values::Result<situ_values::Value>| *found.unwrap() == [n as u8; 2000];
+        // The files are open from now on.
+        [0, 11].into_iter().for_each(|n: usize| assert!(is_right(n, log.read(&records[n].0, &records[n].1))));
+        let mut ahead = ReadAhead::new(&log);
+        let before = volume.operations();
+        // In any order; 8 was not asked for.
+        ahead.begin([10, 3, 1, 2, 0, 4, 5].map(|n: usize| records[n].0));
+        for n in [2, 0, 1, 10, 8, 4, 5, 3] {
+            assert!(is_right(n, ahead.take(&records[n].0, &records[n].1)), "record {n}");
+        }
+        assert_eq!(volume.operations() - before, 3, "one of them for six neighbours");
+        // The read of the neighbours fails, and then that of one of them.
+        let rule = Rule::new(Fault::Io).on(&[Operation::Read]).files(&[FileKind::Values]);
+        let middle = u64::from(records[2].0.offset) + 100;
+        volume.set_faults(FaultPlan::none().with(rule.within(middle..middle + 1)));
+        ahead.begin((0..5).map(|n| records[n].0));
+        for (n, (handle, key)) in records.iter().enumerate().take(5) {
+            let found = ahead.take(handle, key);
+            assert!(if n == 2 { found.is_err() } else { is_right(n, found) }, "record {n}");
+        }
+        volume.set_faults(FaultPlan::none());
+        ahead.begin([records[6].0, records[7].0]);
+        assert!(ahead.take(&records[6].0, b"another key").unwrap_err().is_corruption());
+        assert!(is_right(7, ahead.take(&records[7].0, &records[7].1)));
+    });
+}
+
+/// As on ext4 without the mount option `discard`: the drive would not hear of it.
+#[test]
+fn where_discards_do_not_reach_the_drive_dead_sectors_become_zeros() {
+    in_simulation(4, |sim, volume, _| {
+        let options = Options { discards: false, ..Options::for_drive(true) };
+        let open = ValueLog::open(Arc::new(volume.clone()), &sim.env(), options, numbers_from(50), &[]);
+        let log = open.unwrap();
+        let mut writer = log.writer();
+        let handles: Vec<_> = (0..20).map(|n| writer.append(0, &key_bytes(n), &value(n, 0, 3000)).unwrap()).collect();
+        writer.finish().unwrap();
+        let segment = handles[0].segment;
+        log.died(segment, &handles[..10]).unwrap();
+        volume.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Discard])));
+        while log.tidy().unwrap() {}
+        volume.set_faults(FaultPlan::none());
+        assert!(log.counters().zeroed_sector_bytes > 20_000, "{:?}", log.counters());
+        let bytes = volume.contents(FileName::Values(segment)).unwrap();
+        let range = |n: usize| handles[n].offset as usize..(handles[n].offset + handles[n].bytes) as usize;
+        // Shorter ones share a sector with what lives.
+        let alone = (0..10).filter(|n| handles[*n].bytes > 1400);
+        assert_eq!(alone.filter(|n| bytes[range(*n)].iter().any(|byte| *byte != 0)).count(), 0);
+        (10..20)
+            .for_each(|n| assert_eq!(*log.read(&handles[n], &key_bytes(n as u64)).unwrap(), value(n as u64, 0, 3000)));
+    });
+}
+
+/// Of two segments with as much garbage, one cannot be collected. The other one can, and then nothing is due any more.
+#[test]
+fn a_segment_that_cannot_be_collected_hides_no_other_one() {
+    in_simulation(3, |_, _, log| {
+        let half_dead = |first: u64| {
+            let mut writer = log.writer();
+            let keys = first..first + 8;
+            let handles: Vec<_> = keys.map(|n| writer.append(0, &key_bytes(n), &value(n, 0, 3000)).unwrap()).collect();
+            writer.finish().unwrap();
+            let number = handles[0].segment;
+            log.add_dead(number, handles[..4].iter().map(|handle| handle.footprint()).sum());
+            number
+        };
+        let (one, other) = (half_dead(10), half_dead(20));
+        assert_eq!(log.victim().map(|victim| victim.number), Some(one), "of equals the oldest");
+        assert_eq!(log.victim_among(&|number| number != one).map(|victim| victim.number), Some(other));
+        log.set_aside(one);
+        assert!(log.segment(one).unwrap().is_set_aside);
+        assert_eq!(log.victim().map(|victim| victim.number), Some(other));
+        log.retire(other);
+        // A little garbage beside much of a segment that is stuck.
+        let mut writer = log.writer();
+        let handles: Vec<_> = (0..20).map(|n| writer.append(0, &key_bytes(n), &value(n, 1, 3000)).unwrap()).collect();
+        writer.finish().unwrap();
+        log.add_dead(handles[0].segment, handles[0].footprint());
+        assert!(log.inflation().adjusted_percent() > 125);
+        assert_eq!(log.victim(), None);
+    });
 }
 
 #[test]

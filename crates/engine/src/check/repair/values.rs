@@ -3,20 +3,24 @@
 //! * With a manifest, segments that are missing leave it. Entries whose values are lost are left out of their tables, which are written
 //!   anew (`tables.rs`). An older version of such a key may be back, and the report names the key.
 //! * Without a manifest, handles name their segments. Each segment that is there and that a handle of a keyspace leads to belongs to
-//!   this keyspace from then on. What no handle leads to is set aside.
+//!   this keyspace from then on. What no handle leads to is set aside. An entry whose segment is missing, or whose value is damaged,
+//!   stays as it is, and the report names its key. A read of the key is an error that names the segment, until somebody writes or
+//!   deletes the key. It is no silent loss: nobody can tell which older version of the key would be right.
 //!
 //! Nothing is written to the value log: what the log held becomes tables with whole values.
 
 use super::Repair;
-use crate::Result;
+use super::report::{LossKind, LostRange};
 use crate::base::batch::Record;
 use crate::check::values::{Beside, for_each_lost_value};
 use crate::opening::open::{KeyspaceState, StoreState};
-use crate::versions::segments::Pointer;
+use crate::versions::segments::{Pointer, Segments};
 use crate::versions::version::TableFile;
+use crate::{Error, Result};
+use situ_compaction::KeySpan;
 use situ_log::{RecoveryMode, recover};
 use situ_storage::{Error as StorageError, FileName, Volume};
-use situ_table::{KeyKind, MAX_SEQUENCE, ReadOptions, Table, hash_key};
+use situ_table::{KeyKind, KeyRef, MAX_SEQUENCE, Reach, ReadOptions, Table, hash_key};
 use situ_values::Written;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -75,9 +79,29 @@ impl Repair {
         Ok(lost)
     }
 
-    /// Finds the segments of a state that was made from tables, and sets the others aside.
-    pub(super) fn adopt_segments(&mut self, state: &mut StoreState, logs: &[u64]) -> Result<()> {
+    /// Tells which keys of a state that was made from tables lead to values that are lost.
+    ///
+    /// `with_handles` are the keyspaces that have handles.
+    pub(super) fn tell_lost_values(&mut self, state: &StoreState, with_handles: &BTreeSet<u32>) -> Result<()> {
+        for (_, keyspace) in state.keyspaces.iter().filter(|(id, _)| with_handles.contains(id)) {
+            for (_, file) in keyspace.version.files() {
+                // It may have a temporary name yet.
+                let table = self.salvager.open(file.meta.clone())?;
+                for (key, segment, error) in lost_values(&table, &keyspace.version.segments)? {
+                    self.damage(FileName::Values(segment), error)?;
+                    let span = KeySpan { end: [&key[..], &[0]].concat(), begin: key };
+                    let lost = LostRange::of(&keyspace.name, file.meta.number, LossKind::Entries, Some(&span));
+                    self.report.lost_ranges.push(lost);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the segments of a state that was made from tables, and sets the others aside. The keyspaces that have handles come back.
+    pub(super) fn adopt_segments(&mut self, state: &mut StoreState, logs: &[u64]) -> Result<BTreeSet<u32>> {
         let there = self.segments_found();
+        let mut with_handles = BTreeSet::new();
         let mut adopted = BTreeSet::new();
         let mut logged = BTreeMap::new();
         add_logged_segments(&self.volume, logs, &mut logged)?;
@@ -86,6 +110,7 @@ impl Repair {
             for (_, file) in keyspace.version.files() {
                 count_handles(&self.salvager.open(file.meta.clone())?, &mut sums)?;
             }
+            with_handles.extend((!sums.is_empty()).then_some(*id));
             // A segment has one keyspace. Two may lead there if a table does not say which keyspace it is of.
             let is_free = |sum: &Written| there.contains(&sum.segment) && !adopted.contains(&sum.segment);
             let written: Vec<Written> = sums.into_values().filter(is_free).collect();
@@ -95,12 +120,12 @@ impl Repair {
             keyspace.version.segments.note(&written, &[]);
         }
         if !adopted.is_empty() {
-            let text =
-                "the value log is used as the tables name it. Verify the store: a value that is lost is told then";
+            let text = "the value log is used as the tables name it. Keys whose values are lost are named, and a read of such \
+                        a key is an error. Write or delete these keys";
             self.report.notes.push(text.to_owned());
         }
         self.aside.extend(there.into_iter().filter(|number| !adopted.contains(number)).map(FileName::Values));
-        Ok(())
+        Ok(with_handles)
     }
 
     fn segments_found(&self) -> BTreeSet<u64> {
@@ -111,6 +136,35 @@ impl Repair {
 
 fn unfit(keyspace: &KeyspaceState, text: String) -> StorageError {
     StorageError::corruption(&keyspace.name, 0, "segments of a repaired version", "some that fit", text)
+}
+
+/// Keys of a table that overlaps no other one whose newest version leads to a value that is lost; with the segment and why.
+fn lost_values(table: &Arc<Table>, segments: &Segments) -> Result<Vec<(Vec<u8>, u64, StorageError)>> {
+    let mut cursor = table.sequential_cursor(super::tables::READ_BYTES);
+    let mut lost = Vec::new();
+    let mut last: Option<Vec<u8>> = None;
+    cursor.first()?;
+    while cursor.valid() {
+        let KeyRef { user, trailer } = cursor.key();
+        let is_newest = last.as_deref() != Some(user);
+        let cover = table.tombstone_index().covering(user, MAX_SEQUENCE);
+        if is_newest
+            && trailer.kind() == Some(KeyKind::ValueHandle)
+            && cover.is_none_or(|cover| cover.sequence <= trailer.sequence())
+            && let Err(error) = segments.read(user, cursor.value(), Reach::Disk)
+        {
+            let segment = Pointer::decode(cursor.value()).map_or(0, |pointer| pointer.handle.segment);
+            match error {
+                Error::Storage(error) => lost.push((user.to_vec(), segment, error)),
+                error => return Err(error),
+            }
+        }
+        if is_newest {
+            last = Some(user.to_vec());
+        }
+        cursor.next()?;
+    }
+    Ok(lost)
 }
 
 /// Adds the handles of a table, by segment.
