@@ -25,10 +25,11 @@ use crate::large::LargeValues;
 use crate::options::HashOptions;
 use crate::overflow::Overflow;
 use crate::read_queue::ReadQueue;
+use crate::shortage::Patience;
 use crate::snapshots::Snapshots;
 use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
-use crate::{Result, StoreId};
+use crate::{Error, Result, StoreId};
 use situ_device::{Buffer, Env, lock};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, PageFile, Volume};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -179,12 +180,45 @@ impl From<&Totals> for Sums {
 pub(crate) struct SuperblockFile {
     file: Arc<dyn PageFile>,
     current: Mutex<Superblock>,
+    /// Why a slot was not sound when the store was opened. It was written anew then.
+    damage: Option<Error>,
 }
 
 impl SuperblockFile {
     /// The superblock `current` was read from `file`.
     pub(crate) fn new(file: Arc<dyn PageFile>, current: Superblock) -> SuperblockFile {
-        SuperblockFile { file, current: Mutex::new(current) }
+        SuperblockFile { file, current: Mutex::new(current), damage: None }
+    }
+
+    /// One slot was damaged when it was read.
+    pub(crate) fn damaged(self, damage: Option<Error>) -> SuperblockFile {
+        SuperblockFile { damage, ..self }
+    }
+
+    /// The damage that opening has found, and mended.
+    pub(crate) fn damage(&self) -> Option<&Error> {
+        self.damage.as_ref()
+    }
+
+    /// What the slots say now that are not what was written last: number and damage of each.
+    pub(crate) fn check_slots(&self) -> Result<Vec<Error>> {
+        let current = lock(&self.current).clone();
+        let mut slots = vec![0; SLOTS * SLOT_BYTES];
+        self.file.read_at(0, &mut slots)?;
+        let damages =
+            slots.chunks_exact(SLOT_BYTES).enumerate().filter_map(|(number, slot)| {
+                match Superblock::decode(self.file.path(), number, slot) {
+                    Ok(Some(found)) if found.store == current.store && found.generation >= current.generation => None,
+                    Ok(found) => {
+                        let found = found.map_or("zeros".to_owned(), |found| format!("{}", found.generation));
+                        let expected = current.generation.to_string();
+                        let offset = (number * SLOT_BYTES) as u64;
+                        Some(StorageError::corruption(self.file.path(), offset, "generation", expected, found).into())
+                    }
+                    Err(damage) => Some(damage),
+                }
+            });
+        Ok(damages.collect())
     }
 
     /// Makes the file of a new store, which is there whole or not at all.
@@ -324,6 +358,7 @@ impl Core {
         // After a failure in the middle of a batch, the totals may not be those of the buckets.
         self.check_sound()?;
         lock(&self.totals).check(self.superblock.file.path())?;
+        self.io.settle()?;
         self.io.flush()?;
         let before = self.superblock.current();
         let (first_log_file, sequence, is_clean) = match bound {
@@ -343,12 +378,17 @@ impl Core {
             ..before
         };
         let epoch = next.epoch;
-        self.superblock.write(next)?;
+        self.write_superblock(next)?;
         self.counters.superblocks.fetch_add(1, Ordering::Relaxed);
         self.epoch.store(epoch, Ordering::Release);
         self.buckets.store(state.buckets(), Ordering::SeqCst);
         self.images_begin_anew();
         Ok(())
+    }
+
+    /// Repeated until it succeeds: a slot may have the next state already, and the store would still change the present one.
+    fn write_superblock(&self, next: Superblock) -> Result<()> {
+        self.patiently(Patience::UntilSpace, || self.superblock.write(next.clone()).map_err(Error::or_out_of_space))
     }
 
     /// The superblock says durably that no image is needed. Workers that wait for room go on.
@@ -364,8 +404,9 @@ impl Core {
     pub(crate) fn restart_images(&self) -> Result<()> {
         let Some(images) = &self.images else { return Ok(()) };
         self.check_sound()?;
+        self.io.settle()?;
         self.io.flush()?;
-        self.superblock.write(Superblock { first_image_batch: images.next_batch(), ..self.superblock.current() })?;
+        self.write_superblock(Superblock { first_image_batch: images.next_batch(), ..self.superblock.current() })?;
         self.images_begin_anew();
         Ok(())
     }

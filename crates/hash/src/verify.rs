@@ -34,6 +34,8 @@ pub struct HashReport {
     pub damage_count: u64,
     /// The first damages, in words.
     pub damages: Vec<String>,
+    /// Damage that was there when the store was opened, and was mended then: what a crash leaves, or a disk that is in doubt.
+    pub mended: Vec<String>,
 }
 
 impl HashReport {
@@ -60,7 +62,9 @@ impl HashStore {
         core.check_open()?;
         core.wait_applied(core.writes.visible())?;
         let _closed = core.gate.close();
-        core.verify()
+        let mut report = core.verify()?;
+        core.verify_superblock(&mut report)?;
+        Ok(report)
     }
 }
 
@@ -90,6 +94,16 @@ impl Core {
             report.damage(|| format!("the totals are {expected:?}, and the buckets have {found:?}"));
         }
         Ok(report)
+    }
+
+    fn verify_superblock(&self, report: &mut HashReport) -> Result<()> {
+        for damage in self.superblock.check_slots()? {
+            report.damage(|| format!("a slot of the superblock is damaged: {damage}"));
+        }
+        report
+            .mended
+            .extend(self.superblock.damage().map(|damage| format!("a slot of the superblock was damaged: {damage}")));
+        Ok(())
     }
 
     fn verify_bucket(

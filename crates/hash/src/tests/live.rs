@@ -4,7 +4,7 @@ use super::model::{Nature, Shape, Told, apply, batch_of, check, check_sound, con
 use crate::{Durability, Error, HashBatch, HashOptions, HashStore, HashStoreBuilder, StoreId};
 use situ_device::Env;
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume};
-use situ_storage::Volume;
+use situ_storage::{FileName, Volume};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -401,5 +401,74 @@ fn a_device_that_fails_fails_the_store_and_loses_nothing() {
             told.durable = told.acknowledged;
             check(&open(&env, &volumes, &device, &small()).unwrap(), &told, &shape);
         });
+    });
+}
+
+/// Every damaged slot is named, and written anew: by the opening, and by the next change of the superblock.
+#[test]
+fn a_damaged_slot_of_the_superblock_is_named_and_written_anew() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), 1), SimVolume::new(&env, FaultPlan::none(), 1)];
+    let device = device(&env, Nature::Safe, FaultPlan::none(), 1);
+    let rots = |slot: u64| assert!(volumes[0].rot(FileName::Superblock, slot * 4096 + 100, 3));
+    sim.run(|| {
+        open(&env, &volumes, &device, &small()).unwrap().close().unwrap();
+        for slot in [0, 1] {
+            rots(slot);
+            let heard = Arc::new(Mutex::new(Vec::new()));
+            let hears = Arc::clone(&heard);
+            let hear = move |event: &crate::HashEvent| hears.lock().unwrap().push(event.to_string());
+            let builder = HashStoreBuilder::new(small()).env(env.clone()).on_event(Arc::new(hear));
+            let [home, overflow] = volumes.clone().map(|volume| Arc::new(volume) as Arc<dyn Volume>);
+            let store = builder.open_volumes(home, overflow, Arc::new(device.clone())).unwrap();
+            let name = format!("slot {slot} of the superblock");
+            assert!(heard.lock().unwrap()[0].contains(&name), "{heard:?}");
+            assert!(store.properties().superblock_damage.unwrap().to_string().contains(&name));
+            let report = store.verify().unwrap();
+            assert!(report.is_sound() && report.mended[0].contains(&name), "{report:?}");
+            // While the store is open, too.
+            rots(1 - slot);
+            let report = store.verify().unwrap();
+            let other = format!("slot {} of the superblock", 1 - slot);
+            assert!(report.damage_count == 1 && report.damages[0].contains(&other), "{report:?}");
+            store.checkpoint().unwrap();
+            check_sound(&store);
+            store.close().unwrap();
+            let store = open(&env, &volumes, &device, &small()).unwrap();
+            assert!(store.properties().superblock_damage.is_none() && store.verify().unwrap().mended.is_empty());
+            store.close().unwrap();
+        }
+    });
+}
+
+/// A device that cannot get a store leaves nothing behind where the store was to be.
+#[test]
+fn a_refused_device_leaves_no_trace_in_a_new_home() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let options = HashOptions { base_bits: 10, ..HashOptions::default() };
+    let create = |name: &str, bytes: u64| std::fs::File::create(at(name)).unwrap().set_len(bytes).unwrap();
+    create("own", 16 << 20);
+    HashStoreBuilder::new(options.clone()).device(at("own")).open(at("other")).unwrap().close().unwrap();
+    create("short", 1 << 20);
+    create("tiny", 8192);
+    std::fs::write(at("foreign"), vec![7; 16 << 20]).unwrap();
+    for device in ["own", "short", "tiny", "foreign", "missing"] {
+        let before = std::fs::read(at(device)).ok();
+        let refused = HashStoreBuilder::new(options.clone()).device(at(device)).open(at("home"));
+        assert!(refused.is_err(), "{device}");
+        assert!(!at("home").exists(), "{device}: {:?}", refused.unwrap_err());
+        assert!(std::fs::read(at(device)).ok() == before, "{device} was written to");
+    }
+    // And where it is there, and empty.
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), 1), SimVolume::new(&env, FaultPlan::none(), 1)];
+    let used = device(&env, Nature::Safe, FaultPlan::none(), 1);
+    used.set_contents(4096 * 3, b"a file system");
+    sim.run(|| {
+        assert!(matches!(open(&env, &volumes, &used, &small()), Err(Error::NotABucketSpace { .. })));
+        volumes.iter().for_each(|volume| assert_eq!(volume.list().unwrap(), []));
     });
 }
