@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
 use situ::{Durability, Store};
-use situ_server::{Engine, HashEngine, HashItemWriter, Health, is_reserved, reserved, stored_hash_rule};
+use situ_server::{Engine, HashEngine, HashItemWriter, Health, holds_entries, is_reserved, reserved, stored_hash_rule};
 
 use crate::differential::compare_with_memcached;
 use crate::durable::{Client, Durable, fetch, item, run_memccapable, serve_over, set_and_restart, stop};
@@ -28,6 +28,25 @@ impl Durable for HashEngine {
 
 fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// A load that ended before its first entry leaves its position alone. No server was let in then.
+#[test]
+fn a_store_with_the_positions_of_loads_alone_is_as_good_as_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = HashStore::open(directory.path(), options()).unwrap();
+    store.put(reserved(b"load some file"), "a position").unwrap();
+    assert!(!holds_entries(&store).unwrap());
+    store.close().unwrap();
+    HashEngine::open_in(directory.path(), Durability::Buffered).close();
+    let plain = tempfile::tempdir().unwrap();
+    let store = HashStore::open(plain.path(), options()).unwrap();
+    store.put(reserved(b"load some file"), "a position").unwrap();
+    store.put("an entry", "of somebody").unwrap();
+    assert!(holds_entries(&store).unwrap());
+    store.close().unwrap();
+    let refused = HashEngine::open(plain.path(), HashStoreBuilder::new(options()), Durability::Buffered);
+    assert!(refused.unwrap_err().to_string().contains("holds entries"));
 }
 
 #[test]
