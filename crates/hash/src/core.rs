@@ -64,8 +64,48 @@ pub(crate) struct Core {
     pub(crate) readers: ReadQueue,
     pub(crate) snapshots: Snapshots,
     pub(crate) large: LargeValues,
+    pub(crate) check: CheckUnderWay,
     /// Workers and keeper are to end.
     pub(crate) stopping: AtomicBool,
+}
+
+/// How far a check of all buckets has come, so that it can tell what has changed behind it.
+#[derive(Default)]
+pub(crate) struct CheckUnderWay {
+    pub(crate) runs: AtomicBool,
+    /// Buckets with a lower number were checked. It changes with the gate closed.
+    passed: AtomicU64,
+    /// How their sums have changed since.
+    behind: Mutex<Sums>,
+}
+
+impl CheckUnderWay {
+    pub(crate) fn has_passed(&self, bucket: u64) -> bool {
+        bucket < self.passed.load(Ordering::Acquire)
+    }
+
+    /// The check has come as far as this bucket.
+    pub(crate) fn pass_to(&self, bucket: u64) {
+        self.passed.store(bucket, Ordering::Release);
+    }
+
+    /// Buckets that were checked have changed. The caller is inside the gate, or has it closed.
+    pub(crate) fn changed(&self, sums: &Sums) {
+        if *sums != Sums::default() {
+            lock(&self.behind).add(sums);
+        }
+    }
+
+    /// How checked buckets have changed since. The gate is closed.
+    pub(crate) fn behind(&self) -> Sums {
+        *lock(&self.behind)
+    }
+
+    /// A check begins. The gate is closed: nobody has yet to add what belongs to an earlier one.
+    pub(crate) fn reset(&self) {
+        self.pass_to(0);
+        *lock(&self.behind) = Sums::default();
+    }
 }
 
 /// What others want of the keeper.
@@ -319,6 +359,7 @@ impl Core {
             totals: Mutex::new(Sums::from(&totals)),
             keeper: KeeperWishes::default(),
             counters: Counters::default(),
+            check: CheckUnderWay::default(),
             stopping: AtomicBool::new(false),
         }
     }

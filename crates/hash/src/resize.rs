@@ -159,8 +159,8 @@ impl Core {
         }
         lows.save(self)?;
         self.io.write_many(highs.take_images())?;
-        self.add_to_totals(lows.sums());
-        self.add_to_totals(highs.sums());
+        lows.add_to_totals(self);
+        highs.add_to_totals(self);
         self.begin_epoch(step.more, LogBound::Same)?;
         let room = self.reserve_images(lows.len())?;
         // Half a split is none.
@@ -219,7 +219,7 @@ impl Core {
         let room = self.reserve_images(rewrites.len())?;
         // Half a merge is none.
         rewrites.write_buckets(self, room, Patience::UntilSpace)?;
-        self.add_to_totals(rewrites.sums());
+        rewrites.add_to_totals(self);
         self.begin_epoch(step.fewer, LogBound::Same)?;
         rewrites.remove_from_overflow(self, Patience::UntilSpace)?;
         self.io.discard(step.high())?;
@@ -254,7 +254,7 @@ impl Core {
             counted: low_now,
         };
         rewrites.add(self, &place, &contents, &dead)?;
-        rewrites.uncount(&high_now);
+        rewrites.uncount(self, high.number, &high_now);
         Ok(())
     }
 

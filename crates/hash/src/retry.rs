@@ -1,7 +1,7 @@
 //! How the threads of a store go on when a disk has no space (`shortage.rs` says what they promise).
 
 use crate::bucket::Tally;
-use crate::core::{Core, Sums};
+use crate::core::Core;
 use crate::large::HandleBytes;
 use crate::pending::BucketChanges;
 use crate::rewrite::Rewrites;
@@ -78,17 +78,13 @@ impl Core {
     ) -> Result<()> {
         self.large.keep(changes, handles);
         let Some(unwritten) = rewrites.take_unwritten() else { return Ok(()) };
-        let mut sums = *rewrites.sums();
         for (bucket, block) in &unwritten {
             let at = changes.iter().position(|changes| changes.bucket == *bucket).expect("it is one of the batch");
             let tally = |block: &[u8]| Ok::<Tally, Error>(self.codec.open(*bucket, block)?.header().now);
-            let mut difference = Sums::default();
-            difference.plus(&tally(&blocks[at])?);
-            difference.minus(&tally(block)?);
-            sums.add(&difference);
+            rewrites.count(self, *bucket, &tally(&blocks[at])?, &tally(block)?);
             self.io.shadow(*bucket, &blocks[at]);
         }
-        self.add_to_totals(&sums);
+        rewrites.add_to_totals(self);
         let is_written = |bucket: u64| unwritten.iter().all(|(other, _)| *other != bucket);
         let dead = died.iter().filter(|(bucket, _)| is_written(*bucket)).map(|(_, handle)| *handle);
         let partition = self.writes.pending.partition_number(changes[0].bucket);

@@ -36,6 +36,8 @@ pub(crate) struct Rewrites {
     adds_entries: bool,
     removals: OverflowChanges,
     sums: Sums,
+    /// The part of it in buckets that a check under way has passed.
+    behind: Sums,
     /// What step 3 could not write; none if it has not begun.
     unwritten: Option<Vec<(u64, Buffer)>>,
 }
@@ -67,8 +69,19 @@ impl Rewrites {
     }
 
     /// The totals had `tally` more, of a bucket that goes.
-    pub(crate) fn uncount(&mut self, tally: &Tally) {
-        self.sums.minus(tally);
+    pub(crate) fn uncount(&mut self, core: &Core, bucket: u64, tally: &Tally) {
+        self.count(core, bucket, &Tally::default(), tally);
+    }
+
+    /// A bucket holds `now` instead of `before`.
+    pub(crate) fn count(&mut self, core: &Core, bucket: u64, now: &Tally, before: &Tally) {
+        let mut change = Sums::default();
+        change.plus(now);
+        change.minus(before);
+        self.sums.add(&change);
+        if core.check.has_passed(bucket) {
+            self.behind.add(&change);
+        }
     }
 
     /// Of a batch that has failed: what step 3 could not write; none if it had not begun.
@@ -76,9 +89,10 @@ impl Rewrites {
         self.unwritten.take()
     }
 
-    /// How the totals change.
-    pub(crate) fn sums(&self) -> &Sums {
-        &self.sums
+    /// The totals are those with these buckets.
+    pub(crate) fn add_to_totals(&self, core: &Core) {
+        core.add_to_totals(&self.sums);
+        core.check.changed(&self.behind);
     }
 
     /// Adds a bucket with its new contents. `dead` lies in its range of the overflow and counts for nothing.
@@ -99,8 +113,7 @@ impl Rewrites {
         }
         let mut block = Buffer::new(BUCKET_BYTES);
         let header = write_block(core, place, contents, &mut block);
-        self.sums.plus(&header.now);
-        self.sums.minus(&place.counted);
+        self.count(core, place.bucket, &header.now, &place.counted);
         self.images.push((place.bucket, block));
         Ok(header)
     }
@@ -157,7 +170,7 @@ impl Rewrites {
         self.add_to_overflow(core)?;
         self.write_buckets(core, room, patience)?;
         self.remove_from_overflow(core, patience)?;
-        core.add_to_totals(&self.sums);
+        self.add_to_totals(core);
         Ok(())
     }
 }

@@ -157,6 +157,10 @@ impl Core {
             // Also a failure is noted before the gate is left: whoever closes it then knows that buckets and totals may differ.
             let outcome = self.caught("worker", || self.apply_to_buckets(&changes, &state, room));
             let outcome = outcome.inspect_err(|error| self.fail_unless_short(error));
+            if let Err(error @ Error::OutOfSpace { .. }) = &outcome {
+                // Before a check can come by: what is half applied is no damage.
+                self.writes.shortage.note(Party::Worker(number), error);
+            }
             drop(inside);
             from = next;
             if let Err(error) = outcome {

@@ -6,6 +6,7 @@ use situ_device::Env;
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume};
 use situ_storage::{FileName, Volume};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -471,4 +472,57 @@ fn a_refused_device_leaves_no_trace_in_a_new_home() {
         assert!(matches!(open(&env, &volumes, &used, &small()), Err(Error::NotABucketSpace { .. })));
         volumes.iter().for_each(|volume| assert_eq!(volume.list().unwrap(), []));
     });
+}
+
+/// Checks at any moment, while clients write and buckets split and merge: none finds damage. And writers go on during a check: a check that
+/// kept the gate closed let them write no more than what may be pending.
+#[test]
+fn a_check_beside_writers_finds_no_damage_and_holds_nobody_up() {
+    let (mut most, mut resized) = (0, 0);
+    situ_sim::for_each_seed(600, 4, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let volumes = [SimVolume::new(&env, FaultPlan::none(), seed), SimVolume::new(&env, FaultPlan::none(), seed)];
+        let device = super::model::device_of(&env, Nature::Volatile, 600, FaultPlan::none(), seed);
+        sim.run(|| {
+            let store = open(&env, &volumes, &device, &small()).unwrap();
+            (0..600_u32).for_each(|number| store.put(number.to_le_bytes(), vec![7; 900]).unwrap());
+            let splits_before = store.properties().splits;
+            let stops = Arc::new(AtomicBool::new(false));
+            let written = Arc::new(AtomicUsize::new(0));
+            let writers = (0..2_u64).map(|client| {
+                let (store, stops, written) = (store.clone(), Arc::clone(&stops), Arc::clone(&written));
+                let mut rng = Rng::new(seed + client);
+                let body = move || {
+                    while !stops.load(Ordering::Relaxed) {
+                        let key = (rng.below(600) as u32).to_le_bytes();
+                        // Entries leave for a while, so buckets merge; then they come again.
+                        let deletes = written.load(Ordering::Relaxed) / 250_000 % 2 == 0;
+                        match rng.chance(if deletes { 0.95 } else { 0.05 }) {
+                            true => store.delete(key).unwrap(),
+                            false => store.put(key, vec![1; rng.index(1500)]).unwrap(),
+                        }
+                        written.fetch_add(300, Ordering::Relaxed);
+                    }
+                };
+                env.executor.spawn("client", Box::new(body)).unwrap()
+            });
+            let writers: Vec<_> = writers.collect();
+            let resized_both_ways = || store.properties().merges > 0 && store.properties().splits > splits_before;
+            let mut checks = 0;
+            while checks < 4 || !resized_both_ways() && checks < 100 {
+                checks += 1;
+                let before = written.load(Ordering::Relaxed);
+                check_sound(&store);
+                most = most.max(written.load(Ordering::Relaxed) - before);
+            }
+            stops.store(true, Ordering::Relaxed);
+            writers.iter().for_each(|writer| writer.join().unwrap());
+            check_sound(&store);
+            resized += u32::from(resized_both_ways());
+            store.close().unwrap();
+        });
+    });
+    assert!(most > 3 * small().pending_bytes_max as usize, "{most} bytes were written during a check");
+    assert!(resized > 0, "buckets were split and merged");
 }
