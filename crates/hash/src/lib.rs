@@ -88,7 +88,7 @@ pub use events::{HashEvent, OnEvent};
 pub use options::HashOptions;
 pub use properties::HashProperties;
 pub use read_queue::OnValue;
-pub use scan::{HashScan, HashSnapshot, Pair, SortedScan};
+pub use scan::{Expiring, HashScan, HashSnapshot, Pair, SortedScan};
 pub use situ_log::Durability;
 pub use situ_pipeline::{PhysicalChange, PhysicalLevel, PhysicalShortage, PhysicalSpaceProperties};
 pub use store::{HashStore, HashWrite};
