@@ -190,6 +190,10 @@ impl Core {
                 self.make_image_room()?;
                 continue;
             }
+            // The keeper may have ended without making room, for want of space.
+            if self.stopping.load(Ordering::Acquire) {
+                return Err(Error::Closed);
+            }
             self.keeper.image_room.store(true, Ordering::Release);
             self.writes.keeper_work.notify();
             self.writes.progress.wait(seen, None);
