@@ -145,6 +145,8 @@ impl Rewrites {
             let written = core.io.write_many(std::mem::take(&mut left));
             written.map_err(|failure| {
                 if patience == Patience::UntilSpace {
+                    // Readers get what is to be there, not what the failure has left.
+                    failure.unwritten.iter().for_each(|(bucket, block)| core.io.shadow(*bucket, block));
                     left = failure.unwritten;
                 } else {
                     self.unwritten = Some(failure.unwritten);

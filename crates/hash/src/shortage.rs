@@ -19,7 +19,7 @@
 //!
 //! **Invariants.** An [`Error::OutOfSpace`] is made only where nothing is lost by trying again. Any other error fails the store.
 //! **Bounds.** Pending changes take at most twice the memory that they may take otherwise, so that deletes find room behind puts that
-//! wait. The log takes at most twice what it may have before a checkpoint.
+//! wait. The log takes at most twice what it may have before a checkpoint, and a few files.
 
 use crate::Error;
 use crate::events::{Events, HashEvent};
@@ -71,9 +71,10 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
+    /// Deletes are refused, too, when the log has `log_bytes_max` and somebody is short of space.
     pub(crate) fn new(physical: PhysicalSpace, log_bytes_max: u64, events: Events) -> Shortage {
         let (short, is_any) = (Mutex::default(), AtomicBool::new(false));
-        Shortage { physical: Arc::new(physical), short, is_any, log_bytes_max: log_bytes_max.saturating_mul(2), events }
+        Shortage { physical: Arc::new(physical), short, is_any, log_bytes_max, events }
     }
 
     /// Whether somebody is short of space.

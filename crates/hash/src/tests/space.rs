@@ -186,7 +186,7 @@ fn a_device_without_space_keeps_changes_pending_and_the_store_goes_on_when_space
     ];
     let mut refused = 0;
     for (number, (nature, buckets, shape)) in (0_u64..).zip(worlds) {
-        for_each_seed(100 * number, 6, |seed| {
+        for_each_seed(100 * number, 30, |seed| {
             World::run(seed, nature, buckets, shape, None, |world| {
                 for _ in 0..3 {
                     let steps = world.rng.below(60);
@@ -202,10 +202,15 @@ fn a_device_without_space_keeps_changes_pending_and_the_store_goes_on_when_space
                     // Deletes go on as long as there is room for them, and nothing grows without bounds.
                     let deletes = world.deletes();
                     let taken = (0..2000).take_while(|_| world.write(deletes).is_ok()).count();
-                    assert!((1..2000).contains(&taken), "{taken} deletes were taken");
+                    // Of large values, one write may take more than all that may be pending.
+                    let least = usize::from(world.shape.value_bytes_max < 1000);
+                    assert!((least..2000).contains(&taken), "{taken} deletes were taken");
                     let properties = world.store.properties();
-                    assert!(properties.pending_bytes <= 2 * small().pending_bytes_max, "{properties:?}");
-                    assert!(properties.log_bytes <= 4 * small().log_bytes_max, "{properties:?}");
+                    assert!(properties.pending_bytes <= 3 * small().pending_bytes_max, "{properties:?}");
+                    assert!(
+                        properties.log_bytes <= 2 * small().log_bytes_max + 4 * small().log_file_bytes,
+                        "{properties:?}"
+                    );
                     world.reads_are_right("deleted");
                     assert!(world.store.checkpoint().unwrap_err().is_no_space());
                     world.env.clock.sleep(Duration::from_secs(world.rng.below(3)));
@@ -221,7 +226,7 @@ fn a_device_without_space_keeps_changes_pending_and_the_store_goes_on_when_space
             });
         });
     }
-    assert_eq!(refused, 4 * 6 * 3);
+    assert_eq!(refused, 4 * 30 * 3);
 }
 
 /// The same where large values and entries that overflow find no space.
