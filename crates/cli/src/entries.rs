@@ -119,10 +119,10 @@ pub(crate) fn scan(options: &ScanOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
     let order = if options.reverse { Order::Descending } else { Order::Ascending };
     let readable = open_to_walk(&options.target, options.stored)?;
-    readable.walk(&options.range, encoding, order, &mut |key, value| {
+    readable.walk(&options.range, encoding, order, &mut |key, value, _| {
         let value = (!options.keys).then_some(value);
         if out.is_json() {
-            return out.object(&JsonEntry { key, value, encoding });
+            return out.object(&JsonEntry { key, value, encoding, expires_ms: None });
         }
         let mut line = encoding.show(key);
         if let Some(value) = value {

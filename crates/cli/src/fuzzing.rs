@@ -77,9 +77,9 @@ fn entries(mut bytes: &[u8]) -> Vec<Record> {
 /// What is dumped can be loaded, and is the same.
 fn survives(entries: &[Record], format: Format, encoding: Encoding) {
     let mut dumped = Vec::new();
-    let mut sink = Sink::new(format, encoding, &mut dumped).expect("memory can be written");
+    let mut sink = Sink::new(format, encoding, false, &mut dumped).expect("memory can be written");
     for (key, value) in entries {
-        sink.write(key, value).expect("memory can be written");
+        sink.write(key, value, None).expect("memory can be written");
     }
     sink.finish().expect("memory can be written");
     let loaded = read(&dumped, format, Place::START, usize::MAX);

@@ -22,7 +22,9 @@ use crate::text::now_unix_s;
 use situ::hash::entry::KEY_BYTES_MAX;
 use situ::hash::record::VALUE_BYTES_MAX;
 use situ::hash::{HashOptions, HashStore, HashStoreBuilder};
-use situ_server::{ExpiryRule, HashItemWriter, ITEMS_KEYSPACE, ItemView, is_reserved, item_env, stored_hash_rule};
+use situ_server::{
+    ExpiryRule, HashItemWriter, ITEMS_KEYSPACE, ItemView, holds_entries, is_reserved, item_env, stored_hash_rule,
+};
 use std::path::{Path, PathBuf};
 
 /// The name under which plain entries go.
@@ -65,12 +67,12 @@ impl OpenHash {
         if self.has_items() { ITEMS_KEYSPACE } else { DEFAULT_KEYSPACE }
     }
 
-    /// Whether nothing is in the store.
+    /// Whether nothing is in the store but what the program keeps for itself, such as the position of a load.
     ///
     /// # Errors
     /// The store has failed.
     fn is_empty(&self) -> Result<bool, Failure> {
-        Ok(self.store.count().map_err(|error| self.failure("cannot count the entries", &error))? == 0)
+        Ok(!holds_entries(&self.store).map_err(|error| self.failure("cannot look for entries", &error))?)
     }
 
     /// The command is for what the store holds.

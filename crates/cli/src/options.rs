@@ -400,9 +400,10 @@ pub(crate) struct ScanOptions {
 /// How entries lie in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// {"key": ..., "value": ...} on each line; key_base64 and value_base64 for bytes that are no UTF-8
+    /// {"key": ..., "value": ...} on each line; key_base64 and value_base64 for bytes that are no UTF-8; expires_ms for an entry
+    /// that expires
     Jsonl,
-    /// Two columns, key and value, below a header
+    /// Two columns, key and value, below a header; a third one, expires_ms, where entries may expire
     Csv,
     /// As csv, with tabs in place of commas
     Tsv,

@@ -83,7 +83,9 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
 fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Outcome {
     options.check_for_hash()?;
     let serving = Serving::prepare(options, out.is_json())?;
-    let builder = hash::builder(options.engine.buckets.as_deref(), true);
+    let messages = Arc::clone(&serving.messages);
+    let tell = move |event: &situ::hash::HashEvent| messages.line(&event.to_string());
+    let builder = hash::builder(options.engine.buckets.as_deref(), true).on_event(Arc::new(tell));
     let engine = HashEngine::open(directory, builder, durability(options.sync)).map_err(|error| {
         Failure::hash(format!("cannot open the store in {}", directory.display()), directory, &error)
     })?;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use crate::options::{NodeAccess, NodeKeys, Range, Target};
 use crate::text::Encoding;
-use crate::walk::{Bounds, EachPair, Order, Walk};
+use crate::walk::{Bounds, EachEntry, Order, Walk};
 use crate::watch::NodeWatch;
 
 /// What a directory holds, as the names of its files say.
@@ -456,7 +456,7 @@ impl Walk for Readable {
         self.keyspace.properties().approximate_keys
     }
 
-    fn walk(&self, range: &Range, encoding: Encoding, order: Order, each: &mut EachPair<'_>) -> Result<u64, Failure> {
+    fn walk(&self, range: &Range, encoding: Encoding, order: Order, each: &mut EachEntry<'_>) -> Result<u64, Failure> {
         let limit = range.limit.unwrap_or(u64::MAX);
         let failed = |error: Error| Failure::store("cannot read the store", &self.directory, &error);
         let options = Bounds::of(range, encoding)?.options();
@@ -467,7 +467,7 @@ impl Walk for Readable {
         while seen < limit {
             let (Some(key), Some(value)) = (iterator.key(), iterator.value()) else { break };
             if let Some(value) = self.shown(value) {
-                each(key, value)?;
+                each(key, value, None)?;
                 seen += 1;
             }
             if reverse { iterator.prev() } else { iterator.next() }.map_err(failed)?;

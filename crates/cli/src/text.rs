@@ -181,12 +181,16 @@ pub(crate) fn bytes_entry<M: SerializeMap>(
     }
 }
 
+/// The field and the column with the expiry of an entry, in milliseconds since 1970.
+pub(crate) const EXPIRES_MS: &str = "expires_ms";
+
 /// An entry as a JSON object.
 pub(crate) struct JsonEntry<'a> {
     pub(crate) key: &'a [u8],
     /// `None` shows the key alone.
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) encoding: Encoding,
+    pub(crate) expires_ms: Option<u64>,
 }
 
 impl Serialize for JsonEntry<'_> {
@@ -195,6 +199,9 @@ impl Serialize for JsonEntry<'_> {
         bytes_entry(&mut map, "key", self.key, self.encoding)?;
         if let Some(value) = self.value {
             bytes_entry(&mut map, "value", value, self.encoding)?;
+        }
+        if let Some(expires_ms) = self.expires_ms {
+            map.serialize_entry(EXPIRES_MS, &expires_ms)?;
         }
         map.end()
     }

@@ -8,8 +8,8 @@ use crate::text::Encoding;
 use situ::ReadOptions;
 use std::ffi::OsString;
 
-/// What a walk calls with each entry.
-pub(crate) type EachPair<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Failure> + 'a;
+/// What a walk calls with each entry: key, value, and when it expires, in milliseconds since 1970.
+pub(crate) type EachEntry<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> Result<(), Failure> + 'a;
 
 /// The order of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,11 @@ pub(crate) trait Walk {
     /// Whether values are memcached items that are shown without their header.
     fn strips_items(&self) -> bool;
 
+    /// Whether entries may have an expiry beside their value. Walks in [any order](Order::Any) tell it.
+    fn may_expire(&self) -> bool {
+        false
+    }
+
     /// About how many entries there are.
     fn approximate_entries(&self) -> u64;
 
@@ -34,7 +39,7 @@ pub(crate) trait Walk {
     ///
     /// # Errors
     /// The store cannot be read, or `each` fails.
-    fn walk(&self, range: &Range, encoding: Encoding, order: Order, each: &mut EachPair<'_>) -> Result<u64, Failure>;
+    fn walk(&self, range: &Range, encoding: Encoding, order: Order, each: &mut EachEntry<'_>) -> Result<u64, Failure>;
 
     /// Ends the reading.
     ///

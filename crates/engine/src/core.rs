@@ -8,7 +8,7 @@ use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
-use crate::pipeline::physical::PhysicalSpace;
+use crate::pipeline::physical;
 use crate::pipeline::places::Places;
 use crate::pipeline::stall::Stall;
 use crate::pipeline::{Above, Commit, Memory, Pipeline};
@@ -113,7 +113,7 @@ impl Core {
             work: Arc::clone(&work),
             progress: Arc::clone(&progress),
             stall: Stall::default(),
-            physical: PhysicalSpace::new(Arc::clone(&env.clock), &versions, log.is_some()),
+            physical: physical::watch(Arc::clone(&env.clock), &versions, log.is_some()),
             prepared_log: AtomicU64::new(0),
             log_wanted: AtomicBool::new(false),
             flushes_releasing: AtomicUsize::new(0),

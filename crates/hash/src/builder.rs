@@ -1,12 +1,13 @@
 //! How a store is opened: options, device, environment.
 
-use crate::opening::{Given, open, refuse_other_stores, remembered_device};
+use crate::events::{Events, OnEvent};
+use crate::opening::{Given, open, refuse_device, refuse_other_stores, remembered_device};
 use crate::options::HashOptions;
 use crate::store::HashStore;
 use crate::superblock::DEVICE_PATH_BYTES_MAX;
 use crate::{Error, Result, StoreId};
 use situ_device::{Device, Env, OpenOptions};
-use situ_storage::{DirectoryVolume, Error as StorageError, Volume};
+use situ_storage::{DirectoryVolume, Error as StorageError, FileName, Volume};
 use std::fmt;
 use std::fs::{File, OpenOptions as FileOptions};
 use std::path::{Path, PathBuf};
@@ -24,12 +25,13 @@ pub struct HashStoreBuilder {
     env: Env,
     device: Option<PathBuf>,
     identity: Option<(StoreId, u64)>,
+    on_event: Option<OnEvent>,
 }
 
 impl HashStoreBuilder {
     /// Begins with `options`.
     pub fn new(options: HashOptions) -> HashStoreBuilder {
-        HashStoreBuilder { options, env: Env::system(), device: None, identity: None }
+        HashStoreBuilder { options, env: Env::system(), device: None, identity: None, on_event: None }
     }
 
     /// The device or the file with the buckets. Without one they lie in a sparse file in the home directory. A store remembers its device;
@@ -44,6 +46,13 @@ impl HashStoreBuilder {
     #[must_use]
     pub fn env(mut self, env: Env) -> HashStoreBuilder {
         self.env = env;
+        self
+    }
+
+    /// Calls `on_event` with what a person should know while the store works.
+    #[must_use]
+    pub fn on_event(mut self, on_event: OnEvent) -> HashStoreBuilder {
+        self.on_event = Some(on_event);
         self
     }
 
@@ -67,6 +76,10 @@ impl HashStoreBuilder {
             true => DirectoryVolume::create(path),
             false => DirectoryVolume::open(path),
         };
+        let is_new = !directory.join(FileName::Superblock.to_string()).exists();
+        if let Some(path) = self.device.as_ref().filter(|_| is_new && self.options.create_if_missing) {
+            refuse_device(&open_device(path)?, &self.env, &self.options)?;
+        }
         let home = Arc::new(make(directory)?);
         refuse_other_stores(&*home)?;
         let overflow = Arc::new(make(&overflow)?);
@@ -77,13 +90,12 @@ impl HashStoreBuilder {
             None => buckets_file(directory, &self.options)?,
         };
         let device_path = named.map(|path| device_text(&path)).transpose()?;
-        let device = situ_device::open(&path, OpenOptions::default())
-            .map_err(|error| StorageError::io("open", path.display(), error))?;
+        let device = open_device(&path)?;
         self.open_given(Given { home, overflow, device, device_path, identity: None })
     }
 
     fn open_given(self, given: Given) -> Result<HashStore> {
-        let opened = open(given, &self.env, self.options)?;
+        let opened = open(given, &self.env, self.options, Events::new(self.on_event))?;
         HashStore::start(opened.core, opened.locks)
     }
 
@@ -107,6 +119,11 @@ impl fmt::Debug for HashStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HashStoreBuilder").field("options", &self.options).field("device", &self.device).finish()
     }
+}
+
+fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
+    let opened = situ_device::open(path, OpenOptions::default());
+    opened.map_err(|error| StorageError::io("open", path.display(), error).into())
 }
 
 /// The path of a device as the superblock remembers it: whole, so that it is found from another directory, too.

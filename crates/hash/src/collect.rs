@@ -16,6 +16,7 @@ use crate::entry::{Entry, Value};
 use crate::io::BUCKETS_MAX;
 use crate::rebuild::{Change, rebuild};
 use crate::rewrite::{Place, Rewrites, decode_all, own_entries};
+use crate::shortage::Patience;
 use crate::{Error, Result};
 use situ_storage::Error as StorageError;
 use situ_values::{Handle, Moved, Owner, Walked};
@@ -54,7 +55,8 @@ impl Owner for Asked<'_> {
 impl Core {
     /// Collects one segment, if one is due.
     pub(crate) fn collect_if_due(&self) -> Result<()> {
-        if !self.snapshots.list().is_empty() {
+        // What is kept for changes that wait for space is in no bucket yet, and alive.
+        if !self.snapshots.list().is_empty() || !self.large.kept().is_empty() {
             return Ok(());
         }
         let Some(victim) = self.large.log.victim() else { return Ok(()) };
@@ -68,10 +70,11 @@ impl Core {
         let mut asked = Asked { core: self, failure: None };
         let collected = self.large.log.collect(victim.number, &mut writer, &mut asked);
         let written = writer.finish();
+        let listed = self.large.list(&self.overflow, &written.unwrap_or_default());
         if let Some(failure) = asked.failure {
             return Err(failure);
         }
-        self.large.list(&self.overflow, &written.unwrap_or_default())?;
+        listed?;
         if collected.is_ok() {
             self.counters.collections.fetch_add(1, Ordering::Relaxed);
             self.large.retire(victim.number);
@@ -113,8 +116,8 @@ impl Core {
             if self.images.as_ref().is_some_and(|images| !images.has_room(rewrites.len())) {
                 self.restart_images()?;
             }
-            let pages = self.reserve_images(rewrites.len())?;
-            rewrites.commit(self, pages)
+            let room = self.reserve_images(rewrites.len())?;
+            rewrites.commit(self, room, Patience::UntilSpace)
         })
     }
 

@@ -25,10 +25,11 @@ use crate::large::LargeValues;
 use crate::options::HashOptions;
 use crate::overflow::Overflow;
 use crate::read_queue::ReadQueue;
+use crate::shortage::Patience;
 use crate::snapshots::Snapshots;
 use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
-use crate::{Result, StoreId};
+use crate::{Error, Result, StoreId};
 use situ_device::{Buffer, Env, lock};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, PageFile, Volume};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -63,8 +64,48 @@ pub(crate) struct Core {
     pub(crate) readers: ReadQueue,
     pub(crate) snapshots: Snapshots,
     pub(crate) large: LargeValues,
+    pub(crate) check: CheckUnderWay,
     /// Workers and keeper are to end.
     pub(crate) stopping: AtomicBool,
+}
+
+/// How far a check of all buckets has come, so that it can tell what has changed behind it.
+#[derive(Default)]
+pub(crate) struct CheckUnderWay {
+    pub(crate) runs: AtomicBool,
+    /// Buckets with a lower number were checked. It changes with the gate closed.
+    passed: AtomicU64,
+    /// How their sums have changed since.
+    behind: Mutex<Sums>,
+}
+
+impl CheckUnderWay {
+    pub(crate) fn has_passed(&self, bucket: u64) -> bool {
+        bucket < self.passed.load(Ordering::Acquire)
+    }
+
+    /// The check has come as far as this bucket.
+    pub(crate) fn pass_to(&self, bucket: u64) {
+        self.passed.store(bucket, Ordering::Release);
+    }
+
+    /// Buckets that were checked have changed. The caller is inside the gate, or has it closed.
+    pub(crate) fn changed(&self, sums: &Sums) {
+        if *sums != Sums::default() {
+            lock(&self.behind).add(sums);
+        }
+    }
+
+    /// How checked buckets have changed since. The gate is closed.
+    pub(crate) fn behind(&self) -> Sums {
+        *lock(&self.behind)
+    }
+
+    /// A check begins. The gate is closed: nobody has yet to add what belongs to an earlier one.
+    pub(crate) fn reset(&self) {
+        self.pass_to(0);
+        *lock(&self.behind) = Sums::default();
+    }
 }
 
 /// What others want of the keeper.
@@ -179,12 +220,45 @@ impl From<&Totals> for Sums {
 pub(crate) struct SuperblockFile {
     file: Arc<dyn PageFile>,
     current: Mutex<Superblock>,
+    /// Why a slot was not sound when the store was opened. It was written anew then.
+    damage: Option<Error>,
 }
 
 impl SuperblockFile {
     /// The superblock `current` was read from `file`.
     pub(crate) fn new(file: Arc<dyn PageFile>, current: Superblock) -> SuperblockFile {
-        SuperblockFile { file, current: Mutex::new(current) }
+        SuperblockFile { file, current: Mutex::new(current), damage: None }
+    }
+
+    /// One slot was damaged when it was read.
+    pub(crate) fn damaged(self, damage: Option<Error>) -> SuperblockFile {
+        SuperblockFile { damage, ..self }
+    }
+
+    /// The damage that opening has found, and mended.
+    pub(crate) fn damage(&self) -> Option<&Error> {
+        self.damage.as_ref()
+    }
+
+    /// What the slots say now that are not what was written last: number and damage of each.
+    pub(crate) fn check_slots(&self) -> Result<Vec<Error>> {
+        let current = lock(&self.current).clone();
+        let mut slots = vec![0; SLOTS * SLOT_BYTES];
+        self.file.read_at(0, &mut slots)?;
+        let damages =
+            slots.chunks_exact(SLOT_BYTES).enumerate().filter_map(|(number, slot)| {
+                match Superblock::decode(self.file.path(), number, slot) {
+                    Ok(Some(found)) if found.store == current.store && found.generation >= current.generation => None,
+                    Ok(found) => {
+                        let found = found.map_or("zeros".to_owned(), |found| format!("{}", found.generation));
+                        let expected = current.generation.to_string();
+                        let offset = (number * SLOT_BYTES) as u64;
+                        Some(StorageError::corruption(self.file.path(), offset, "generation", expected, found).into())
+                    }
+                    Err(damage) => Some(damage),
+                }
+            });
+        Ok(damages.collect())
     }
 
     /// Makes the file of a new store, which is there whole or not at all.
@@ -285,6 +359,7 @@ impl Core {
             totals: Mutex::new(Sums::from(&totals)),
             keeper: KeeperWishes::default(),
             counters: Counters::default(),
+            check: CheckUnderWay::default(),
             stopping: AtomicBool::new(false),
         }
     }
@@ -324,6 +399,7 @@ impl Core {
         // After a failure in the middle of a batch, the totals may not be those of the buckets.
         self.check_sound()?;
         lock(&self.totals).check(self.superblock.file.path())?;
+        self.io.settle()?;
         self.io.flush()?;
         let before = self.superblock.current();
         let (first_log_file, sequence, is_clean) = match bound {
@@ -343,12 +419,17 @@ impl Core {
             ..before
         };
         let epoch = next.epoch;
-        self.superblock.write(next)?;
+        self.write_superblock(next)?;
         self.counters.superblocks.fetch_add(1, Ordering::Relaxed);
         self.epoch.store(epoch, Ordering::Release);
         self.buckets.store(state.buckets(), Ordering::SeqCst);
         self.images_begin_anew();
         Ok(())
+    }
+
+    /// Repeated until it succeeds: a slot may have the next state already, and the store would still change the present one.
+    fn write_superblock(&self, next: Superblock) -> Result<()> {
+        self.patiently(Patience::UntilSpace, || self.superblock.write(next.clone()).map_err(Error::or_out_of_space))
     }
 
     /// The superblock says durably that no image is needed. Workers that wait for room go on.
@@ -364,8 +445,9 @@ impl Core {
     pub(crate) fn restart_images(&self) -> Result<()> {
         let Some(images) = &self.images else { return Ok(()) };
         self.check_sound()?;
+        self.io.settle()?;
         self.io.flush()?;
-        self.superblock.write(Superblock { first_image_batch: images.next_batch(), ..self.superblock.current() })?;
+        self.write_superblock(Superblock { first_image_batch: images.next_batch(), ..self.superblock.current() })?;
         self.images_begin_anew();
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What can go wrong in a hash store.
 
 use crate::StoreId;
+use situ_pipeline::PhysicalShortage;
 use std::fmt;
 
 /// A result of the hash store.
@@ -49,6 +50,14 @@ pub enum Error {
         /// The first failure.
         cause: Box<Error>,
     },
+    /// A disk is out of space. What was acknowledged is safe. The store takes no puts, and goes on by itself when there is space.
+    OutOfSpace {
+        /// What failed.
+        cause: Box<Error>,
+    },
+    /// The drive compresses, and has too little physical space left for more than the store has accepted already. Logical space may
+    /// remain. Writes succeed again when physical space returns.
+    PhysicalSpace(PhysicalShortage),
     /// The store is closed, or closing.
     Closed,
     /// An asynchronous write was refused because too much waits already.
@@ -83,7 +92,27 @@ impl Error {
             Error::Storage(error) => error.is_no_space(),
             Error::Overflow(error) => error.is_no_space(),
             Error::Failed { cause } => cause.is_no_space(),
+            Error::OutOfSpace { .. } | Error::PhysicalSpace(_) => true,
             _ => false,
+        }
+    }
+
+    /// Of an error of a step that may be repeated: want of space is told as such.
+    pub(crate) fn or_out_of_space(self) -> Error {
+        // A store below that has failed does not recover.
+        let has_failed =
+            matches!(&self, Error::Overflow(error) if matches!(**error, situ_engine::Error::Failed { .. }));
+        if self.is_no_space() && !has_failed && !matches!(self, Error::OutOfSpace { .. }) {
+            return Error::OutOfSpace { cause: Box::new(self) };
+        }
+        self
+    }
+
+    /// Want of space that fails the store after all.
+    pub(crate) fn fatal(self) -> Error {
+        match self {
+            Error::OutOfSpace { cause } => *cause,
+            error => error,
         }
     }
 }
@@ -91,6 +120,12 @@ impl Error {
 impl From<situ_storage::Error> for Error {
     fn from(error: situ_storage::Error) -> Error {
         Error::Storage(error)
+    }
+}
+
+impl From<PhysicalShortage> for Error {
+    fn from(shortage: PhysicalShortage) -> Error {
+        Error::PhysicalSpace(shortage)
     }
 }
 
@@ -126,6 +161,12 @@ impl fmt::Display for Error {
                     "the store takes no writes since this failure: {cause}; close it, remove the cause, open it again"
                 )
             }
+            Error::OutOfSpace { cause } => write!(
+                f,
+                "a disk is out of space: {cause}; what was acknowledged is safe, and deletes and reads go on; the store takes puts \
+                 again by itself when there is space"
+            ),
+            Error::PhysicalSpace(shortage) => shortage.fmt(f),
             Error::Closed => f.write_str("the store is closed"),
             Error::TooManyWaiting { waiting_bytes } => {
                 write!(f, "writes that wait take {waiting_bytes} bytes already; wait for some of them")
@@ -143,7 +184,7 @@ impl std::error::Error for Error {
         match self {
             Error::Storage(error) => Some(error),
             Error::Overflow(error) => Some(error),
-            Error::Failed { cause } => Some(cause),
+            Error::Failed { cause } | Error::OutOfSpace { cause } => Some(cause),
             _ => None,
         }
     }

@@ -3,7 +3,8 @@
 //! A worker passes through the gate with each batch. The keeper closes the gate for a checkpoint or a group of splits, and has then
 //! all buckets for itself: no batch is half done. Clients do not notice, as long as there is room for their writes in memory.
 //!
-//! **Invariants.** While the gate is closed nobody is inside. One thread at a time closes it.
+//! **Invariants.** While the gate is closed nobody is inside. One thread at a time closes it. Workers that have waited at the closed gate go
+//! through before it is closed again: so a check, which closes it for each few buckets, holds no worker up for long.
 //! **Threads.** Waits are waits for an event, with no lock held.
 
 use situ_device::{Env, Event, lock};
@@ -18,6 +19,8 @@ pub(crate) struct Gate {
 struct State {
     inside: usize,
     closed: bool,
+    /// Workers that have found the gate closed and have not gone in yet.
+    waiting: usize,
 }
 
 /// The right to change buckets of one partition.
@@ -33,25 +36,36 @@ impl Gate {
 
     /// Waits until the gate is open, and goes in.
     pub(crate) fn enter(&self) -> Inside<'_> {
+        let mut waits = false;
         loop {
             let seen = self.changed.generation();
             {
                 let mut state = lock(&self.state);
                 if !state.closed {
                     state.inside += 1;
-                    return Inside(self);
+                    state.waiting -= usize::from(waits);
+                    break;
                 }
+                state.waiting += usize::from(!std::mem::replace(&mut waits, true));
             }
             self.changed.wait(seen, None);
         }
+        if waits {
+            self.changed.notify();
+        }
+        Inside(self)
     }
 
-    /// Closes the gate when nobody else has it closed, and waits until nobody is inside.
+    /// Closes the gate when nobody else has it closed and nobody waits at it, and waits until nobody is inside.
     pub(crate) fn close(&self) -> Closed<'_> {
         loop {
             let seen = self.changed.generation();
-            if !std::mem::replace(&mut lock(&self.state).closed, true) {
-                break;
+            {
+                let mut state = lock(&self.state);
+                if !state.closed && state.waiting == 0 {
+                    state.closed = true;
+                    break;
+                }
             }
             self.changed.wait(seen, None);
         }

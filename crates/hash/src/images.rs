@@ -17,6 +17,36 @@ use situ_device::{Buffer, lock};
 use situ_storage::{Error as StorageError, FileName, PageFile, Volume};
 use std::sync::{Arc, Mutex};
 
+/// Pages that are reserved; given back when this is dropped.
+pub(crate) struct Room<'a> {
+    journal: Option<&'a ImageJournal>,
+    pages: u64,
+}
+
+impl Room<'_> {
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Of a store that writes no images.
+    pub(crate) fn none() -> Room<'static> {
+        Room { journal: None, pages: 0 }
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.journal.iter().for_each(|journal| journal.give_back(self.pages));
+    }
+}
+
+/// A batch that has its place in the journal.
+pub(crate) struct Placed {
+    first_page: u64,
+    pages: usize,
+    buffer: Buffer,
+}
+
 pub(crate) struct ImageJournal {
     file: Arc<dyn PageFile>,
     store: StoreId,
@@ -52,13 +82,18 @@ impl ImageJournal {
         Ok(ImageJournal { file, store, state })
     }
 
-    /// Takes room for a batch of so many pages. False if the journal has to begin anew first.
-    pub(crate) fn reserve(&self, pages: u64) -> bool {
+    /// Takes room for a batch of so many pages. None if the journal has to begin anew first.
+    pub(crate) fn reserve(&self, pages: u64) -> Option<Room<'_>> {
         assert!(pages <= self.file.pages(), "a batch fits into the journal");
         let mut state = lock(&self.state);
         let fits = state.next_page + state.reserved_pages + pages <= self.file.pages();
         state.reserved_pages += if fits { pages } else { 0 };
-        fits
+        fits.then(|| Room { journal: Some(self), pages })
+    }
+
+    /// Bytes of its file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.file.pages() * IMAGE_PAGE_BYTES as u64
     }
 
     /// Whether there is room for images of so many buckets.
@@ -68,12 +103,12 @@ impl ImageJournal {
     }
 
     /// Gives reserved room back that is not used.
-    pub(crate) fn give_back(&self, pages: u64) {
+    fn give_back(&self, pages: u64) {
         lock(&self.state).reserved_pages -= pages;
     }
 
-    /// Makes the images durable; the caller has room reserved.
-    pub(crate) fn append(&self, images: &[(u64, Buffer)]) -> Result<()> {
+    /// Gives the images their place; the caller has room reserved.
+    pub(crate) fn place(&self, images: &[(u64, Buffer)]) -> Placed {
         let mut writer = ImageWriter::new();
         images.iter().for_each(|(bucket, block)| writer.push(*bucket, block));
         let count = writer.pages() as u64;
@@ -86,8 +121,13 @@ impl ImageJournal {
             at
         };
         let pages = writer.finish(self.store, batch);
-        let buffer = Buffer::copy_of(&pages);
-        Ok(self.file.write(first, &buffer, count as usize, true)?)
+        Placed { first_page: first, pages: count as usize, buffer: Buffer::copy_of(&pages) }
+    }
+
+    /// Makes images durable. Want of space is an error of its own: to try again loses nothing.
+    pub(crate) fn write(&self, placed: &Placed) -> Result<()> {
+        let written = self.file.write(placed.first_page, &placed.buffer, placed.pages, true);
+        written.map_err(|error| crate::Error::from(error).or_out_of_space())
     }
 
     /// The number of the next batch.
@@ -167,5 +207,5 @@ fn write_again(batch: &ImageBatch, codec: &BucketCodec, io: &BucketIo) -> Result
         image.restore(codec, &mut block)?;
         buckets.push((image.bucket, block));
     }
-    io.write_many(buckets)
+    Ok(io.write_many(buckets)?)
 }

@@ -6,13 +6,16 @@
 //! **Threads.** Any. The pools are picked by the calling thread, so two threads rarely meet at one.
 //! **Failure.** An error is returned when everything in flight has come back; the lane can be used again. An error of the system is
 //! told with the number of the bucket.
+//! Nobody knows what a write that failed has left on the device. Until the bucket is written again, a *shadow* in memory can say what
+//! counts: readers get the shadow ([`BucketIo::shadow`]). All shadows are written before buckets are made durable ([`BucketIo::settle`]).
 //! **Rejected:** a queue for each thread (threads of callers come and go; nobody would take their queues away).
 
 use crate::space::{SPACE_HEADER_BYTES, bucket_offset};
 use crate::{Error, Result};
 use situ_device::{Buffer, Clock, Completion, Device, Geometry, Op, PAGE_BYTES, Queue, Ticket, lock};
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -47,6 +50,22 @@ pub(crate) struct BucketIo {
     /// How long single reads have lately taken, in nanoseconds; a sample of them.
     pub(crate) read_ns: AtomicU64,
     clock: Arc<dyn Clock>,
+    /// What counts of buckets whose last write has failed.
+    shadows: Mutex<BTreeMap<u64, Buffer>>,
+    has_shadows: AtomicBool,
+}
+
+/// Some buckets could not be written.
+pub(crate) struct WriteFailure {
+    pub(crate) error: Error,
+    /// Those that were not written, or of which nobody knows.
+    pub(crate) unwritten: Vec<(u64, Buffer)>,
+}
+
+impl From<WriteFailure> for Error {
+    fn from(failure: WriteFailure) -> Error {
+        failure.error
+    }
 }
 
 /// A queue of the device, and buffers.
@@ -56,6 +75,8 @@ pub(crate) struct Lane {
     spare: Vec<Buffer>,
     /// What is in flight, with the place in the caller's list.
     in_flight: Vec<(Ticket, usize)>,
+    /// What has failed since the last run began.
+    failed: Vec<(usize, Buffer)>,
 }
 
 fn new_buffer() -> Buffer {
@@ -86,6 +107,8 @@ impl BucketIo {
             discards: AtomicU64::new(0),
             read_ns: AtomicU64::new(0),
             clock,
+            shadows: Mutex::default(),
+            has_shadows: AtomicBool::new(false),
         }
     }
 
@@ -126,7 +149,8 @@ impl BucketIo {
             let count = self.reads.fetch_add(1, Ordering::Relaxed);
             let begun = count.is_multiple_of(SAMPLE).then(|| self.clock.now());
             let outcome = lane.run(std::iter::once(read), |_, buffer| {
-                taken = takes.take().map(|takes| takes(&buffer));
+                let shadow = self.shadow_of(bucket);
+                taken = takes.take().map(|takes| takes(shadow.as_deref().unwrap_or(&buffer)));
                 Some(buffer)
             });
             if let Some(begun) = begun {
@@ -147,7 +171,8 @@ impl BucketIo {
         let outcome = self.with_lane(|lane| {
             let reads = buckets.iter().map(|bucket| Op::Read { offset: bucket_offset(*bucket) });
             let outcome = lane.run(reads.zip(buffers), |at, buffer| {
-                takes(at, &buffer);
+                let shadow = self.shadow_of(buckets[at]);
+                takes(at, shadow.as_deref().unwrap_or(&buffer));
                 taken.push(buffer);
                 None
             });
@@ -165,7 +190,7 @@ impl BucketIo {
             let mut found: Vec<Option<Buffer>> = buckets.iter().map(|_| None).collect();
             let reads = buckets.iter().map(|bucket| Op::Read { offset: bucket_offset(*bucket) });
             let outcome = lane.run(reads.zip(buffers), |at, buffer| {
-                found[at] = Some(buffer);
+                found[at] = Some(self.shadow_of(buckets[at]).unwrap_or(buffer));
                 None
             });
             outcome.map_err(|error| self.error("read", error))?;
@@ -173,26 +198,64 @@ impl BucketIo {
         })
     }
 
-    /// Writes buckets, many in flight. On return the device has them; durable they are after a [`flush`](BucketIo::flush).
-    pub(crate) fn write_many(&self, images: Vec<(u64, Buffer)>) -> Result<()> {
+    /// Writes buckets, many in flight. On return the device has them; durable they are after a [`flush`](BucketIo::flush). Want of
+    /// space is an error of its own: to try again loses nothing.
+    pub(crate) fn write_many(&self, images: Vec<(u64, Buffer)>) -> Result<(), WriteFailure> {
         self.writes.fetch_add(images.len() as u64, Ordering::Relaxed);
         for (bucket, image) in &images {
             assert!(*bucket < self.buckets_max, "bucket {bucket} is behind the end of the bucket space");
             assert_eq!(image.len(), PAGE_BYTES, "a bucket is one page");
         }
-        let mut written = Vec::with_capacity(images.len());
+        let numbers: Vec<u64> = images.iter().map(|(bucket, _)| *bucket).collect();
+        let mut left = images.into_iter();
+        let (mut written, mut unwritten) = (Vec::with_capacity(numbers.len()), Vec::new());
         let outcome = self.with_lane(|lane| {
-            let writes = images
-                .into_iter()
-                .map(|(bucket, image)| (Op::Write { offset: bucket_offset(bucket), durable: false }, image));
-            let outcome = lane.run(writes, |_, buffer| {
+            let write = |(bucket, image)| (Op::Write { offset: bucket_offset(bucket), durable: false }, image);
+            let outcome = lane.run(left.by_ref().map(write), |_, buffer| {
                 written.push(buffer);
                 None
             });
-            outcome.map_err(|error| self.error("write", error))
+            unwritten.extend(lane.failed.drain(..).map(|(at, image)| (numbers[at], image)));
+            outcome.map_err(|error| self.error("write", error).or_out_of_space())
         });
         self.give_back(written);
-        outcome
+        unwritten.extend(left);
+        self.drop_shadows(numbers.iter().filter(|number| unwritten.iter().all(|(bucket, _)| bucket != *number)));
+        outcome.map_err(|error| WriteFailure { error, unwritten })
+    }
+
+    /// `block` counts for the bucket, whatever the device has, until the bucket is written.
+    pub(crate) fn shadow(&self, bucket: u64, block: &[u8]) {
+        let block = Buffer::copy_of(block);
+        let mut shadows = lock(&self.shadows);
+        shadows.insert(bucket, block);
+        self.has_shadows.store(true, Ordering::Release);
+    }
+
+    fn shadow_of(&self, bucket: u64) -> Option<Buffer> {
+        if !self.has_shadows.load(Ordering::Acquire) {
+            return None;
+        }
+        lock(&self.shadows).get(&bucket).map(|block| Buffer::copy_of(block))
+    }
+
+    fn drop_shadows<'a>(&self, buckets: impl Iterator<Item = &'a u64>) {
+        if !self.has_shadows.load(Ordering::Acquire) {
+            return;
+        }
+        let mut shadows = lock(&self.shadows);
+        buckets.for_each(|bucket| _ = shadows.remove(bucket));
+        self.has_shadows.store(!shadows.is_empty(), Ordering::Release);
+    }
+
+    /// Has the device hold what counts. Nobody writes buckets meanwhile.
+    pub(crate) fn settle(&self) -> Result<()> {
+        if !self.has_shadows.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let copied = |(bucket, block): (&u64, &Buffer)| (*bucket, Buffer::copy_of(block));
+        let images = lock(&self.shadows).iter().map(copied).collect();
+        Ok(self.write_many(images)?)
     }
 
     /// A buffer for a bucket that is to be written. Its bytes may be anything.
@@ -283,7 +346,7 @@ impl BucketIo {
 impl Lane {
     fn new(device: &dyn Device) -> io::Result<Lane> {
         let queue = device.queue(LANE_DEPTH as u32)?;
-        Ok(Lane { queue, done: Vec::new(), spare: Vec::new(), in_flight: Vec::new() })
+        Ok(Lane { queue, done: Vec::new(), spare: Vec::new(), in_flight: Vec::new(), failed: Vec::new() })
     }
 
     fn buffer(&mut self) -> Buffer {
@@ -304,17 +367,19 @@ impl Lane {
         mut each: impl FnMut(usize, Buffer) -> Option<Buffer>,
     ) -> io::Result<()> {
         let mut result = Ok(());
+        self.failed.clear();
         for (at, (op, buffer)) in operations.enumerate() {
             while self.in_flight.len() >= LANE_DEPTH {
                 result = result.and(self.collect(&mut each));
             }
             if result.is_err() {
+                self.failed.push((at, buffer));
                 break;
             }
             match self.queue.submit(op, buffer) {
                 Ok(ticket) => self.in_flight.push((ticket, at)),
                 Err((buffer, error)) => {
-                    self.keep(buffer);
+                    self.failed.push((at, buffer));
                     result = Err(error);
                 }
             }
@@ -341,7 +406,10 @@ impl Lane {
                         self.keep(buffer);
                     }
                 }
-                Err(error) => result = result.and(Err(error)),
+                Err(error) => {
+                    self.failed.push((at, buffer));
+                    result = result.and(Err(error));
+                }
             }
         }
         self.done = done;

@@ -8,25 +8,45 @@
 //!
 //! **Invariants.** While the store is open, the keeper closes the gate, and so does a check. The keeper waits for workers only at the gate, where they do
 //! not wait for the keeper.
-//! **Failure.** The first error fails the store, but for want of room for a log file: a writer that needs the file is told.
+//! **Failure.** The first error fails the store, but for want of space: then the keeper tries again (`shortage.rs`). A writer that needs a
+//! log file for which there is no room is told.
 
 use crate::Result;
 use crate::core::{Core, LogBound};
+use crate::shortage::{Party, RETRY_EVERY};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Core {
     /// The body of the keeper.
     pub(crate) fn keep(&self) {
+        let mut rests_until = None;
         loop {
             let seen = self.writes.keeper_work.generation();
             if self.stopping.load(Ordering::Acquire) {
                 return;
             }
+            let mut rest = self.rest_of(rests_until);
             if self.writes.failed().is_none() {
-                self.guarded("keeper", || self.keeper_turn());
+                self.writes.shortage.physical.look();
+                if rest.is_some() {
+                    self.prepare_log_ahead();
+                } else {
+                    self.guarded("keeper", || {
+                        rest = self.is_short_after(Party::Keeper, || self.keeper_turn())?.then_some(RETRY_EVERY);
+                        rests_until = rest.map(|rest| self.env.clock.now() + rest);
+                        Ok(())
+                    });
+                }
             }
-            self.writes.keeper_work.wait(seen, None);
+            let sample = self.writes.shortage.physical.next_sample_in();
+            self.writes.keeper_work.wait(seen, rest.into_iter().chain(sample).min());
         }
+    }
+
+    fn rest_of(&self, rests_until: Option<Duration>) -> Option<Duration> {
+        let rest = rests_until?.saturating_sub(self.env.clock.now());
+        (!rest.is_zero()).then_some(rest)
     }
 
     fn keeper_turn(&self) -> Result<()> {
@@ -87,11 +107,12 @@ impl Core {
             self.begin_epoch(self.state(), LogBound::From { file, sequence })?;
             Ok(dead)
         })?;
+        // First: it gives space back.
+        self.writes.release_logs(file)?;
+        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.large.bury(&self.overflow, dead.unwrap_or_default())?;
         self.large.tidy()?;
-        self.collect_if_due()?;
-        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.writes.release_logs(file)
+        self.collect_if_due()
     }
 
     /// Has all that is visible applied and made durable in buckets and overflow.
@@ -116,6 +137,9 @@ impl Core {
                 return Ok(());
             }
             self.check_sound()?;
+            if let Some(cause) = self.writes.shortage.cause() {
+                return Err(cause);
+            }
             if self.stopping.load(Ordering::Acquire) {
                 return Err(crate::Error::Closed);
             }

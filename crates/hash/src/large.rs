@@ -14,6 +14,7 @@
 
 use crate::Result;
 use crate::overflow::Overflow;
+use crate::pending::BucketChanges;
 use situ_device::{Env, Event, lock};
 use situ_engine::{Durability, WriteBatch};
 use situ_storage::{FileName, Volume};
@@ -37,8 +38,16 @@ struct State {
     /// Synced bytes of the records of each segment.
     listed: BTreeMap<u64, u64>,
     deaths: Vec<Handle>,
+    /// Told to the value log, and not yet counted in the list of segments.
+    uncounted: Vec<Handle>,
+    /// Handles of changes that wait for space, by sequence number: their values are in the value log.
+    kept: BTreeMap<u64, HandleBytes>,
+    /// What died in batches that are to be applied again, with their partitions.
+    died_before: BTreeMap<Handle, usize>,
     /// Segments that have been collected; they go at the next checkpoint without snapshots.
     retired: BTreeSet<u64>,
+    /// The same, not yet gone from the list.
+    gone: BTreeSet<u64>,
 }
 
 /// A handle as entries have it.
@@ -81,11 +90,53 @@ impl LargeValues {
             Ok::<_, situ_storage::Error>((handles, writer.sync()?))
         };
         let appended = append();
+        let appended = appended.map_err(|error| {
+            let left = writer.left_segment();
+            // A writer that has failed stays so.
+            writer = self.log.writer();
+            self.forget_if_unlisted(left);
+            crate::Error::from(error).or_out_of_space()
+        });
         *lock(&self.writer) = Some(writer);
         self.writer_is_free.notify();
         let (handles, written) = appended?;
         self.list(overflow, &written)?;
         Ok(handles)
+    }
+
+    /// Removes a segment that a writer has left behind, if no handle leads into it. What cannot be removed is an orphan at the next opening.
+    fn forget_if_unlisted(&self, left: Option<u64>) {
+        if let Some(number) = left.filter(|number| !lock(&self.state).listed.contains_key(number)) {
+            _ = self.log.remove(number);
+        }
+    }
+
+    /// The handles of changes that wait for space.
+    pub(crate) fn kept(&self) -> BTreeMap<u64, HandleBytes> {
+        lock(&self.state).kept.clone()
+    }
+
+    /// Keeps the handles of changes that are to be applied again.
+    pub(crate) fn keep(&self, changes: &[BucketChanges], handles: &[Option<HandleBytes>]) {
+        let sequences = changes.iter().flat_map(|bucket| &bucket.changes).map(|change| change.sequence);
+        let pairs = sequences.zip(handles);
+        lock(&self.state).kept.extend(pairs.filter_map(|(sequence, handle)| Some((sequence, (*handle)?))));
+    }
+
+    /// The changes were applied.
+    pub(crate) fn forget_kept(&self, changes: &[BucketChanges]) {
+        let mut state = lock(&self.state);
+        if state.kept.is_empty() {
+            return;
+        }
+        for change in changes.iter().flat_map(|bucket| &bucket.changes) {
+            state.kept.remove(&change.sequence);
+        }
+    }
+
+    /// No batch of this partition is to be applied again.
+    pub(crate) fn is_swept(&self, partition: usize) {
+        lock(&self.state).died_before.retain(|_, other| *other != partition);
     }
 
     fn borrow_writer(&self) -> ValueWriter {
@@ -123,8 +174,26 @@ impl LargeValues {
 
     /// These handles are in no bucket any more. The caller is inside the gate, or has it closed.
     pub(crate) fn died(&self, overflow: &Overflow, handles: &[Handle]) -> Result<()> {
-        overflow.list_dead(handles)?;
-        lock(&self.state).deaths.extend(handles);
+        if handles.is_empty() {
+            return Ok(());
+        }
+        let new: Vec<Handle> = {
+            let mut state = lock(&self.state);
+            let new = handles.iter().filter(|handle| !state.died_before.contains_key(handle)).copied().collect();
+            state.deaths.extend(&new);
+            new
+        };
+        match overflow.list_dead(&new) {
+            // The death of the process forgets these deaths then.
+            Err(crate::Error::OutOfSpace { .. }) => Ok(()),
+            listed => listed,
+        }
+    }
+
+    /// As [`died`](LargeValues::died), for a batch that will be applied again: these handles may be met again then.
+    pub(crate) fn died_before_retry(&self, overflow: &Overflow, partition: usize, handles: &[Handle]) -> Result<()> {
+        self.died(overflow, handles)?;
+        lock(&self.state).died_before.extend(handles.iter().map(|handle| (*handle, partition)));
         Ok(())
     }
 
@@ -148,16 +217,24 @@ impl LargeValues {
         for (segment, handles) in &by_segment {
             self.log.died(*segment, handles)?;
         }
-        if by_segment.is_empty() && retired.is_empty() {
-            return Ok(());
-        }
-        let gone: Vec<u64> = retired.into_iter().collect();
-        let known = {
+        let (known, gone, uncounted) = {
             let mut state = lock(&self.state);
+            // What could not be counted before, for want of space, comes along.
+            state.uncounted.extend(deaths);
+            state.gone.extend(retired);
+            if state.uncounted.is_empty() && state.gone.is_empty() {
+                return Ok(());
+            }
+            let gone: Vec<u64> = state.gone.iter().copied().collect();
             gone.iter().for_each(|number| _ = state.listed.remove(number));
-            self.known(&state)
+            (self.known(&state), gone, state.uncounted.clone())
         };
-        overflow.count_dead(&known, &gone, &deaths)?;
+        overflow.count_dead(&known, &gone, &uncounted)?;
+        {
+            let mut state = lock(&self.state);
+            state.uncounted.clear();
+            state.gone.clear();
+        }
         gone.iter().try_for_each(|number| self.log.remove(*number))?;
         Ok(())
     }
@@ -183,7 +260,8 @@ impl LargeValues {
     /// Trims a bounded part of what is dead.
     pub(crate) fn tidy(&self) -> Result<()> {
         for _ in 0..TIDY_STEPS {
-            if !self.log.tidy()? {
+            // Without space, the next checkpoint does the rest.
+            if !self.log.tidy().map_err(|error| crate::Error::from(error).or_out_of_space())? {
                 break;
             }
         }

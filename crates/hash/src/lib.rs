@@ -19,6 +19,7 @@
 //!          keeper.rs: checkpoints; resize.rs: splits and merges; collect.rs: garbage of the value log
 //! ```
 //!
+//! * `shortage.rs`: what the store does when a disk takes no more.
 //! * `core.rs` has the invariants that all parts share. `opening.rs` recovers a store after a crash.
 //! * [`HashBatch`]: changes that happen together. [`HashStore::compare_and_set`]: changes under a condition (`conditions.rs`).
 //! * [`HashSnapshot`]: the state of a moment, with scans (`snapshots.rs`, `scan.rs`). [`HashReport`]: a check of everything.
@@ -37,6 +38,7 @@ mod conditions;
 mod core;
 pub mod entry;
 mod error;
+mod events;
 mod fields;
 #[cfg(test)]
 mod format_page;
@@ -63,8 +65,10 @@ mod readers;
 mod rebuild;
 pub mod record;
 mod resize;
+mod retry;
 mod rewrite;
 mod scan;
+mod shortage;
 mod snapshots;
 pub mod space;
 mod store;
@@ -80,11 +84,13 @@ pub use batch::HashBatch;
 pub use builder::HashStoreBuilder;
 pub use conditions::Expected;
 pub use error::{Error, Result};
+pub use events::{HashEvent, OnEvent};
 pub use options::HashOptions;
 pub use properties::HashProperties;
 pub use read_queue::OnValue;
-pub use scan::{HashScan, HashSnapshot, Pair, SortedScan};
+pub use scan::{Expiring, HashScan, HashSnapshot, Pair, SortedScan};
 pub use situ_log::Durability;
+pub use situ_pipeline::{PhysicalChange, PhysicalLevel, PhysicalShortage, PhysicalSpaceProperties};
 pub use store::{HashStore, HashWrite};
 pub use store_id::StoreId;
 pub use verify::HashReport;

@@ -20,6 +20,7 @@ use crate::address::{State, hash_of};
 use crate::batch::Changes;
 use crate::bucket::BucketCodec;
 use crate::core::{Core, LogBound, Parts, Sums, SuperblockFile};
+use crate::events::{Events, HashEvent};
 use crate::images::{self, ImageJournal};
 use crate::io::{BUCKETS_MAX, BucketIo};
 use crate::large::LargeValues;
@@ -27,8 +28,9 @@ use crate::options::{HashOptions, IMAGE_BYTES_MIN};
 use crate::overflow::Overflow;
 use crate::pending::{Pending, PendingChange};
 use crate::record::{Operations, Record};
+use crate::shortage::{Shortage, watch};
 use crate::space::{SPACE_HEADER_BYTES, SpaceMark};
-use crate::superblock::{SLOT_BYTES, SLOTS, Superblock};
+use crate::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock};
 use crate::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
 use situ_device::{Buffer, Device, DeviceLock, Env};
@@ -68,23 +70,44 @@ pub(crate) struct Opened {
 }
 
 /// Opens the store, or makes one.
-pub(crate) fn open(given: Given, env: &Env, options: HashOptions) -> Result<Opened> {
+pub(crate) fn open(given: Given, env: &Env, options: HashOptions, events: Events) -> Result<Opened> {
     let options = options.bounded();
     let home = &*given.home;
     if !options.create_if_missing && read_superblock(home)?.is_none() {
         return Err(Error::Existence(format!("there is no hash store in {}", home.location())));
     }
-    let home_lock = home.lock()?;
     let io = BucketIo::new(Arc::clone(&given.device), Arc::clone(&env.clock));
+    if read_superblock(home)?.is_none() {
+        // Before there is a lock file.
+        check_blank(&io, &options)?;
+    }
+    let home_lock = home.lock()?;
     let device_lock = lock_device(&io)?;
-    settle_superblock(home)?;
     let superblock = match read_superblock(home)? {
-        Some((file, superblock)) if is_marked(&io, &superblock)? => SuperblockFile::new(file, superblock),
-        Some((file, superblock)) => finish_making(home, &io, file, superblock)?,
+        Some((file, newest)) => open_made(home, &io, file, newest, &events)?,
         None => make(home, &io, &options, given.identity)?,
     };
-    let core = ground(given, env, options, io, superblock)?;
+    let core = ground(given, env, options, io, superblock, events)?;
     Ok(Opened { core: Arc::new(core), locks: Locks { _home: home_lock, _device: device_lock } })
+}
+
+/// The superblock of a store that was made, or nearly. A wrong device is refused before anything is written.
+fn open_made(
+    home: &dyn Volume,
+    io: &BucketIo,
+    file: Arc<dyn PageFile>,
+    newest: Newest,
+    events: &Events,
+) -> Result<SuperblockFile> {
+    let is_marked = is_marked(io, &newest.superblock)?;
+    settle_superblock(home)?;
+    let Newest { superblock, damage } = newest;
+    damage.iter().for_each(|damage| events.tell(&HashEvent::SuperblockDamaged { damage: damage.clone() }));
+    let file = match is_marked {
+        true => SuperblockFile::new(file, superblock),
+        false => finish_making(home, io, file, superblock)?,
+    };
+    Ok(file.damaged(damage))
 }
 
 fn lock_device(io: &BucketIo) -> Result<Box<dyn DeviceLock>> {
@@ -95,7 +118,7 @@ fn lock_device(io: &BucketIo) -> Result<Box<dyn DeviceLock>> {
 }
 
 /// The superblock's file and what it says; none if there is no store, or one that had hardly been begun.
-fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Superblock)>> {
+fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Newest)>> {
     let file = match home.open_pages(FileName::Superblock) {
         Ok(file) => file,
         Err(StorageError::NotFound { .. }) => return Ok(None),
@@ -104,12 +127,12 @@ fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Super
     let mut slots = vec![0; SLOTS * SLOT_BYTES];
     file.read_at(0, &mut slots)?;
     let newest = Superblock::newest(file.path(), &slots)?;
-    Ok(newest.map(|newest| (file, newest.superblock)))
+    Ok(newest.map(|newest| (file, newest)))
 }
 
 /// The device that the store in `home` remembers, if there is a store and its buckets do not lie in the home.
 pub(crate) fn remembered_device(home: &dyn Volume) -> Result<Option<String>> {
-    Ok(read_superblock(home)?.and_then(|(_, superblock)| superblock.device))
+    Ok(read_superblock(home)?.and_then(|(_, newest)| newest.superblock.device))
 }
 
 /// Has both slots say durably what the newest says, before anybody acts on it. A crash may have left the other slot as it was, and what is
@@ -118,7 +141,7 @@ fn settle_superblock(home: &dyn Volume) -> Result<()> {
     let Some((file, newest)) = read_superblock(home)? else { return Ok(()) };
     file.sync()?;
     home.sync_names()?;
-    let slot = Buffer::copy_of(&newest.encode());
+    let slot = Buffer::copy_of(&newest.superblock.encode());
     for number in 0..SLOTS {
         let mut found = vec![0; SLOT_BYTES];
         file.read_at((number * SLOT_BYTES) as u64, &mut found)?;
@@ -165,6 +188,24 @@ fn make(
     options: &HashOptions,
     identity: Option<(StoreId, u64)>,
 ) -> Result<SuperblockFile> {
+    check_blank(io, options)?;
+    let state = State::new(options.base_bits);
+    let (store, seed) = identity.map_or_else(draw_identity, Ok)?;
+    make_as(home, io, store, seed, state)
+}
+
+/// Refuses a device that cannot get a new store, with nothing left behind in a home that does not exist yet.
+pub(crate) fn refuse_device(device: &Arc<dyn Device>, env: &Env, options: &HashOptions) -> Result<()> {
+    let io = BucketIo::new(Arc::clone(device), Arc::clone(&env.clock));
+    drop(lock_device(&io)?);
+    check_blank(&io, &options.clone().bounded())
+}
+
+/// The bucket space is blank, and long enough for a new store.
+fn check_blank(io: &BucketIo, options: &HashOptions) -> Result<()> {
+    if io.device().space().logical_total < SPACE_HEADER_BYTES as u64 {
+        return Err(too_small(io, options));
+    }
     let area = io.read_header(0, SPACE_HEADER_BYTES)?;
     if !SpaceMark::is_blank(&area) {
         let found = match SpaceMark::decode(&io.path, &area) {
@@ -174,16 +215,18 @@ fn make(
         };
         return Err(Error::NotABucketSpace { path: io.path.clone(), found });
     }
-    let state = State::new(options.base_bits);
-    if io.buckets_max < state.buckets() {
-        return Err(Error::Invalid(format!(
-            "{} has room for {} buckets, and a store has at least {}",
-            io.path,
-            io.buckets_max,
-            state.buckets()
-        )));
+    if io.buckets_max < State::new(options.base_bits).buckets() {
+        return Err(too_small(io, options));
     }
-    let (store, seed) = identity.map_or_else(draw_identity, Ok)?;
+    Ok(())
+}
+
+fn too_small(io: &BucketIo, options: &HashOptions) -> Error {
+    let least = State::new(options.base_bits).buckets();
+    Error::Invalid(format!("{} has room for {} buckets, and a store has at least {least}", io.path, io.buckets_max))
+}
+
+fn make_as(home: &dyn Volume, io: &BucketIo, store: StoreId, seed: u64, state: State) -> Result<SuperblockFile> {
     let superblock = Superblock {
         generation: 1,
         store,
@@ -229,7 +272,14 @@ fn draw_identity() -> Result<(StoreId, u64)> {
 }
 
 /// The parts of the store, and its state as the last process left it.
-fn ground(given: Given, env: &Env, options: HashOptions, io: BucketIo, superblock: SuperblockFile) -> Result<Core> {
+fn ground(
+    given: Given,
+    env: &Env,
+    options: HashOptions,
+    io: BucketIo,
+    superblock: SuperblockFile,
+    events: Events,
+) -> Result<Core> {
     superblock.set_device(given.device_path);
     let current = superblock.current();
     let codec = BucketCodec::new(&io.path, current.store);
@@ -254,8 +304,15 @@ fn ground(given: Given, env: &Env, options: HashOptions, io: BucketIo, superbloc
     let log = logs.begin_new(home, env, &options)?;
     let progress = env.executor.event();
     let pending = Arc::new(Pending::new(env, options.partitions, options.pending_bytes_max, last_sequence));
-    let writes =
-        Arc::new(Writes::new(Arc::clone(&log), pending, Arc::clone(&progress), env.executor.event(), last_sequence));
+    // Four memtables of the overflow at most, and the images of a lap.
+    let fixed_bytes = options.overflow_memory_bytes.saturating_mul(4) + images.as_ref().map_or(0, ImageJournal::bytes);
+    let physical = watch(Arc::clone(&env.clock), home, &given.device, &pending, fixed_bytes, events.clone());
+    // The file in use and the next one are there whatever they hold.
+    let log_bytes_max = options.log_bytes_max.saturating_mul(2).saturating_add(2 * options.log_file_bytes);
+    let shortage = Shortage::new(physical, log_bytes_max, events);
+    let keeper_work = env.executor.event();
+    let writes = Writes::new(Arc::clone(&log), pending, shortage, Arc::clone(&progress), keeper_work, last_sequence);
+    let writes = Arc::new(writes);
     let limits = Limits { loggers: LOGGERS_MAX, outstanding: 1024 };
     let pipeline = Arc::new(Pipeline::new(env, Arc::clone(&writes), Some(log), progress, limits));
     writes.set_bell(pipeline.bell());

@@ -42,7 +42,7 @@ pub(crate) struct Overflow {
 pub(crate) type Stored = Vec<(Key, Value)>;
 
 /// Changes of the overflow.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct OverflowChanges {
     batch: WriteBatch,
 }
@@ -135,8 +135,9 @@ impl Overflow {
         self.sorts.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Writes a batch. Want of space is an error of its own: nothing is written then, and to try again loses nothing.
     pub(crate) fn write_batch(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
-        Ok(self.store.write_with(batch, durability)?)
+        self.store.write_with(batch, durability).map_err(|error| Error::from(error).or_out_of_space())
     }
 
     /// The entry of a key as it is stored.
@@ -174,12 +175,12 @@ impl Overflow {
         &self.path
     }
 
-    /// Applies changes; durable on return if `durability` says so.
+    /// As [`write_batch`](Overflow::write_batch), of changes of entries; durable on return if `durability` says so.
     pub(crate) fn write(&self, changes: OverflowChanges, durability: Durability) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
-        Ok(self.store.write_with(changes.batch, durability)?)
+        self.write_batch(changes.batch, durability)
     }
 
     /// Makes all changes durable.

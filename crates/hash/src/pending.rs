@@ -100,12 +100,22 @@ impl Pending {
     }
 
     fn partition_of(&self, hash: u64) -> &Partition {
-        &self.partitions[hash as usize & (self.partitions.len() - 1)]
+        &self.partitions[self.partition_number(hash)]
+    }
+
+    /// The number of the partition of a hash, and of its bucket.
+    pub(crate) fn partition_number(&self, hash: u64) -> usize {
+        hash as usize & (self.partitions.len() - 1)
     }
 
     /// Bytes that wait.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
+    }
+
+    /// Bytes that may wait.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
     }
 
     /// Whether there is room for a write of so many bytes. One is always let in.
@@ -118,6 +128,11 @@ impl Pending {
     /// wake for one write.
     pub(crate) fn has_much_room(&self) -> bool {
         self.bytes() <= self.bytes_max / 4 * 3
+    }
+
+    /// Whether there is room for a write that only deletes, while a disk is out of space: as much again. Deletes are to find room then.
+    pub(crate) fn has_room_for_deletes(&self, bytes: u64) -> bool {
+        self.bytes() + bytes <= self.bytes_max.saturating_mul(2)
     }
 
     /// Takes room for a write whose record is in the log.

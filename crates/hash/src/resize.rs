@@ -22,6 +22,8 @@
 //!
 //! **Counts.** The totals of an epoch are those after the group. Buckets of the group say of themselves that they began the epoch
 //! as they are. So entries that expire stay, here: they go when a write comes by.
+//! **Want of space** before the first bucket that readers look at is written: the group is given up, and tried again later. From then on a
+//! group cannot be given up, so the keeper waits for space.
 //! **Rejected.** Moving a bucket without closing the gate: a worker and the keeper would have to agree on each bucket. A group takes
 //! as long as a few durable writes; writers do not notice while there is room for their writes in memory.
 
@@ -33,6 +35,7 @@ use crate::io::BUCKETS_MAX;
 use crate::overflow::Stored;
 use crate::rebuild::{Before, Contents, rebuild};
 use crate::rewrite::{Place, Rewrites, decode_all, entries_of};
+use crate::shortage::Patience;
 use crate::{Error, Result};
 use situ_device::Buffer;
 use std::sync::atomic::Ordering;
@@ -148,6 +151,7 @@ impl Core {
     fn split(&self, step: &Step) -> Result<()> {
         assert_eq!(step.fewer, self.state(), "a split begins at the state in force");
         assert!(step.more.buckets() <= self.io.buckets_max, "buckets have room on the device");
+        self.io.settle()?;
         let numbers: Vec<u64> = step.low.clone().collect();
         let blocks = self.io.read_many(&numbers)?;
         let stored = self.overflow_of(&numbers, &blocks, &step.fewer)?;
@@ -158,13 +162,14 @@ impl Core {
         }
         lows.save(self)?;
         self.io.write_many(highs.take_images())?;
-        self.add_to_totals(lows.sums());
-        self.add_to_totals(highs.sums());
+        lows.add_to_totals(self);
+        highs.add_to_totals(self);
         self.begin_epoch(step.more, LogBound::Same)?;
-        let pages = self.reserve_images(lows.len())?;
-        lows.write_buckets(self, pages)?;
-        lows.remove_from_overflow(self)?;
-        highs.remove_from_overflow(self)?;
+        let room = self.reserve_images(lows.len())?;
+        // Half a split is none.
+        lows.write_buckets(self, room, Patience::UntilSpace)?;
+        lows.remove_from_overflow(self, Patience::UntilSpace)?;
+        highs.remove_from_overflow(self, Patience::UntilSpace)?;
         self.io.give_back(blocks);
         self.counters.splits.fetch_add(numbers.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -214,11 +219,12 @@ impl Core {
         }
         rewrites.save(self)?;
         rewrites.add_to_overflow(self)?;
-        let pages = self.reserve_images(rewrites.len())?;
-        rewrites.write_buckets(self, pages)?;
-        self.add_to_totals(rewrites.sums());
+        let room = self.reserve_images(rewrites.len())?;
+        // Half a merge is none.
+        rewrites.write_buckets(self, room, Patience::UntilSpace)?;
+        rewrites.add_to_totals(self);
         self.begin_epoch(step.fewer, LogBound::Same)?;
-        rewrites.remove_from_overflow(self)?;
+        rewrites.remove_from_overflow(self, Patience::UntilSpace)?;
         self.io.discard(step.high())?;
         self.io.give_back(blocks);
         self.counters.merges.fetch_add(count as u64, Ordering::Relaxed);
@@ -251,7 +257,7 @@ impl Core {
             counted: low_now,
         };
         rewrites.add(self, &place, &contents, &dead)?;
-        rewrites.uncount(&high_now);
+        rewrites.uncount(self, high.number, &high_now);
         Ok(())
     }
 
@@ -272,10 +278,10 @@ impl Core {
             tidied += rewrites.len() as u64;
             if !rewrites.is_empty() {
                 self.restart_images()?;
-                let pages = self.reserve_images(rewrites.len())?;
+                let room = self.reserve_images(rewrites.len())?;
                 rewrites.add_to_overflow(self)?;
-                rewrites.write_buckets(self, pages)?;
-                rewrites.remove_from_overflow(self)?;
+                rewrites.write_buckets(self, room, Patience::None)?;
+                rewrites.remove_from_overflow(self, Patience::None)?;
             }
         }
         Ok(tidied)

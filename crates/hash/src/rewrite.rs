@@ -9,15 +9,17 @@
 //! **Invariants.** An entry is in its bucket or in the overflow at any time, perhaps in both; then the one in the bucket counts. So a
 //! crash between any two steps loses no entry. A bucket gets a mark only when nothing dead is left in its range of the overflow: the dead
 //! entries go in step 1.
-//! **Failure.** An error in the middle leaves what a crash at this place would leave. The caller fails the store.
+//! **Failure.** An error in the middle leaves what a crash at this place would leave. The caller fails the store. If the error is want of
+//! space, all steps may be done again (`shortage.rs`).
 
 use crate::address::{State, hash_of};
 use crate::bucket::{Bucket, BucketWriter, Header, Stamp, Tally};
 use crate::core::{Core, Sums};
 use crate::entry::Entry;
-use crate::images::pages_for;
+use crate::images::{Room, pages_for};
 use crate::overflow::{OverflowChanges, Stored};
 use crate::rebuild::{Before, Contents};
+use crate::shortage::Patience;
 use crate::snapshots::Saves;
 use crate::{Error, Result};
 use situ_device::Buffer;
@@ -34,6 +36,10 @@ pub(crate) struct Rewrites {
     adds_entries: bool,
     removals: OverflowChanges,
     sums: Sums,
+    /// The part of it in buckets that a check under way has passed.
+    behind: Sums,
+    /// What step 3 could not write; none if it has not begun.
+    unwritten: Option<Vec<(u64, Buffer)>>,
 }
 
 /// How the new contents of a bucket are written.
@@ -63,13 +69,30 @@ impl Rewrites {
     }
 
     /// The totals had `tally` more, of a bucket that goes.
-    pub(crate) fn uncount(&mut self, tally: &Tally) {
-        self.sums.minus(tally);
+    pub(crate) fn uncount(&mut self, core: &Core, bucket: u64, tally: &Tally) {
+        self.count(core, bucket, &Tally::default(), tally);
     }
 
-    /// How the totals change.
-    pub(crate) fn sums(&self) -> &Sums {
-        &self.sums
+    /// A bucket holds `now` instead of `before`.
+    pub(crate) fn count(&mut self, core: &Core, bucket: u64, now: &Tally, before: &Tally) {
+        let mut change = Sums::default();
+        change.plus(now);
+        change.minus(before);
+        self.sums.add(&change);
+        if core.check.has_passed(bucket) {
+            self.behind.add(&change);
+        }
+    }
+
+    /// Of a batch that has failed: what step 3 could not write; none if it had not begun.
+    pub(crate) fn take_unwritten(&mut self) -> Option<Vec<(u64, Buffer)>> {
+        self.unwritten.take()
+    }
+
+    /// The totals are those with these buckets.
+    pub(crate) fn add_to_totals(&self, core: &Core) {
+        core.add_to_totals(&self.sums);
+        core.check.changed(&self.behind);
     }
 
     /// Adds a bucket with its new contents. `dead` lies in its range of the overflow and counts for nothing.
@@ -90,8 +113,7 @@ impl Rewrites {
         }
         let mut block = core.io.buffer();
         let header = write_block(core, place, contents, &mut block);
-        self.sums.plus(&header.now);
-        self.sums.minus(&place.counted);
+        self.count(core, place.bucket, &header.now, &place.counted);
         self.images.push((place.bucket, block));
         Ok(header)
     }
@@ -110,30 +132,47 @@ impl Rewrites {
         core.overflow.write(std::mem::take(&mut self.additions), Durability::Synced)
     }
 
-    /// Steps 2 and 3; the caller has reserved room for as many pages of images.
-    pub(crate) fn write_buckets(&mut self, core: &Core, reserved_pages: u64) -> Result<()> {
-        if let Some(images) = &core.images {
-            if !self.images.is_empty() {
-                images.append(&self.images)?;
-            }
-            images.give_back(reserved_pages);
+    /// Steps 2 and 3, in the room for images that the caller has reserved.
+    pub(crate) fn write_buckets(&mut self, core: &Core, room: Room<'_>, patience: Patience) -> Result<()> {
+        if let Some(images) = core.images.as_ref().filter(|_| !self.images.is_empty()) {
+            let placed = images.place(&self.images);
+            core.patiently(patience, || images.write(&placed))?;
         }
-        core.io.write_many(self.take_images())
+        drop(room);
+        let mut left = self.take_images();
+        self.unwritten = Some(Vec::new());
+        core.patiently(patience, || {
+            let written = core.io.write_many(std::mem::take(&mut left));
+            written.map_err(|failure| {
+                if patience == Patience::UntilSpace {
+                    // Readers get what is to be there, not what the failure has left.
+                    failure.unwritten.iter().for_each(|(bucket, block)| core.io.shadow(*bucket, block));
+                    left = failure.unwritten;
+                } else {
+                    self.unwritten = Some(failure.unwritten);
+                }
+                failure.error
+            })
+        })
     }
 
     /// Step 4.
-    pub(crate) fn remove_from_overflow(&mut self, core: &Core) -> Result<()> {
-        core.overflow.write(std::mem::take(&mut self.removals), Durability::Buffered)
+    pub(crate) fn remove_from_overflow(&mut self, core: &Core, patience: Patience) -> Result<()> {
+        let removals = std::mem::take(&mut self.removals);
+        if patience == Patience::None {
+            return core.overflow.write(removals, Durability::Buffered);
+        }
+        core.patiently(patience, || core.overflow.write(removals.clone(), Durability::Buffered))
     }
 
-    /// All steps.
-    pub(crate) fn commit(mut self, core: &Core, reserved_pages: u64) -> Result<()> {
-        assert!(pages_for(self.len()) <= reserved_pages || core.images.is_none(), "room for images is reserved");
+    /// All steps. Patience begins with step 3.
+    pub(crate) fn commit(&mut self, core: &Core, room: Room<'_>, patience: Patience) -> Result<()> {
+        assert!(pages_for(self.len()) <= room.pages() || core.images.is_none(), "room for images is reserved");
         self.save(core)?;
         self.add_to_overflow(core)?;
-        self.write_buckets(core, reserved_pages)?;
-        self.remove_from_overflow(core)?;
-        core.add_to_totals(&self.sums);
+        self.write_buckets(core, room, patience)?;
+        self.remove_from_overflow(core, patience)?;
+        self.add_to_totals(core);
         Ok(())
     }
 }
@@ -231,13 +270,10 @@ impl Core {
         self.overflow.of_bucket(number, state)
     }
 
-    /// Takes room for the images of so many buckets; returns the pages. With the gate closed, or before workers run.
-    pub(crate) fn reserve_images(&self, buckets: usize) -> Result<u64> {
-        let Some(images) = &self.images else { return Ok(0) };
-        let pages = pages_for(buckets);
-        if images.reserve(pages) {
-            return Ok(pages);
-        }
-        Err(Error::Invalid(format!("a bug: no room for the images of {buckets} buckets")))
+    /// Takes room for the images of so many buckets. With the gate closed, or before workers run.
+    pub(crate) fn reserve_images(&self, buckets: usize) -> Result<Room<'_>> {
+        let Some(images) = &self.images else { return Ok(Room::none()) };
+        let room = images.reserve(pages_for(buckets));
+        room.ok_or_else(|| Error::Invalid(format!("a bug: no room for the images of {buckets} buckets")))
     }
 }

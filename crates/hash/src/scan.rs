@@ -28,6 +28,9 @@ const SORT_BATCH_BYTES: usize = 1 << 20;
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
+/// A key and its value, and when it expires, in milliseconds since 1970.
+pub type Expiring = (Pair, Option<u64>);
+
 /// The state of a store at one moment. It stays as it is while the store changes; clones are the same snapshot. While it lives, each bucket
 /// that changes is saved once.
 #[derive(Clone)]
@@ -141,7 +144,7 @@ fn entries_of_keyspace(keyspace: &Keyspace) -> Result<situ_engine::Iter> {
 pub struct HashScan {
     snapshot: HashSnapshot,
     next: u64,
-    found: VecDeque<Pair>,
+    found: VecDeque<Expiring>,
     failed: bool,
 }
 
@@ -162,22 +165,19 @@ impl HashScan {
         let found = &mut self.found;
         core.entries_of_many(self.next..end, moment, &mut |entry| {
             if !entry.is_expired(*now_ms) {
-                found.push_back((entry.key.to_vec(), core.value_at(entry)?));
+                found.push_back(((entry.key.to_vec(), core.value_at(entry)?), entry.expires_ms));
             }
             Ok(())
         })?;
         self.next = end;
         Ok(true)
     }
-}
 
-impl Iterator for HashScan {
-    type Item = Result<Pair>;
-
-    fn next(&mut self) -> Option<Result<Pair>> {
+    /// The next entry with its expiry. As [`next`](Iterator::next) otherwise.
+    pub fn next_expiring(&mut self) -> Option<Result<Expiring>> {
         loop {
-            if let Some(pair) = self.found.pop_front() {
-                return Some(Ok(pair));
+            if let Some(found) = self.found.pop_front() {
+                return Some(Ok(found));
             }
             if self.failed {
                 return None;
@@ -191,6 +191,14 @@ impl Iterator for HashScan {
                 }
             }
         }
+    }
+}
+
+impl Iterator for HashScan {
+    type Item = Result<Pair>;
+
+    fn next(&mut self) -> Option<Result<Pair>> {
+        Some(self.next_expiring()?.map(|(pair, _)| pair))
     }
 }
 

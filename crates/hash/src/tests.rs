@@ -3,3 +3,4 @@
 mod crash;
 mod live;
 mod model;
+mod space;

@@ -1,7 +1,10 @@
 //! Checking a whole store: every bucket, every entry of the overflow, and the counts.
 //!
-//! All pending writes are applied first. Then the gate is closed until the check has ended: so the totals and what is found can be
-//! compared. Readers go on; writers go on until pending writes take as much memory as they may.
+//! 1. All writes that were visible are applied.
+//! 2. [`BUCKETS_MAX`] buckets are checked at a time, with the gate closed. Between two groups, workers and the keeper go on.
+//! 3. Who changes a bucket that was checked adds the difference to the *sums behind the check* (`CheckUnderWay`). So in the end, what was found
+//!    and these sums are the totals, whatever was written, split and merged meanwhile.
+//! 4. The overflow is read once. What lies there beyond the marks is dead; while others write, that is an estimate.
 //!
 //! What is checked: each bucket has the checksum of its contents, and the number of its place. Each entry lies in the bucket of its hash,
 //! and once. A mark says how many entries of the bucket the overflow has. The totals are the sums of what buckets say.
@@ -15,6 +18,7 @@ use crate::io::BUCKETS_MAX;
 use crate::rewrite::decode_all;
 use crate::store::HashStore;
 use crate::superblock::Totals;
+use std::sync::atomic::Ordering;
 
 /// Damages that a report names; more are counted.
 const DAMAGES_MAX: usize = 64;
@@ -34,6 +38,8 @@ pub struct HashReport {
     pub damage_count: u64,
     /// The first damages, in words.
     pub damages: Vec<String>,
+    /// Damage that was there when the store was opened, and was mended then: what a crash leaves, or a disk that is in doubt.
+    pub mended: Vec<String>,
 }
 
 impl HashReport {
@@ -51,45 +57,107 @@ impl HashReport {
 }
 
 impl HashStore {
-    /// Checks every bucket and every entry. The result says what is damaged.
+    /// Checks every bucket and every entry, while others read and write. The result says what is damaged. One check runs at a time.
     ///
     /// # Errors
-    /// The store is closed or has failed, or the device cannot be read. Damage is no error here.
+    /// The store is closed, has failed or is out of space, or the device cannot be read. Damage is no error here.
     pub fn verify(&self) -> Result<HashReport> {
         let core = &self.inner.core;
         core.check_open()?;
         core.wait_applied(core.writes.visible())?;
-        let _closed = core.gate.close();
-        core.verify()
+        let _turn = Turn::begin(core);
+        let before = core.moment();
+        let mut check = Check::default();
+        while core.verify_next(&mut check)? {}
+        let mut report = check.report;
+        core.verify_overflow(&mut report, before)?;
+        Ok(report)
     }
 }
 
-impl Core {
-    fn verify(&self) -> Result<HashReport> {
-        let state = self.state();
-        let mut report = HashReport::default();
-        let mut sums = Sums::default();
-        let numbers: Vec<u64> = (0..BUCKETS_MAX as u64).collect();
-        let mut first = 0;
-        while first < state.buckets() {
-            let numbers: Vec<u64> =
-                numbers.iter().map(|number| number + first).take_while(|number| *number < state.buckets()).collect();
-            let blocks = self.io.read_many(&numbers)?;
-            for (number, block) in numbers.iter().zip(&blocks) {
-                self.verify_bucket(*number, block, &state, &mut sums, &mut report)?;
+/// The right to check; given back when it is dropped.
+struct Turn<'a>(&'a Core);
+
+impl Turn<'_> {
+    /// Waits until no other check runs.
+    fn begin(core: &Core) -> Turn<'_> {
+        loop {
+            let seen = core.writes.progress.generation();
+            if !core.check.runs.swap(true, Ordering::AcqRel) {
+                return Turn(core);
             }
-            self.io.give_back(blocks);
-            first += numbers.len() as u64;
+            core.writes.progress.wait(seen, None);
         }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.check.pass_to(0);
+        self.0.check.runs.store(false, Ordering::Release);
+        self.0.writes.progress.notify();
+    }
+}
+
+/// A check under way.
+#[derive(Default)]
+struct Check {
+    next: u64,
+    sums: Sums,
+    report: HashReport,
+}
+
+impl Core {
+    /// What changes when something is written.
+    fn moment(&self) -> (u64, u32) {
+        (self.writes.visible(), self.epoch())
+    }
+
+    /// Checks the next buckets. False if there were none, and all is compared.
+    fn verify_next(&self, check: &mut Check) -> Result<bool> {
+        let _closed = self.gate.close();
+        self.check_sound()?;
+        if let Some(cause) = self.writes.shortage.cause() {
+            return Err(cause);
+        }
+        if check.next == 0 {
+            self.check.reset();
+        }
+        let state = self.state();
+        let numbers: Vec<u64> = (check.next..state.buckets()).take(BUCKETS_MAX).collect();
+        if numbers.is_empty() {
+            self.verify_totals(check, &state);
+            return self.verify_superblock(&mut check.report).map(|()| false);
+        }
+        let blocks = self.io.read_many(&numbers)?;
+        for (number, block) in numbers.iter().zip(&blocks) {
+            self.verify_bucket(*number, block, &state, &mut check.sums, &mut check.report)?;
+        }
+        self.io.give_back(blocks);
+        check.next += numbers.len() as u64;
+        self.check.pass_to(check.next);
+        Ok(true)
+    }
+
+    fn verify_totals(&self, check: &mut Check, state: &State) {
+        let Check { sums, report, .. } = check;
+        sums.add(&self.check.behind());
         report.buckets = state.buckets();
         report.totals = sums.to_totals();
-        self.verify_overflow(&mut report)?;
-        let expected = self.totals();
-        if expected != report.totals {
-            let found = report.totals;
+        let (expected, found) = (self.totals(), report.totals);
+        if expected != found {
             report.damage(|| format!("the totals are {expected:?}, and the buckets have {found:?}"));
         }
-        Ok(report)
+    }
+
+    fn verify_superblock(&self, report: &mut HashReport) -> Result<()> {
+        for damage in self.superblock.check_slots()? {
+            report.damage(|| format!("a slot of the superblock is damaged: {damage}"));
+        }
+        report
+            .mended
+            .extend(self.superblock.damage().map(|damage| format!("a slot of the superblock was damaged: {damage}")));
+        Ok(())
     }
 
     fn verify_bucket(
@@ -145,7 +213,8 @@ impl Core {
         Ok(())
     }
 
-    fn verify_overflow(&self, report: &mut HashReport) -> Result<()> {
+    /// `before` is the moment at which the check began.
+    fn verify_overflow(&self, report: &mut HashReport, before: (u64, u32)) -> Result<()> {
         let mut found = 0;
         for pair in self.overflow.all()? {
             let pair = pair?;
@@ -156,7 +225,8 @@ impl Core {
             found += 1;
         }
         report.dead_overflow_entries = u64::saturating_sub(found, report.totals.overflow_entries);
-        if found < report.totals.overflow_entries {
+        let nothing_was_written = self.moment() == before;
+        if nothing_was_written && found < report.totals.overflow_entries {
             let expected = report.totals.overflow_entries;
             report.damage(|| format!("the overflow has {found} entries of {expected}"));
         }

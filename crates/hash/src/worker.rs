@@ -10,7 +10,8 @@
 //! 5. The changes leave the pending table. Writers that wait for room are woken when there is much of it, or at the sweep's end.
 //!
 //! **Invariants.** A change leaves the table only when bucket and overflow have it. So a reader finds it here or there.
-//! **Failure.** The first error fails the store. What was not applied stays in the table and in the log.
+//! **Failure.** The first error fails the store. What was not applied stays in the table and in the log. Want of space fails nothing: the
+//! worker goes on with other buckets, and comes back to these (`shortage.rs`).
 
 use crate::address::{State, hash_of};
 use crate::bucket::{Bucket, Header};
@@ -18,19 +19,21 @@ use crate::collect::pointer_of;
 use crate::core::Core;
 use crate::entry::{Entry, Value};
 use crate::gate::Inside;
-use crate::images::pages_for;
+use crate::images::{Room, pages_for};
 use crate::io::BUCKETS_MAX;
 use crate::large::HandleBytes;
 use crate::overflow::Stored;
 use crate::pending::{BucketChanges, PendingChange};
 use crate::rebuild::{Before, Change, rebuild};
 use crate::rewrite::{Place, Rewrites, decode_all, own_entries};
+use crate::shortage::{Party, Patience, RETRY_EVERY};
 use crate::{Error, Result};
 use situ_device::panic_text;
 use situ_values::Handle;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The changes of a bucket, with the handles of their large values.
 struct Applied<'a> {
@@ -68,16 +71,24 @@ impl<'a> Applied<'a> {
 impl Core {
     /// The body of the worker of partition `number`.
     pub(crate) fn work(&self, number: usize) {
+        let mut rests_until = Duration::ZERO;
         loop {
             let seen = self.writes.pending.partitions()[number].work.generation();
             if self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            if self.writes.failed().is_none() && self.writes.pending.is_due(number) {
-                self.guarded("worker", || self.sweep_visible(number));
+            let is_due = self.writes.failed().is_none() && self.writes.pending.is_due(number);
+            let rest = rests_until.saturating_sub(self.env.clock.now());
+            if is_due && rest.is_zero() {
+                self.guarded("worker", || {
+                    if self.is_short_after(Party::Worker(number), || self.sweep_visible(number))? {
+                        rests_until = self.env.clock.now() + RETRY_EVERY;
+                    }
+                    Ok(())
+                });
                 continue;
             }
-            self.writes.pending.partitions()[number].work.wait(seen, None);
+            self.writes.pending.partitions()[number].work.wait(seen, is_due.then_some(rest));
         }
     }
 
@@ -93,7 +104,14 @@ impl Core {
     pub(crate) fn with_gate_closed<T>(&self, turn: impl FnOnce() -> Result<T>) -> Result<T> {
         let _closed = self.gate.close();
         self.check_sound()?;
-        self.caught("keeper", turn).inspect_err(|error| self.writes.fail_with(error.clone()))
+        self.caught("keeper", turn).inspect_err(|error| self.fail_unless_short(error))
+    }
+
+    /// An error fails the store. Want of space does not: nothing is half done then.
+    fn fail_unless_short(&self, error: &Error) {
+        if !matches!(error, Error::OutOfSpace { .. }) {
+            self.writes.fail_with(error.clone());
+        }
     }
 
     /// Runs a turn of a thread; a panic in it becomes an error.
@@ -122,45 +140,65 @@ impl Core {
     fn sweep(&self, number: usize, limit: u64) -> Result<usize> {
         let applied = self.apply_pending(number, limit)?;
         self.writes.pending.set_drained(number, limit);
+        self.large.is_swept(number);
         Ok(applied)
     }
 
-    /// As [`sweep`](Core::sweep), for whoever opens the store.
+    /// As [`sweep`](Core::sweep), for whoever opens the store. If space is missing for some buckets, the others are worked on, too: what is
+    /// deleted there may give space back.
     pub(crate) fn apply_pending(&self, number: usize, limit: u64) -> Result<usize> {
         let mut applied = 0;
+        let mut short = Ok(());
         let mut from = Some(0);
         while let Some(at) = from {
-            let (inside, pages) = self.enter_with_images(pages_for(BUCKETS_MAX))?;
+            let (inside, room) = self.enter_with_images(pages_for(BUCKETS_MAX))?;
             let state = self.state();
             let (changes, next) = self.writes.pending.take(number, at, limit, BUCKETS_MAX, &state);
             // Also a failure is noted before the gate is left: whoever closes it then knows that buckets and totals may differ.
-            let outcome = self.caught("worker", || self.apply_to_buckets(&changes, &state, pages));
-            outcome.inspect_err(|error| self.writes.fail_with(error.clone()))?;
+            let outcome = self.caught("worker", || self.apply_to_buckets(&changes, &state, room));
+            let outcome = outcome.inspect_err(|error| self.fail_unless_short(error));
+            if let Err(error @ Error::OutOfSpace { .. }) = &outcome {
+                // Before a check can come by: what is half applied is no damage.
+                self.writes.shortage.note(Party::Worker(number), error);
+            }
             drop(inside);
+            from = next;
+            if let Err(error) = outcome {
+                self.check_sound()?;
+                short = short.and(Err(error));
+                continue;
+            }
             applied += changes.iter().map(|bucket| bucket.changes.len()).sum::<usize>();
             self.writes.pending.remove(number, &changes);
             if self.writes.pending.has_much_room() {
                 self.writes.progress.notify();
             }
-            from = next;
         }
-        Ok(applied)
+        if applied > 0 {
+            // Also if much room is not free: while space is missing, what waits may be a delete, which needs little.
+            self.writes.progress.notify();
+        }
+        short.map(|()| applied)
     }
 
     /// Goes through the gate with room for images.
-    fn enter_with_images(&self, pages: u64) -> Result<(Inside<'_>, u64)> {
+    fn enter_with_images(&self, pages: u64) -> Result<(Inside<'_>, Room<'_>)> {
         loop {
             let seen = self.writes.progress.generation();
             let inside = self.gate.enter();
             self.check_sound()?;
-            match &self.images {
-                None => return Ok((inside, 0)),
-                Some(images) if images.reserve(pages) => return Ok((inside, pages)),
-                Some(_) => drop(inside),
+            let Some(images) = &self.images else { return Ok((inside, Room::none())) };
+            if let Some(room) = images.reserve(pages) {
+                return Ok((inside, room));
             }
+            drop(inside);
             if !self.keeper.runs.load(Ordering::Acquire) {
                 self.make_image_room()?;
                 continue;
+            }
+            // The keeper may have ended without making room, for want of space.
+            if self.stopping.load(Ordering::Acquire) {
+                return Err(Error::Closed);
             }
             self.keeper.image_room.store(true, Ordering::Release);
             self.writes.keeper_work.notify();
@@ -168,8 +206,8 @@ impl Core {
         }
     }
 
-    /// Applies changes to buckets. The caller is inside the gate and has reserved pages for the images.
-    fn apply_to_buckets(&self, changes: &[BucketChanges], state: &State, reserved_pages: u64) -> Result<()> {
+    /// Applies changes to buckets. The caller is inside the gate and has reserved room for the images.
+    fn apply_to_buckets(&self, changes: &[BucketChanges], state: &State, room: Room<'_>) -> Result<()> {
         let numbers: Vec<u64> = changes.iter().map(|bucket| bucket.bucket).collect();
         let blocks = self.io.read_many(&numbers)?;
         let handles = self.append_large(changes)?;
@@ -183,27 +221,40 @@ impl Core {
             let applied = Applied { changes, handles };
             self.apply_to_bucket(&applied, state, &bucket, &mut rewrites, &mut died)?;
         }
-        rewrites.commit(self, reserved_pages)?;
+        if let Err(error) = rewrites.commit(self, room, Patience::None) {
+            if matches!(error, Error::OutOfSpace { .. }) {
+                self.keep_for_retry(changes, &handles, &blocks, &mut rewrites, &died)?;
+            }
+            return Err(error);
+        }
+        let died: Vec<Handle> = died.into_iter().map(|(_, handle)| handle).collect();
         self.large.died(&self.overflow, &died)?;
+        self.large.forget_kept(changes);
         self.io.give_back(blocks);
         Ok(())
     }
 
     /// Puts large values into the value log. Returns the handle of each change that has one, bucket by bucket.
     fn append_large(&self, changes: &[BucketChanges]) -> Result<Vec<Option<HandleBytes>>> {
-        let all = || changes.iter().flat_map(|bucket| &bucket.changes).map(PendingChange::change);
+        let all = || changes.iter().flat_map(|bucket| &bucket.changes);
         let large = |change: Change<'_>| match change {
             Change::Put(entry) => entry.value.bytes().len() > self.options.inline_value_bytes_max,
             Change::Delete(_) => false,
         };
+        let kept = self.large.kept();
         let values: Vec<(&[u8], &[u8])> = all()
-            .filter_map(|change| match change {
-                Change::Put(entry) if large(change) => Some((entry.key, entry.value.bytes())),
+            .filter(|change| !kept.contains_key(&change.sequence))
+            .filter_map(|change| match change.change() {
+                Change::Put(entry) if large(change.change()) => Some((entry.key, entry.value.bytes())),
                 _ => None,
             })
             .collect();
         let mut handles = self.large.append(&self.overflow, &values)?.into_iter();
-        Ok(all().map(|change| large(change).then(|| handles.next()).flatten()).collect())
+        let of_change = |change: &PendingChange| match kept.get(&change.sequence) {
+            Some(handle) => Some(*handle),
+            None => large(change.change()).then(|| handles.next()).flatten(),
+        };
+        Ok(all().map(of_change).collect())
     }
 
     fn apply_to_bucket(
@@ -212,7 +263,7 @@ impl Core {
         state: &State,
         bucket: &Bucket<'_>,
         rewrites: &mut Rewrites,
-        died: &mut Vec<Handle>,
+        died: &mut Vec<(u64, Handle)>,
     ) -> Result<()> {
         let changes = applied.changes;
         let header = bucket.header();
@@ -225,7 +276,7 @@ impl Core {
         contents.all().try_for_each(|entry| {
             Ok::<_, Error>(pointer_of(&entry)?.iter().for_each(|kept| _ = handles.remove(kept)))
         })?;
-        died.extend(handles);
+        died.extend(handles.into_iter().map(|handle| (changes.bucket, handle)));
         if !contents.is_changed {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! The write path of the hash store: what the crate `pipeline` finds when it writes.
 //!
 //! * There is room as long as pending changes take less than they may. A write that waits has workers apply everything.
+//! * Puts are refused while a disk is out of space, or nearly so (`shortage.rs`).
 //! * The log goes on in the next file when the present one is full. `logs.rs` keeps account of the files.
 //! * The epilogue puts changes into the pending tables; a write is visible when it is published.
 //!
@@ -10,6 +11,8 @@
 use crate::batch::Changes;
 use crate::logs::LogFiles;
 use crate::pending::{Pending, PendingChange};
+use crate::rebuild::Change;
+use crate::shortage::{Hindrance, Shortage};
 use crate::{Error, Result};
 use situ_device::{Event, lock};
 use situ_log::{AppendError, Log};
@@ -26,6 +29,12 @@ pub(crate) type Pipeline = situ_pipeline::Pipeline<Writes>;
 /// What is written together, ready for the log.
 #[derive(Default, Clone)]
 pub(crate) struct Write(pub(crate) Arc<Changes>);
+
+impl Write {
+    fn deletes_only(&self) -> bool {
+        (0..self.0.len()).all(|index| matches!(self.0.change(index), Change::Delete(_)))
+    }
+}
 
 impl Batch for Write {
     fn count(&self) -> usize {
@@ -51,6 +60,10 @@ pub(crate) enum NoRoom {
     /// Pending changes take as much memory as they may.
     Pending,
     LogFile(NoLogFile),
+    /// Nobody knows whether the drive has physical space for a write of so many bytes.
+    PhysicalSpace {
+        bytes: u64,
+    },
 }
 
 impl From<NoLogFile> for NoRoom {
@@ -64,6 +77,7 @@ pub(crate) struct Writes {
     commit: Mutex<Commit>,
     pub(crate) log: Arc<Log>,
     pub(crate) pending: Arc<Pending>,
+    pub(crate) shortage: Shortage,
     /// Notified when there may be room for a write that had none.
     pub(crate) progress: Arc<dyn Event>,
     /// The keeper sleeps on it.
@@ -80,6 +94,7 @@ impl Writes {
     pub(crate) fn new(
         log: Arc<Log>,
         pending: Arc<Pending>,
+        shortage: Shortage,
         progress: Arc<dyn Event>,
         keeper_work: Arc<dyn Event>,
         last_sequence: u64,
@@ -90,6 +105,7 @@ impl Writes {
             commit: Mutex::new(Commit::new(last_sequence, files)),
             log,
             pending,
+            shortage,
             progress,
             keeper_work,
             bell: OnceLock::new(),
@@ -211,7 +227,14 @@ impl Environment for Writes {
     }
 
     fn find_room(&self, _: &mut Commit, batch: &Write) -> Result<(), Obstacle> {
-        if self.pending.has_room(batch.0.pending_bytes()) {
+        let bytes = batch.0.pending_bytes();
+        match self.shortage.check(bytes, || batch.deletes_only(), || self.log.held_bytes()) {
+            Ok(()) => {}
+            Err(Hindrance::Unknown) => return Err(Obstacle::NoRoom(NoRoom::PhysicalSpace { bytes })),
+            Err(Hindrance::Refused(error)) => return Err(Obstacle::refused(error)),
+        }
+        // While somebody is short, what has come so far only deletes.
+        if self.pending.has_room(bytes) || self.shortage.is_any() && self.pending.has_room_for_deletes(bytes) {
             return Ok(());
         }
         Err(Obstacle::NoRoom(NoRoom::Pending))
@@ -231,7 +254,10 @@ impl Environment for Writes {
         }
     }
 
-    fn place(&self, _: &mut Commit, batch: &Write) {
+    fn place(&self, commit: &mut Commit, batch: &Write) {
+        if self.shortage.physical.used(batch.0.pending_bytes()) {
+            commit.leave_work();
+        }
         self.pending.reserve(&batch.0);
     }
 
@@ -249,12 +275,17 @@ impl Environment for Writes {
     fn make_way(&self, no_room: NoRoom) -> Result<bool> {
         match no_room {
             NoRoom::Pending => {
+                // Nobody knows when there will be room.
+                if let Some(cause) = self.shortage.cause() {
+                    return Err(cause);
+                }
                 // Also what is not visible yet: it takes room, too, and its worker waits for it.
                 let last = lock(&self.commit).last_sequence();
                 self.pending.want(last);
                 Ok(false)
             }
             NoRoom::LogFile(no_file) => self.prepare_log(no_file).map(|()| true),
+            NoRoom::PhysicalSpace { bytes } => Ok(self.shortage.physical.make_way(bytes).map(|()| true)?),
         }
     }
 

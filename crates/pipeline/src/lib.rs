@@ -16,6 +16,7 @@
 //! * [`Pipeline::write`] carries a blocking write through all stages; [`WriteFuture`] is an asynchronous one.
 //! * `admission.rs` says when a write may begin, and where it waits until then.
 //! * `threads.rs` has the bodies of the threads that asynchronous writes need. Their owner starts them.
+//! * [`PhysicalSpace`] watches drives that compress: a store refuses writes before such a drive fails one (`physical.rs`).
 //! * [`Condition`] is what a transaction's write has to find unchanged.
 //!
 //! **Promises.** Sequence numbers become visible in order, without a hole. A write is visible when its call returns. A write that
@@ -103,6 +104,7 @@ mod future;
 mod group_commit;
 mod loggers;
 mod outstanding;
+mod physical;
 mod pipeline;
 mod stages;
 mod threads;
@@ -116,6 +118,10 @@ pub use environment::{Batch, Environment, Note, Refusal};
 pub use future::{ReadyFuture, WriteFuture};
 pub use loggers::LOGGERS_MAX;
 pub use outstanding::UnderWay;
+pub use physical::{
+    Needs, PhysicalChange, PhysicalLevel, PhysicalShortage, PhysicalSpace, PhysicalSpaceProperties, Promise,
+    WatchedDisk,
+};
 pub use pipeline::{Limits, Pipeline};
 pub use waiting_room::{Admission, AdmissionOutcome, WAITING_BYTES_MAX};
 

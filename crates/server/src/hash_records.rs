@@ -26,6 +26,23 @@ pub fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(&PREFIX)
 }
 
+/// Whether a store has an entry that is not the program's own. A store with positions of loads alone is as good as empty.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn holds_entries(store: &HashStore) -> Result<bool> {
+    if store.count()? == 0 {
+        return Ok(false);
+    }
+    // The program's own entries are few: a scan meets another one soon, if there is one.
+    for pair in store.scan()? {
+        if !is_reserved(&pair?.0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Which items of a hash store are dead at `now_seconds` (Unix time), as its records say; `None` if no server has written to the store.
 ///
 /// # Errors

@@ -24,7 +24,7 @@ use std::time::Duration;
 use situ::Durability;
 use situ::device::{Clock, Env, SystemClock};
 use situ::hash::record::VALUE_BYTES_MAX;
-use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder};
+use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, PhysicalSpaceProperties};
 
 use crate::clock::SteadyClock;
 use crate::completion::Completion;
@@ -34,7 +34,7 @@ use crate::engine::{
     Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
 };
 use crate::filter::MARGIN_SECONDS;
-use crate::hash_records::reserved;
+use crate::hash_records::{holds_entries, reserved};
 use crate::item::{HEADER_BYTES_MAX, Header};
 use crate::server::MAX_VALUE_BYTES_LIMIT;
 
@@ -77,7 +77,7 @@ impl HashEngine {
     ) -> hash::Result<HashEngine> {
         descriptors::raise_limit();
         let store = open(builder.env(item_env()))?;
-        if store.get(reserved(LIMIT_KEY))?.is_none() && store.count()? > 0 {
+        if store.get(reserved(LIMIT_KEY))?.is_none() && holds_entries(&store)? {
             return Err(Error::Invalid(
                 "the store holds entries, but not the record of the cas ids that a server gave them; serve another \
                  directory"
@@ -208,10 +208,10 @@ impl Engine for HashEngine {
     }
 
     fn health(&self) -> Health {
-        match self.store.properties().failure {
-            Some(error) => Health::Degraded(error.to_string()),
-            None => Health::Ready,
-        }
+        let HashProperties { failure, out_of_space, physical_space, .. } = self.store.properties();
+        let refused = || physical_space.as_ref().and_then(PhysicalSpaceProperties::refusal);
+        let why = failure.or(out_of_space).map(|error| error.to_string()).or_else(refused);
+        why.map_or(Health::Ready, Health::Degraded)
     }
 
     fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
@@ -238,6 +238,7 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
         ),
         ("last_sequence", "The newest visible sequence number.", properties.last_sequence),
         ("failed", "1 if the store takes no writes.", u64::from(properties.failure.is_some())),
+        ("out_of_space", "1 if puts are refused because a disk is full.", u64::from(properties.out_of_space.is_some())),
     ];
     gauges.iter().for_each(|(name, help, value)| gauge(name, help, *value as f64, out));
     let load = "Average load of buckets, the overflow included. 1 if all were full.";
@@ -266,7 +267,18 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
 fn space_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let space = &properties.space;
     gauge("device_logical_bytes", "Addressable bytes of the bucket space.", space.logical_total as f64, out);
+    let watched = properties.physical_space.as_ref();
     let physical = [
+        (
+            "physical_reserve_bytes",
+            "With less physical space left than this, puts are refused.",
+            watched.map(|watched| watched.reserve_bytes),
+        ),
+        (
+            "physical_level",
+            "Physical space: 0 if there is enough, 1 if it is low, 2 if puts are refused, 3 if all writes are.",
+            watched.map(|watched| watched.level.number()),
+        ),
         ("device_physical_bytes", "Physical bytes of the whole drive.", space.physical_total),
         ("device_physical_used_bytes", "Physical bytes that the whole drive holds.", space.physical_used),
         ("device_physical_written_bytes", "Physical bytes that the whole drive has written.", space.physical_written),

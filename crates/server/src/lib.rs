@@ -100,7 +100,7 @@ pub use engine::{
     Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
-pub use hash_records::{HashItemWriter, is_reserved, reserved, stored_hash_rule};
+pub use hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};
 pub use hash_store::{HashEngine, item_env};
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use offline::{ItemWriter, stored_rule};

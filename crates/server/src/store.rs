@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use situ::{
-    AtOnce, Damage, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PhysicalLevel,
-    PhysicalSpaceProperties, PlacementProperties, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
+    AtOnce, Damage, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PhysicalSpaceProperties,
+    PlacementProperties, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
 };
 
 use crate::compactions::{Compactions, gather};
@@ -258,7 +258,7 @@ impl Engine for StoreEngine {
         let damage = properties.damaged_files.first();
         // The cause of all others comes first, but for what does not pass with it.
         let trouble = self.beside.as_ref().and_then(|beside| beside.trouble());
-        let trouble = trouble.or_else(|| properties.physical_space.as_ref().and_then(refused_for_want_of_space));
+        let trouble = trouble.or_else(|| properties.physical_space.as_ref().and_then(PhysicalSpaceProperties::refusal));
         match (properties.failure, damage, trouble, properties.background_failure) {
             (Some(error), ..) => Health::Degraded(error.to_string()),
             (None, Some(damage), ..) => Health::Degraded(damage_found(damage, properties.damaged_files.len())),
@@ -364,27 +364,11 @@ impl Engine for StoreEngine {
     }
 }
 
-/// Why writes are refused on a drive that compresses, while they are.
-fn refused_for_want_of_space(physical: &PhysicalSpaceProperties) -> Option<String> {
-    let PhysicalSpaceProperties { location, free_bytes, reserve_bytes, level, .. } = physical;
-    (*level >= PhysicalLevel::DeletionsOnly).then(|| {
-        format!(
-            "writes are refused: the drive below {location} has {free_bytes} bytes of physical space left, of which the store keeps \
-             {reserve_bytes}"
-        )
-    })
-}
-
 /// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure.
 fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) {
     use MetricKind::{Counter, Gauge};
     let StoreProperties { space, physical_space, .. } = properties;
-    let level = physical_space.as_ref().map(|physical| match physical.level {
-        PhysicalLevel::Plenty => 0,
-        PhysicalLevel::Low => 1,
-        PhysicalLevel::DeletionsOnly => 2,
-        _ => 3,
-    });
+    let level = physical_space.as_ref().map(|physical| physical.level.number());
     let gauges = [
         (
             "logical_used_bytes",

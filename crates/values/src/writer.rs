@@ -53,6 +53,7 @@ pub struct ValueWriter {
     open: Option<OpenSegment>,
     written: Vec<Written>,
     failed: Option<Error>,
+    left: Option<u64>,
 }
 
 struct OpenSegment {
@@ -86,7 +87,7 @@ impl ValueLog {
 
 impl ValueWriter {
     fn new(log: Arc<ValueLog>, collects: bool) -> ValueWriter {
-        ValueWriter { log, collects, open: None, written: Vec::new(), failed: None }
+        ValueWriter { log, collects, open: None, written: Vec::new(), failed: None, left: None }
     }
 
     /// Appends a value. `tag` and `key` come back from a [walk](ValueLog::walk), and `key` is checked by reads. The handle may be
@@ -136,6 +137,11 @@ impl ValueWriter {
         self.open.as_ref().map(|open| open.segment.identity.segment)
     }
 
+    /// The segment that an error has ended.
+    pub fn left_segment(&self) -> Option<u64> {
+        self.left
+    }
+
     fn guarded<T>(&mut self, act: impl FnOnce(&mut ValueWriter) -> Result<T>) -> Result<T> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -183,6 +189,7 @@ impl ValueWriter {
     /// Leaves the segment to [`tidy`](ValueLog::tidy).
     fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
+            self.left = Some(open.segment.identity.segment);
             self.log.change(&open.segment, |state| state.abandon());
         }
     }

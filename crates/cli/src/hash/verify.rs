@@ -18,6 +18,7 @@ struct Verified {
     overflow_entries: u64,
     dead_overflow_entries: u64,
     damages: Vec<String>,
+    mended: Vec<String>,
     damages_left_out: u64,
     seconds: f64,
 }
@@ -33,6 +34,7 @@ impl Verified {
             dead_overflow_entries: report.dead_overflow_entries,
             damages_left_out: report.damage_count - report.damages.len() as u64,
             damages: report.damages,
+            mended: report.mended,
             seconds: took.as_secs_f64(),
         }
     }
@@ -55,13 +57,24 @@ pub(crate) fn verify(directory: &Path, out: &mut Output) -> Outcome {
 
 fn tell(verified: &Verified, out: &mut Output) -> Result<(), Failure> {
     let Verified {
-        buckets, entries, overflow_entries, dead_overflow_entries, damages, damages_left_out, seconds, ..
+        buckets,
+        entries,
+        overflow_entries,
+        dead_overflow_entries,
+        damages,
+        mended,
+        damages_left_out,
+        seconds,
+        ..
     } = verified;
     for damage in damages {
         out.line(format!("✗ {damage}"))?;
     }
     if *damages_left_out > 0 {
         out.line(format!("… {damages_left_out} more"))?;
+    }
+    for damage in mended {
+        out.line(format!("! {damage}; it was written anew: a crash can leave that, or a disk that is in doubt"))?;
     }
     if *dead_overflow_entries > 0 {
         let dead = text::plural_of(*dead_overflow_entries, "entry", "entries");

@@ -6,8 +6,8 @@ use super::OpenHash;
 use crate::failure::Failure;
 use crate::options::{Range, Target};
 use crate::text::Encoding;
-use crate::walk::{Bounds, EachPair, Order, Walk};
-use situ::hash::{Pair, Result as HashResult};
+use crate::walk::{Bounds, EachEntry, Order, Walk};
+use situ::hash::{Expiring, Result as HashResult};
 use situ_server::is_reserved;
 
 /// The entries of a hash store, without the program's own.
@@ -29,11 +29,16 @@ impl HashEntries {
         Ok(HashEntries { hash, stored })
     }
 
-    fn pairs(&self, order: Order) -> HashResult<Box<dyn Iterator<Item = HashResult<Pair>>>> {
+    fn entries(&self, order: Order) -> HashResult<Box<dyn Iterator<Item = HashResult<Expiring>>>> {
         let snapshot = self.hash.store.snapshot()?;
         Ok(match order {
-            Order::Any => Box::new(snapshot.scan()),
-            Order::Ascending | Order::Descending => Box::new(snapshot.scan_sorted()?),
+            Order::Any => {
+                let mut scan = snapshot.scan();
+                Box::new(std::iter::from_fn(move || scan.next_expiring()))
+            }
+            Order::Ascending | Order::Descending => {
+                Box::new(snapshot.scan_sorted()?.map(|pair| pair.map(|pair| (pair, None))))
+            }
         })
     }
 }
@@ -43,12 +48,17 @@ impl Walk for HashEntries {
         self.hash.has_items() && !self.stored
     }
 
+    /// An item has its expiry in its value.
+    fn may_expire(&self) -> bool {
+        !self.hash.has_items()
+    }
+
     fn approximate_entries(&self) -> u64 {
         let totals = self.hash.store.properties().totals;
         totals.entries + totals.overflow_entries
     }
 
-    fn walk(&self, range: &Range, encoding: Encoding, order: Order, each: &mut EachPair<'_>) -> Result<u64, Failure> {
+    fn walk(&self, range: &Range, encoding: Encoding, order: Order, each: &mut EachEntry<'_>) -> Result<u64, Failure> {
         if order == Order::Descending {
             return Err(Failure::not_for_hash("scan", &self.hash.directory, "--reverse is for ordered stores"));
         }
@@ -56,16 +66,16 @@ impl Walk for HashEntries {
         let failed = |error: situ::hash::Error| self.hash.failure("cannot read the store", &error);
         let limit = range.limit.unwrap_or(u64::MAX);
         let mut seen = 0;
-        for pair in self.pairs(order).map_err(failed)? {
+        for entry in self.entries(order).map_err(failed)? {
             if seen == limit {
                 break;
             }
-            let (key, value) = pair.map_err(failed)?;
+            let ((key, value), expires_ms) = entry.map_err(failed)?;
             if is_reserved(&key) || !bounds.contains(&key) {
                 continue;
             }
             if let Some(value) = self.hash.shown(&value, self.stored) {
-                each(&key, value)?;
+                each(&key, value, expires_ms.filter(|_| self.may_expire()))?;
                 seen += 1;
             }
         }

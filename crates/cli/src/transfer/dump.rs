@@ -1,5 +1,7 @@
 //! `dump`: entries into a file that `load` can read back, byte for byte.
 //!
+//! Entries of a hash store that expire have a field or a column more, `expires_ms`. A program that does not know it refuses such a file.
+//!
 //! Of memcached items, those that have expired or were flushed are left out: a client would not see them either.
 //!
 //! A file is written under another name first and takes its own when it is whole and durable; a symbolic link keeps
@@ -111,14 +113,14 @@ fn write_entries(
     // The number of entries is an estimate.
     let expected = readable.approximate_entries();
     let bar = progress::bar(Some(expected), 0, "{bar:30} {percent:>3} %  {human_pos} entries, {per_sec}");
-    let mut sink = Sink::new(format, encoding, to).map_err(|error| failed(&error))?;
+    let mut sink = Sink::new(format, encoding, readable.may_expire(), to).map_err(|error| failed(&error))?;
     let mut entries = 0;
-    let dumped = readable.walk(&options.range, encoding, Order::Any, &mut |key, value| {
+    let dumped = readable.walk(&options.range, encoding, Order::Any, &mut |key, value, expires_ms| {
         entries += 1;
         if entries % BAR_EVERY == 0 {
             bar.set_position(entries);
         }
-        sink.write(key, value).map_err(|error| failed(&error))
+        sink.write(key, value, expires_ms).map_err(|error| failed(&error))
     });
     bar.finish_and_clear();
     let dumped = dumped?;

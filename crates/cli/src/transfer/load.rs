@@ -240,7 +240,8 @@ impl Load<'_> {
                 self.commit(before, gathered)?;
                 gathered = 0;
             }
-            let put = |(key, value): Record| self.target.put(&key, &value);
+            let expires_ms = numbered.expires_ms;
+            let put = |(key, value): Record| self.target.put(&key, &value, expires_ms);
             match numbered.record.and_then(put) {
                 Ok(()) => gathered += 1,
                 Err(why) => {

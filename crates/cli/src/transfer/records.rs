@@ -5,10 +5,11 @@
 //!
 //! CSV and TSV are RFC 4180 with any bytes inside fields. A first row `key,value` is a header; `key_hex`, `key_base64`
 //! and the same for `value` say how all rows are encoded. Without a header, the columns are key and value as they are.
+//! A record may say when its entry expires: in a field `expires_ms`, or in a third column of this name, which may be empty.
 //! A quote that is still open where the input ends makes its record a bad one: the rest of the value is missing.
 
 use crate::options::Format;
-use crate::text::Encoding;
+use crate::text::{EXPIRES_MS, Encoding};
 use csv::ByteRecord;
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -171,12 +172,38 @@ impl Place {
 pub(crate) struct Numbered {
     pub(crate) line: u64,
     pub(crate) record: Result<Record, String>,
+    /// When the entry expires, in milliseconds since 1970; none: never.
+    pub(crate) expires_ms: Option<u64>,
+}
+
+impl Numbered {
+    fn new(line: u64, read: Result<(Record, Option<u64>), String>) -> Numbered {
+        let (record, expires_ms) = match read {
+            Ok((record, expires_ms)) => (Ok(record), expires_ms),
+            Err(why) => (Err(why), None),
+        };
+        Numbered { line, record, expires_ms }
+    }
+}
+
+/// What the columns of a file with a header are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Columns {
+    /// Of key and value.
+    encodings: [Encoding; 2],
+    /// There is a third one, with the expiry.
+    has_expiry: bool,
+}
+
+impl Columns {
+    /// Of a file without a header.
+    const PLAIN: Columns = Columns { encodings: [Encoding::Text; 2], has_expiry: false };
 }
 
 /// Reads records of one format.
 pub(crate) enum Records {
     Json { input: BufReader<Input>, place: Place, line: Vec<u8> },
-    Csv { reader: Box<csv::Reader<Quotes>>, base: Place, encodings: [Encoding; 2], record: ByteRecord },
+    Csv { reader: Box<csv::Reader<Quotes>>, base: Place, columns: Columns, record: ByteRecord },
 }
 
 impl Records {
@@ -203,14 +230,14 @@ impl Records {
         let base = Place { offset: quotes.skip_mark()?, ..Place::START };
         let mut reader = builder(quotes);
         let mut record = ByteRecord::new();
-        let mut encodings = [Encoding::Text; 2];
+        let mut columns = Columns::PLAIN;
         let more = reader.read_byte_record(&mut record).map_err(io::Error::other)?;
         let header = match reader.get_ref().left_open() {
             true => None,
             false => header(&record),
         };
         if let Some(found) = header {
-            encodings = found;
+            columns = found;
         }
         if start.offset > 0 {
             // The header has been read for what it says; the rest begins elsewhere.
@@ -219,7 +246,7 @@ impl Records {
             return Ok(Records::Csv {
                 reader: builder(Quotes::new(input, delimiter, start.line)),
                 base: start,
-                encodings,
+                columns,
                 record: ByteRecord::new(),
             });
         }
@@ -229,7 +256,7 @@ impl Records {
         if header.is_some() || !more {
             record.clear();
         }
-        Ok(Records::Csv { reader, base, encodings, record })
+        Ok(Records::Csv { reader, base, columns, record })
     }
 
     /// The next record; `None` at the end.
@@ -253,10 +280,10 @@ impl Records {
                 };
                 let text = text.trim_ascii();
                 if !text.is_empty() {
-                    return Ok(Some(Numbered { line: number, record: from_json(text) }));
+                    return Ok(Some(Numbered::new(number, from_json(text))));
                 }
             },
-            Records::Csv { reader, encodings, record, .. } => {
+            Records::Csv { reader, columns, record, .. } => {
                 // The first row has been read already if it was no header.
                 if record.is_empty() && !reader.read_byte_record(record).map_err(io::Error::other)? {
                     return Ok(None);
@@ -268,10 +295,10 @@ impl Records {
                     match reader.get_ref().left_open() {
                         true => Err("a quote is opened here and never closed: the file was cut, or a quote is missing"
                             .to_owned()),
-                        false => from_row(record, *encodings),
+                        false => from_row(record, columns),
                     };
                 record.clear();
-                Ok(Some(Numbered { line, record: found }))
+                Ok(Some(Numbered::new(line, found)))
             }
         }
     }
@@ -317,9 +344,10 @@ struct JsonRecord {
     value: Option<String>,
     value_base64: Option<String>,
     value_hex: Option<String>,
+    expires_ms: Option<u64>,
 }
 
-fn from_json(line: &[u8]) -> Result<Record, String> {
+fn from_json(line: &[u8]) -> Result<(Record, Option<u64>), String> {
     // An array would be taken for the fields in their order.
     if line.first() != Some(&b'{') {
         return Err(r#"not a record: expected an object such as {"key":"ada","value":"1815"}"#.to_owned());
@@ -330,7 +358,7 @@ fn from_json(line: &[u8]) -> Result<Record, String> {
     })?;
     let key = one_of("key", record.key, record.key_base64, record.key_hex)?;
     let value = one_of("value", record.value, record.value_base64, record.value_hex)?;
-    Ok((key, value))
+    Ok(((key, value), record.expires_ms))
 }
 
 fn one_of(name: &str, text: Option<String>, base64: Option<String>, hex: Option<String>) -> Result<Vec<u8>, String> {
@@ -345,26 +373,41 @@ fn one_of(name: &str, text: Option<String>, base64: Option<String>, hex: Option<
     }
 }
 
-/// What a header says of the two columns; `None` if the row is no header.
-fn header(row: &ByteRecord) -> Option<[Encoding; 2]> {
+/// What a header says of the columns; `None` if the row is no header.
+fn header(row: &ByteRecord) -> Option<Columns> {
     let column = |at: usize, name: &str| {
         let suffix = row.get(at)?.strip_prefix(name.as_bytes())?;
         [Encoding::Text, Encoding::Hex, Encoding::Base64].into_iter().find(|e| e.suffix().as_bytes() == suffix)
     };
-    if row.len() != 2 {
+    let has_expiry = row.get(2) == Some(EXPIRES_MS.as_bytes());
+    if row.len() != 2 + usize::from(has_expiry) {
         return None;
     }
-    Some([column(0, "key")?, column(1, "value")?])
+    Some(Columns { encodings: [column(0, "key")?, column(1, "value")?], has_expiry })
 }
 
-fn from_row(row: &ByteRecord, encodings: [Encoding; 2]) -> Result<Record, String> {
-    if row.len() != 2 {
-        return Err(format!("expected 2 columns, key and value, found {}", row.len()));
+fn from_row(row: &ByteRecord, columns: &Columns) -> Result<(Record, Option<u64>), String> {
+    let Columns { encodings, has_expiry } = *columns;
+    match (has_expiry, row.len()) {
+        (false, 2) | (true, 3) => {}
+        (false, found) => return Err(format!("expected 2 columns, key and value, found {found}")),
+        (true, found) => return Err(format!("expected 3 columns, key, value and {EXPIRES_MS}, found {found}")),
     }
+    let expires_ms = match row.get(2).filter(|text| !text.is_empty()) {
+        None => None,
+        Some(text) => Some(milliseconds(text)?),
+    };
     let field = |at: usize, name: &str| {
         encodings[at].decode(row.get(at).unwrap_or_default()).map_err(|why| format!("{name}: {why}"))
     };
-    Ok((field(0, "key")?, field(1, "value")?))
+    Ok(((field(0, "key")?, field(1, "value")?), expires_ms))
+}
+
+fn milliseconds(text: &[u8]) -> Result<u64, String> {
+    let number = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| {
+        format!("{EXPIRES_MS}: expected milliseconds since 1970, found {:?}", text.escape_ascii().to_string())
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::hash::{OpenHash, check_key, check_value};
 use crate::options::LoadOptions;
 use crate::store::{Writable, durability};
+use crate::text::EXPIRES_MS;
 use crate::transfer::MARKS;
 use situ::hash::HashBatch;
 use situ::{Keyspace, WriteBatch};
@@ -15,8 +16,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// What a load needs of a store.
 pub(super) trait Target {
-    /// Gathers an entry. The batch is as it was if this fails, in words.
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), String>;
+    /// Gathers an entry, which may expire. The batch is as it was if this fails, in words.
+    fn put(&mut self, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> Result<(), String>;
 
     /// Bytes that are gathered.
     fn bytes(&self) -> usize;
@@ -69,7 +70,10 @@ impl Ordered {
 const WHAT: &str = "cannot write a batch";
 
 impl Target for Ordered {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+    fn put(&mut self, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> Result<(), String> {
+        if expires_ms.is_some() {
+            return Err(format!("the entry has {EXPIRES_MS}, and entries of an ordered store do not expire"));
+        }
         match &mut self.items {
             Some(items) => items.put(&mut self.batch, key, value),
             None => self.batch.put_in(&self.keyspace, key, value).map_err(|error| error.to_string()),
@@ -120,12 +124,15 @@ fn mark_key(name: &[u8]) -> Vec<u8> {
 }
 
 impl Target for Hash {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+    fn put(&mut self, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> Result<(), String> {
         check_key(key)?;
         check_value(value)?;
         match &mut self.items {
+            Some(_) if expires_ms.is_some() => {
+                Err(format!("the entry has {EXPIRES_MS}, and a memcached item has its expiry in its header"))
+            }
             Some(items) => items.put(&mut self.batch, key, value),
-            None => self.batch.put(key, value).map_err(|error| error.to_string()),
+            None => self.batch.put_expiring(key, value, expires_ms).map_err(|error| error.to_string()),
         }
     }
 

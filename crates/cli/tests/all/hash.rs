@@ -2,7 +2,8 @@
 
 use crate::common::{Serving, situ, situ_fed};
 use rustix::process::Signal;
-use std::collections::BTreeSet;
+use situ::hash::{Durability, HashOptions, HashStore};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -43,6 +44,42 @@ fn entries_go_in_and_out_of_a_hash_store() {
     let inspected = situ(at, &["inspect", "--json"]).done().json();
     assert_eq!((inspected["engine"].as_str(), inspected["closed"].as_bool()), (Some("hash"), Some(true)));
     assert_eq!(inspected["entries"], 500);
+}
+
+/// A dump once left out when entries expire: loaded again, they lived for ever.
+#[test]
+fn a_dump_and_a_load_keep_when_entries_expire() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let expiries = [("for ever", None), ("soon", Some(4_000_000_000_000)), ("later", Some(4_000_000_000_001))];
+    let store = HashStore::open(at.join("situ-data"), HashOptions::default()).unwrap();
+    for (key, expires_ms) in expiries {
+        store.put_with(key, "1", Durability::Buffered, expires_ms).unwrap();
+    }
+    store.put_with("past", "1", Durability::Buffered, Some(1)).unwrap();
+    store.close().unwrap();
+    for format in ["jsonl", "csv", "tsv"] {
+        situ(at, &["dump", "--hex", "-o", &format!("out.{format}")]).done();
+        situ(at, &["load", "-d", format, "--engine", "hash", &format!("out.{format}")]).done();
+        let store = HashStore::open(at.join(format), HashOptions::default()).unwrap();
+        let mut scan = store.scan().unwrap();
+        let found = std::iter::from_fn(|| scan.next_expiring()).map(Result::unwrap);
+        let found: BTreeMap<Vec<u8>, Option<u64>> =
+            found.filter(|((key, _), _)| key[0] != 0).map(|((key, _), expires_ms)| (key, expires_ms)).collect();
+        let expected = expiries.map(|(key, expires_ms)| (key.as_bytes().to_vec(), expires_ms));
+        assert_eq!(found, BTreeMap::from(expected), "{format}");
+    }
+    let text = fs::read_to_string(at.join("out.jsonl")).unwrap();
+    assert_eq!(text.matches("\"expires_ms\":4000000000000").count(), 1);
+    // An ordered store would keep the entries for ever.
+    let refused = situ(at, &["load", "-d", "lsm", "--engine", "lsm", "out.jsonl"]);
+    assert!(refused.code == 1 && refused.stderr.contains("do not expire"), "{refused:?}");
+    let bad = situ_fed(
+        at,
+        &["load", "-d", "bad", "--engine", "hash", "--format", "csv"],
+        b"key,value,expires_ms\na,1,soon\n",
+    );
+    assert!(bad.code == 1 && bad.stderr.contains("milliseconds since 1970"), "{bad:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::base::lock_wait::LockWait;
 use situ_disks::NotLetGo;
+use situ_pipeline::PhysicalShortage;
 use situ_storage as storage;
 use situ_storage::Error as StorageError;
 use std::fmt;
@@ -145,6 +146,12 @@ impl Error {
     }
 }
 
+impl From<PhysicalShortage> for Error {
+    fn from(PhysicalShortage { location, free_bytes, reserve_bytes }: PhysicalShortage) -> Error {
+        Error::PhysicalSpace { location, free_bytes, reserve_bytes }
+    }
+}
+
 impl From<storage::Error> for Error {
     fn from(error: storage::Error) -> Error {
         Error::Storage(error)
@@ -180,12 +187,10 @@ impl fmt::Display for Error {
                 "the keyspace {keyspace:?} takes no writes: level 0 is full ({tables} tables), and its compaction fails: {cause}. \
                  Remove the cause, then compact the keyspace or wait for the next attempt"
             ),
-            Error::PhysicalSpace { location, free_bytes, reserve_bytes } => write!(
-                f,
-                "too little physical space: the drive below {location} compresses and has {free_bytes} bytes left, of which the \
-                 store keeps {reserve_bytes} to finish what it has accepted. Logical space may remain. Delete data, or free space \
-                 on the drive, and write again: the store recovers by itself"
-            ),
+            Error::PhysicalSpace { location, free_bytes, reserve_bytes } => {
+                let (location, free_bytes, reserve_bytes) = (location.clone(), *free_bytes, *reserve_bytes);
+                PhysicalShortage { location, free_bytes, reserve_bytes }.fmt(f)
+            }
             Error::Conflict { keyspace, key } => write!(
                 f,
                 "the key \"{}\" of keyspace {keyspace:?} was changed by another write after the transaction relied on it; \

@@ -2,6 +2,7 @@
 
 use crate::base::batch::{Touched, WriteBatch};
 use crate::base::health::Health;
+use crate::pipeline::physical::deletes_only;
 use crate::pipeline::places::Places;
 use crate::pipeline::seal::{Level0, NoRoom};
 use crate::pipeline::{Commit, Memory, Obstacle, Request};
@@ -79,10 +80,10 @@ impl Environment for Memory {
         if commit.next_sequence() + batch.len() as u64 > MAX_SEQUENCE {
             return Err(Obstacle::refused(Error::Invalid("the sequence numbers are used up".to_owned())));
         }
-        match self.physical.takes(batch) {
+        match self.physical.takes(batch.bytes() as u64, || deletes_only(batch)) {
             Some(true) => {}
             Some(false) => return Err(Obstacle::NoRoom(NoRoom::PhysicalSpace { bytes: batch.bytes() as u64 })),
-            None => return Err(Obstacle::refused(self.physical.refusal())),
+            None => return Err(Obstacle::refused(self.physical_refusal())),
         }
         for id in batch.keyspaces() {
             let keyspace = commit.places.keyspace(id).cloned();

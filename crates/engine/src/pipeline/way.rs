@@ -3,7 +3,7 @@
 //! 1. All memtables are full, or level 0 is: the flusher (a compaction) is woken, and the writer waits for its progress. While flushes
 //!    (the compactions that would make room in level 0) fail, nobody knows when there will be room: the writer is told why.
 //! 2. No log file is ready: the writer makes one ready itself.
-//! 3. The drive compresses, and nobody knows whether it has physical space for the write: the writer asks it (`physical.rs`).
+//! 3. The drive compresses, and nobody knows whether it has physical space for the write: the writer asks it (crate `pipeline`).
 //! 4. The disk has no room for a log file. What nobody needs is removed. Then the log goes on in a short file, or a memtable is sealed
 //!    whose flush gives log files back. If all of that is in vain, the writer is told so.
 //!
@@ -21,6 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Memory {
+    /// Why a write is refused for want of physical space.
+    pub(crate) fn physical_refusal(&self) -> Error {
+        self.health.stats.counters.writes_refused_physical.add(1);
+        self.physical.shortage().into()
+    }
+
     /// A writer meets an obstacle that only the store's own work can clear away.
     pub(crate) fn note_stop(&self, no_room: &NoRoom) {
         let (keyspace, reason) = match no_room {
@@ -59,7 +65,9 @@ impl Memory {
     pub(crate) fn remove_obstacle(&self, no_room: NoRoom) -> Result<bool> {
         match no_room {
             NoRoom::LogFile(NoLogFile { bytes, file }) => self.make_log_file(bytes, file),
-            NoRoom::PhysicalSpace { bytes } => self.physical.make_way(bytes).map(|()| true),
+            NoRoom::PhysicalSpace { bytes } => {
+                self.physical.make_way(bytes).map(|()| true).map_err(|_| self.physical_refusal())
+            }
             NoRoom::MemtablesFull { .. } => {
                 // While flushes fail (a full disk), nobody knows when there will be room: the writer is told instead of
                 // waiting.

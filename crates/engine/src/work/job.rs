@@ -239,7 +239,7 @@ impl Work {
                 job.host = Arc::new(host.promised(promise));
                 Ok(job)
             }
-            Err(error) => Err(Box::new((job, error))),
+            Err(shortage) => Err(Box::new((job, shortage.into()))),
         }
     }
 
@@ -316,7 +316,7 @@ impl Work {
     fn land(self: &Arc<Self>, finished: FinishedJob) -> Result<()> {
         let Some(job) = lock(&self.jobs).remove(&finished.job) else { return Ok(()) };
         let outputs = finished.result.map_err(|error| match job.host.is_out_of_space() {
-            true => self.memory.physical.error(),
+            true => self.memory.physical.shortage().into(),
             false => task_error(error),
         });
         let installed = outputs.and_then(|outputs| {

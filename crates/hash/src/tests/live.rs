@@ -4,8 +4,9 @@ use super::model::{Nature, Shape, Told, apply, batch_of, check, check_sound, con
 use crate::{Durability, Error, HashBatch, HashOptions, HashStore, HashStoreBuilder, StoreId};
 use situ_device::Env;
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume};
-use situ_storage::Volume;
+use situ_storage::{FileName, Volume};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -402,4 +403,126 @@ fn a_device_that_fails_fails_the_store_and_loses_nothing() {
             check(&open(&env, &volumes, &device, &small()).unwrap(), &told, &shape);
         });
     });
+}
+
+/// Every damaged slot is named, and written anew: by the opening, and by the next change of the superblock.
+#[test]
+fn a_damaged_slot_of_the_superblock_is_named_and_written_anew() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), 1), SimVolume::new(&env, FaultPlan::none(), 1)];
+    let device = device(&env, Nature::Safe, FaultPlan::none(), 1);
+    let rots = |slot: u64| assert!(volumes[0].rot(FileName::Superblock, slot * 4096 + 100, 3));
+    sim.run(|| {
+        open(&env, &volumes, &device, &small()).unwrap().close().unwrap();
+        for slot in [0, 1] {
+            rots(slot);
+            let heard = Arc::new(Mutex::new(Vec::new()));
+            let hears = Arc::clone(&heard);
+            let hear = move |event: &crate::HashEvent| hears.lock().unwrap().push(event.to_string());
+            let builder = HashStoreBuilder::new(small()).env(env.clone()).on_event(Arc::new(hear));
+            let [home, overflow] = volumes.clone().map(|volume| Arc::new(volume) as Arc<dyn Volume>);
+            let store = builder.open_volumes(home, overflow, Arc::new(device.clone())).unwrap();
+            let name = format!("slot {slot} of the superblock");
+            assert!(heard.lock().unwrap()[0].contains(&name), "{heard:?}");
+            assert!(store.properties().superblock_damage.unwrap().to_string().contains(&name));
+            let report = store.verify().unwrap();
+            assert!(report.is_sound() && report.mended[0].contains(&name), "{report:?}");
+            // While the store is open, too.
+            rots(1 - slot);
+            let report = store.verify().unwrap();
+            let other = format!("slot {} of the superblock", 1 - slot);
+            assert!(report.damage_count == 1 && report.damages[0].contains(&other), "{report:?}");
+            store.checkpoint().unwrap();
+            check_sound(&store);
+            store.close().unwrap();
+            let store = open(&env, &volumes, &device, &small()).unwrap();
+            assert!(store.properties().superblock_damage.is_none() && store.verify().unwrap().mended.is_empty());
+            store.close().unwrap();
+        }
+    });
+}
+
+/// A device that cannot get a store leaves nothing behind where the store was to be.
+#[test]
+fn a_refused_device_leaves_no_trace_in_a_new_home() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let options = HashOptions { base_bits: 10, ..HashOptions::default() };
+    let create = |name: &str, bytes: u64| std::fs::File::create(at(name)).unwrap().set_len(bytes).unwrap();
+    create("own", 16 << 20);
+    HashStoreBuilder::new(options.clone()).device(at("own")).open(at("other")).unwrap().close().unwrap();
+    create("short", 1 << 20);
+    create("tiny", 8192);
+    std::fs::write(at("foreign"), vec![7; 16 << 20]).unwrap();
+    for device in ["own", "short", "tiny", "foreign", "missing"] {
+        let before = std::fs::read(at(device)).ok();
+        let refused = HashStoreBuilder::new(options.clone()).device(at(device)).open(at("home"));
+        assert!(refused.is_err(), "{device}");
+        assert!(!at("home").exists(), "{device}: {:?}", refused.unwrap_err());
+        assert!(std::fs::read(at(device)).ok() == before, "{device} was written to");
+    }
+    // And where it is there, and empty.
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), 1), SimVolume::new(&env, FaultPlan::none(), 1)];
+    let used = device(&env, Nature::Safe, FaultPlan::none(), 1);
+    used.set_contents(4096 * 3, b"a file system");
+    sim.run(|| {
+        assert!(matches!(open(&env, &volumes, &used, &small()), Err(Error::NotABucketSpace { .. })));
+        volumes.iter().for_each(|volume| assert_eq!(volume.list().unwrap(), []));
+    });
+}
+
+/// Checks at any moment, while clients write and buckets split and merge: none finds damage. And writers go on during a check: a check that
+/// kept the gate closed let them write no more than what may be pending.
+#[test]
+fn a_check_beside_writers_finds_no_damage_and_holds_nobody_up() {
+    let (mut most, mut resized) = (0, 0);
+    situ_sim::for_each_seed(600, 4, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let volumes = [SimVolume::new(&env, FaultPlan::none(), seed), SimVolume::new(&env, FaultPlan::none(), seed)];
+        let device = super::model::device_of(&env, Nature::Volatile, 600, FaultPlan::none(), seed);
+        sim.run(|| {
+            let store = open(&env, &volumes, &device, &small()).unwrap();
+            (0..600_u32).for_each(|number| store.put(number.to_le_bytes(), vec![7; 900]).unwrap());
+            let splits_before = store.properties().splits;
+            let stops = Arc::new(AtomicBool::new(false));
+            let written = Arc::new(AtomicUsize::new(0));
+            let writers = (0..2_u64).map(|client| {
+                let (store, stops, written) = (store.clone(), Arc::clone(&stops), Arc::clone(&written));
+                let mut rng = Rng::new(seed + client);
+                let body = move || {
+                    while !stops.load(Ordering::Relaxed) {
+                        let key = (rng.below(600) as u32).to_le_bytes();
+                        // Entries leave for a while, so buckets merge; then they come again.
+                        let deletes = written.load(Ordering::Relaxed) / 250_000 % 2 == 0;
+                        match rng.chance(if deletes { 0.95 } else { 0.05 }) {
+                            true => store.delete(key).unwrap(),
+                            false => store.put(key, vec![1; rng.index(1500)]).unwrap(),
+                        }
+                        written.fetch_add(300, Ordering::Relaxed);
+                    }
+                };
+                env.executor.spawn("client", Box::new(body)).unwrap()
+            });
+            let writers: Vec<_> = writers.collect();
+            let resized_both_ways = || store.properties().merges > 0 && store.properties().splits > splits_before;
+            let mut checks = 0;
+            while checks < 4 || !resized_both_ways() && checks < 100 {
+                checks += 1;
+                let before = written.load(Ordering::Relaxed);
+                check_sound(&store);
+                most = most.max(written.load(Ordering::Relaxed) - before);
+            }
+            stops.store(true, Ordering::Relaxed);
+            writers.iter().for_each(|writer| writer.join().unwrap());
+            check_sound(&store);
+            resized += u32::from(resized_both_ways());
+            store.close().unwrap();
+        });
+    });
+    assert!(most > 3 * small().pending_bytes_max as usize, "{most} bytes were written during a check");
+    assert!(resized > 0, "buckets were split and merged");
 }

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use situ::device::Env;
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
 use situ::{Durability, Store};
-use situ_server::{Engine, HashEngine, HashItemWriter, Health, is_reserved, reserved, stored_hash_rule};
+use situ_server::{Engine, HashEngine, HashItemWriter, Health, holds_entries, is_reserved, reserved, stored_hash_rule};
+use situ_sim::{Compression, FaultPlan, Rng, SimDevice, SimVolume};
 
 use crate::differential::compare_with_memcached;
 use crate::durable::{Client, Durable, fetch, item, run_memccapable, serve_over, set_and_restart, stop};
@@ -28,6 +30,64 @@ impl Durable for HashEngine {
 
 fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// A load that ended before its first entry leaves its position alone. No server was let in then.
+#[test]
+fn a_store_with_the_positions_of_loads_alone_is_as_good_as_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = HashStore::open(directory.path(), options()).unwrap();
+    store.put(reserved(b"load some file"), "a position").unwrap();
+    assert!(!holds_entries(&store).unwrap());
+    store.close().unwrap();
+    HashEngine::open_in(directory.path(), Durability::Buffered).close();
+    let plain = tempfile::tempdir().unwrap();
+    let store = HashStore::open(plain.path(), options()).unwrap();
+    store.put(reserved(b"load some file"), "a position").unwrap();
+    store.put("an entry", "of somebody").unwrap();
+    assert!(holds_entries(&store).unwrap());
+    store.close().unwrap();
+    let refused = HashEngine::open(plain.path(), HashStoreBuilder::new(options()), Durability::Buffered);
+    assert!(refused.unwrap_err().to_string().contains("holds entries"));
+}
+
+/// Health and metrics say that puts are refused, and when they are taken again, while the drive still has space.
+#[test]
+fn a_drive_that_compresses_and_fills_is_seen_in_health_and_metrics() {
+    let (env, total) = (Env::system(), 8 << 20);
+    let volume = || Arc::new(SimVolume::new(&env, FaultPlan::none(), 1));
+    let device = SimDevice::new(&env, 64 << 20, FaultPlan::none(), 1);
+    device.set_compression(Compression::default().total(total));
+    let options =
+        HashOptions { overflow_memory_bytes: 64 << 10, image_bytes_max: 0, pending_bytes_max: 64 << 10, ..options() };
+    let open = |builder: HashStoreBuilder| builder.open_volumes(volume(), volume(), Arc::new(device.clone()));
+    let engine = HashEngine::open_by(HashStoreBuilder::new(options), Durability::Buffered, open).unwrap();
+    let mut rng = Rng::new(1);
+    let mut put = |number: u32| {
+        let mut value = vec![0; 900];
+        rng.fill(&mut value);
+        engine.store().put(number.to_le_bytes(), value)
+    };
+    let refused = (0..20_000).find_map(|number| put(number).err()).unwrap();
+    assert!(refused.is_no_space(), "{refused}");
+    let Health::Degraded(why) = engine.health() else { panic!("{:?}", engine.health()) };
+    assert!(why.contains("physical space"), "{why}");
+    let gauge = |wanted: &str| {
+        let mut found = None;
+        engine.metrics(&mut |metric| found = found.or((metric.name == wanted).then_some(metric.value)));
+        found.unwrap()
+    };
+    assert!(gauge("situ_hash_physical_level") >= 2.0 && gauge("situ_hash_physical_reserve_bytes") > 0.0);
+    assert_eq!((gauge("situ_hash_out_of_space"), gauge("situ_hash_failed")), (0.0, 0.0));
+    device.set_compression(Compression::default().total(8 * total));
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while engine.health() != Health::Ready {
+        assert!(std::time::Instant::now() < until, "{:?}", engine.health());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    put(0).unwrap();
+    assert!(gauge("situ_hash_physical_level") < 2.0);
+    engine.close();
 }
 
 #[test]

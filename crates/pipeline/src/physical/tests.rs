@@ -48,13 +48,3 @@ fn an_allowance_leaves_what_is_needed() {
         }
     }
 }
-
-#[test]
-fn only_deletions_delete_only() {
-    let mut batch = WriteBatch::new();
-    batch.delete("a").unwrap();
-    batch.delete_range("b", "c").unwrap();
-    assert!(deletes_only(&batch));
-    batch.put("d", "").unwrap();
-    assert!(!deletes_only(&batch));
-}

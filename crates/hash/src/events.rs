@@ -1,0 +1,77 @@
+//! What a store tells the program that has it open: what a person should know while everything still works.
+//!
+//! **Threads.** The program is told on threads of the store and on those of callers, with no lock held. It returns quickly and does not
+//! wait for the store. A panic in it is caught.
+
+use crate::Error;
+use situ_pipeline::{PhysicalChange, PhysicalLevel};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Something happened. Its text is a line for a log.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum HashEvent {
+    /// A drive that compresses has another level of physical space.
+    PhysicalSpace(PhysicalChange),
+    /// A write to a disk found no space. The store takes no more puts, and tries again by itself.
+    OutOfSpace {
+        /// What failed first.
+        cause: Error,
+    },
+    /// The store has written everything that it could not write before. Puts are taken again.
+    SpaceReturned,
+    /// One of the two slots of the superblock is damaged. The other one is sound, and the damaged one is written anew.
+    SuperblockDamaged {
+        /// File, offset, what was expected and what was found.
+        damage: Error,
+    },
+}
+
+impl fmt::Display for HashEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HashEvent::PhysicalSpace(change) => write_change(change, f),
+            HashEvent::OutOfSpace { cause } => {
+                write!(f, "puts are refused, because a disk is out of space: {cause}; deletes and reads go on")
+            }
+            HashEvent::SpaceReturned => f.write_str("all writes go on: the disk that was out of space has space again"),
+            HashEvent::SuperblockDamaged { damage } => write!(
+                f,
+                "a slot of the superblock is damaged, and the other one is sound: {damage}; the damaged one was written anew"
+            ),
+        }
+    }
+}
+
+fn write_change(change: &PhysicalChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let PhysicalChange { location, free_bytes, total_bytes, after, .. } = change;
+    let what = match after {
+        PhysicalLevel::Plenty => "all writes go on",
+        PhysicalLevel::Low => "physical space is low, and all writes go on",
+        PhysicalLevel::DeletionsOnly => "writes that do not only delete are refused",
+        _ => "all writes are refused",
+    };
+    write!(f, "{what}: the drive below {location} has {free_bytes} of {total_bytes} bytes of physical space left")
+}
+
+/// Called with what happened.
+pub type OnEvent = Arc<dyn Fn(&HashEvent) + Send + Sync>;
+
+/// Who is told.
+#[derive(Clone, Default)]
+pub(crate) struct Events(Option<OnEvent>);
+
+impl Events {
+    pub(crate) fn new(on_event: Option<OnEvent>) -> Events {
+        Events(on_event)
+    }
+
+    pub(crate) fn tell(&self, event: &HashEvent) {
+        if let Some(on_event) = &self.0 {
+            // The program's bug must not end a thread of the store.
+            _ = catch_unwind(AssertUnwindSafe(|| on_event(event)));
+        }
+    }
+}
