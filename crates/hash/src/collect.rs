@@ -1,7 +1,9 @@
 //! Collecting segments of the value log: what is alive in one moves, and buckets get the new handles.
 //!
-//! 1. After a checkpoint, while there are no snapshots, the value log names a victim.
-//! 2. For each record: it is alive if the entry of its key has this very handle.
+//! 1. After a checkpoint, while there are no snapshots, the value log names a victim, which is sealed. The gate is closed once: a worker
+//!    that has appended a value there has put its handle into the bucket by then, or keeps it for a retry. A kept handle puts collection off.
+//! 2. For each record: it is alive if the entry of its key has this very handle. The sums of a segment decide nothing: every record that may
+//!    be alive is asked about.
 //! 3. The value log copies live records. With the gate closed, each entry that still has the old handle gets the new one. If a write was
 //!    faster, the copy is dead.
 //! 4. The segment goes at the next checkpoint: then the buckets with the new handles are durable.
@@ -14,6 +16,7 @@ use crate::address::{State, hash_of};
 use crate::core::Core;
 use crate::entry::{Entry, Value};
 use crate::io::BUCKETS_MAX;
+use crate::read::Located;
 use crate::rebuild::{Change, rebuild};
 use crate::rewrite::{Place, Rewrites, decode_all, own_entries};
 use crate::shortage::Patience;
@@ -55,15 +58,13 @@ impl Owner for Asked<'_> {
 impl Core {
     /// Collects one segment, if one is due.
     pub(crate) fn collect_if_due(&self) -> Result<()> {
-        // What is kept for changes that wait for space is in no bucket yet, and alive.
-        if !self.snapshots.list().is_empty() || !self.large.kept().is_empty() {
+        if !self.snapshots.list().is_empty() {
             return Ok(());
         }
         let Some(victim) = self.large.log.victim() else { return Ok(()) };
-        if victim.live_bytes() == 0 {
-            self.counters.collections.fetch_add(1, Ordering::Relaxed);
-            self.large.log.retire(victim.number);
-            self.large.retire(victim.number);
+        self.with_gate_closed(|| Ok(()))?;
+        // What is kept for changes that wait for space is in no bucket yet, and alive.
+        if !self.large.kept().is_empty() {
             return Ok(());
         }
         let mut writer = self.large.log.collecting_writer();
@@ -85,20 +86,18 @@ impl Core {
     /// The handle that the entry of `key` has, if it has one.
     fn handle_of(&self, key: &[u8]) -> Result<Option<Handle>> {
         let hash = hash_of(key, self.seed);
-        let state = self.state();
-        let bucket = state.bucket_of(hash);
-        let mut found = self.read_sound(bucket, |block| {
-            let entry = self.codec.find(bucket, block, key)?.entry;
-            entry.map(|entry| pointer_of(&entry)).transpose()
-        })?;
-        if found.is_none()
-            && let Some(stored) = self.overflow.get(hash, key)?
-        {
-            let overflow_key = crate::address::overflow_key(hash, key);
-            let (_, entry) = Entry::from_overflow(self.overflow.path(), &overflow_key, &stored)?;
-            found = Some(pointer_of(&entry)?);
+        loop {
+            let state = self.state();
+            let bucket = state.bucket_of(hash);
+            // What has expired still has its handle. No moment is early enough for anything to have expired.
+            let found = self.find_in_bucket(bucket, key, 0)?;
+            if let Some(answer) = self.answer(found, (hash, key), (&state, bucket), 0)? {
+                return Ok(match answer {
+                    Some(Located::There(handle)) => Some(handle),
+                    Some(Located::Here(_)) | None => None,
+                });
+            }
         }
-        Ok(found.flatten())
     }
 
     /// Replaces handles in buckets.

@@ -37,6 +37,8 @@ pub(crate) struct LargeValues {
 struct State {
     /// Synced bytes of the records of each segment.
     listed: BTreeMap<u64, u64>,
+    /// The same, of segments that are not listed durably yet.
+    unlisted: BTreeMap<u64, u64>,
     deaths: Vec<Handle>,
     /// Told to the value log, and not yet counted in the list of segments.
     uncounted: Vec<Handle>,
@@ -97,16 +99,17 @@ impl LargeValues {
             self.forget_if_unlisted(left);
             crate::Error::from(error).or_out_of_space()
         });
+        // Listed before another worker can find the writer, and the segment: it would write handles at once.
+        let listed = appended.and_then(|(handles, written)| self.list(overflow, &written).map(|()| handles));
         *lock(&self.writer) = Some(writer);
         self.writer_is_free.notify();
-        let (handles, written) = appended?;
-        self.list(overflow, &written)?;
-        Ok(handles)
+        listed
     }
 
     /// Removes a segment that a writer has left behind, if no handle leads into it. What cannot be removed is an orphan at the next opening.
     fn forget_if_unlisted(&self, left: Option<u64>) {
         if let Some(number) = left.filter(|number| !lock(&self.state).listed.contains_key(number)) {
+            lock(&self.state).unlisted.remove(&number);
             _ = self.log.remove(number);
         }
     }
@@ -155,13 +158,22 @@ impl LargeValues {
         let new: Vec<KnownSegment> = {
             let mut state = lock(&self.state);
             let mut note = |written: &Written| {
-                let is_new = !state.listed.contains_key(&written.segment);
-                *state.listed.entry(written.segment).or_default() += written.record_bytes;
-                is_new.then_some(KnownSegment { number: written.segment, ..KnownSegment::default() })
+                if let Some(bytes) = state.listed.get_mut(&written.segment) {
+                    *bytes += written.record_bytes;
+                    return None;
+                }
+                *state.unlisted.entry(written.segment).or_default() += written.record_bytes;
+                Some(KnownSegment { number: written.segment, ..KnownSegment::default() })
             };
             written.iter().filter_map(&mut note).collect()
         };
-        overflow.list_segments(&new, &[])
+        overflow.list_segments(&new, &[])?;
+        let mut state = lock(&self.state);
+        for segment in new {
+            let bytes = state.unlisted.remove(&segment.number).unwrap_or(0);
+            *state.listed.entry(segment.number).or_default() += bytes;
+        }
+        Ok(())
     }
 
     /// Lists the segments that values have moved to.

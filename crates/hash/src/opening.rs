@@ -303,7 +303,9 @@ fn ground(
     let last_sequence = named.last_sequence.max(current.sequence);
     let log = logs.begin_new(home, env, &options)?;
     let progress = env.executor.event();
-    let pending = Arc::new(Pending::new(env, options.partitions, options.pending_bytes_max, last_sequence));
+    // The store's own base counts: one bucket has one worker.
+    let partitions = options.partitions.min(1 << current.state.base_bits());
+    let pending = Arc::new(Pending::new(env, partitions, options.pending_bytes_max, last_sequence));
     // Four memtables of the overflow at most, and the images of a lap.
     let fixed_bytes = options.overflow_memory_bytes.saturating_mul(4) + images.as_ref().map_or(0, ImageJournal::bytes);
     let physical = watch(Arc::clone(&env.clock), home, &given.device, &pending, fixed_bytes, events.clone());

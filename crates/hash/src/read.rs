@@ -90,7 +90,7 @@ impl Core {
     }
 
     /// Steps 3 and 4; none if the bucket has to be read again.
-    fn answer(
+    pub(crate) fn answer(
         &self,
         found: InBucket,
         (hash, key): (u64, &[u8]),
@@ -123,7 +123,7 @@ impl Core {
     }
 
     /// Reads a bucket and looks for a key.
-    fn find_in_bucket(&self, bucket: u64, key: &[u8], now_ms: u64) -> Result<InBucket> {
+    pub(crate) fn find_in_bucket(&self, bucket: u64, key: &[u8], now_ms: u64) -> Result<InBucket> {
         self.read_sound(bucket, |block| self.find_in(bucket, block, key, now_ms))
     }
 

@@ -162,6 +162,8 @@ impl Core {
         }
         lows.save(self)?;
         self.io.write_many(highs.take_images())?;
+        // What has left the overflow stays away: the totals of the new epoch, and how these buckets are tidied after a crash, rest on it.
+        self.overflow.sync()?;
         lows.add_to_totals(self);
         highs.add_to_totals(self);
         self.begin_epoch(step.more, LogBound::Same)?;

@@ -33,7 +33,6 @@ pub(crate) struct Rewrites {
     pub(crate) saves: Saves,
     images: Vec<(u64, Buffer)>,
     additions: OverflowChanges,
-    adds_entries: bool,
     removals: OverflowChanges,
     sums: Sums,
     /// The part of it in buckets that a check under way has passed.
@@ -105,7 +104,6 @@ impl Rewrites {
             }
         }
         for entry in &contents.overflow_puts {
-            self.adds_entries = true;
             self.additions.put(hash(entry.key), entry)?;
         }
         for key in &contents.overflow_deletes {
@@ -125,10 +123,7 @@ impl Rewrites {
 
     /// Step 1.
     pub(crate) fn add_to_overflow(&mut self, core: &Core) -> Result<()> {
-        if !self.adds_entries {
-            // A mark that stays, over dead entries that have gone before: nothing depends on it.
-            return core.overflow.write(std::mem::take(&mut self.additions), Durability::Buffered);
-        }
+        // Also what only deletes dead entries: the bucket gets a mark, under which they would count again.
         core.overflow.write(std::mem::take(&mut self.additions), Durability::Synced)
     }
 

@@ -119,12 +119,16 @@ fn a_store_remembers_its_device() {
 
 /// A simulated machine with a store.
 fn with_store(seed: u64, nature: Nature, test: impl FnOnce(&Env, &HashStore) + Send) {
+    with_store_of(&small(), seed, nature, test);
+}
+
+fn with_store_of(options: &HashOptions, seed: u64, nature: Nature, test: impl FnOnce(&Env, &HashStore) + Send) {
     let sim = SimExecutor::new(seed);
     let env = sim.env();
     let volumes = [SimVolume::new(&env, FaultPlan::none(), seed), SimVolume::new(&env, FaultPlan::none(), seed)];
     let device = device(&env, nature, FaultPlan::none(), seed);
     sim.run(|| {
-        let store = open(&env, &volumes, &device, &small()).unwrap();
+        let store = open(&env, &volumes, &device, options).unwrap();
         test(&env, &store);
         check_sound(&store);
         store.close().unwrap();
@@ -134,6 +138,103 @@ fn with_store(seed: u64, nature: Nature, test: impl FnOnce(&Env, &HashStore) + S
 fn spawn_all(env: &Env, bodies: Vec<Box<dyn FnOnce() + Send>>) {
     let jobs: Vec<_> = bodies.into_iter().map(|body| env.executor.spawn("client", body).unwrap()).collect();
     jobs.iter().for_each(|job| job.join().unwrap());
+}
+
+#[test]
+fn large_values_stay_while_their_segments_are_collected() {
+    let collections = AtomicUsize::new(0);
+    situ_sim::for_each_seed(700, 20, |seed| {
+        let options =
+            HashOptions { value_segment_bytes: 16 << 10, pending_bytes_max: 64 << 10, partitions: 4, ..small() };
+        with_store_of(&options, seed, Nature::Safe, |env, store| {
+            let writer = |number: u64| {
+                let store = store.clone();
+                let env = env.clone();
+                move || {
+                    let mut rng = Rng::new(seed ^ number << 32);
+                    let mut map = BTreeMap::new();
+                    for round in 0..60_u64 {
+                        let key = format!("{number}-{}", rng.below(3)).into_bytes();
+                        let mut value = vec![number as u8; 960 + rng.index(7000)];
+                        value[..8].copy_from_slice(&round.to_le_bytes());
+                        store.put(&key, &value).unwrap();
+                        map.insert(key, value);
+                        if rng.chance(0.3) {
+                            env.clock.sleep(std::time::Duration::from_micros(rng.below(300)));
+                        }
+                        let (key, value) = map.iter().nth(rng.index(map.len())).unwrap();
+                        assert!(store.get(key).unwrap().as_ref() == Some(value), "{}", key.escape_ascii());
+                    }
+                    store.checkpoint().unwrap();
+                    store.checkpoint().unwrap();
+                    for (key, value) in map {
+                        assert!(store.get(&key).unwrap() == Some(value), "{}", key.escape_ascii());
+                    }
+                }
+            };
+            let writers = (0..3).map(|number| Box::new(writer(number)) as Box<dyn FnOnce() + Send>);
+            let also = store.clone();
+            let checkpoints = move || (0..40).for_each(|_| also.checkpoint().unwrap());
+            spawn_all(env, writers.chain([Box::new(checkpoints) as Box<dyn FnOnce() + Send>]).collect());
+            collections.fetch_add(store.properties().value_collections as usize, Ordering::Relaxed);
+        });
+    });
+    assert!(collections.load(Ordering::Relaxed) > 20, "{collections:?}");
+}
+
+/// A value that a worker had appended, and not yet put into its bucket, once counted as dead: its segment went.
+#[test]
+fn a_collection_waits_for_handles_that_are_on_their_way_to_buckets() {
+    let sim = SimExecutor::new(800);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), 800), SimVolume::new(&env, FaultPlan::none(), 800)];
+    let device = device(&env, Nature::Safe, FaultPlan::none(), 800);
+    sim.run(|| {
+        let store = open(&env, &volumes, &device, &small()).unwrap();
+        let core = Arc::clone(&store.inner.core);
+        let value = |number: u8| vec![number; 3000];
+        // The first segment fills, and all but one of its values die.
+        (0..12).for_each(|round| {
+            store.put("hot", value(round)).unwrap();
+            core.wait_applied(core.writes.visible()).unwrap();
+        });
+        core.large.bury(&core.overflow, core.large.take_dead()).unwrap();
+        assert!(core.large.log.victim().is_some(), "something is to be collected");
+        let on_its_way = core.gate.enter();
+        let appended = core.large.append(&core.overflow, &[(b"late", &value(99))]).unwrap();
+        assert_eq!(appended.len(), 1);
+        let collected = Arc::new(AtomicBool::new(false));
+        let job = {
+            let (core, collected) = (Arc::clone(&core), Arc::clone(&collected));
+            let body = move || {
+                core.collect_if_due().unwrap();
+                collected.store(true, Ordering::Release);
+            };
+            env.executor.spawn("collector", Box::new(body)).unwrap()
+        };
+        env.clock.sleep(std::time::Duration::from_secs(5));
+        assert!(!collected.load(Ordering::Acquire), "the collector waits while somebody is inside the gate");
+        drop(on_its_way);
+        job.join().unwrap();
+        assert!(collected.load(Ordering::Acquire));
+        assert_eq!(store.get("hot").unwrap().unwrap(), value(11));
+        store.close().unwrap();
+    });
+}
+
+/// A store that was made with few buckets, opened with the usual number of partitions, once had two workers for one bucket.
+#[test]
+fn a_bucket_has_one_worker_whatever_the_options_say_later() {
+    let sim = SimExecutor::new(801);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), 801), SimVolume::new(&env, FaultPlan::none(), 801)];
+    let device = device(&env, Nature::Safe, FaultPlan::none(), 801);
+    sim.run(|| {
+        open(&env, &volumes, &device, &small()).unwrap().close().unwrap();
+        let store = open(&env, &volumes, &device, &HashOptions { partitions: 64, base_bits: 10, ..small() }).unwrap();
+        assert_eq!(store.inner.core.writes.pending.partitions().len(), 1 << small().base_bits);
+        store.close().unwrap();
+    });
 }
 
 #[test]
