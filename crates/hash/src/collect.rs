@@ -87,11 +87,11 @@ impl Core {
     fn handle_of(&self, key: &[u8]) -> Result<Option<Handle>> {
         let hash = hash_of(key, self.seed);
         loop {
-            let state = self.state();
-            let bucket = state.bucket_of(hash);
+            let seen = self.seen();
+            let bucket = seen.state.bucket_of(hash);
             // What has expired still has its handle. No moment is early enough for anything to have expired.
             let found = self.find_in_bucket(bucket, key, 0)?;
-            if let Some(answer) = self.answer(found, (hash, key), (&state, bucket), 0)? {
+            if let Some(answer) = self.answer(found, (hash, key), (&seen, bucket), 0)? {
                 return Ok(match answer {
                     Some(Located::There(handle)) => Some(handle),
                     Some(Located::Here(_)) | None => None,

@@ -108,6 +108,13 @@ impl CheckUnderWay {
     }
 }
 
+/// How things were when a reader began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) epoch: u32,
+    pub(crate) state: State,
+}
+
 /// What others want of the keeper.
 #[derive(Default)]
 pub(crate) struct KeeperWishes {
@@ -368,6 +375,12 @@ impl Core {
     #[inline]
     pub(crate) fn state(&self) -> State {
         state_of(self.base_bits, self.buckets.load(Ordering::SeqCst))
+    }
+
+    /// The state and the epoch. The epoch comes first: it is noted before the state.
+    pub(crate) fn seen(&self) -> Seen {
+        let epoch = self.epoch();
+        Seen { epoch, state: self.state() }
     }
 
     pub(crate) fn epoch(&self) -> u32 {

@@ -15,9 +15,9 @@
 //! **Failure.** A bucket that is read while it is written can look damaged. It is read again a few times, and then it is damaged.
 
 use crate::Result;
-use crate::address::{State, hash_of};
+use crate::address::hash_of;
 use crate::bucket::Header;
-use crate::core::Core;
+use crate::core::{Core, Seen};
 use crate::entry::{Entry, Value};
 use crate::rebuild::Change;
 use situ_values::Handle;
@@ -71,10 +71,10 @@ impl Core {
             return Ok(known.map(Located::Here));
         }
         loop {
-            let state = self.state();
-            let bucket = state.bucket_of(hash);
+            let seen = self.seen();
+            let bucket = seen.state.bucket_of(hash);
             let found = self.find_in_bucket(bucket, key, now_ms)?;
-            if let Some(answer) = self.answer(found, (hash, key), (&state, bucket), now_ms)? {
+            if let Some(answer) = self.answer(found, (hash, key), (&seen, bucket), now_ms)? {
                 return Ok(answer);
             }
         }
@@ -94,12 +94,12 @@ impl Core {
         &self,
         found: InBucket,
         (hash, key): (u64, &[u8]),
-        (state, bucket): (&State, u64),
+        (seen, bucket): (&Seen, u64),
         now_ms: u64,
     ) -> Result<Option<Option<Located>>> {
         let header = match found {
             InBucket::Known(value) => return Ok(Some(value)),
-            InBucket::Absent => return Ok(self.is_still(state, bucket, hash).then_some(None)),
+            InBucket::Absent => return Ok(self.is_still(seen, bucket, hash).then_some(None)),
             InBucket::Marked(header) => header,
         };
         self.counters.overflow_reads.fetch_add(1, Ordering::Relaxed);
@@ -110,16 +110,17 @@ impl Core {
         }
         let again = self.find_in_bucket(bucket, key, now_ms)?;
         match again {
-            InBucket::Marked(now) if now == header && self.is_still(state, bucket, hash) => Ok(Some(None)),
+            InBucket::Marked(now) if now == header && self.is_still(seen, bucket, hash) => Ok(Some(None)),
             InBucket::Known(value) => Ok(Some(value)),
             _ => Ok(None),
         }
     }
 
-    /// Whether a hash belongs to the bucket to which it belonged at `state`.
-    pub(crate) fn is_still(&self, state: &State, bucket: u64, hash: u64) -> bool {
-        let now = self.state();
-        now == *state || now.bucket_of(hash) == bucket
+    /// Whether a hash has belonged to a bucket all the time since `seen`. Each split and merge begins an epoch: a bucket that was merged and
+    /// split again meanwhile may have been read as it lay empty.
+    pub(crate) fn is_still(&self, seen: &Seen, bucket: u64, hash: u64) -> bool {
+        let now = self.seen();
+        now == *seen || now.epoch == seen.epoch && now.state.bucket_of(hash) == bucket
     }
 
     /// Reads a bucket and looks for a key.

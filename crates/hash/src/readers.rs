@@ -97,8 +97,8 @@ impl Core {
             values.push(known);
         }
         self.counters.gets.fetch_add(keys.len() as u64, Ordering::Relaxed);
-        let state = self.state();
-        let buckets: Vec<u64> = asked.iter().map(|(_, hash)| state.bucket_of(*hash)).collect();
+        let seen = self.seen();
+        let buckets: Vec<u64> = asked.iter().map(|(_, hash)| seen.state.bucket_of(*hash)).collect();
         self.io.read_each(&buckets, |place, block| {
             let (at, hash) = asked[place];
             // A bucket that looks damaged may be on its way to the device: it is read again below.
@@ -106,7 +106,7 @@ impl Core {
                 Ok(InBucket::Known(None)) => Some(None),
                 Ok(InBucket::Known(Some(Located::Here(value)))) => Some(Some(value)),
                 Ok(InBucket::Known(Some(Located::There(_)))) => None,
-                Ok(InBucket::Absent) => self.is_still(&state, buckets[place], hash).then_some(None),
+                Ok(InBucket::Absent) => self.is_still(&seen, buckets[place], hash).then_some(None),
                 Ok(InBucket::Marked(_)) | Err(_) => None,
             };
         })?;
