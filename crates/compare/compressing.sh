@@ -4,7 +4,7 @@
 # As root: the drive is zram (lz4), with ext4 on it for what needs files. Nothing else should run on the machine.
 # DIRECTORY (default: ./compressing-data) gets the mount points. KEYS (default: 10m) is how many pairs of 16 and 400 bytes there are,
 # OPERATIONS (default: 10m) how many requests a phase has, THREADS (default: 32) how many clients. STORE_MIB (default: 64) is the memory of
-# a store, and CLIENTS_MIB (default: 36) that of the clients: what a run takes with 1000 pairs. Both together, and the page cache, are
+# a store, and CLIENTS_MIB (default: 48) that of the clients: what a run on an ordered map in memory takes with 1000 pairs. Both together, and the page cache, are
 # within one limit of the system. REPEAT (default: 3) is how often each set is measured.
 #
 # Sets (default: all): uniform-half zipfian-half uniform-random zipfian-random
@@ -97,7 +97,7 @@ run() {
   watcher=$!
   # RocksDB: 2 memtables of 4 MiB, indexes and filters in a cache of 16 MiB, small compaction buffers, tables past the page cache. Its
   # threads take the rest. The hash store: 8 MiB of pending writes, and its overflow store as by default.
-  STORES=$stores within_memory $((${STORE_MIB:-64} + ${CLIENTS_MIB:-36})) compare_stores "$set" "$directory/files/store" \
+  STORES=$stores within_memory $((${STORE_MIB:-64} + ${CLIENTS_MIB:-48})) compare_stores "$set" "$directory/files/store" \
     --prepare "$prepare" --repeat "${REPEAT:-3}" --keys "$keys" --fields 1 --field-bytes 400 --zero-padding 12 \
     --update-mapping whole --threads "${THREADS:-32}" --operations "${OPERATIONS:-10m}" --read-percent 70 \
     --memtable-bytes $((4 << 20)) --memtables-max 2 --cache-bytes $((16 << 20)) --rocksdb-bounded --rocksdb-direct \
