@@ -126,7 +126,8 @@ impl Changes {
                 Outcome::Put { value, expires_ms } => Some((range_in(bytes, value), expires_ms)),
             },
         };
-        let spans = operations.iter().map(span).collect();
+        let mut spans = Vec::with_capacity(operations.count() as usize);
+        spans.extend(operations.iter().map(span));
         Changes { operations, spans }
     }
 

@@ -14,6 +14,9 @@
 use crate::bucket::USABLE_BYTES;
 use crate::entry::{Entry, overflow_bytes};
 
+/// Room for entries that changes bring, so that the usual bucket needs no more.
+const NEW_ENTRIES: usize = 4;
+
 /// A change of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
@@ -83,7 +86,8 @@ pub(crate) fn rebuild<'a>(before: Before<'a>, changes: impl Iterator<Item = Chan
     let mut contents = Contents { is_changed: before.is_untidy, ..Contents::default() };
     let mut in_overflow: Vec<&'a [u8]> = Vec::with_capacity(before.overflow.len());
     let slot = |entry, origin| Slot { entry, origin, is_changed: false };
-    let mut slots: Vec<Slot<'a>> = before.inline.into_iter().map(|entry| slot(entry, Origin::Bucket)).collect();
+    let mut slots: Vec<Slot<'a>> = Vec::with_capacity(before.inline.len() + before.overflow.len() + NEW_ENTRIES);
+    slots.extend(before.inline.into_iter().map(|entry| slot(entry, Origin::Bucket)));
     for entry in before.overflow {
         in_overflow.push(entry.key);
         if slots.iter().all(|other| other.entry.key != entry.key) {
@@ -119,6 +123,7 @@ fn apply<'a>(slots: &mut Vec<Slot<'a>>, change: &Change<'a>) -> bool {
 fn place<'a>(slots: Vec<Slot<'a>>, in_overflow: &[&'a [u8]], contents: &mut Contents<'a>) {
     let mut room = USABLE_BYTES;
     let mut stays: Vec<&[u8]> = Vec::new();
+    contents.inline.reserve_exact(slots.len());
     for Slot { entry, origin, is_changed } in slots {
         if entry.encoded_bytes() <= room {
             room -= entry.encoded_bytes();

@@ -43,6 +43,9 @@ pub struct Operation<'a> {
     pub change: Change<'a>,
 }
 
+/// Bytes of an operation before its key, at most: kind, both lengths, expiry.
+const HEAD_BYTES_MAX: usize = 1 + 2 + 4 + 8;
+
 impl<'a> Operation<'a> {
     /// `key` is removed.
     pub fn delete(key: &'a [u8]) -> Operation<'a> {
@@ -78,6 +81,7 @@ impl<'a> Operation<'a> {
             Change::Put { value, expires_ms: None } => (KIND_PUT, None, Some(value)),
             Change::Put { value, expires_ms } => (KIND_PUT_EXPIRING, expires_ms, Some(value)),
         };
+        bytes.reserve(HEAD_BYTES_MAX + self.key.len() + value.map_or(0, <[u8]>::len));
         bytes.push(kind);
         bytes.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
         if let Some(at) = expires_ms {

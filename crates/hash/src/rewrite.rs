@@ -212,7 +212,8 @@ pub(crate) fn own_entries<'a>(
     bucket: &Bucket<'a>,
     overflow: &[(u64, Entry<'a>)],
 ) -> Result<Before<'a>> {
-    let inline: Vec<Entry<'a>> = bucket.entries().collect();
+    let mut inline = Vec::with_capacity(usize::from(bucket.header().now.entries));
+    inline.extend(bucket.entries());
     for entry in &inline {
         let home = state.bucket_of(hash_of(entry.key, core.seed));
         if home != number {
