@@ -102,10 +102,10 @@ impl Core {
     pub(crate) fn checkpoint(&self, file: u64, sequence: u64) -> Result<()> {
         assert!(self.writes.pending.drained() >= sequence, "a log file is needed while its changes are pending");
         let dead = self.with_gate_closed(|| {
+            self.forget_saved();
             self.overflow.sync()?;
-            let dead = self.snapshots.list().is_empty().then(|| self.large.take_dead());
             self.begin_epoch(self.state(), LogBound::From { file, sequence })?;
-            Ok(dead)
+            Ok(self.snapshots.list().is_empty().then(|| self.large.take_dead()))
         })?;
         // First: it gives space back.
         self.writes.release_logs(file)?;

@@ -46,10 +46,8 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.core.snapshots.release(self.moment.number) {
-            // What stays here takes room until the store is opened again, and is never read.
-            _ = self.core.overflow.forget_saved();
-        }
+        // What was saved goes later, with the gate closed: another thread may take a snapshot now.
+        self.core.snapshots.release(self.moment.number);
     }
 }
 
@@ -71,6 +69,7 @@ impl HashStore {
         let moment = {
             let _closed = core.gate.close();
             core.check_sound()?;
+            core.forget_saved();
             core.snapshots.take(core.writes.visible(), core.state())
         };
         let snapshot = HashSnapshot { inner: Arc::new(Held { core: Arc::clone(core), moment, now_ms: core.now_ms() }) };

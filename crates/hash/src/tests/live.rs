@@ -526,3 +526,38 @@ fn a_check_beside_writers_finds_no_damage_and_holds_nobody_up() {
     assert!(most > 3 * small().pending_bytes_max as usize, "{most} bytes were written during a check");
     assert!(resized > 0, "buckets were split and merged");
 }
+
+/// The last snapshot goes in one thread while another thread takes the next one. What is saved for the next one must stay.
+#[test]
+fn a_snapshot_that_goes_takes_nothing_from_the_next_one() {
+    situ_sim::for_each_seed(900, 24, |seed| {
+        with_store(seed, Nature::Safe, |env, store| {
+            let key = |number: u64| format!("{number:03}").into_bytes();
+            (0..60).for_each(|number| store.put(key(number), [1; 200]).unwrap());
+            let stops = Arc::new(AtomicBool::new(false));
+            let writer = {
+                let (store, stops, mut rng) = (store.clone(), Arc::clone(&stops), Rng::new(seed));
+                move || {
+                    while !stops.load(Ordering::Relaxed) {
+                        store.put(key(rng.below(60)), vec![2; 100 + rng.index(300)]).unwrap();
+                    }
+                }
+            };
+            let writer = env.executor.spawn("client", Box::new(writer)).unwrap();
+            let reader = |_| {
+                let store = store.clone();
+                let body = move || {
+                    for _ in 0..12 {
+                        let snapshot = store.snapshot().unwrap();
+                        assert_eq!(snapshot.scan().map(|pair| pair.unwrap()).count(), 60);
+                    }
+                };
+                env.executor.spawn("client", Box::new(body)).unwrap()
+            };
+            let readers: Vec<_> = (0..2).map(reader).collect();
+            readers.iter().for_each(|reader| reader.join().unwrap());
+            stops.store(true, Ordering::Relaxed);
+            writer.join().unwrap();
+        });
+    });
+}
