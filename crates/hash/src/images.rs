@@ -169,7 +169,7 @@ pub(crate) fn redo(
         if batch.batch >= first_batch {
             check_order(&*file, page - batch.pages as u64, batch.batch, next)?;
             next = batch.batch + 1;
-            write_again(&batch, codec, io)?;
+            write_again(file.path(), &batch, codec, io)?;
         }
     }
     Ok(next)
@@ -200,9 +200,13 @@ fn read_batch(
     ImageBatch::read(file.path(), offset, store, &bytes)
 }
 
-fn write_again(batch: &ImageBatch, codec: &BucketCodec, io: &BucketIo) -> Result<()> {
+fn write_again(path: &str, batch: &ImageBatch, codec: &BucketCodec, io: &BucketIo) -> Result<()> {
     let mut buckets = Vec::new();
     for image in batch.images() {
+        if image.bucket >= io.buckets_max {
+            let expected = format!("a bucket below {}", io.buckets_max);
+            return Err(StorageError::corruption(path, 0, "image of a bucket", expected, image.bucket).into());
+        }
         let mut block = Buffer::new(BUCKET_BYTES);
         image.restore(codec, &mut block)?;
         buckets.push((image.bucket, block));

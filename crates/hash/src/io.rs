@@ -79,6 +79,11 @@ pub(crate) struct Lane {
     failed: Vec<(usize, Buffer)>,
 }
 
+/// Buckets that have room in a bucket space of so many bytes.
+pub(crate) fn buckets_within(bytes: u64) -> u64 {
+    bytes.saturating_sub(SPACE_HEADER_BYTES as u64) / PAGE_BYTES as u64
+}
+
 fn new_buffer() -> Buffer {
     Buffer::new(PAGE_BYTES)
 }
@@ -94,11 +99,10 @@ fn pool_of_thread() -> usize {
 
 impl BucketIo {
     pub(crate) fn new(device: Arc<dyn Device>, clock: Arc<dyn Clock>) -> BucketIo {
-        let bytes = device.space().logical_total;
         BucketIo {
             geometry: device.geometry(),
             path: device.describe(),
-            buckets_max: bytes.saturating_sub(SPACE_HEADER_BYTES as u64) / PAGE_BYTES as u64,
+            buckets_max: buckets_within(device.space().logical_total),
             device,
             pools: Default::default(),
             spare: Mutex::default(),

@@ -561,3 +561,58 @@ fn a_snapshot_that_goes_takes_nothing_from_the_next_one() {
         });
     });
 }
+
+/// A store with large values in a directory, closed, with a buckets file and all.
+fn made_in(home: &std::path::Path) -> HashOptions {
+    let options = HashOptions { bucket_space_bytes: 16 << 20, base_bits: 8, ..HashOptions::default() };
+    let store = HashStore::open(home, options.clone()).unwrap();
+    (0..20_u32).for_each(|number| store.put(number.to_le_bytes(), vec![number as u8; 20_000]).unwrap());
+    store.close().unwrap();
+    options
+}
+
+/// The overflow lists the segments of the value log. A new one in its place lists none, and opening would remove all values.
+#[test]
+fn a_store_without_its_overflow_is_refused_and_keeps_its_values() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, other) = (directory.path().join("home"), directory.path().join("other"));
+    let options = made_in(&home);
+    made_in(&other);
+    let (overflow, away) = (home.join("overflow"), directory.path().join("away"));
+    std::fs::rename(&overflow, &away).unwrap();
+    assert!(HashStore::open(&home, options.clone()).is_err());
+    assert!(!overflow.exists(), "nothing is made in its place");
+    std::fs::create_dir(&overflow).unwrap();
+    let error = HashStore::open(&home, options.clone()).unwrap_err();
+    assert!(matches!(&error, Error::Existence(text) if text.contains("overflow")), "{error}");
+    std::fs::remove_dir_all(&overflow).unwrap();
+    copy_tree(&other.join("overflow"), &overflow);
+    let error = HashStore::open(&home, options.clone()).unwrap_err();
+    assert!(matches!(error, Error::OtherOverflow { .. }), "{error}");
+    std::fs::remove_dir_all(&overflow).unwrap();
+    std::fs::rename(&away, &overflow).unwrap();
+    let store = HashStore::open(&home, options).unwrap();
+    assert!((0..20_u32).all(|number| store.get(number.to_le_bytes()).unwrap().unwrap() == vec![number as u8; 20_000]));
+    check_sound(&store);
+    store.close().unwrap();
+}
+
+/// The end of a buckets file is cut off, or the file is gone. Zeros in its place would pass for empty buckets.
+#[test]
+fn a_bucket_space_that_is_too_short_for_its_store_is_refused_and_stays_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = made_in(directory.path());
+    let buckets = directory.path().join("buckets");
+    let whole = std::fs::read(&buckets).unwrap();
+    let cut = crate::space::bucket_offset(255);
+    std::fs::OpenOptions::new().write(true).open(&buckets).unwrap().set_len(cut).unwrap();
+    let error = HashStore::open(directory.path(), options.clone()).unwrap_err();
+    assert!(matches!(error, Error::OtherGeometry { .. }), "{error}");
+    assert_eq!(std::fs::metadata(&buckets).unwrap().len(), cut);
+    let named = HashStoreBuilder::new(options.clone()).device(&buckets).open(directory.path()).unwrap_err();
+    assert!(matches!(named, Error::OtherGeometry { .. }), "{named}");
+    std::fs::remove_file(&buckets).unwrap();
+    assert!(HashStore::open(directory.path(), options.clone()).is_err() && !buckets.exists());
+    std::fs::write(&buckets, whole).unwrap();
+    HashStore::open(directory.path(), options).unwrap().close().unwrap();
+}
