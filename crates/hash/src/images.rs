@@ -156,11 +156,13 @@ pub(crate) fn redo(
     };
     // What is found here must be there after the next crash, too.
     file.sync()?;
-    let mut next = first_batch;
+    let (mut next, mut unused) = (first_batch, first_batch);
     let mut page = 0;
     let mut first = [0; IMAGE_PAGE_BYTES];
     while page < file.pages() {
         file.read_at(page * IMAGE_PAGE_BYTES as u64, &mut first)?;
+        // Also the number of a batch that a crash has torn is used up: its pages must not pass for those of a later one.
+        unused = unused.max(ImageBatch::number_of(store, &first).map_or(0, |batch| batch + 1));
         let Some(batch) = read_batch(&*file, store, page, &first)? else {
             page += 1;
             continue;
@@ -172,7 +174,7 @@ pub(crate) fn redo(
             write_again(file.path(), &batch, codec, io)?;
         }
     }
-    Ok(next)
+    Ok(next.max(unused))
 }
 
 fn check_order(file: &dyn PageFile, page: u64, batch: u64, next: u64) -> Result<()> {

@@ -10,6 +10,7 @@
 //! counts: readers get the shadow ([`BucketIo::shadow`]). All shadows are written before buckets are made durable ([`BucketIo::settle`]).
 //! **Rejected:** a queue for each thread (threads of callers come and go; nobody would take their queues away).
 
+use crate::readers::QUICK_NS;
 use crate::space::{SPACE_HEADER_BYTES, bucket_offset};
 use crate::{Error, Result};
 use situ_device::{Buffer, Clock, Completion, Device, Geometry, Op, PAGE_BYTES, Queue, Ticket, lock};
@@ -151,7 +152,9 @@ impl BucketIo {
             let mut taken = None;
             let read = (Op::Read { offset: bucket_offset(bucket) }, buffer);
             let count = self.reads.fetch_add(1, Ordering::Relaxed);
-            let begun = count.is_multiple_of(SAMPLE).then(|| self.clock.now());
+            // While the device is slow, single reads are rare: each counts.
+            let is_timed = count.is_multiple_of(SAMPLE) || self.read_ns.load(Ordering::Relaxed) >= QUICK_NS;
+            let begun = is_timed.then(|| self.clock.now());
             let outcome = lane.run(std::iter::once(read), |_, buffer| {
                 let shadow = self.shadow_of(bucket);
                 taken = takes.take().map(|takes| takes(shadow.as_deref().unwrap_or(&buffer)));
@@ -296,17 +299,22 @@ impl BucketIo {
         self.one(Op::Flush, "flush")
     }
 
-    /// Gives the room of buckets back: as many as the device can give back, the others are written with zeros.
+    /// Gives the room of buckets back: of those that fill whole units of the device. The others stay as they are.
     pub(crate) fn discard(&self, buckets: std::ops::Range<u64>) -> Result<()> {
         if buckets.is_empty() {
             return Ok(());
         }
-        let (offset, bytes) = (bucket_offset(buckets.start), (buckets.end - buckets.start) * PAGE_BYTES as u64);
-        self.discards.fetch_add(buckets.end - buckets.start, Ordering::Relaxed);
         let unit = u64::from(self.geometry.discard_bytes);
-        if unit > 0 && offset % unit == 0 && bytes % unit == 0 {
-            return self.one(Op::Discard { offset, bytes }, "discard a part of");
+        if unit == 0 {
+            return Ok(());
         }
+        let offset = bucket_offset(buckets.start).next_multiple_of(unit);
+        let end = bucket_offset(buckets.end) / unit * unit;
+        if offset >= end {
+            return Ok(());
+        }
+        self.one(Op::Discard { offset, bytes: end - offset }, "discard a part of")?;
+        self.discards.fetch_add((end - offset) / PAGE_BYTES as u64, Ordering::Relaxed);
         Ok(())
     }
 

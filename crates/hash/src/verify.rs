@@ -115,11 +115,8 @@ impl Core {
 
     /// Checks the next buckets. False if there were none, and all is compared.
     fn verify_next(&self, check: &mut Check) -> Result<bool> {
-        let _closed = self.gate.close();
+        let _closed = self.close_gate_with_space()?;
         self.check_sound()?;
-        if let Some(cause) = self.writes.shortage.cause() {
-            return Err(cause);
-        }
         if check.next == 0 {
             self.check.reset();
         }
@@ -178,6 +175,9 @@ impl Core {
         };
         let header = bucket.header();
         sums.plus(&header.now);
+        if let Err(error) = self.require_age(number, header) {
+            report.damage(|| error.to_string());
+        }
         let entries: Vec<_> = bucket.entries().collect();
         for (at, entry) in entries.iter().enumerate() {
             let home = state.bucket_of(hash_of(entry.key, self.seed));

@@ -267,6 +267,7 @@ impl Core {
     ) -> Result<()> {
         let changes = applied.changes;
         let header = bucket.header();
+        self.require_age(changes.bucket, header)?;
         let overflow: Stored = self.marked_overflow(changes.bucket, state, header)?;
         let overflow = decode_all(self, &overflow)?;
         let before = own_entries(self, changes.bucket, state, bucket, &overflow)?;
