@@ -676,3 +676,96 @@ fn a_discard_is_rounded_inwards_and_counted_as_it_was_done() {
         }
     });
 }
+
+/// Of changes of one key that are applied together, the value log gets the value of the last one.
+#[test]
+fn large_values_that_are_replaced_before_they_are_applied_take_no_room() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), 1), SimVolume::new(&env, FaultPlan::none(), 1)];
+    let device = device(&env, Nature::Safe, FaultPlan::none(), 1);
+    let options = HashOptions { pending_bytes_max: 1 << 20, ..small() };
+    sim.run(|| {
+        let store = open(&env, &volumes, &device, &options).unwrap();
+        let mut batch = HashBatch::new();
+        (0..20_u8).for_each(|round| batch.put("a", vec![round; 5000]).unwrap());
+        batch.put("gone", vec![1; 5000]).unwrap();
+        batch.delete("gone").unwrap();
+        store.write(batch, Durability::Buffered).unwrap();
+        store.checkpoint().unwrap();
+        assert_eq!(store.get("a").unwrap().unwrap(), vec![19; 5000]);
+        let properties = store.properties();
+        let written = properties.value_live_bytes + properties.value_garbage_bytes;
+        assert!((5000..10_000).contains(&written), "{written} bytes are in the value log");
+        check_sound(&store);
+        store.close().unwrap();
+    });
+}
+
+/// A check reads the values in the value log, too.
+#[test]
+fn rot_of_a_large_value_is_found_by_a_check() {
+    with_store_and_home(1, |store, home| {
+        (0..6_u8).for_each(|number| store.put([number], vec![number; 5000]).unwrap());
+        store.checkpoint().unwrap();
+        check_sound(store);
+        let mut files = home.list().unwrap().into_iter().map(|file| file.name);
+        let segment = files.find(|name| matches!(name, FileName::Values(_))).unwrap();
+        assert!(home.rot(segment, 4096 + 2000, 3));
+        let report = store.verify().unwrap();
+        assert!(report.damage_count == 1 && report.damages[0].contains("cannot be read"), "{report:#?}");
+        // A value that nobody has any more is no damage.
+        (0..6_u8).for_each(|number| store.delete([number]).unwrap());
+        check_sound(store);
+    });
+}
+
+fn with_store_and_home(seed: u64, test: impl FnOnce(&HashStore, &SimVolume) + Send) {
+    let sim = SimExecutor::new(seed);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), seed), SimVolume::new(&env, FaultPlan::none(), seed)];
+    let device = device(&env, Nature::Safe, FaultPlan::none(), seed);
+    sim.run(|| {
+        let store = open(&env, &volumes, &device, &small()).unwrap();
+        test(&store, &volumes[0]);
+        store.close().unwrap();
+    });
+}
+
+/// The number of a batch of images that a crash has torn is not used again.
+#[test]
+fn a_torn_batch_of_images_keeps_its_number() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+    let device = device(&env, Nature::Volatile, FaultPlan::none(), 1);
+    let store = StoreId([7; 16]);
+    let io = crate::io::BucketIo::new(Arc::new(device), Arc::clone(&env.clock));
+    let codec = crate::bucket::BucketCodec::new("buckets", store);
+    sim.run(|| {
+        let journal = crate::images::ImageJournal::open(&volume, store, 64 << 10, 5).unwrap();
+        let mut random = vec![0; 4096];
+        let mut rng = Rng::new(1);
+        let images: Vec<_> = (0..3_u64)
+            .map(|bucket| {
+                let mut block = vec![0; 4096];
+                rng.fill(&mut random);
+                let mut writer = crate::bucket::BucketWriter::new(&mut block);
+                let entry = crate::entry::Entry {
+                    key: b"a",
+                    value: crate::entry::Value::Inline(&random[..2900]),
+                    expires_ms: None,
+                };
+                assert!(writer.push(&entry));
+                let stamp = crate::bucket::Stamp { sequence: 1, epoch: 1, ..Default::default() };
+                writer.finish(&codec, bucket, &stamp);
+                (bucket, situ_device::Buffer::copy_of(&block))
+            })
+            .collect();
+        let room = journal.reserve(crate::images::pages_for(3)).unwrap();
+        journal.write(&journal.place(&images)).unwrap();
+        drop(room);
+        assert!(volume.rot(FileName::Images, 4096 + 100, 3), "the second page of the batch is torn");
+        assert_eq!(crate::images::redo(&volume, store, 5, &codec, &io).unwrap(), 6);
+    });
+}
