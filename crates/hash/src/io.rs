@@ -10,7 +10,6 @@
 //! counts: readers get the shadow ([`BucketIo::shadow`]). All shadows are written before buckets are made durable ([`BucketIo::settle`]).
 //! **Rejected:** a queue for each thread (threads of callers come and go; nobody would take their queues away).
 
-use crate::readers::QUICK_NS;
 use crate::space::{SPACE_HEADER_BYTES, bucket_offset};
 use crate::{Error, Result};
 use situ_device::{Buffer, Clock, Completion, Device, Geometry, Op, PAGE_BYTES, Queue, Ticket, lock};
@@ -32,6 +31,8 @@ const LANE_BUFFERS_MAX: usize = 2;
 const SPARE_BUFFERS_MAX: usize = 1024;
 /// One of so many reads is timed.
 const SAMPLE: u64 = 16;
+/// A device that answers within this time is read on the caller's thread: about what two switches of threads cost.
+pub(crate) const QUICK_NS: u64 = 20_000;
 /// How long a wait for the device takes before it is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 

@@ -103,7 +103,7 @@ impl Core {
     pub(crate) fn checkpoint(&self, file: u64, sequence: u64) -> Result<()> {
         assert!(self.writes.pending.drained() >= sequence, "a log file is needed while its changes are pending");
         let dead = self.with_gate_closed(|| {
-            self.forget_saved();
+            self.snapshots.forget_stale(&self.overflow);
             self.overflow.sync()?;
             self.begin_epoch(self.state(), LogBound::From { file, sequence })?;
             Ok(self.snapshots.list().is_empty().then(|| self.large.take_dead()))

@@ -10,7 +10,7 @@
 
 use crate::address::hash_of;
 use crate::core::Core;
-use crate::io::LANE_DEPTH;
+use crate::io::{LANE_DEPTH, QUICK_NS};
 use crate::read::{InBucket, Located};
 use crate::read_queue::{Next, OnValue, Request};
 use crate::{Error, Result};
@@ -18,8 +18,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A device that answers within this time is read on the caller's thread: about what two switches of threads cost.
-pub(crate) const QUICK_NS: u64 = 20_000;
 /// On a device that is not quick, one of so many reads is tried on the caller's thread: so a device that becomes quick is noticed.
 const TRY_EVERY: u64 = 512;
 

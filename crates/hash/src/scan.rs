@@ -71,7 +71,7 @@ impl HashStore {
         let moment = {
             let _closed = core.close_gate_with_space()?;
             core.check_sound()?;
-            core.forget_saved();
+            core.snapshots.forget_stale(&core.overflow);
             core.snapshots.take(core.writes.visible(), core.state())
         };
         let snapshot = HashSnapshot { inner: Arc::new(Held { core: Arc::clone(core), moment, now_ms: core.now_ms() }) };

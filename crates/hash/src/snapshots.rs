@@ -13,12 +13,11 @@
 //!
 //! **Invariants.** What is saved is never replaced. Between a snapshot and the next one under which a bucket is saved, the bucket has not
 //! changed. So step 4 finds what the bucket held at the snapshot.
-//! **Life.** What is saved is of no use when no snapshot is alive. It goes with the gate closed ([`Core::forget_saved`]): at the next
+//! **Life.** What is saved is of no use when no snapshot is alive. It goes with the gate closed ([`Snapshots::forget_stale`]): at the next
 //! checkpoint, or before the next snapshot is taken. It also goes with the process: opening a store removes it.
 //! **Rejected.** Versions of entries in the buckets: each change would make a bucket longer, and a bucket has 4 KB.
 
 use crate::address::{State, overflow_key};
-use crate::core::Core;
 use crate::entry::Entry;
 use crate::fields::{Fields, Mismatch};
 use crate::overflow::Overflow;
@@ -78,15 +77,16 @@ impl Snapshots {
         alive.changed();
     }
 
-    /// Whether nothing that was saved is needed, and something may be there. It says so once.
-    fn take_stale(&self) -> bool {
-        let mut alive = lock(&self.alive);
-        alive.moments.is_empty() && std::mem::take(&mut alive.is_stale)
-    }
-
-    /// What was saved could not be removed.
-    fn is_still_stale(&self) {
-        lock(&self.alive).is_stale = true;
+    /// Removes what was saved, if no snapshot is alive. The gate is closed: nobody saves anything meanwhile, and nobody takes a snapshot.
+    pub(crate) fn forget_stale(&self, overflow: &Overflow) {
+        let is_due = {
+            let mut alive = lock(&self.alive);
+            alive.moments.is_empty() && std::mem::take(&mut alive.is_stale)
+        };
+        if is_due && overflow.forget_saved().is_err() {
+            // It takes room, and nobody reads it: later snapshots have higher numbers. The next turn tries again.
+            lock(&self.alive).is_stale = true;
+        }
     }
 
     /// The snapshots that are alive, oldest first.
@@ -180,15 +180,5 @@ impl Overflow {
     fn forget_saved(&self) -> Result<()> {
         let Some(saved) = self.saved() else { return Ok(()) };
         Ok(saved.delete_range_with([0; 16], [0xff; 16], Durability::Buffered)?)
-    }
-}
-
-impl Core {
-    /// Removes what was saved, if no snapshot is alive. The gate is closed: nobody saves anything meanwhile, and nobody takes a snapshot.
-    pub(crate) fn forget_saved(&self) {
-        if self.snapshots.take_stale() && self.overflow.forget_saved().is_err() {
-            // It takes room, and nobody reads it: later snapshots have higher numbers. The next turn tries again.
-            self.snapshots.is_still_stale();
-        }
     }
 }
