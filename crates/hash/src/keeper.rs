@@ -106,7 +106,7 @@ impl Core {
             self.snapshots.forget_stale(&self.overflow);
             self.overflow.sync()?;
             self.begin_epoch(self.state(), LogBound::From { file, sequence })?;
-            Ok(self.snapshots.list().is_empty().then(|| self.large.take_dead()))
+            self.snapshots.list().is_empty().then(|| self.large.take_dead(&self.overflow)).transpose()
         })?;
         // First: it gives space back.
         self.writes.release_logs(file)?;

@@ -769,3 +769,24 @@ fn a_torn_batch_of_images_keeps_its_number() {
         assert_eq!(crate::images::redo(&volume, store, 5, &codec, &io).unwrap(), 6);
     });
 }
+
+/// While a snapshot lives, large values die in great number. Memory has a bounded part of them, and in the end all are counted.
+#[test]
+fn deaths_of_large_values_during_a_snapshot_are_kept_on_disk_and_counted_once() {
+    with_store_and_home(3, |store, _| {
+        let put = |round: u8| (0..12_u8).for_each(|number| store.put([number], vec![round; 2000]).unwrap());
+        put(0);
+        let snapshot = store.snapshot().unwrap();
+        for round in 1..9 {
+            put(round);
+            store.checkpoint().unwrap();
+        }
+        let held = store.inner.core.large.deaths_in_memory();
+        assert!(held <= 8, "{held} deaths are in memory");
+        assert_eq!(snapshot.scan().filter(|pair| pair.as_ref().unwrap().1 == vec![0; 2000]).count(), 12);
+        drop(snapshot);
+        (0..16).for_each(|_| store.checkpoint().unwrap());
+        let (counted, found) = (store.properties().value_live_bytes, store.verify().unwrap().value_bytes);
+        assert_eq!(counted, found, "what is counted as alive is alive");
+    });
+}
