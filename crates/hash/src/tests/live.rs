@@ -790,3 +790,27 @@ fn deaths_of_large_values_during_a_snapshot_are_kept_on_disk_and_counted_once() 
         assert_eq!(counted, found, "what is counted as alive is alive");
     });
 }
+
+/// What was saved goes with the gate closed, not when the last snapshot is dropped: another thread may take a snapshot at that moment.
+#[test]
+fn what_was_saved_is_removed_when_the_next_snapshot_is_taken() {
+    with_store(1, Nature::Safe, |_, store| {
+        let put = |value: u8| (0..20_u8).for_each(|number| store.put([number], [value; 100]).unwrap());
+        let saved = || store.inner.core.overflow.saved().map_or(0, |saved| saved.iter().unwrap().count());
+        put(1);
+        let first = store.snapshot().unwrap();
+        put(2);
+        store.checkpoint().unwrap();
+        assert!(saved() > 0);
+        drop(first);
+        assert!(saved() > 0, "nobody removes anything beside the gate");
+        let second = store.snapshot().unwrap();
+        assert_eq!(saved(), 0);
+        put(3);
+        store.checkpoint().unwrap();
+        assert!(second.scan().all(|pair| pair.unwrap().1 == [2; 100]) && saved() > 0);
+        drop(second);
+        store.checkpoint().unwrap();
+        assert_eq!(saved(), 0);
+    });
+}
