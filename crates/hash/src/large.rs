@@ -41,9 +41,8 @@ pub(crate) struct LargeValues {
 struct State {
     /// Synced bytes of the records of each segment.
     listed: BTreeMap<u64, u64>,
-    /// Handles that died; not more than [`DEATHS_MAX`] as long as the list takes them.
     deaths: Vec<Handle>,
-    /// The list of the dead has more than `deaths` and `uncounted`.
+    /// The list of the dead has more than `deaths`, which are [`DEATHS_MAX`] at most while the list takes them, and `uncounted`.
     is_spilled: bool,
     /// Told to the value log, and not yet counted in the list of segments.
     uncounted: Vec<Handle>,
