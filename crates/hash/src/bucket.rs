@@ -100,6 +100,11 @@ impl Header {
     pub fn before_in(&self, epoch: u32) -> Tally {
         if self.epoch == epoch { self.before } else { self.now }
     }
+
+    /// Whether the bucket was written in `epoch` or before, by operations up to `sequence`.
+    pub(crate) fn is_within(&self, epoch: u32, sequence: u64) -> bool {
+        self.epoch <= epoch && self.sequence <= sequence
+    }
 }
 
 /// What the writer of a bucket knows beside the entries in it.

@@ -1,10 +1,11 @@
 //! How a store is opened: options, device, environment.
 
 use crate::events::{Events, OnEvent};
-use crate::opening::{Given, open, refuse_device, refuse_other_stores, remembered_device};
+use crate::io::buckets_within;
+use crate::opening::{Given, made, open, refuse_device, refuse_other_stores, remembered_device, require_buckets};
 use crate::options::HashOptions;
 use crate::store::HashStore;
-use crate::superblock::DEVICE_PATH_BYTES_MAX;
+use crate::superblock::{DEVICE_PATH_BYTES_MAX, Superblock};
 use crate::{Error, Result, StoreId};
 use situ_device::{Device, Env, OpenOptions};
 use situ_storage::{DirectoryVolume, Error as StorageError, FileName, Volume};
@@ -82,12 +83,17 @@ impl HashStoreBuilder {
         }
         let home = Arc::new(make(directory)?);
         refuse_other_stores(&*home)?;
-        let overflow = Arc::new(make(&overflow)?);
+        let made = made(&*home)?;
+        let overflow = Arc::new(match &made {
+            // A directory that is missing is not made anew: the store has entries there.
+            Some(_) => DirectoryVolume::open(&overflow)?,
+            None => make(&overflow)?,
+        });
         let remembered = remembered_device(&*home)?.map(PathBuf::from);
         let named = self.device.clone().or(remembered);
         let path = match &named {
             Some(path) => path.clone(),
-            None => buckets_file(directory, &self.options)?,
+            None => buckets_file(directory, &self.options, made.as_ref())?,
         };
         let device_path = named.map(|path| device_text(&path)).transpose()?;
         let device = open_device(&path)?;
@@ -138,11 +144,17 @@ fn device_text(path: &Path) -> Result<String> {
     })
 }
 
-/// The file with the buckets, as long as the options say, or as long as it is if it is longer.
-fn buckets_file(directory: &Path, options: &HashOptions) -> Result<PathBuf> {
+/// The file with the buckets, as long as the options say, or as long as it is if it is longer. The file of a store that was `made` is there,
+/// and holds all buckets: zeros behind its end would pass for empty buckets.
+fn buckets_file(directory: &Path, options: &HashOptions, made: Option<&Superblock>) -> Result<PathBuf> {
     let path = directory.join(BUCKETS_FILE);
+    if let Some(superblock) = made {
+        let found = std::fs::metadata(&path).map_err(|error| StorageError::io("open", path.display(), error))?;
+        require_buckets(&path.display().to_string(), buckets_within(found.len()), superblock)?;
+    }
+    let creates = options.create_if_missing && made.is_none();
     let make = || {
-        let file = FileOptions::new().write(true).create(options.create_if_missing).truncate(false).open(&path)?;
+        let file = FileOptions::new().write(true).create(creates).truncate(false).open(&path)?;
         if file.metadata()?.len() < options.bucket_space_bytes {
             file.set_len(options.bucket_space_bytes)?;
         }

@@ -17,7 +17,7 @@
 //! held for a few statements, none across I/O, and no two at a time.
 
 use crate::address::State;
-use crate::bucket::{BucketCodec, Tally};
+use crate::bucket::{BucketCodec, Header, Tally};
 use crate::gate::Gate;
 use crate::images::ImageJournal;
 use crate::io::BucketIo;
@@ -138,6 +138,8 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
     pub(crate) superblocks: AtomicU64,
     pub(crate) overflow_reads: AtomicU64,
+    /// Reads that asked whether the device is quick, and it was not.
+    pub(crate) slow_gets: AtomicU64,
     pub(crate) collections: AtomicU64,
 }
 
@@ -399,6 +401,28 @@ impl Core {
     /// Milliseconds since 1970.
     pub(crate) fn now_ms(&self) -> u64 {
         self.env.clock.unix().as_millis() as u64
+    }
+
+    /// A bucket is no newer than the store.
+    ///
+    /// # Errors
+    /// The bucket is newer: the home directory was put back beside a bucket space that has gone on.
+    pub(crate) fn require_age(&self, bucket: u64, header: &Header) -> Result<()> {
+        let (epoch, sequence) = (self.epoch(), self.writes.visible());
+        match header.is_within(epoch, sequence) {
+            true => Ok(()),
+            false => Err(self.too_new(bucket, header, epoch, sequence)),
+        }
+    }
+
+    /// The bucket is newer than epoch or sequence number allow.
+    pub(crate) fn too_new(&self, bucket: u64, header: &Header, epoch: u32, sequence: u64) -> Error {
+        let expected = format!(
+            "at most epoch {epoch} and operation {sequence}; is the home directory older than the bucket space?"
+        );
+        let found = format!("epoch {} and operation {}", header.epoch, header.sequence);
+        let what = format!("age of bucket {bucket}");
+        StorageError::corruption(&self.io.path, crate::space::bucket_offset(bucket), what, expected, found).into()
     }
 
     /// Why the store takes no more writes, if it does not.

@@ -29,6 +29,15 @@ pub enum Error {
         /// The store whose mark the bucket space has.
         found: StoreId,
     },
+    /// The overflow belongs to another store. Nothing of either store was removed.
+    OtherOverflow {
+        /// The directory of the overflow.
+        path: String,
+        /// The store that was opened.
+        expected: StoreId,
+        /// The store that the overflow names.
+        found: StoreId,
+    },
     /// The bucket space is laid out differently from what its store says. Nothing was written to it.
     OtherGeometry {
         /// The device or the file.
@@ -147,6 +156,11 @@ impl fmt::Display for Error {
                 f,
                 "{path} is another store's device: it belongs to store {found}, and this is store {expected}; nothing was \
                  written; check the path of the device"
+            ),
+            Error::OtherOverflow { path, expected, found } => write!(
+                f,
+                "{path} is the overflow of store {found}, and this is store {expected}; nothing was removed; restore home, overflow \
+                 and device together"
             ),
             Error::OtherGeometry { path, expected, found } => write!(
                 f,

@@ -8,7 +8,12 @@
 //! **Threads.** Waits are waits for an event, with no lock held.
 
 use situ_device::{Env, Event, lock};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often a thread that waits for the gate looks for a hindrance.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) struct Gate {
     state: Mutex<State>,
@@ -58,8 +63,17 @@ impl Gate {
 
     /// Closes the gate when nobody else has it closed and nobody waits at it, and waits until nobody is inside.
     pub(crate) fn close(&self) -> Closed<'_> {
+        let Ok(closed) = self.close_unless(|| None::<Infallible>);
+        closed
+    }
+
+    /// As [`close`](Gate::close). While another thread has the gate closed, a hindrance ends the wait: that thread may wait for space.
+    pub(crate) fn close_unless<E>(&self, hindrance: impl Fn() -> Option<E>) -> Result<Closed<'_>, E> {
         loop {
             let seen = self.changed.generation();
+            if let Some(hindrance) = hindrance() {
+                return Err(hindrance);
+            }
             {
                 let mut state = lock(&self.state);
                 if !state.closed && state.waiting == 0 {
@@ -67,13 +81,14 @@ impl Gate {
                     break;
                 }
             }
-            self.changed.wait(seen, None);
+            // A hindrance notifies nobody here.
+            self.changed.wait(seen, Some(LOOK_EVERY));
         }
         let closed = Closed(self);
         loop {
             let seen = self.changed.generation();
             if lock(&self.state).inside == 0 {
-                return closed;
+                return Ok(closed);
             }
             self.changed.wait(seen, None);
         }

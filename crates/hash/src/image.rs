@@ -166,6 +166,11 @@ impl ImageBatch {
         PageHeader::read(store, page).filter(|header| header.page == 0).map(|header| header.pages as usize)
     }
 
+    /// The number of the batch that a page of the journal belongs to; none if the bytes are no such page.
+    pub(crate) fn number_of(store: StoreId, page: &[u8]) -> Option<u64> {
+        PageHeader::read(store, page).map(|header| header.batch)
+    }
+
     /// Reads the batch with whose first page `bytes` begin; what follows may be anything. `None` if no whole batch begins here.
     /// `offset` is where the bytes lie in the journal at `path`.
     ///

@@ -156,11 +156,13 @@ pub(crate) fn redo(
     };
     // What is found here must be there after the next crash, too.
     file.sync()?;
-    let mut next = first_batch;
+    let (mut next, mut unused) = (first_batch, first_batch);
     let mut page = 0;
     let mut first = [0; IMAGE_PAGE_BYTES];
     while page < file.pages() {
         file.read_at(page * IMAGE_PAGE_BYTES as u64, &mut first)?;
+        // Also the number of a batch that a crash has torn is used up: its pages must not pass for those of a later one.
+        unused = unused.max(ImageBatch::number_of(store, &first).map_or(0, |batch| batch + 1));
         let Some(batch) = read_batch(&*file, store, page, &first)? else {
             page += 1;
             continue;
@@ -169,10 +171,10 @@ pub(crate) fn redo(
         if batch.batch >= first_batch {
             check_order(&*file, page - batch.pages as u64, batch.batch, next)?;
             next = batch.batch + 1;
-            write_again(&batch, codec, io)?;
+            write_again(file.path(), &batch, codec, io)?;
         }
     }
-    Ok(next)
+    Ok(next.max(unused))
 }
 
 fn check_order(file: &dyn PageFile, page: u64, batch: u64, next: u64) -> Result<()> {
@@ -200,9 +202,13 @@ fn read_batch(
     ImageBatch::read(file.path(), offset, store, &bytes)
 }
 
-fn write_again(batch: &ImageBatch, codec: &BucketCodec, io: &BucketIo) -> Result<()> {
+fn write_again(path: &str, batch: &ImageBatch, codec: &BucketCodec, io: &BucketIo) -> Result<()> {
     let mut buckets = Vec::new();
     for image in batch.images() {
+        if image.bucket >= io.buckets_max {
+            let expected = format!("a bucket below {}", io.buckets_max);
+            return Err(StorageError::corruption(path, 0, "image of a bucket", expected, image.bucket).into());
+        }
         let mut block = Buffer::new(BUCKET_BYTES);
         image.restore(codec, &mut block)?;
         buckets.push((image.bucket, block));

@@ -31,6 +31,8 @@ const LANE_BUFFERS_MAX: usize = 2;
 const SPARE_BUFFERS_MAX: usize = 1024;
 /// One of so many reads is timed.
 const SAMPLE: u64 = 16;
+/// A device that answers within this time is read on the caller's thread: about what two switches of threads cost.
+pub(crate) const QUICK_NS: u64 = 20_000;
 /// How long a wait for the device takes before it is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -79,6 +81,11 @@ pub(crate) struct Lane {
     failed: Vec<(usize, Buffer)>,
 }
 
+/// Buckets that have room in a bucket space of so many bytes.
+pub(crate) fn buckets_within(bytes: u64) -> u64 {
+    bytes.saturating_sub(SPACE_HEADER_BYTES as u64) / PAGE_BYTES as u64
+}
+
 fn new_buffer() -> Buffer {
     Buffer::new(PAGE_BYTES)
 }
@@ -94,11 +101,10 @@ fn pool_of_thread() -> usize {
 
 impl BucketIo {
     pub(crate) fn new(device: Arc<dyn Device>, clock: Arc<dyn Clock>) -> BucketIo {
-        let bytes = device.space().logical_total;
         BucketIo {
             geometry: device.geometry(),
             path: device.describe(),
-            buckets_max: bytes.saturating_sub(SPACE_HEADER_BYTES as u64) / PAGE_BYTES as u64,
+            buckets_max: buckets_within(device.space().logical_total),
             device,
             pools: Default::default(),
             spare: Mutex::default(),
@@ -147,7 +153,9 @@ impl BucketIo {
             let mut taken = None;
             let read = (Op::Read { offset: bucket_offset(bucket) }, buffer);
             let count = self.reads.fetch_add(1, Ordering::Relaxed);
-            let begun = count.is_multiple_of(SAMPLE).then(|| self.clock.now());
+            // While the device is slow, single reads are rare: each counts.
+            let is_timed = count.is_multiple_of(SAMPLE) || self.read_ns.load(Ordering::Relaxed) >= QUICK_NS;
+            let begun = is_timed.then(|| self.clock.now());
             let outcome = lane.run(std::iter::once(read), |_, buffer| {
                 let shadow = self.shadow_of(bucket);
                 taken = takes.take().map(|takes| takes(shadow.as_deref().unwrap_or(&buffer)));
@@ -292,17 +300,22 @@ impl BucketIo {
         self.one(Op::Flush, "flush")
     }
 
-    /// Gives the room of buckets back: as many as the device can give back, the others are written with zeros.
+    /// Gives the room of buckets back: of those that fill whole units of the device. The others stay as they are.
     pub(crate) fn discard(&self, buckets: std::ops::Range<u64>) -> Result<()> {
         if buckets.is_empty() {
             return Ok(());
         }
-        let (offset, bytes) = (bucket_offset(buckets.start), (buckets.end - buckets.start) * PAGE_BYTES as u64);
-        self.discards.fetch_add(buckets.end - buckets.start, Ordering::Relaxed);
         let unit = u64::from(self.geometry.discard_bytes);
-        if unit > 0 && offset % unit == 0 && bytes % unit == 0 {
-            return self.one(Op::Discard { offset, bytes }, "discard a part of");
+        if unit == 0 {
+            return Ok(());
         }
+        let offset = bucket_offset(buckets.start).next_multiple_of(unit);
+        let end = bucket_offset(buckets.end) / unit * unit;
+        if offset >= end {
+            return Ok(());
+        }
+        self.one(Op::Discard { offset, bytes: end - offset }, "discard a part of")?;
+        self.discards.fetch_add((end - offset) / PAGE_BYTES as u64, Ordering::Relaxed);
         Ok(())
     }
 

@@ -13,6 +13,7 @@
 
 use crate::Result;
 use crate::core::{Core, LogBound};
+use crate::gate::Closed;
 use crate::shortage::{Party, RETRY_EVERY};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -102,10 +103,10 @@ impl Core {
     pub(crate) fn checkpoint(&self, file: u64, sequence: u64) -> Result<()> {
         assert!(self.writes.pending.drained() >= sequence, "a log file is needed while its changes are pending");
         let dead = self.with_gate_closed(|| {
+            self.snapshots.forget_stale(&self.overflow);
             self.overflow.sync()?;
-            let dead = self.snapshots.list().is_empty().then(|| self.large.take_dead());
             self.begin_epoch(self.state(), LogBound::From { file, sequence })?;
-            Ok(dead)
+            self.snapshots.list().is_empty().then(|| self.large.take_dead(&self.overflow)).transpose()
         })?;
         // First: it gives space back.
         self.writes.release_logs(file)?;
@@ -113,6 +114,13 @@ impl Core {
         self.large.bury(&self.overflow, dead.unwrap_or_default())?;
         self.large.tidy()?;
         self.collect_if_due()
+    }
+
+    /// Closes the gate for a caller of the store. Want of space is told to the caller: the keeper may wait for space with the gate closed.
+    pub(crate) fn close_gate_with_space(&self) -> Result<Closed<'_>> {
+        let closed = self.gate.close_unless(|| self.writes.shortage.cause())?;
+        // A worker may have become short before it left the gate.
+        self.writes.shortage.cause().map_or(Ok(closed), Err)
     }
 
     /// Has all that is visible applied and made durable in buckets and overflow.

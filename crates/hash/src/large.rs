@@ -6,6 +6,7 @@
 //! 3. A handle that leaves its bucket *died*. The value log is told of it at the next checkpoint: then the bucket is durable, and no crash
 //!    brings the handle back. While there are snapshots, deaths wait.
 //!    A list of the dead in the overflow store keeps them over the end of the process. It is emptied together with the sums that count them.
+//!    Memory has a bounded part of the list. A checkpoint takes what is in memory, and another bounded part.
 //! 4. After a checkpoint the value log trims, and the keeper collects a segment with much garbage (`collect.rs`).
 //!
 //! **Threads.** One writer, which workers borrow in turn. No lock is held while the disk works.
@@ -25,6 +26,9 @@ use std::sync::{Arc, Mutex};
 /// Steps of trimming after a checkpoint.
 const TIDY_STEPS: usize = 16;
 
+/// Deaths that wait in memory, and those that a checkpoint takes from the list. Tests have few, so that both are met.
+const DEATHS_MAX: usize = if cfg!(test) { 8 } else { 1 << 16 };
+
 /// See the module's documentation.
 pub(crate) struct LargeValues {
     pub(crate) log: Arc<ValueLog>,
@@ -40,6 +44,8 @@ struct State {
     /// The same, of segments that are not listed durably yet.
     unlisted: BTreeMap<u64, u64>,
     deaths: Vec<Handle>,
+    /// The list of the dead has more than `deaths`, which are [`DEATHS_MAX`] at most while the list takes them, and `uncounted`.
+    is_spilled: bool,
     /// Told to the value log, and not yet counted in the list of segments.
     uncounted: Vec<Handle>,
     /// Handles of changes that wait for space, by sequence number: their values are in the value log.
@@ -76,7 +82,7 @@ impl LargeValues {
             writer: Mutex::new(Some(log.writer())),
             writer_is_free: env.executor.event(),
             log,
-            state: Mutex::new(State { listed, deaths: overflow.dead()?, ..State::default() }),
+            state: Mutex::new(State { listed, is_spilled: true, ..State::default() }),
         })
     }
 
@@ -190,16 +196,22 @@ impl LargeValues {
             return Ok(());
         }
         let new: Vec<Handle> = {
-            let mut state = lock(&self.state);
-            let new = handles.iter().filter(|handle| !state.died_before.contains_key(handle)).copied().collect();
-            state.deaths.extend(&new);
-            new
+            let state = lock(&self.state);
+            handles.iter().filter(|handle| !state.died_before.contains_key(handle)).copied().collect()
         };
-        match overflow.list_dead(&new) {
+        let is_listed = match overflow.list_dead(&new) {
             // The death of the process forgets these deaths then.
-            Err(crate::Error::OutOfSpace { .. }) => Ok(()),
-            listed => listed,
+            Err(crate::Error::OutOfSpace { .. }) => false,
+            listed => listed.map(|()| true)?,
+        };
+        let mut state = lock(&self.state);
+        if is_listed && state.deaths.len() + new.len() > DEATHS_MAX {
+            // While a snapshot lives, nobody takes them from memory.
+            state.is_spilled = true;
+        } else {
+            state.deaths.extend(&new);
         }
+        Ok(())
     }
 
     /// As [`died`](LargeValues::died), for a batch that will be applied again: these handles may be met again then.
@@ -214,10 +226,25 @@ impl LargeValues {
         lock(&self.state).retired.insert(number);
     }
 
-    /// What can be told to the value log when all buckets are durable. With the gate closed, and no snapshot.
-    pub(crate) fn take_dead(&self) -> (Vec<Handle>, BTreeSet<u64>) {
+    /// What can be told to the value log when all buckets are durable: what is in memory, and a piece of the list. With the gate closed, and
+    /// no snapshot. Segments that were collected go with the last piece, as handles into them may be in the list.
+    pub(crate) fn take_dead(&self, overflow: &Overflow) -> Result<(Vec<Handle>, BTreeSet<u64>)> {
+        let in_memory: Option<BTreeSet<Handle>> = {
+            let state = lock(&self.state);
+            state.is_spilled.then(|| state.deaths.iter().chain(&state.uncounted).copied().collect())
+        };
+        let piece = in_memory.map(|in_memory| overflow.dead_beside(&in_memory)).transpose()?.unwrap_or_default();
         let mut state = lock(&self.state);
-        (std::mem::take(&mut state.deaths), std::mem::take(&mut state.retired))
+        state.is_spilled = piece.len() >= DEATHS_MAX;
+        let retired = if state.is_spilled { BTreeSet::new() } else { std::mem::take(&mut state.retired) };
+        let mut deaths = std::mem::take(&mut state.deaths);
+        deaths.extend(piece);
+        Ok((deaths, retired))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn deaths_in_memory(&self) -> usize {
+        lock(&self.state).deaths.len()
     }
 
     /// Tells the value log what died, and lets segments go.
@@ -308,10 +335,20 @@ impl Overflow {
         Ok(known)
     }
 
-    /// Handles that died and are not in the sums yet.
-    fn dead(&self) -> Result<Vec<Handle>> {
-        let Some(list) = self.dead_list()? else { return Ok(Vec::new()) };
-        list.iter()?.map(|pair| Ok(Handle::decode(&pair?.0)?)).collect()
+    /// Handles that died, are not in the sums yet, and are not in memory: [`DEATHS_MAX`] at most.
+    fn dead_beside(&self, in_memory: &BTreeSet<Handle>) -> Result<Vec<Handle>> {
+        let mut dead = Vec::new();
+        let Some(list) = self.dead_list()? else { return Ok(dead) };
+        for pair in list.iter()? {
+            let handle = Handle::decode(&pair?.0)?;
+            if !in_memory.contains(&handle) {
+                dead.push(handle);
+            }
+            if dead.len() >= DEATHS_MAX {
+                break;
+            }
+        }
+        Ok(dead)
     }
 
     /// Lists the dead; that survives the end of the process.

@@ -25,7 +25,7 @@ use crate::images::{self, ImageJournal};
 use crate::io::{BUCKETS_MAX, BucketIo};
 use crate::large::LargeValues;
 use crate::options::{HashOptions, IMAGE_BYTES_MIN};
-use crate::overflow::Overflow;
+use crate::overflow::{Overflow, Whose};
 use crate::pending::{Pending, PendingChange};
 use crate::record::{Operations, Record};
 use crate::shortage::{Shortage, watch};
@@ -99,6 +99,7 @@ fn open_made(
     newest: Newest,
     events: &Events,
 ) -> Result<SuperblockFile> {
+    require_room(io, &newest.superblock)?;
     let is_marked = is_marked(io, &newest.superblock)?;
     settle_superblock(home)?;
     let Newest { superblock, damage } = newest;
@@ -133,6 +134,27 @@ fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Newes
 /// The device that the store in `home` remembers, if there is a store and its buckets do not lie in the home.
 pub(crate) fn remembered_device(home: &dyn Volume) -> Result<Option<String>> {
     Ok(read_superblock(home)?.and_then(|(_, newest)| newest.superblock.device))
+}
+
+/// The superblock in `home`, if a store was made there. A store that is being made has none yet: its overflow and its buckets may be new.
+pub(crate) fn made(home: &dyn Volume) -> Result<Option<Superblock>> {
+    Ok(read_superblock(home)?.map(|(_, newest)| newest.superblock).filter(Superblock::is_of_made_store))
+}
+
+/// The device holds all buckets of the store. A device that is too short has lost some.
+fn require_room(io: &BucketIo, superblock: &Superblock) -> Result<()> {
+    require_buckets(&io.path, io.buckets_max, superblock)
+}
+
+/// A bucket space with room for so many buckets holds those of the store.
+pub(crate) fn require_buckets(path: &str, room: u64, superblock: &Superblock) -> Result<()> {
+    let least = superblock.state.buckets();
+    if room >= least {
+        return Ok(());
+    }
+    let (expected, found) =
+        (format!("at least {least} buckets"), format!("room for {room}: it was cut, or it is another"));
+    Err(Error::OtherGeometry { path: path.to_owned(), expected, found })
 }
 
 /// Has both slots say durably what the newest says, before anybody acts on it. A crash may have left the other slot as it was, and what is
@@ -284,7 +306,8 @@ fn ground(
     let current = superblock.current();
     let codec = BucketCodec::new(&io.path, current.store);
     let home = &given.home;
-    let overflow = Overflow::open(given.overflow, env, &options)?;
+    let whose = Whose { store: current.store, exists: current.is_of_made_store() };
+    let overflow = Overflow::open(given.overflow, env, &options, whose)?;
     let large = LargeValues::open(Arc::clone(home), env, options.value_segment_bytes, &overflow)?;
     let next_batch = images::redo(&**home, current.store, current.first_image_batch, &codec, &io)?;
     io.flush()?;

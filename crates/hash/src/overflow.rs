@@ -3,13 +3,15 @@
 //! An overflow key begins with the bits of the hash in reverse order, so the entries of a bucket lie next to each other. A bucket says
 //! how many entries it has here. If it says none, what lies in its range is dead: left by a crash, or about to be deleted.
 //!
+//! The overflow says whose it is, so that opening takes no other store's, and no new one in the place of the store's own.
+//!
 //! **Threads.** Any. Each call is one operation of the engine.
 //! **Failure.** Errors of the engine are passed on as they are.
 
 use crate::address::{OverflowRange, State, overflow_key, overflow_range};
 use crate::entry::Entry;
 use crate::options::HashOptions;
-use crate::{Error, Result};
+use crate::{Error, Result, StoreId};
 use situ_device::Env;
 use situ_engine::{
     Durability, Key, Keyspace, KeyspaceOptions, Options, ReadOptions, Store, StoreBuilder, Value, WriteBatch,
@@ -27,6 +29,10 @@ const SAVED: &str = "saved";
 const SEGMENTS: &str = "segments";
 /// The keyspace with handles that died since the sums of their segments were listed.
 const DEAD: &str = "dead";
+/// The keyspace with the identity of the store.
+const IDENTITY: &str = "identity";
+/// The only key there.
+const STORE: &str = "store";
 /// The keyspace with the entries.
 const ENTRIES: &str = "default";
 
@@ -36,6 +42,13 @@ pub(crate) struct Overflow {
     options: KeyspaceOptions,
     saved: OnceLock<Keyspace>,
     sorts: AtomicU64,
+}
+
+/// The store that an overflow is opened for.
+pub(crate) struct Whose {
+    pub(crate) store: StoreId,
+    /// The store was made before, so the overflow exists.
+    pub(crate) exists: bool,
 }
 
 /// Entries of the overflow as they were read.
@@ -63,8 +76,22 @@ impl OverflowChanges {
     }
 }
 
+/// Says what it means that there is no overflow store.
+fn missing(path: &str, error: situ_engine::Error) -> Error {
+    match error {
+        situ_engine::Error::Existence(text) => Error::Existence(format!(
+            "the overflow of the hash store is missing: {text}; is {path} mounted, and was it restored with the home? nothing was removed"
+        )),
+        error => error.into(),
+    }
+}
+
 impl Overflow {
-    pub(crate) fn open(volume: Arc<dyn Volume>, env: &Env, options: &HashOptions) -> Result<Overflow> {
+    /// Opens the overflow of a store, or makes that of a store that is being made.
+    ///
+    /// # Errors
+    /// The overflow is missing or empty, or belongs to another store. Nothing of the store was removed then.
+    pub(crate) fn open(volume: Arc<dyn Volume>, env: &Env, options: &HashOptions, whose: Whose) -> Result<Overflow> {
         let path = volume.location();
         let keyspace = KeyspaceOptions::default().memtable_bytes(options.overflow_memory_bytes).memtables_max(2);
         let engine = Options::default()
@@ -72,13 +99,42 @@ impl Overflow {
             .open_tables_max(OPEN_TABLES_MAX)
             .log_bytes_max(options.overflow_memory_bytes.saturating_mul(4))
             .compaction_threads(1)
+            .create_if_missing(!whose.exists)
             .keyspace(keyspace.clone());
-        let store = StoreBuilder::new(engine).env(env.clone()).open_volume(volume)?;
-        // What an earlier process has saved or sorted.
-        for name in store.keyspace_names().iter().filter(|name| ![ENTRIES, SEGMENTS, DEAD].contains(&name.as_str())) {
-            store.drop_keyspace(name)?;
+        let opened = StoreBuilder::new(engine).env(env.clone()).open_volume(volume);
+        let store = opened.map_err(|error| missing(&path, error))?;
+        let overflow = Overflow { store, path, options: keyspace, saved: OnceLock::new(), sorts: AtomicU64::new(0) };
+        overflow.require_store(whose.store)?;
+        overflow.drop_leavings()?;
+        Ok(overflow)
+    }
+
+    /// Drops what an earlier process has saved or sorted.
+    fn drop_leavings(&self) -> Result<()> {
+        let stays = [ENTRIES, SEGMENTS, DEAD, IDENTITY];
+        let names = self.store.keyspace_names();
+        names.iter().filter(|name| !stays.contains(&name.as_str())).try_for_each(|name| self.drop_keyspace(name))
+    }
+
+    /// The overflow belongs to `store`. Overflows that were made before they said so are taken as they are, and say so from now on.
+    fn require_store(&self, store: StoreId) -> Result<()> {
+        let said = match self.existing(IDENTITY)? {
+            Some(identity) => identity.get(STORE)?,
+            None => None,
+        };
+        let Some(said) = said else {
+            let mut batch = WriteBatch::new();
+            batch.put_in(&self.make_keyspace(IDENTITY)?, STORE, store.0)?;
+            return self.write_batch(batch, Durability::Synced);
+        };
+        let Ok(found) = <[u8; StoreId::BYTES]>::try_from(&said[..]).map(StoreId) else {
+            let (expected, found) = (format!("{} bytes", StoreId::BYTES), format!("{}", said.len()));
+            return Err(situ_storage::Error::corruption(&self.path, 0, "identity of the store", expected, found).into());
+        };
+        match found == store {
+            true => Ok(()),
+            false => Err(Error::OtherOverflow { path: self.path.clone(), expected: store, found }),
         }
-        Ok(Overflow { store, path, options: keyspace, saved: OnceLock::new(), sorts: AtomicU64::new(0) })
     }
 
     /// The keyspace for what is saved, if something was.
@@ -123,7 +179,8 @@ impl Overflow {
 
     /// A keyspace beside the entries. It goes when the store is opened again.
     pub(crate) fn make_keyspace(&self, name: &str) -> Result<Keyspace> {
-        Ok(self.store.keyspace_with(name, self.options.clone())?)
+        let made = self.store.keyspace_with(name, self.options.clone());
+        made.map_err(|error| Error::from(error).or_out_of_space())
     }
 
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {

@@ -10,7 +10,7 @@
 
 use crate::address::hash_of;
 use crate::core::Core;
-use crate::io::LANE_DEPTH;
+use crate::io::{LANE_DEPTH, QUICK_NS};
 use crate::read::{InBucket, Located};
 use crate::read_queue::{Next, OnValue, Request};
 use crate::{Error, Result};
@@ -18,8 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A device that answers within this time is read on the caller's thread: about what two switches of threads cost.
-const QUICK_NS: u64 = 20_000;
+/// On a device that is not quick, one of so many reads is tried on the caller's thread: so a device that becomes quick is noticed.
+const TRY_EVERY: u64 = 512;
 
 fn answer(request: Request, value: Result<Option<Vec<u8>>>) {
     // The program's bug must not end a thread of the store.
@@ -57,9 +57,10 @@ impl Core {
         }
     }
 
-    /// Whether the device has lately answered as soon as another thread would.
+    /// Whether the device has lately answered as soon as another thread would, or is to be tried.
     pub(crate) fn is_quick(&self) -> bool {
         self.io.read_ns.load(Ordering::Relaxed) < QUICK_NS
+            || self.counters.slow_gets.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRY_EVERY)
     }
 
     /// Reads a key and tells `done`, from this thread or another.

@@ -187,6 +187,7 @@ impl Core {
     ) -> Result<()> {
         let overflow = decode_all(self, low.stored)?;
         let header = low.bucket.header();
+        self.require_age(low.number, header)?;
         let epoch = self.epoch() + 1;
         let next = |number| rebuild(entries_of(self, number, more, &low.bucket, &overflow), std::iter::empty(), 0);
         let place = |bucket, counted| Place { bucket, sequence: header.sequence, epoch, before: None, counted };
@@ -227,13 +228,17 @@ impl Core {
         rewrites.add_to_totals(self);
         self.begin_epoch(step.fewer, LogBound::Same)?;
         rewrites.remove_from_overflow(self, Patience::UntilSpace)?;
-        self.io.discard(step.high())?;
+        // Advice to the drive: what is not discarded takes room, and nobody reads it.
+        _ = self.io.discard(step.high());
         self.io.give_back(blocks);
         self.counters.merges.fetch_add(count as u64, Ordering::Relaxed);
         Ok(())
     }
 
     fn merge_one(&self, low: &Read<'_>, high: &Read<'_>, more: &State, rewrites: &mut Rewrites) -> Result<()> {
+        for part in [low, high] {
+            self.require_age(part.number, part.bucket.header())?;
+        }
         let (low_overflow, high_overflow) = (decode_all(self, low.stored)?, decode_all(self, high.stored)?);
         let mut before = entries_of(self, low.number, more, &low.bucket, &low_overflow);
         let other = entries_of(self, high.number, more, &high.bucket, &high_overflow);

@@ -1,12 +1,14 @@
 //! Reading a snapshot: single keys, all entries bucket by bucket, all entries in the order of their keys.
 //!
-//! A scan reads [`CHUNK`] buckets at a time, all in flight together. It has no more than these in memory. A sorted scan first copies all entries to
+//! A scan reads [`CHUNK`] buckets at a time, all in flight together. It has no more than these in memory, and one value of the value log. A
+//! sorted scan first copies all entries to
 //! a keyspace of the overflow store, which sorts them on its disk, and gives them out from there.
 //!
 //! **Threads.** A snapshot may be read by many threads; a scan is used by one.
 //! **Failure.** An error ends a scan.
 
 use crate::address::hash_of;
+use crate::bucket::Header;
 use crate::core::Core;
 use crate::entry::{Entry, Value};
 use crate::rebuild::Before;
@@ -46,10 +48,8 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.core.snapshots.release(self.moment.number) {
-            // What stays here takes room until the store is opened again, and is never read.
-            _ = self.core.overflow.forget_saved();
-        }
+        // What was saved goes later, with the gate closed: another thread may take a snapshot now.
+        self.core.snapshots.release(self.moment.number);
     }
 }
 
@@ -64,13 +64,14 @@ impl HashStore {
     /// The state of the store now, with all writes that are visible.
     ///
     /// # Errors
-    /// The store is closed or has failed.
+    /// The store is closed, has failed, or is out of space.
     pub fn snapshot(&self) -> Result<HashSnapshot> {
         let core = &self.inner.core;
         core.check_open()?;
         let moment = {
-            let _closed = core.gate.close();
+            let _closed = core.close_gate_with_space()?;
             core.check_sound()?;
+            core.snapshots.forget_stale(&core.overflow);
             core.snapshots.take(core.writes.visible(), core.state())
         };
         let snapshot = HashSnapshot { inner: Arc::new(Held { core: Arc::clone(core), moment, now_ms: core.now_ms() }) };
@@ -144,8 +145,40 @@ fn entries_of_keyspace(keyspace: &Keyspace) -> Result<situ_engine::Iter> {
 pub struct HashScan {
     snapshot: HashSnapshot,
     next: u64,
-    found: VecDeque<Expiring>,
+    found: VecDeque<Found>,
     failed: bool,
+}
+
+/// An entry that a scan has found.
+struct Found {
+    key: Vec<u8>,
+    value: FoundValue,
+    expires_ms: Option<u64>,
+}
+
+/// A value, or where it lies in the value log. The segment stays while the snapshot lives.
+enum FoundValue {
+    Here(Vec<u8>),
+    There(Handle),
+}
+
+impl Found {
+    fn new(entry: &Entry<'_>) -> Result<Found> {
+        let value = match entry.value {
+            Value::Inline(bytes) => FoundValue::Here(bytes.to_vec()),
+            Value::Pointer(handle) => FoundValue::There(Handle::decode(handle)?),
+        };
+        Ok(Found { key: entry.key.to_vec(), value, expires_ms: entry.expires_ms })
+    }
+
+    /// The entry with its value, which is read now.
+    fn read(self, core: &Core) -> Result<Expiring> {
+        let value = match self.value {
+            FoundValue::Here(bytes) => bytes,
+            FoundValue::There(handle) => core.large.log.read(&handle, &self.key)?.into_vec(),
+        };
+        Ok(((self.key, value), self.expires_ms))
+    }
 }
 
 impl fmt::Debug for HashScan {
@@ -158,6 +191,9 @@ impl HashScan {
     /// Reads the next buckets. False if there are none.
     fn fill(&mut self) -> Result<bool> {
         let Held { core, moment, now_ms } = &*self.snapshot.inner;
+        if self.failed {
+            return Ok(false);
+        }
         let end = moment.state.buckets().min(self.next + CHUNK);
         if self.next >= end {
             return Ok(false);
@@ -165,7 +201,7 @@ impl HashScan {
         let found = &mut self.found;
         core.entries_of_many(self.next..end, moment, &mut |entry| {
             if !entry.is_expired(*now_ms) {
-                found.push_back(((entry.key.to_vec(), core.value_at(entry)?), entry.expires_ms));
+                found.push_back(Found::new(entry)?);
             }
             Ok(())
         })?;
@@ -175,22 +211,23 @@ impl HashScan {
 
     /// The next entry with its expiry. As [`next`](Iterator::next) otherwise.
     pub fn next_expiring(&mut self) -> Option<Result<Expiring>> {
-        loop {
-            if let Some(found) = self.found.pop_front() {
-                return Some(Ok(found));
-            }
-            if self.failed {
-                return None;
-            }
-            match self.fill() {
-                Ok(true) => {}
-                Ok(false) => return None,
-                Err(error) => {
-                    self.failed = true;
-                    return Some(Err(error));
-                }
+        let next = self.read_next();
+        if let Err(error) = next {
+            self.failed = true;
+            self.found.clear();
+            return Some(Err(error));
+        }
+        next.transpose()
+    }
+
+    fn read_next(&mut self) -> Result<Option<Expiring>> {
+        while self.found.is_empty() {
+            if !self.fill()? {
+                return Ok(None);
             }
         }
+        let core = &self.snapshot.inner.core;
+        self.found.pop_front().map(|found| found.read(core)).transpose()
     }
 }
 
@@ -258,13 +295,21 @@ impl Core {
         if let Some(saved) = self.overflow.saved_since(bucket, moment.number)? {
             return self.hand_out_saved(&saved, takes);
         }
-        assert!(header.sequence <= moment.sequence, "bucket {bucket} has changed since the snapshot and was not saved");
+        self.require_unchanged(bucket, &header, moment)?;
         let overflow = decode_all(self, &stored)?;
         let opened = self.codec.open(bucket, &block)?;
         let Before { inline, overflow, .. } = entries_of(self, bucket, &moment.state, &opened, &overflow);
         inline.iter().try_for_each(&mut *takes)?;
         let is_shadowed = |entry: &&Entry<'_>| inline.iter().any(|other| other.key == entry.key);
         overflow.iter().filter(|entry| !is_shadowed(entry)).try_for_each(takes)
+    }
+
+    /// A bucket of which nothing was saved is as it was at the moment of a snapshot.
+    fn require_unchanged(&self, bucket: u64, header: &Header, moment: &Moment) -> Result<()> {
+        match header.sequence <= moment.sequence {
+            true => Ok(()),
+            false => Err(self.too_new(bucket, header, u32::MAX, moment.sequence)),
+        }
     }
 
     fn hand_out_saved(&self, saved: &[u8], takes: &mut dyn FnMut(&Entry<'_>) -> Result<()>) -> Result<()> {
@@ -286,10 +331,7 @@ impl Core {
             let simple = opened.filter(|bucket| bucket.header().now.overflow_entries == 0);
             match simple {
                 Some(bucket) if self.overflow.saved_since(*number, moment.number)?.is_none() => {
-                    assert!(
-                        bucket.header().sequence <= moment.sequence,
-                        "bucket {number} has changed and was not saved"
-                    );
+                    self.require_unchanged(*number, bucket.header(), moment)?;
                     bucket.entries().try_for_each(|entry| takes(&entry))?;
                 }
                 _ => self.entries_at(*number, moment, takes)?,

@@ -13,7 +13,8 @@
 //!
 //! **Invariants.** What is saved is never replaced. Between a snapshot and the next one under which a bucket is saved, the bucket has not
 //! changed. So step 4 finds what the bucket held at the snapshot.
-//! **Life.** What is saved goes with the last snapshot, and with the process: opening a store removes it.
+//! **Life.** What is saved is of no use when no snapshot is alive. It goes with the gate closed ([`Snapshots::forget_stale`]): at the next
+//! checkpoint, or before the next snapshot is taken. It also goes with the process: opening a store removes it.
 //! **Rejected.** Versions of entries in the buckets: each change would make a bucket longer, and a bucket has 4 KB.
 
 use crate::address::{State, overflow_key};
@@ -45,6 +46,8 @@ pub(crate) struct Snapshots {
 struct Alive {
     moments: BTreeMap<u64, Moment>,
     next: u64,
+    /// The last snapshot has gone, and what was saved for it may still be there.
+    is_stale: bool,
     /// The moments, oldest first, for workers.
     list: Arc<Vec<Moment>>,
 }
@@ -66,12 +69,24 @@ impl Snapshots {
         moment
     }
 
-    /// A snapshot is not read any more. True if it was the last one.
-    pub(crate) fn release(&self, number: u64) -> bool {
+    /// A snapshot is not read any more.
+    pub(crate) fn release(&self, number: u64) {
         let mut alive = lock(&self.alive);
         alive.moments.remove(&number);
+        alive.is_stale |= alive.moments.is_empty();
         alive.changed();
-        alive.moments.is_empty()
+    }
+
+    /// Removes what was saved, if no snapshot is alive. The gate is closed: nobody saves anything meanwhile, and nobody takes a snapshot.
+    pub(crate) fn forget_stale(&self, overflow: &Overflow) {
+        let is_due = {
+            let mut alive = lock(&self.alive);
+            alive.moments.is_empty() && std::mem::take(&mut alive.is_stale)
+        };
+        if is_due && overflow.forget_saved().is_err() {
+            // It takes room, and nobody reads it: later snapshots have higher numbers. The next turn tries again.
+            lock(&self.alive).is_stale = true;
+        }
     }
 
     /// The snapshots that are alive, oldest first.
@@ -162,7 +177,7 @@ impl Overflow {
     }
 
     /// Nothing that was saved is needed.
-    pub(crate) fn forget_saved(&self) -> Result<()> {
+    fn forget_saved(&self) -> Result<()> {
         let Some(saved) = self.saved() else { return Ok(()) };
         Ok(saved.delete_range_with([0; 16], [0xff; 16], Durability::Buffered)?)
     }

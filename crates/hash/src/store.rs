@@ -292,7 +292,7 @@ impl Core {
         let next_file = self.writes.next_log();
         self.large.close(&self.overflow)?;
         self.begin_epoch(self.state(), crate::core::LogBound::Closed { next_file, sequence })?;
-        self.large.bury(&self.overflow, self.large.take_dead())
+        self.large.bury(&self.overflow, self.large.take_dead(&self.overflow)?)
     }
 }
 

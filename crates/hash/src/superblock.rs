@@ -116,6 +116,12 @@ impl Superblock {
         slot
     }
 
+    /// Whether the store was made whole. A superblock of generation 1 is that of a store that is being made: opening writes the next one
+    /// when overflow and buckets are there.
+    pub(crate) fn is_of_made_store(&self) -> bool {
+        self.generation > 1
+    }
+
     /// The fields behind the epoch, but the path.
     fn numbers(&self) -> [u64; 8] {
         let Totals { entries, bytes, overflow_entries, overflow_bytes } = self.totals;

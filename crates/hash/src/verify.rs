@@ -4,7 +4,9 @@
 //! 2. [`BUCKETS_MAX`] buckets are checked at a time, with the gate closed. Between two groups, workers and the keeper go on.
 //! 3. Who changes a bucket that was checked adds the difference to the *sums behind the check* (`CheckUnderWay`). So in the end, what was found
 //!    and these sums are the totals, whatever was written, split and merged meanwhile.
-//! 4. The overflow is read once. What lies there beyond the marks is dead; while others write, that is an estimate.
+//! 4. The values in the value log of a group are read when the gate is open again. A value that cannot be read is damaged if its bucket
+//!    still leads to it: otherwise it has died meanwhile.
+//! 5. The overflow is read once. What lies there beyond the marks is dead; while others write, that is an estimate.
 //!
 //! What is checked: each bucket has the checksum of its contents, and the number of its place. Each entry lies in the bucket of its hash,
 //! and once. A mark says how many entries of the bucket the overflow has. The totals are the sums of what buckets say.
@@ -13,11 +15,11 @@ use crate::Result;
 use crate::address::{State, hash_of};
 use crate::collect::pointer_of;
 use crate::core::{Core, Sums};
-use crate::entry::Entry;
 use crate::io::BUCKETS_MAX;
 use crate::rewrite::decode_all;
 use crate::store::HashStore;
 use crate::superblock::Totals;
+use situ_values::Handle;
 use std::sync::atomic::Ordering;
 
 /// Damages that a report names; more are counted.
@@ -68,7 +70,9 @@ impl HashStore {
         let _turn = Turn::begin(core);
         let before = core.moment();
         let mut check = Check::default();
-        while core.verify_next(&mut check)? {}
+        while core.verify_next(&mut check)? {
+            core.verify_values(&mut check)?;
+        }
         let mut report = check.report;
         core.verify_overflow(&mut report, before)?;
         Ok(report)
@@ -105,6 +109,8 @@ struct Check {
     next: u64,
     sums: Sums,
     report: HashReport,
+    /// Keys of the group that was checked last, and where their values lie.
+    values: Vec<(Vec<u8>, Handle)>,
 }
 
 impl Core {
@@ -115,11 +121,8 @@ impl Core {
 
     /// Checks the next buckets. False if there were none, and all is compared.
     fn verify_next(&self, check: &mut Check) -> Result<bool> {
-        let _closed = self.gate.close();
+        let _closed = self.close_gate_with_space()?;
         self.check_sound()?;
-        if let Some(cause) = self.writes.shortage.cause() {
-            return Err(cause);
-        }
         if check.next == 0 {
             self.check.reset();
         }
@@ -131,7 +134,7 @@ impl Core {
         }
         let blocks = self.io.read_many(&numbers)?;
         for (number, block) in numbers.iter().zip(&blocks) {
-            self.verify_bucket(*number, block, &state, &mut check.sums, &mut check.report)?;
+            self.verify_bucket(*number, block, &state, check)?;
         }
         self.io.give_back(blocks);
         check.next += numbers.len() as u64;
@@ -160,14 +163,8 @@ impl Core {
         Ok(())
     }
 
-    fn verify_bucket(
-        &self,
-        number: u64,
-        block: &[u8],
-        state: &State,
-        sums: &mut Sums,
-        report: &mut HashReport,
-    ) -> Result<()> {
+    fn verify_bucket(&self, number: u64, block: &[u8], state: &State, check: &mut Check) -> Result<()> {
+        let Check { sums, report, values, .. } = check;
         let bucket = match self.codec.open(number, block) {
             Ok(bucket) => bucket,
             Err(error) if error.is_corruption() => {
@@ -178,6 +175,9 @@ impl Core {
         };
         let header = bucket.header();
         sums.plus(&header.now);
+        if let Err(error) = self.require_age(number, header) {
+            report.damage(|| error.to_string());
+        }
         let entries: Vec<_> = bucket.entries().collect();
         for (at, entry) in entries.iter().enumerate() {
             let home = state.bucket_of(hash_of(entry.key, self.seed));
@@ -193,7 +193,10 @@ impl Core {
         let is_shadowed = |key: &[u8]| entries.iter().any(|other| other.key == key);
         let alive: Vec<_> = overflow.iter().map(|(_, entry)| entry).filter(|entry| !is_shadowed(entry.key)).collect();
         for entry in entries.iter().chain(alive.iter().copied()) {
-            self.verify_value(number, entry, report)?;
+            if let Some(handle) = pointer_of(entry)? {
+                report.value_bytes += handle.footprint();
+                values.push((entry.key.to_vec(), handle));
+            }
         }
         let alive = alive.len();
         if alive != header.now.overflow_entries as usize {
@@ -203,14 +206,31 @@ impl Core {
         Ok(())
     }
 
-    /// A value in the value log can be read.
-    fn verify_value(&self, number: u64, entry: &Entry<'_>, report: &mut HashReport) -> Result<()> {
-        let Some(handle) = pointer_of(entry)? else { return Ok(()) };
-        report.value_bytes += handle.footprint();
-        if let Err(error) = self.large.log.read(&handle, entry.key) {
-            report.damage(|| format!("a value of bucket {number} cannot be read: {error}"));
+    /// The values of the last group can be read.
+    fn verify_values(&self, check: &mut Check) -> Result<()> {
+        for (key, handle) in check.values.drain(..) {
+            let Err(error) = self.large.log.read(&handle, &key) else { continue };
+            if self.still_leads_to(&key, &handle)? {
+                let number = self.state().bucket_of(hash_of(&key, self.seed));
+                check.report.damage(|| format!("a value of bucket {number} cannot be read: {error}"));
+            }
         }
         Ok(())
+    }
+
+    /// Whether the bucket of `key`, or the overflow, still has this handle.
+    fn still_leads_to(&self, key: &[u8], handle: &Handle) -> Result<bool> {
+        let _closed = self.close_gate_with_space()?;
+        let state = self.state();
+        let number = state.bucket_of(hash_of(key, self.seed));
+        let blocks = self.io.read_many(&[number])?;
+        // A bucket that is damaged now was sound when it led to the value.
+        let Ok(bucket) = self.codec.open(number, &blocks[0]) else { return Ok(true) };
+        let stored = self.marked_overflow(number, &state, bucket.header())?;
+        let overflow = decode_all(self, &stored)?;
+        let mut entries = bucket.entries().chain(overflow.iter().map(|(_, entry)| *entry));
+        let entry = entries.find(|entry| entry.key == key);
+        Ok(entry.map(|entry| pointer_of(&entry)).transpose()?.flatten() == Some(*handle))
     }
 
     /// `before` is the moment at which the check began.

@@ -27,10 +27,11 @@ use crate::pending::{BucketChanges, PendingChange};
 use crate::rebuild::{Before, Change, rebuild};
 use crate::rewrite::{Place, Rewrites, decode_all, own_entries};
 use crate::shortage::{Party, Patience, RETRY_EVERY};
+use crate::snapshots::Moment;
 use crate::{Error, Result};
 use situ_device::panic_text;
 use situ_values::Handle;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -66,6 +67,20 @@ impl<'a> Applied<'a> {
         }
         Ok(handles)
     }
+}
+
+/// Whether each change of a bucket is the last one of its key, for the bucket itself or for a snapshot.
+fn last_changes(changes: &[PendingChange], moments: &[Moment]) -> Vec<bool> {
+    let mut later: BTreeMap<&[u8], u64> = BTreeMap::new();
+    // Changes of one key come in the order of their sequence numbers.
+    let mut is_last: Vec<bool> = Vec::with_capacity(changes.len());
+    for change in changes.iter().rev() {
+        let next = later.insert(change.change().key(), change.sequence);
+        let is_seen = |next| moments.iter().any(|moment| (change.sequence..next).contains(&moment.sequence));
+        is_last.push(next.is_none_or(is_seen));
+    }
+    is_last.reverse();
+    is_last
 }
 
 impl Core {
@@ -234,27 +249,31 @@ impl Core {
         Ok(())
     }
 
-    /// Puts large values into the value log. Returns the handle of each change that has one, bucket by bucket.
+    /// Puts large values into the value log. Returns the handle of each change that has one, bucket by bucket. A value that a later change
+    /// of its key replaces is not put there, unless a snapshot has the value.
     fn append_large(&self, changes: &[BucketChanges]) -> Result<Vec<Option<HandleBytes>>> {
-        let all = || changes.iter().flat_map(|bucket| &bucket.changes);
-        let large = |change: Change<'_>| match change {
-            Change::Put(entry) => entry.value.bytes().len() > self.options.inline_value_bytes_max,
+        let moments = self.snapshots.list();
+        let is_last = changes.iter().flat_map(|bucket| last_changes(&bucket.changes, &moments));
+        let all: Vec<(&PendingChange, bool)> = changes.iter().flat_map(|bucket| &bucket.changes).zip(is_last).collect();
+        let large = |(change, is_last): (&PendingChange, bool)| match change.change() {
+            Change::Put(entry) => is_last && entry.value.bytes().len() > self.options.inline_value_bytes_max,
             Change::Delete(_) => false,
         };
         let kept = self.large.kept();
-        let values: Vec<(&[u8], &[u8])> = all()
-            .filter(|change| !kept.contains_key(&change.sequence))
-            .filter_map(|change| match change.change() {
-                Change::Put(entry) if large(change.change()) => Some((entry.key, entry.value.bytes())),
+        let values: Vec<(&[u8], &[u8])> = all
+            .iter()
+            .filter(|(change, _)| !kept.contains_key(&change.sequence))
+            .filter_map(|(change, is_last)| match change.change() {
+                Change::Put(entry) if large((change, *is_last)) => Some((entry.key, entry.value.bytes())),
                 _ => None,
             })
             .collect();
         let mut handles = self.large.append(&self.overflow, &values)?.into_iter();
-        let of_change = |change: &PendingChange| match kept.get(&change.sequence) {
+        let of_change = |(change, is_last): (&PendingChange, bool)| match kept.get(&change.sequence) {
             Some(handle) => Some(*handle),
-            None => large(change.change()).then(|| handles.next()).flatten(),
+            None => large((change, is_last)).then(|| handles.next()).flatten(),
         };
-        Ok(all().map(of_change).collect())
+        Ok(all.into_iter().map(of_change).collect())
     }
 
     fn apply_to_bucket(
@@ -267,6 +286,7 @@ impl Core {
     ) -> Result<()> {
         let changes = applied.changes;
         let header = bucket.header();
+        self.require_age(changes.bucket, header)?;
         let overflow: Stored = self.marked_overflow(changes.bucket, state, header)?;
         let overflow = decode_all(self, &overflow)?;
         let before = own_entries(self, changes.bucket, state, bucket, &overflow)?;

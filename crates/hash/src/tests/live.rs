@@ -627,3 +627,291 @@ fn a_check_beside_writers_finds_no_damage_and_holds_nobody_up() {
     assert!(most > 3 * small().pending_bytes_max as usize, "{most} bytes were written during a check");
     assert!(resized > 0, "buckets were split and merged");
 }
+
+/// The last snapshot goes in one thread while another thread takes the next one. What is saved for the next one must stay.
+#[test]
+fn a_snapshot_that_goes_takes_nothing_from_the_next_one() {
+    situ_sim::for_each_seed(900, 24, |seed| {
+        with_store(seed, Nature::Safe, |env, store| {
+            let key = |number: u64| format!("{number:03}").into_bytes();
+            (0..60).for_each(|number| store.put(key(number), [1; 200]).unwrap());
+            let stops = Arc::new(AtomicBool::new(false));
+            let writer = {
+                let (store, stops, mut rng) = (store.clone(), Arc::clone(&stops), Rng::new(seed));
+                move || {
+                    while !stops.load(Ordering::Relaxed) {
+                        store.put(key(rng.below(60)), vec![2; 100 + rng.index(300)]).unwrap();
+                    }
+                }
+            };
+            let writer = env.executor.spawn("client", Box::new(writer)).unwrap();
+            let reader = |_| {
+                let store = store.clone();
+                let body = move || {
+                    for _ in 0..12 {
+                        let snapshot = store.snapshot().unwrap();
+                        let entries = snapshot.scan().collect::<crate::Result<Vec<_>>>().unwrap();
+                        assert_eq!(entries.len(), 60);
+                    }
+                };
+                env.executor.spawn("client", Box::new(body)).unwrap()
+            };
+            let readers: Vec<_> = (0..2).map(reader).collect();
+            readers.iter().for_each(|reader| reader.join().unwrap());
+            stops.store(true, Ordering::Relaxed);
+            writer.join().unwrap();
+        });
+    });
+}
+
+/// A store with large values in a directory, closed, with a buckets file and all.
+fn made_in(home: &std::path::Path) -> HashOptions {
+    let options = HashOptions { bucket_space_bytes: 16 << 20, base_bits: 8, ..HashOptions::default() };
+    let store = HashStore::open(home, options.clone()).unwrap();
+    (0..20_u32).for_each(|number| store.put(number.to_le_bytes(), vec![number as u8; 20_000]).unwrap());
+    store.close().unwrap();
+    options
+}
+
+/// The overflow lists the segments of the value log. A new one in its place lists none, and opening would remove all values.
+#[test]
+fn a_store_without_its_overflow_is_refused_and_keeps_its_values() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, other) = (directory.path().join("home"), directory.path().join("other"));
+    let options = made_in(&home);
+    made_in(&other);
+    let (overflow, away) = (home.join("overflow"), directory.path().join("away"));
+    std::fs::rename(&overflow, &away).unwrap();
+    assert!(HashStore::open(&home, options.clone()).is_err());
+    assert!(!overflow.exists(), "nothing is made in its place");
+    std::fs::create_dir(&overflow).unwrap();
+    let error = HashStore::open(&home, options.clone()).unwrap_err();
+    assert!(matches!(&error, Error::Existence(text) if text.contains("overflow")), "{error}");
+    std::fs::remove_dir_all(&overflow).unwrap();
+    copy_tree(&other.join("overflow"), &overflow);
+    let error = HashStore::open(&home, options.clone()).unwrap_err();
+    assert!(matches!(error, Error::OtherOverflow { .. }), "{error}");
+    std::fs::remove_dir_all(&overflow).unwrap();
+    std::fs::rename(&away, &overflow).unwrap();
+    let store = HashStore::open(&home, options).unwrap();
+    assert!((0..20_u32).all(|number| store.get(number.to_le_bytes()).unwrap().unwrap() == vec![number as u8; 20_000]));
+    check_sound(&store);
+    store.close().unwrap();
+}
+
+/// The end of a buckets file is cut off, or the file is gone. Zeros in its place would pass for empty buckets.
+#[test]
+fn a_bucket_space_that_is_too_short_for_its_store_is_refused_and_stays_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = made_in(directory.path());
+    let buckets = directory.path().join("buckets");
+    let whole = std::fs::read(&buckets).unwrap();
+    let cut = crate::space::bucket_offset(255);
+    std::fs::OpenOptions::new().write(true).open(&buckets).unwrap().set_len(cut).unwrap();
+    let error = HashStore::open(directory.path(), options.clone()).unwrap_err();
+    assert!(matches!(error, Error::OtherGeometry { .. }), "{error}");
+    assert_eq!(std::fs::metadata(&buckets).unwrap().len(), cut);
+    let named = HashStoreBuilder::new(options.clone()).device(&buckets).open(directory.path()).unwrap_err();
+    assert!(matches!(named, Error::OtherGeometry { .. }), "{named}");
+    std::fs::remove_file(&buckets).unwrap();
+    assert!(HashStore::open(directory.path(), options.clone()).is_err() && !buckets.exists());
+    std::fs::write(&buckets, whole).unwrap();
+    HashStore::open(directory.path(), options).unwrap().close().unwrap();
+}
+
+/// A home that was put back beside newer buckets once made a scan panic, and a check found nothing but wrong totals.
+#[test]
+fn a_scan_and_a_check_name_buckets_that_are_newer_than_the_home() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, old) = (directory.path().join("home"), directory.path().join("old"));
+    let buckets = directory.path().join("buckets");
+    std::fs::File::create(&buckets).unwrap().set_len(1 << 26).unwrap();
+    let open = || HashStoreBuilder::new(HashOptions::default()).device(&buckets).open(&home);
+    open().unwrap().close().unwrap();
+    copy_tree(&home, &old);
+    let store = open().unwrap();
+    (0..50_u32).for_each(|number| store.put(number.to_le_bytes(), "a value").unwrap());
+    store.close().unwrap();
+    std::fs::remove_dir_all(&home).unwrap();
+    copy_tree(&old, &home);
+    let store = open().unwrap();
+    let error = store.scan().unwrap().find_map(Result::err).expect("the scan finds new buckets");
+    assert!(error.is_corruption() && error.to_string().contains("older than the bucket space"), "{error}");
+    let report = store.verify().unwrap();
+    assert!(report.damages.iter().any(|damage| damage.contains("older than the bucket space")), "{report:#?}");
+    store.put(7_u32.to_le_bytes(), "another").unwrap();
+    let error = store.checkpoint().unwrap_err();
+    assert!(error.to_string().contains("older than the bucket space"), "{error}");
+}
+
+/// A device that was slow for a while is asked directly again.
+#[test]
+fn a_device_that_becomes_quick_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store =
+        HashStore::open(directory.path(), HashOptions { bucket_space_bytes: 1 << 26, ..HashOptions::default() });
+    let store = store.unwrap();
+    store.put("a", "b").unwrap();
+    store.checkpoint().unwrap();
+    let core = &store.inner.core;
+    core.io.read_ns.store(1_000_000, Ordering::Relaxed);
+    let tried = (0..4096).filter(|_| store.get_at_once("a").unwrap().is_some()).count();
+    assert!(tried >= 8, "{tried} reads were tried");
+    assert!(core.io.read_ns.load(Ordering::Relaxed) < 1_000_000);
+}
+
+/// A drive takes back whole units only.
+#[test]
+fn a_discard_is_rounded_inwards_and_counted_as_it_was_done() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let plain = device(&env, Nature::Safe, FaultPlan::none(), 1);
+    let geometry = situ_device::Geometry { discard_bytes: 16384, ..situ_device::Device::geometry(&plain) };
+    let wide = situ_sim::SimDevice::with_geometry(&env, 1 << 20, geometry, FaultPlan::none(), 1);
+    let io = crate::io::BucketIo::new(Arc::new(wide), Arc::clone(&env.clock));
+    sim.run(|| {
+        for (buckets, discarded) in [(1..9, 4), (1..4, 0), (0..4, 4), (5..6, 0)] {
+            let before = io.discards.load(Ordering::Relaxed);
+            io.discard(buckets.clone()).unwrap();
+            assert_eq!(io.discards.load(Ordering::Relaxed) - before, discarded, "{buckets:?}");
+        }
+    });
+}
+
+/// Of changes of one key that are applied together, the value log gets the value of the last one.
+#[test]
+fn large_values_that_are_replaced_before_they_are_applied_take_no_room() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), 1), SimVolume::new(&env, FaultPlan::none(), 1)];
+    let device = device(&env, Nature::Safe, FaultPlan::none(), 1);
+    let options = HashOptions { pending_bytes_max: 1 << 20, ..small() };
+    sim.run(|| {
+        let store = open(&env, &volumes, &device, &options).unwrap();
+        let mut batch = HashBatch::new();
+        (0..20_u8).for_each(|round| batch.put("a", vec![round; 5000]).unwrap());
+        batch.put("gone", vec![1; 5000]).unwrap();
+        batch.delete("gone").unwrap();
+        store.write(batch, Durability::Buffered).unwrap();
+        store.checkpoint().unwrap();
+        assert_eq!(store.get("a").unwrap().unwrap(), vec![19; 5000]);
+        let properties = store.properties();
+        let written = properties.value_live_bytes + properties.value_garbage_bytes;
+        assert!((5000..10_000).contains(&written), "{written} bytes are in the value log");
+        check_sound(&store);
+        store.close().unwrap();
+    });
+}
+
+/// A check reads the values in the value log, too.
+#[test]
+fn rot_of_a_large_value_is_found_by_a_check() {
+    with_store_and_home(1, |store, home| {
+        (0..6_u8).for_each(|number| store.put([number], vec![number; 5000]).unwrap());
+        store.checkpoint().unwrap();
+        check_sound(store);
+        let mut files = home.list().unwrap().into_iter().map(|file| file.name);
+        let segment = files.find(|name| matches!(name, FileName::Values(_))).unwrap();
+        assert!(home.rot(segment, 4096 + 2000, 3));
+        let report = store.verify().unwrap();
+        assert!(report.damage_count == 1 && report.damages[0].contains("cannot be read"), "{report:#?}");
+        // A value that nobody has any more is no damage.
+        (0..6_u8).for_each(|number| store.delete([number]).unwrap());
+        check_sound(store);
+    });
+}
+
+fn with_store_and_home(seed: u64, test: impl FnOnce(&HashStore, &SimVolume) + Send) {
+    let sim = SimExecutor::new(seed);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), seed), SimVolume::new(&env, FaultPlan::none(), seed)];
+    let device = device(&env, Nature::Safe, FaultPlan::none(), seed);
+    sim.run(|| {
+        let store = open(&env, &volumes, &device, &small()).unwrap();
+        test(&store, &volumes[0]);
+        store.close().unwrap();
+    });
+}
+
+/// The number of a batch of images that a crash has torn is not used again.
+#[test]
+fn a_torn_batch_of_images_keeps_its_number() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+    let device = device(&env, Nature::Volatile, FaultPlan::none(), 1);
+    let store = StoreId([7; 16]);
+    let io = crate::io::BucketIo::new(Arc::new(device), Arc::clone(&env.clock));
+    let codec = crate::bucket::BucketCodec::new("buckets", store);
+    sim.run(|| {
+        let journal = crate::images::ImageJournal::open(&volume, store, 64 << 10, 5).unwrap();
+        let mut random = vec![0; 4096];
+        let mut rng = Rng::new(1);
+        let images: Vec<_> = (0..3_u64)
+            .map(|bucket| {
+                let mut block = vec![0; 4096];
+                rng.fill(&mut random);
+                let mut writer = crate::bucket::BucketWriter::new(&mut block);
+                let entry = crate::entry::Entry {
+                    key: b"a",
+                    value: crate::entry::Value::Inline(&random[..2900]),
+                    expires_ms: None,
+                };
+                assert!(writer.push(&entry));
+                let stamp = crate::bucket::Stamp { sequence: 1, epoch: 1, ..Default::default() };
+                writer.finish(&codec, bucket, &stamp);
+                (bucket, situ_device::Buffer::copy_of(&block))
+            })
+            .collect();
+        let room = journal.reserve(crate::images::pages_for(3)).unwrap();
+        journal.write(&journal.place(&images)).unwrap();
+        drop(room);
+        assert!(volume.rot(FileName::Images, 4096 + 100, 3), "the second page of the batch is torn");
+        assert_eq!(crate::images::redo(&volume, store, 5, &codec, &io).unwrap(), 6);
+    });
+}
+
+/// While a snapshot lives, large values die in great number. Memory has a bounded part of them, and in the end all are counted.
+#[test]
+fn deaths_of_large_values_during_a_snapshot_are_kept_on_disk_and_counted_once() {
+    with_store_and_home(3, |store, _| {
+        let put = |round: u8| (0..12_u8).for_each(|number| store.put([number], vec![round; 2000]).unwrap());
+        put(0);
+        let snapshot = store.snapshot().unwrap();
+        for round in 1..9 {
+            put(round);
+            store.checkpoint().unwrap();
+        }
+        let held = store.inner.core.large.deaths_in_memory();
+        assert!(held <= 8, "{held} deaths are in memory");
+        assert_eq!(snapshot.scan().filter(|pair| pair.as_ref().unwrap().1 == vec![0; 2000]).count(), 12);
+        drop(snapshot);
+        (0..16).for_each(|_| store.checkpoint().unwrap());
+        let (counted, found) = (store.properties().value_live_bytes, store.verify().unwrap().value_bytes);
+        assert_eq!(counted, found, "what is counted as alive is alive");
+    });
+}
+
+/// What was saved goes with the gate closed, not when the last snapshot is dropped: another thread may take a snapshot at that moment.
+#[test]
+fn what_was_saved_is_removed_when_the_next_snapshot_is_taken() {
+    with_store(1, Nature::Safe, |_, store| {
+        let put = |value: u8| (0..20_u8).for_each(|number| store.put([number], [value; 100]).unwrap());
+        let saved = || store.inner.core.overflow.saved().map_or(0, |saved| saved.iter().unwrap().count());
+        put(1);
+        let first = store.snapshot().unwrap();
+        put(2);
+        store.checkpoint().unwrap();
+        assert!(saved() > 0);
+        drop(first);
+        assert!(saved() > 0, "nobody removes anything beside the gate");
+        let second = store.snapshot().unwrap();
+        assert_eq!(saved(), 0);
+        put(3);
+        store.checkpoint().unwrap();
+        assert!(second.scan().all(|pair| pair.unwrap().1 == [2; 100]) && saved() > 0);
+        drop(second);
+        store.checkpoint().unwrap();
+        assert_eq!(saved(), 0);
+    });
+}

@@ -214,6 +214,9 @@ fn a_device_without_space_keeps_changes_pending_and_the_store_goes_on_when_space
                     world.reads_are_right("deleted");
                     assert!(world.store.checkpoint().unwrap_err().is_no_space());
                     world.env.clock.sleep(Duration::from_secs(world.rng.below(3)));
+                    // Also while the keeper waits for space with the gate closed, nobody waits without end.
+                    assert!(world.store.snapshot().map_or_else(|error| error.is_no_space(), |_| true));
+                    assert!(world.store.verify().map_or_else(|error| error.is_no_space(), |_| true));
                     world.device.set_faults(FaultPlan::none());
                     if nature == Nature::Volatile {
                         let image = world.rng.chance(0.5).then_some(seed);
