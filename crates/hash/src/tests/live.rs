@@ -198,7 +198,7 @@ fn a_collection_waits_for_handles_that_are_on_their_way_to_buckets() {
             store.put("hot", value(round)).unwrap();
             core.wait_applied(core.writes.visible()).unwrap();
         });
-        core.large.bury(&core.overflow, core.large.take_dead()).unwrap();
+        core.large.bury(&core.overflow, core.large.take_dead(&core.overflow).unwrap()).unwrap();
         assert!(core.large.log.victim().is_some(), "something is to be collected");
         let on_its_way = core.gate.enter();
         let appended = core.large.append(&core.overflow, &[(b"late", &value(99))]).unwrap();
