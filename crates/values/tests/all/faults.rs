@@ -358,6 +358,42 @@ fn a_rotten_trailer_hides_no_record() {
     });
 }
 
+/// The scan of a trimmed segment with a rotten trailer found its live records only, and all dead bytes were counted among them. So the
+/// segment had no live byte, by its sums, and an owner would have removed it. The trailer is sound again at the second opening.
+#[test]
+fn a_segment_whose_records_were_looked_for_is_not_taken_for_empty() {
+    in_simulation(10, |sim, volume, log| {
+        let mut writer = log.writer();
+        let handles: Vec<_> = (0..6).map(|key| writer.append(key, &key_bytes(key), &[9; 3000]).unwrap()).collect();
+        writer.finish().unwrap();
+        let (dead, live) = handles.split_at(4);
+        log.died(1, dead).unwrap();
+        while log.tidy().unwrap() {}
+        let before = log.segment(1).unwrap();
+        let known = [KnownSegment {
+            number: 1,
+            record_bytes: before.record_bytes,
+            dead_bytes: before.dead_bytes,
+            trimmed_bytes: 0,
+        }];
+        drop(log);
+        let length = volume.contents(FileName::Values(1)).unwrap().len() as u64;
+        assert!(volume.rot(FileName::Values(1), length - 4096 + 33, 4));
+        for _ in 0..2 {
+            let opened = ValueLog::open(Arc::new(volume.clone()), &sim.env(), options(), numbers_from(50), &known);
+            let log = opened.unwrap();
+            let found = log.segment(1).unwrap();
+            assert!(found.record_bytes < before.record_bytes, "trimmed records are not found: {found:?}");
+            assert_eq!(found.live_bytes(), live.iter().map(|handle| handle.footprint()).sum::<u64>(), "{found:?}");
+            assert!(found.sums_are_doubtful && !found.is_incomplete);
+            // Whatever the owner says after that, a walk has to show that nothing is alive.
+            log.add_dead(1, found.record_bytes);
+            assert!(log.segment(1).unwrap().live_bytes() > 0);
+            assert_eq!(log.victim().map(|victim| victim.number), Some(1));
+        }
+    });
+}
+
 /// The same with rot in a record of an unfinished segment: only that record is lost, whether the owner says how much there was or not.
 #[test]
 fn rot_in_an_unfinished_segment_costs_one_record() {
