@@ -114,11 +114,34 @@ impl Work {
     pub(crate) fn collect_turn(self: &Arc<Self>) -> Result<Turn> {
         let Some(log) = self.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
         let _running = Running::begin(&self.collections);
-        if self.remove_collected()? || self.collect_one(&log)? || tidy(&log)? {
+        // First: trimming takes no space, and a collection may take much of it.
+        let tidied = tidy(&log);
+        let collected = self.remove_or_collect(&log);
+        if collected.is_err() {
+            self.tidy_after_failure(&log, tidied);
+        } else if tidied? {
+            return Ok(Turn::Done);
+        }
+        if collected? {
             return Ok(Turn::Done);
         }
         self.seal_for_collections()?;
         Ok(Turn::Idle)
+    }
+
+    fn remove_or_collect(self: &Arc<Self>, log: &Arc<ValueLog>) -> Result<bool> {
+        Ok(self.remove_collected()? || self.collect_one(log)?)
+    }
+
+    /// A full disk may be why a collection has failed. The thread rests now, so all that gives space back is done first.
+    fn tidy_after_failure(&self, log: &ValueLog, before: Result<bool>) {
+        let mut tidied = before;
+        while !self.health.is_closing() && matches!(tidied, Ok(true)) {
+            tidied = tidy(log);
+        }
+        if let Err(error) = tidied {
+            self.health.note_job_failure("trim values", error);
+        }
     }
 
     /// How long the collector may sleep.

@@ -6,7 +6,10 @@ use situ_engine::{
     CompactionFilter, Decision, Error, FilterContext, Keyspace, KeyspaceProperties, Options, ReadOptions,
     RepairOptions, Store, StoreBuilder, Trim, Victims, repair, verify,
 };
-use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
+use situ_sim::{
+    CrashPoints, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, crash_everywhere,
+    for_each_seed,
+};
 use situ_storage::{FileName, Volume};
 use std::sync::Arc;
 use std::time::Duration;
@@ -528,6 +531,38 @@ fn promise_7_a_full_disk_refuses_writes_and_the_store_goes_on_when_there_is_room
         store.put("more", "room").unwrap();
         for n in acknowledged {
             assert_eq!(store.get(key(n)).unwrap().as_deref(), Some(&long_value(n, 0)[..]), "key {n}");
+        }
+        store.close().unwrap();
+        assert_sound(executor, volume);
+    });
+}
+
+/// A full disk takes no copies of what is alive. Trimming goes on, and gives space back.
+#[test]
+fn promise_7_dead_values_are_trimmed_while_collections_find_no_space() {
+    const KEYS: u64 = 400;
+    in_simulator(44, |executor, volume| {
+        let mut patient = options();
+        patient.keyspace.memtable_bytes = 4 << 20;
+        patient.keyspace.level0_tables = 100;
+        patient.value_trim = Some(Trim::Full);
+        let store = open(executor, volume, patient);
+        let log = || store.properties().value_log.unwrap();
+        (0..KEYS).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        (0..KEYS).filter(|n| n % 4 != 0).for_each(|n| store.put(key(n), long_value(n, 1)).unwrap());
+        store.flush().unwrap();
+        let full = Rule::new(Fault::NoSpace).on(&[Operation::CreatePages]).files(&[FileKind::Values]);
+        volume.set_faults(FaultPlan::none().with(full));
+        store.compact(None, None).unwrap();
+        executor.env().clock.sleep(Duration::from_secs(30));
+        assert!(store.statistics().job_failures > 0, "collections have failed");
+        assert_eq!(log().collected_bytes, 0, "{:?}", log());
+        assert!(log().dead_bytes > 200_000 && log().trimmed_bytes > 150_000, "{:?}", log());
+        volume.set_faults(FaultPlan::none());
+        for n in 0..KEYS {
+            let found = store.get(key(n)).unwrap();
+            assert_eq!(found.as_deref(), Some(&long_value(n, u64::from(n % 4 != 0))[..]), "key {n}");
         }
         store.close().unwrap();
         assert_sound(executor, volume);

@@ -394,6 +394,31 @@ fn a_segment_whose_records_were_looked_for_is_not_taken_for_empty() {
     });
 }
 
+/// A full disk refuses the index of an abandoned segment. That keeps nothing from being trimmed, and is tried again.
+#[test]
+fn a_segment_that_a_full_disk_leaves_unsealed_is_sealed_later() {
+    in_simulation(11, |_, volume, log| {
+        let mut writer = log.writer();
+        let dead: Vec<_> = (0..5).map(|key| writer.append(key, &key_bytes(key), &[9; 3000]).unwrap()).collect();
+        writer.finish().unwrap();
+        let mut writer = log.writer();
+        let kept = writer.append(9, &key_bytes(9), &[9; 3000]).unwrap();
+        writer.sync().unwrap();
+        drop(writer);
+        log.died(1, &dead).unwrap();
+        let full = Rule::new(Fault::NoSpace).on(&[Operation::WritePages]).files(&[FileKind::Values]);
+        volume.set_faults(FaultPlan::none().with(full));
+        let error = (0..100).find_map(|_| log.tidy().err()).expect("the disk stays full");
+        assert!(error.is_no_space(), "{error}");
+        assert!(log.segment(1).unwrap().trimmed_bytes > 10_000, "{:?}", log.segment(1));
+        assert_eq!(log.segment(2).unwrap().phase, Phase::Abandoned);
+        volume.set_faults(FaultPlan::none());
+        while log.tidy().unwrap() {}
+        assert_eq!(log.segment(2).unwrap().phase, Phase::Sealed);
+        assert_eq!(*log.read(&kept, &key_bytes(9)).unwrap(), [9; 3000]);
+    });
+}
+
 /// The same with rot in a record of an unfinished segment: only that record is lost, whether the owner says how much there was or not.
 #[test]
 fn rot_in_an_unfinished_segment_costs_one_record() {
