@@ -569,6 +569,55 @@ fn promise_7_dead_values_are_trimmed_while_collections_find_no_space() {
     });
 }
 
+/// The copies are durable and their segment is listed, and then the log has no space for their handles. Nothing leads to the copies:
+/// they are dead, and each attempt goes on in the segment of the one before.
+#[test]
+fn promise_7_copies_whose_handles_find_no_space_count_as_dead() {
+    const KEYS: u64 = 400;
+    in_simulator(45, |executor, volume| {
+        let mut patient = options();
+        patient.keyspace.memtable_bytes = 1 << 20;
+        patient.keyspace.level0_tables = 100;
+        patient.value_trim = Some(Trim::Off);
+        let store = open(executor, volume, patient);
+        (0..KEYS).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        (0..KEYS).filter(|n| n % 2 != 0).for_each(|n| store.put(key(n), long_value(n, 1)).unwrap());
+        store.flush().unwrap();
+        let no_space = |kinds: &[FileKind]| {
+            let rule = Rule::new(Fault::NoSpace).on(&[Operation::CreatePages, Operation::Create]).files(kinds);
+            volume.set_faults(FaultPlan::none().with(rule));
+        };
+        // No collection begins before the log is full.
+        no_space(&[FileKind::Values]);
+        store.compact(None, None).unwrap();
+        no_space(&[FileKind::Values, FileKind::Log, FileKind::Spare]);
+        let refused = (0..100_000).find_map(|n| store.put(key(KEYS + n), [1; 150]).err());
+        assert!(refused.expect("the log is full").is_no_space());
+        no_space(&[FileKind::Log, FileKind::Spare]);
+        let before = segments(volume);
+        executor.env().clock.sleep(Duration::from_secs(60));
+        let collected = store.properties().value_log.unwrap().collected_bytes;
+        assert!(collected > 10_000, "copies were made: {collected}");
+        let KeyspaceProperties { value_bytes, value_dead_bytes, .. } = properties(&store);
+        let live: u64 = (0..KEYS).map(|n| long_value(n, 0).len() as u64 + 50).sum();
+        assert!(value_bytes - value_dead_bytes < live * 11 / 10, "{live}: {value_bytes} - {value_dead_bytes}");
+        assert!(
+            segments(volume) as u64 <= before as u64 + 1 + collected / (48 << 10),
+            "{before}: {}",
+            segments(volume)
+        );
+        volume.set_faults(FaultPlan::none());
+        executor.env().clock.sleep(Duration::from_secs(60));
+        (0..KEYS).for_each(|n| {
+            let found = store.get(key(n)).unwrap();
+            assert_eq!(found.as_deref(), Some(&long_value(n, n % 2)[..]), "key {n}");
+        });
+        store.close().unwrap();
+        assert_sound(executor, volume);
+    });
+}
+
 /// Removes what begins with this byte.
 struct FirstByte;
 
