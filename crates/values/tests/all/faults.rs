@@ -419,6 +419,34 @@ fn a_segment_that_a_full_disk_leaves_unsealed_is_sealed_later() {
     });
 }
 
+/// Behind a damaged header, each 24 bytes of a value look like the header of a record with a value of more than a megabyte. Such a value
+/// was read for each of them.
+#[test]
+fn values_full_of_alleged_headers_are_scanned_once() {
+    in_simulation(12, |sim, volume, _| {
+        let options = Options { segment_bytes: 4 << 20, ..options() };
+        let open = |first, known: &[KnownSegment]| {
+            ValueLog::open(Arc::new(volume.clone()), &sim.env(), options.clone(), numbers_from(first), known).unwrap()
+        };
+        let log = open(1, &[]);
+        let mut alleged = [7_u8; 24];
+        alleged[8..12].copy_from_slice(&(1_u32 << 20 | 1 << 16).to_le_bytes());
+        alleged[12..16].copy_from_slice(&4_u32.to_le_bytes());
+        let mut writer = log.writer();
+        let lost = writer.append(0, &key_bytes(0), &alleged.repeat((1 << 20) / 24)).unwrap();
+        let kept = writer.append(1, &key_bytes(1), &vec![9; 2 << 20]).unwrap();
+        let record_bytes = writer.sync().unwrap()[0].record_bytes;
+        std::mem::forget(writer);
+        assert!(volume.rot(FileName::Values(1), u64::from(lost.offset) + 13, 2));
+        let before = volume.operations();
+        let log = open(50, &[KnownSegment { number: 1, record_bytes, ..KnownSegment::default() }]);
+        let operations = volume.operations() - before;
+        assert!(operations < 60, "{operations} for 4 MiB, which are read in windows of 1 MiB, twice");
+        assert_eq!(log.damaged().len(), 1);
+        assert_eq!(*log.read(&kept, &key_bytes(1)).unwrap(), vec![9; 2 << 20]);
+    });
+}
+
 /// The same with rot in a record of an unfinished segment: only that record is lost, whether the owner says how much there was or not.
 #[test]
 fn rot_in_an_unfinished_segment_costs_one_record() {
