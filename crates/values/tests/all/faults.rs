@@ -3,7 +3,7 @@
 use crate::model::{Map, key_bytes, value};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error, FileName, Volume};
-use situ_values::{KnownSegment, Options, Phase, ReadAhead, Trim, ValueLog, Walked, numbers_from};
+use situ_values::{KnownSegment, Options, Phase, ReadAhead, Trim, ValueLog, Victims, Walked, numbers_from};
 use std::sync::Arc;
 
 fn options() -> Options {
@@ -234,6 +234,34 @@ fn a_segment_that_cannot_be_collected_hides_no_other_one() {
         assert!(log.inflation().adjusted_percent() > 125);
         assert_eq!(log.victim(), None);
     });
+}
+
+/// The garbage of a segment that a writer still has is nothing that a collection could give back. It had sealed segments rewritten for
+/// one dead record each, without end. So did the rule of the oldest segment.
+#[test]
+fn a_segment_that_is_nearly_all_alive_is_no_victim() {
+    for victims in [Victims::Garbage, Victims::Fifo, Victims::GarbageAndAge] {
+        in_simulation(13, |sim, volume, _| {
+            let options = Options { victims, segment_bytes: 128 << 10, ..options() };
+            let log = ValueLog::open(Arc::new(volume), &sim.env(), options, numbers_from(1), &[]).unwrap();
+            let write = |first: u64, dead: usize, seals: bool| {
+                let mut writer = log.writer();
+                let keys = first..first + 30;
+                let handles: Vec<_> = keys.map(|n| writer.append(0, &key_bytes(n), &[1; 3000]).unwrap()).collect();
+                log.add_dead(handles[0].segment, handles[..dead].iter().map(|handle| handle.footprint()).sum());
+                let kept = if seals { writer.finish().map(|_| None) } else { Ok(Some(writer)) };
+                (handles[0].segment, kept.unwrap())
+            };
+            write(0, 1, true);
+            let open = write(100, 25, false);
+            assert!(log.inflation().adjusted_percent() > 125);
+            assert_eq!(log.victim(), None, "{victims:?}: nobody can collect the open segment");
+            let (worthy, _) = write(200, 15, true);
+            assert_eq!(log.victim().map(|victim| victim.number), Some(worthy), "{victims:?}");
+            assert_eq!(log.victim_among(&|number| number != worthy), None, "{victims:?}");
+            drop(open);
+        });
+    }
 }
 
 #[test]
