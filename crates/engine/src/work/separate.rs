@@ -36,6 +36,8 @@ struct State {
     writer: Option<ValueWriter>,
     /// The segments that were written to.
     segments: BTreeSet<u64>,
+    /// The one of them that an earlier flush has begun. Versions have it, so its last holder deletes it.
+    listed: Option<u64>,
 }
 
 /// From which length on values of a keyspace go to the value log, and how many of their first bytes a filter has to see. `None` if
@@ -72,6 +74,9 @@ impl Separator {
         let own = state.writer.take();
         // A statement of its own: the lock must not be held while the log is opened. Who drops the keyspace takes it, too.
         let kept = if own.is_none() { lock(&self.keyspace.flushed_values).take() } else { None };
+        if let Some(kept) = &kept {
+            state.listed = kept.segment();
+        }
         let writer = match own.or(kept) {
             Some(writer) => writer,
             None => self.source.log()?.writer(),
@@ -91,18 +96,17 @@ impl Separator {
 
     /// The edit that names the values is true.
     pub(crate) fn keep(&self) {
-        let State { writer, segments } = std::mem::take(&mut *lock(&self.state));
+        let State { writer, segments, .. } = std::mem::take(&mut *lock(&self.state));
         *lock(&self.keyspace.flushed_values) = writer;
         self.source.end_writing(&segments);
     }
 
     /// The flush has failed.
     pub(crate) fn give_up(&self) {
-        let State { writer, segments } = std::mem::take(&mut *lock(&self.state));
+        let State { writer, segments, listed } = std::mem::take(&mut *lock(&self.state));
         drop(writer);
-        let version = Arc::clone(&self.keyspace.view.load().version);
-        let in_no_version = |number: &u64| version.segments.find(*number).is_none();
-        segments.iter().filter(|number| in_no_version(number)).for_each(|number| self.source.add(*number));
+        // The version of now does not tell: the keyspace may have been dropped, and a cursor may read the segment all the same.
+        segments.iter().filter(|number| Some(**number) != listed).for_each(|number| self.source.add(*number));
         self.source.end_writing(&segments);
     }
 }
