@@ -9,7 +9,7 @@
 //! filter needs all of a value stay in tables.
 //!
 //! **Failure.** The writer of a flush that has failed is given up, with the segments that no version has. Values that it has
-//! written to other segments are in no sum, and count as nothing: a collection finds that no table has a handle for them.
+//! written to the segment of an earlier flush count as dead in the value log, and in no edit: the next opening counts them once more.
 //!
 //! **Threads.** The flusher alone, or the thread that opens the store. So the lock is never waited for.
 
@@ -18,7 +18,7 @@ use crate::base::sync::lock;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::{Pointer, ValueSource};
 use situ_storage::Result as StorageResult;
-use situ_values::{ValueWriter, Written};
+use situ_values::{Phase, ValueWriter, Written};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -38,6 +38,10 @@ struct State {
     segments: BTreeSet<u64>,
     /// The one of them that an earlier flush has begun. Versions have it, so its last holder deletes it.
     listed: Option<u64>,
+    /// What this flush has written to that one.
+    listed_bytes: u64,
+    /// All that was written is durable.
+    is_synced: bool,
 }
 
 /// From which length on values of a keyspace go to the value log, and how many of their first bytes a filter has to see. `None` if
@@ -85,13 +89,20 @@ impl Separator {
         if state.segments.insert(handle.segment) {
             self.source.begin_writing(handle.segment);
         }
+        state.is_synced = false;
+        if state.listed == Some(handle.segment) {
+            state.listed_bytes += handle.footprint();
+        }
         Pointer::append(&handle, &value[..self.prefix_bytes], pointer);
         Ok(())
     }
 
     /// Makes the values durable. What was written comes back, by segment.
     pub(crate) fn sync(&self) -> StorageResult<Vec<Written>> {
-        lock(&self.state).writer.as_mut().map_or(Ok(Vec::new()), ValueWriter::sync)
+        let mut state = lock(&self.state);
+        let written = state.writer.as_mut().map_or(Ok(Vec::new()), ValueWriter::sync)?;
+        state.is_synced = true;
+        Ok(written)
     }
 
     /// The edit that names the values is true.
@@ -103,8 +114,13 @@ impl Separator {
 
     /// The flush has failed.
     pub(crate) fn give_up(&self) {
-        let State { writer, segments, listed } = std::mem::take(&mut *lock(&self.state));
+        let State { writer, segments, listed, listed_bytes, is_synced } = std::mem::take(&mut *lock(&self.state));
         drop(writer);
+        if let (Some(listed), Some(log)) = (listed, self.source.log_if_open()) {
+            // Of a segment that is not sealed, what was not synced is cut.
+            let is_sealed = log.segment(listed).is_some_and(|segment| segment.phase == Phase::Sealed);
+            log.add_dead(listed, if is_synced || is_sealed { listed_bytes } else { 0 });
+        }
         // The version of now does not tell: the keyspace may have been dropped, and a cursor may read the segment all the same.
         segments.iter().filter(|number| Some(**number) != listed).for_each(|number| self.source.add(*number));
         self.source.end_writing(&segments);
