@@ -618,6 +618,41 @@ fn promise_7_copies_whose_handles_find_no_space_count_as_dead() {
     });
 }
 
+/// A flush fails after it has filled the segment of an earlier flush. No edit names these values, and the next attempt writes them anew.
+#[test]
+fn values_of_a_failed_flush_count_as_dead_also_after_another_opening() {
+    in_simulator(46, |executor, volume| {
+        let patient = || {
+            let mut options = options();
+            options.keyspace.memtable_bytes = 4 << 20;
+            options.value_inflation_percent_max = 10_000;
+            options.value_trim = Some(Trim::Off);
+            options
+        };
+        let store = open(executor, volume, patient());
+        let dead = |store: &Store| store.properties().value_log.unwrap().dead_bytes;
+        (0..80).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        (80..200).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        let full = Rule::new(Fault::NoSpace).on(&[Operation::Append, Operation::Sync]).files(&[FileKind::Table]);
+        volume.set_faults(FaultPlan::none().with(full));
+        assert!(store.flush().is_err());
+        volume.set_faults(FaultPlan::none());
+        while store.flush().is_err() {
+            executor.env().clock.sleep(Duration::from_secs(1));
+        }
+        let counted = dead(&store);
+        assert!(counted > 1000, "{:?}", store.properties().value_log);
+        store.close().unwrap();
+        let store = open(executor, volume, patient());
+        assert_eq!(dead(&store), counted);
+        (0..200).for_each(|n| {
+            assert_eq!(store.get(key(n)).unwrap().as_deref(), Some(&long_value(n, 0)[..]), "key {n}");
+        });
+        store.close().unwrap();
+    });
+}
+
 /// Removes what begins with this byte.
 struct FirstByte;
 
