@@ -11,7 +11,8 @@
 //! records was handed out, was trimmed, or is known to be dead.
 //!
 //! **Failure**: an error ends the collection, and the segment stays as it was. What has moved before is dead in it, as the owner will
-//! tell. A crash is the same. A live record that is damaged is such an error: the segment
+//! tell. A crash is the same. Copies that the owner was not told of count as dead. Of those that it was told of, it says itself which
+//! it did not take. A live record that is damaged is such an error: the segment
 //! with the only copy is no victim any more, and the log tells of the damage.
 //!
 //! **Rejected**: removing the segment here. Only the owner knows its snapshots.
@@ -67,7 +68,7 @@ pub trait Owner {
     /// Records have moved. The owner replaces the old handles that it still has by the new ones.
     ///
     /// # Errors
-    /// The owner could not. The collection ends.
+    /// The owner could not. The collection ends. The owner tells which of these copies are dead.
     fn moved(&mut self, moved: &[Moved]) -> Result<()>;
 }
 
@@ -92,8 +93,35 @@ impl ValueLog {
     }
 
     fn move_live(&self, walk: &mut Walk, writer: &mut ValueWriter, owner: &mut dyn Owner) -> Result<Collected> {
-        let mut collected = Collected::default();
         let mut batch = Batch::default();
+        let collected = self.move_through(&mut batch, walk, writer, owner);
+        if collected.is_err() {
+            self.disown(&batch.moved, writer);
+        }
+        collected
+    }
+
+    /// Counts copies as dead that the owner was never told of.
+    fn disown(&self, moved: &[Moved], writer: &mut ValueWriter) {
+        // If this fails, what is not durable is cut, and is no record then.
+        let _ = writer.sync_moved();
+        for to in moved.iter().map(|moved| &moved.to) {
+            let Some(segment) = self.find(to.segment) else { continue };
+            let mut state = lock(&segment.state);
+            if to.end() <= state.data_end {
+                state.dead_bytes += to.footprint();
+            }
+        }
+    }
+
+    fn move_through(
+        &self,
+        batch: &mut Batch,
+        walk: &mut Walk,
+        writer: &mut ValueWriter,
+        owner: &mut dyn Owner,
+    ) -> Result<Collected> {
+        let mut collected = Collected::default();
         while let Some(record) = walk.next()? {
             if !owner.is_live(&record)? {
                 collected.dead += 1;
@@ -160,8 +188,7 @@ impl Batch {
             return Ok(());
         }
         writer.sync_moved()?;
-        owner.moved(&self.moved)?;
-        *self = Batch::default();
-        Ok(())
+        let told = std::mem::take(self);
+        owner.moved(&told.moved)
     }
 }

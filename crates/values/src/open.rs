@@ -5,7 +5,9 @@
 //! 3. Without a sound trailer the segment is unfinished, or its trailer has rotted. All sound records are looked for (`scan.rs`). A
 //!    torn tail has none, and is cut. The segment is sealed, and nothing is appended to it any more. The new index lies where no
 //!    record ever was (`format::index_at`), so it cannot hide what the scan may have missed.
-//! 4. If that is less than what was synced and is not dead, as the owner was told, the segment is *incomplete*: the owner learns of
+//! 4. Trimming leaves nothing of many a dead record, so records that are not found count as dead ones first. What is left of the
+//!    owner's sum of dead bytes is dead among the records that were found. Such sums are *doubtful*: the segment never looks empty.
+//! 5. If that is less than what was synced and is not dead, as the owner was told, the segment is *incomplete*: the owner learns of
 //!    it by [`ValueLog::damaged`]. What there is can be read. It is never collected, as a collection would lose the rest.
 //!
 //! **Failure**: damage never keeps a log closed. Other errors of the disk do. A segment that cannot be sealed now can be read, and
@@ -104,8 +106,7 @@ impl ValueLog {
             Err(error) => return Err(error),
         };
         let mut state = lock(&segment.state);
-        state.dead_bytes = known.dead_bytes.min(state.record_bytes);
-        state.trimmed_bytes = known.trimmed_bytes.min(state.dead_bytes);
+        state.count_known(known);
         if state.whole_bytes + known.dead_bytes < known.record_bytes {
             let expected = format!("{} bytes of records, which were synced", known.record_bytes);
             let found = format!("{} bytes", state.whole_bytes);
@@ -134,6 +135,16 @@ impl ValueLog {
             lock(&segment.state).miss(error);
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Takes over the owner's sums. Fewer records than the owner knows of: what is missing was dead and trimmed, or it is damage.
+    fn count_known(&mut self, known: &KnownSegment) {
+        let missing = known.record_bytes.saturating_sub(self.record_bytes);
+        self.dead_bytes = known.dead_bytes.saturating_sub(missing).min(self.record_bytes);
+        self.trimmed_bytes = known.trimmed_bytes.saturating_sub(missing).min(self.dead_bytes);
+        self.sums_are_doubtful = missing > 0 || known.dead_bytes > known.record_bytes || self.phase == Phase::Abandoned;
     }
 }
 

@@ -58,6 +58,11 @@ impl Header {
         HEADER_BYTES as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
     }
 
+    /// Whether this header, with this key, is that of a record at `offset`.
+    pub(crate) fn is_of(&self, identity: Identity, offset: u64, key: &[u8]) -> bool {
+        self.head_check == self.check_of(identity, offset, key)
+    }
+
     /// Never 0: a record that begins with zeros was trimmed.
     fn check_of(&self, identity: Identity, offset: u64, key: &[u8]) -> u32 {
         let seed = identity.seed(offset);

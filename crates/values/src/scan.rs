@@ -8,7 +8,8 @@
 //! The scan may find more than was promised: records that were never synced, and reached the disk all the same. The owner has no
 //! handle of these, so they are garbage. It never finds less than there is: what one damaged record hides is that record alone.
 //!
-//! **Bounded**: bytes that look like headers and are none cost a checksum each. Beyond [`WASTE_MAX`] the scan gives up, and says so.
+//! **Bounded**: a value is read only behind a sound header and key. Bytes that look like headers and are none cost a checksum each, and
+//! a read now and then. Beyond [`WASTE_MAX`] the scan gives up, and says so.
 //! Behind damage it finds only records with keys of at most [`KEY_BYTES_MAX`].
 
 use crate::Result;
@@ -21,7 +22,7 @@ use situ_storage::Reader;
 
 /// Keys of records that lie behind damage.
 const KEY_BYTES_MAX: u32 = 64 << 10;
-/// So many bytes may turn out to be no record after their checksum was computed.
+/// So many bytes may turn out to be no record after they were read, or their checksum was computed.
 const WASTE_MAX: u64 = 1 << 30;
 
 pub(crate) struct Scan<'a> {
@@ -123,16 +124,29 @@ impl<'a> Scan<'a> {
         Ok(bytes.and_then(Header::decode).filter(fits))
     }
 
+    /// Looks at the header and the key alone. A value may be made of what looks like headers, and each of these may promise a value that
+    /// is as long as the segment.
+    fn has_sound_head(&mut self, offset: u64, header: &Header) -> Result<bool> {
+        let bytes = HEADER_BYTES as u64 + u64::from(header.key_bytes);
+        let read_before = self.window.read_bytes();
+        let Some(head) = self.window.bytes(self.file, offset, bytes)? else { return Ok(false) };
+        let is_sound = header.is_of(self.identity, offset, &head[HEADER_BYTES..]);
+        if !is_sound {
+            self.waste += bytes + self.window.read_bytes() - read_before;
+        }
+        Ok(is_sound)
+    }
+
     fn record_at(&mut self, offset: u64, header: &Header) -> Result<Option<Extent>> {
+        if !self.has_sound_head(offset, header)? {
+            return Ok(None);
+        }
         let bytes = header.record_bytes();
         let Some(record) = self.window.bytes(self.file, offset, bytes)? else { return Ok(None) };
         let is_whole = match look(self.identity, offset, record) {
             Found::Whole { .. } => true,
             Found::ValueDamaged { .. } => false,
-            Found::Nothing { .. } => {
-                self.waste += HEADER_BYTES as u64 + u64::from(header.key_bytes);
-                return Ok(None);
-            }
+            Found::Nothing { .. } => return Ok(None),
         };
         let extent = Extent { offset: offset as u32, bytes: bytes as u32 };
         (self.end, self.free) = (extent.end(), end_of(self.layout, offset, bytes));

@@ -45,10 +45,14 @@ pub struct SegmentInfo {
     /// The owner could not collect it and has [set it aside](crate::ValueLog::set_aside): it is no victim until the log is opened
     /// again.
     pub is_set_aside: bool,
+    /// Its records were looked for one by one: some dead bytes may be counted that are no part of `record_bytes`. So nobody may take
+    /// it for empty by its sums. It has [live bytes](SegmentInfo::live_bytes), until a walk has shown that it has none.
+    pub sums_are_doubtful: bool,
 }
 
 impl SegmentInfo {
-    /// Records that are alive, as far as the log knows.
+    /// Records that are alive, as far as the log knows. Never 0 if the sums are doubtful and there are records: an owner may remove a
+    /// segment without live bytes, and this one needs a walk.
     pub fn live_bytes(&self) -> u64 {
         self.record_bytes.saturating_sub(self.dead_bytes)
     }
@@ -80,6 +84,8 @@ pub(crate) struct State {
     pub(crate) is_incomplete: bool,
     /// Its collection has failed for a reason that will not go away.
     pub(crate) is_set_aside: bool,
+    /// See [`SegmentInfo::sums_are_doubtful`].
+    pub(crate) sums_are_doubtful: bool,
     /// The sum of the footprints of records that were found whole, or written.
     pub(crate) whole_bytes: u64,
     /// First byte behind the last record.
@@ -164,6 +170,7 @@ impl State {
             damage: None,
             is_incomplete: false,
             is_set_aside: false,
+            sums_are_doubtful: false,
             whole_bytes: 0,
             data_end: end,
             readable_end: end,
@@ -183,16 +190,19 @@ impl State {
     }
 
     pub(crate) fn info(&self, segment: &Segment) -> SegmentInfo {
+        let unsure = if self.sums_are_doubtful { crate::format::ALIGN } else { 0 };
+        let dead_bytes = self.dead_bytes.min(self.record_bytes.saturating_sub(unsure));
         SegmentInfo {
             number: segment.identity.segment,
             phase: self.phase,
             file_bytes: segment.pages * crate::format::SECTOR_BYTES,
             records: self.records,
             record_bytes: self.record_bytes,
-            dead_bytes: self.dead_bytes.min(self.record_bytes),
-            trimmed_bytes: self.trimmed_bytes.min(self.dead_bytes).min(self.record_bytes),
+            dead_bytes,
+            trimmed_bytes: self.trimmed_bytes.min(dead_bytes),
             is_incomplete: self.is_incomplete,
             is_set_aside: self.is_set_aside,
+            sums_are_doubtful: self.sums_are_doubtful,
         }
     }
 }

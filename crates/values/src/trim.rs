@@ -60,7 +60,7 @@ impl ValueLog {
     ///
     /// # Errors
     /// I/O. What failed is not tried again until something new dies there. A segment that could not be sealed is sealed by the next
-    /// opening; until then it can be read.
+    /// opening; until then it can be read. If the disk was full, the next call tries once more.
     pub fn tidy(&self) -> Result<bool> {
         if self.options.read_only || self.tidying.swap(true, Ordering::Acquire) {
             return Ok(false);
@@ -70,9 +70,27 @@ impl ValueLog {
     }
 
     fn tidy_alone(&self) -> Result<bool> {
-        if let Some(segment) = self.next(|duties| duties.abandoned.pop_first()) {
-            return self.seal_abandoned(&segment).map(|()| true);
+        match self.seal_next() {
+            // Trimming may give it space.
+            Err(error) if error.is_no_space() => {
+                self.trim_some().and_then(|has_worked| has_worked.then_some(true).ok_or(error))
+            }
+            Ok(false) => self.trim_some(),
+            sealed => sealed,
         }
+    }
+
+    /// Step 1 for one segment. What a full disk refuses is tried again by the next call.
+    fn seal_next(&self) -> Result<bool> {
+        let Some(segment) = self.next(|duties| duties.abandoned.pop_first()) else { return Ok(false) };
+        let sealed = self.seal_abandoned(&segment);
+        if sealed.as_ref().is_err_and(|error| error.is_no_space()) {
+            self.change(&segment, |_| ());
+        }
+        sealed.map(|()| true)
+    }
+
+    fn trim_some(&self) -> Result<bool> {
         if self.options.trim == Trim::Off {
             return Ok(false);
         }

@@ -9,13 +9,20 @@
 //!    would otherwise let a log grow without limit: a drive exposes a few times its physical space at most.
 //!
 //! A segment that cannot be collected is left out of both, the choice and the inflation that asks for a victim. So it hides no other
-//! victim, and its garbage does not have segments collected that are mostly alive.
+//! victim, and its garbage does not have segments collected that are mostly alive. That concerns segments that are open or abandoned,
+//! too, and those that the owner does not allow now.
+//!
+//! A victim of case 2 or 3 has a least share of garbage: a tenth, or less if the setting asks for less. Above the setting, some segment
+//! always has that share. So collection ends: no rule has it rewrite segments that give next to nothing.
 
 use crate::log::ValueLog;
 use crate::options::Victims;
 use crate::segment::{Phase, SegmentInfo};
 use situ_device::lock;
 use std::cmp::Ordering;
+
+/// No victim needs a higher share of garbage than this.
+const LEAST_PERCENT_MAX: u64 = 10;
 
 /// What the log takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,18 +87,35 @@ impl ValueLog {
     pub fn victim_among(&self, allows: &dyn Fn(u64) -> bool) -> Option<SegmentInfo> {
         let mut segments = self.segments();
         segments.retain(|segment| !segment.is_stuck());
-        let inflation = Inflation::of(&segments);
         segments.retain(|segment| segment.phase == Phase::Sealed);
         if let Some(empty) = segments.iter().find(|segment| segment.live_bytes() == 0 && allows(segment.number)) {
             return Some(empty.clone());
         }
-        let gives = match () {
-            () if inflation.adjusted_percent() > u64::from(self.options.collect_above_percent) => Gives::Space,
-            () if inflation.logical_percent() > u64::from(self.options.logical_above_percent) => Gives::Addresses,
-            () => return None,
-        };
+        // Only where there may be something to do, each segment is asked for.
+        self.what_is_due(&segments)?;
         segments.retain(|segment| allows(segment.number));
+        let gives = self.what_is_due(&segments)?;
         self.choose(segments, gives)
+    }
+
+    /// What a victim among these is to give; `None` if none is due.
+    fn what_is_due(&self, segments: &[SegmentInfo]) -> Option<Gives> {
+        let inflation = Inflation::of(segments);
+        match () {
+            () if inflation.adjusted_percent() > u64::from(self.options.collect_above_percent) => Some(Gives::Space),
+            () if inflation.logical_percent() > u64::from(self.options.logical_above_percent) => Some(Gives::Addresses),
+            () => None,
+        }
+    }
+
+    /// The least share of garbage that a victim has, in hundredths. Where the inflation is above a setting `s`, the average share is above
+    /// `(s - 100) / s`.
+    fn least_percent(&self, gives: Gives) -> u64 {
+        let setting = u64::from(match gives {
+            Gives::Space => self.options.collect_above_percent,
+            Gives::Addresses => self.options.logical_above_percent,
+        });
+        (setting.saturating_sub(100) * 100 / setting.max(1)).min(LEAST_PERCENT_MAX)
     }
 
     /// The owner could not collect a segment, for a reason that will not go away: it is no victim until the log is opened again.
@@ -120,8 +144,9 @@ impl ValueLog {
             Gives::Addresses => segment.dead_bytes,
         } as f64;
         let live = segment.live_bytes() as f64;
+        let least = (live + garbage) * self.least_percent(gives) as f64 / 100.0;
         match self.options.victims {
-            _ if garbage == 0.0 => 0.0,
+            _ if garbage == 0.0 || garbage < least => 0.0,
             Victims::Garbage => garbage / (live + garbage),
             Victims::Fifo => 1.0,
             Victims::GarbageAndAge => garbage * self.age(segment.number, now) / (garbage + 2.0 * live),

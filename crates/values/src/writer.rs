@@ -137,6 +137,11 @@ impl ValueWriter {
         self.open.as_ref().map(|open| open.segment.identity.segment)
     }
 
+    /// Whether an error has ended it.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// The segment that an error has ended.
     pub fn left_segment(&self) -> Option<u64> {
         self.left

@@ -128,7 +128,7 @@ impl Keyspace {
         self.check()?;
         let view = self.inner.view.load();
         let sequence = match &options.snapshot {
-            None if view.version.segments.is_empty() => self.core.versions.snapshots.visible(),
+            None if !self.inner.may_get_segments(&view) => self.core.versions.snapshots.visible(),
             None => return Ok(self.with_its_segments(view)),
             Some(snapshot) if snapshot.belongs_to(&self.core.versions.snapshots) => snapshot.sequence(),
             Some(_) => return Err(Error::Invalid("the snapshot was taken of another store".to_owned())),
@@ -138,7 +138,8 @@ impl Keyspace {
 
     /// A view and what is visible, of a keyspace with a value log. A collection writes handles into a memtable that this view may
     /// have, and adds their segments to the next view. So the view has the segments of all that is visible only if it had the
-    /// newest list of segments when the number was taken.
+    /// newest list of segments when the number was taken. That holds for a view without segments, too: a flush of an older memtable
+    /// may write the first ones.
     fn with_its_segments(&self, mut view: arc_swap::Guard<Arc<View>>) -> (arc_swap::Guard<Arc<View>>, u64) {
         loop {
             let sequence = self.core.versions.snapshots.visible();

@@ -51,6 +51,15 @@ pub(crate) fn check_room_for_values(
     )))
 }
 
+/// Counts records as dead that no edit names: a crash came first, or a flush failed. The edit that names a value comes before anything
+/// that leads to it is durable. So nothing leads to these.
+fn count_unnamed(log: &ValueLog, known: &[KnownSegment]) {
+    for segment in known {
+        let found = log.segment(segment.number).map_or(0, |found| found.record_bytes);
+        log.add_dead(segment.number, found.saturating_sub(segment.record_bytes));
+    }
+}
+
 /// Says how the log is opened, and opens it if there are segments.
 pub(crate) fn open_values(
     volume: &Arc<dyn Volume>,
@@ -70,7 +79,9 @@ pub(crate) fn open_values(
         let numbers = Weak::clone(&numbers);
         // Who writes values has the source.
         let numbers = Arc::new(move || numbers.upgrade().map_or(0, |values| values.new_number()));
-        ValueLog::open(Arc::clone(&volume), &env, options.clone(), numbers, &known)
+        let log = ValueLog::open(Arc::clone(&volume), &env, options.clone(), numbers, &known)?;
+        count_unnamed(&log, &known);
+        Ok(log)
     }));
     if has_segments {
         source.values.log()?;

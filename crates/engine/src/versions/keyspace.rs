@@ -73,6 +73,12 @@ impl KeyspaceCore {
         view.version.levels[0].files.len() + view.sealed.len() < self.options.level0_tables_max
     }
 
+    /// Whether this view has segments of the value log, or a later one with the same memtable may.
+    #[inline]
+    pub(crate) fn may_get_segments(&self, view: &View) -> bool {
+        self.options.value_log_min_bytes.is_some() || !view.version.segments.is_empty()
+    }
+
     /// Whether a full memtable could be sealed.
     pub(crate) fn has_room(&self, memtables_max: usize) -> bool {
         let view = self.view.load();

@@ -15,7 +15,8 @@
 //! **What died, exactly.** The merge lists the places of the values that it drops, in a flush or a compaction. A reader of the version
 //! before, or of any older one, could still ask for them. A reader of the memtable has a view with such a version. So the edit ends
 //! an *era* ([`Era`]). The value log may erase the values when no version of that era, or of an older one, is left. A crash forgets
-//! the list. The sums stay, and a collection gives the space back. An opening that makes tables of its log keeps the sums alone.
+//! the list. So does a view that is held for long, when all lists together exceed their limit: the oldest ones go. The sums stay, and a
+//! collection gives the space back. An opening that makes tables of its log keeps the sums alone.
 //!
 //! **Threads.** Any. The sums of a segment change with the right to change versions only.
 
@@ -27,10 +28,10 @@ use situ_device::Event;
 use situ_storage::{Error as StorageError, FileName, Result as StorageResult};
 use situ_table::Reach;
 use situ_values::{Handle, KnownSegment, Numbers, ReadAhead, ValueLog, Written};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// What stands in a table for a value in the value log: the value's handle, then the first bytes of the value, for a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +69,9 @@ impl ValueHandles for Pointers {
     }
 }
 
+/// So many lists are not worth a look at which of them have gone.
+const HELD_LISTS_MIN: usize = 64;
+
 /// The value log of a store, and what of it nobody needs any more.
 #[derive(Default)]
 pub(crate) struct ValueSource {
@@ -78,6 +82,46 @@ pub(crate) struct ValueSource {
     /// Segments with values of a flush that no edit names yet.
     being_written: Mutex<BTreeSet<u64>>,
     gone: Mutex<Gone>,
+    held: Mutex<Held>,
+}
+
+/// The places that one edit has dropped.
+type Places = Mutex<Vec<ValueLocation>>;
+
+/// Places that somebody may still read, by eras that have ended.
+#[derive(Default)]
+struct Held {
+    /// Oldest first; some of them have gone already.
+    lists: VecDeque<Weak<Places>>,
+    /// All lists together.
+    bytes: usize,
+    /// With so many, those that have gone are left out.
+    clean_at: usize,
+}
+
+impl Held {
+    fn push(&mut self, places: Vec<ValueLocation>, bytes_max: usize) -> Arc<Places> {
+        self.bytes += size_of_val(&places[..]);
+        let list = Arc::new(Mutex::new(places));
+        self.lists.push_back(Arc::downgrade(&list));
+        while self.bytes > bytes_max
+            && let Some(oldest) = self.lists.pop_front()
+        {
+            let forgotten = oldest.upgrade().map(|oldest| self.take(&oldest));
+            drop(forgotten);
+        }
+        if self.lists.len() >= self.clean_at {
+            self.lists.retain(|list| list.strong_count() > 0);
+            self.clean_at = 2 * self.lists.len() + HELD_LISTS_MIN;
+        }
+        list
+    }
+
+    fn take(&mut self, places: &Places) -> Vec<ValueLocation> {
+        let places = std::mem::take(&mut *lock(places));
+        self.bytes -= size_of_val(&places[..]);
+        places
+    }
 }
 
 /// Opens the value log.
@@ -159,6 +203,12 @@ impl ValueSource {
         lock(&self.gone).segments.push(number);
     }
 
+    /// What places of dead values take at most while somebody may read them: as much as the value log lets dead ranges take.
+    fn held_bytes_max(&self) -> usize {
+        let known = self.log_if_open().map(|log| log.options().dead_ranges_bytes_max);
+        known.unwrap_or(situ_values::Options::default().dead_ranges_bytes_max)
+    }
+
     fn receive(&self, change: impl FnOnce(&mut Gone)) {
         let bell = {
             let mut gone = lock(&self.gone);
@@ -189,7 +239,7 @@ pub(crate) struct Era {
 struct Ended {
     next: Arc<Era>,
     /// What the edit has dropped that ended the era.
-    places: Vec<ValueLocation>,
+    places: Arc<Places>,
     source: Arc<ValueSource>,
 }
 
@@ -198,6 +248,7 @@ impl Drop for Era {
     fn drop(&mut self) {
         let mut ended = self.ended.take();
         while let Some(Ended { next, places, source }) = ended {
+            let places = lock(&source.held).take(&places);
             source.receive(|gone| gone.values.push(places));
             ended = Arc::into_inner(next).and_then(|mut era| era.ended.take());
         }
@@ -365,6 +416,7 @@ impl Segments {
     /// The edit is true that ends this list's era. `next` is the list after it, `places` what the edit has dropped.
     pub(crate) fn end_era(&self, next: &Segments, places: Vec<ValueLocation>, source: &Arc<ValueSource>) {
         if let (Some(era), Some(next)) = (&self.era, &next.era) {
+            let places = lock(&source.held).push(places, source.held_bytes_max());
             let ended = Ended { next: Arc::clone(next), places, source: Arc::clone(source) };
             assert!(era.ended.set(ended).is_ok(), "an era of versions ends once");
         }
@@ -537,6 +589,23 @@ mod tests {
         }
         drop(first);
         assert_eq!(source.take_dead().len(), 100_000);
+    }
+
+    /// A view is held for long: the oldest lists go, and what is left is told when the view goes.
+    #[test]
+    fn lists_of_what_died_take_no_more_than_their_limit() {
+        let place = |offset| ValueLocation { segment: 4, offset, length: 98, bytes: 104 };
+        let bytes = size_of::<ValueLocation>();
+        let mut held = Held::default();
+        let lists: Vec<_> = (0..10).map(|n| held.push(vec![place(n), place(n)], 7 * bytes)).collect();
+        assert_eq!(held.bytes, 6 * bytes);
+        assert!(lists[..7].iter().all(|list| lock(list).is_empty()), "the oldest ones");
+        assert_eq!(held.take(&lists[9]), [place(9), place(9)]);
+        drop(lists);
+        for n in 0..1000 {
+            drop(held.push(Vec::new(), 7 * bytes));
+            assert!(held.lists.len() <= 2 * HELD_LISTS_MIN, "{n}: {}", held.lists.len());
+        }
     }
 
     /// `docs/formats/table.md`.

@@ -16,7 +16,8 @@
 //!
 //! **Threads.** One, `situ-values`, in stores that have a value log. It is paced as compactions are.
 //!
-//! **Failure.** The victim stays, and the values that have moved are dead in it. A crash does the same. A value that is alive and
+//! **Failure.** The victim stays, and the values that have moved are dead in it. Copies that no handle leads to are counted as dead. The
+//! next collection goes on in the same segment. A crash does the same, but for the segment. A value that is alive and
 //! damaged keeps its segment, and so does a table that cannot say whether a value is alive, and a segment that the disk does not
 //! give. Such a segment is set aside until the store is opened again. It is told as damage, and the other segments go on.
 //!
@@ -27,7 +28,8 @@ use crate::base::batch::WriteBatch;
 use crate::base::options::Durability;
 use crate::base::sync::lock;
 use crate::pipeline::check::{CheckedRow, Commitment};
-use crate::pipeline::seal::Level0;
+use crate::pipeline::physical::Promise;
+use crate::pipeline::seal::{Level0, NoRoom};
 use crate::pipeline::write::write_numbered;
 use crate::read::get::{Found, Lookup};
 use crate::versions::edit::Edit;
@@ -44,7 +46,7 @@ use situ_compaction::DroppedValues;
 use situ_pipeline::{Condition, Write};
 use situ_storage::{Error as StorageError, FileName, Result as StorageResult};
 use situ_table::{KeyKind, ReadOptions as TableReadOptions};
-use situ_values::{Handle, Moved, Owner, Phase, ValueLog, Walked, Written};
+use situ_values::{Handle, Moved, Owner, Phase, SegmentInfo, ValueLog, ValueWriter, Walked, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -114,11 +116,34 @@ impl Work {
     pub(crate) fn collect_turn(self: &Arc<Self>) -> Result<Turn> {
         let Some(log) = self.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
         let _running = Running::begin(&self.collections);
-        if self.remove_collected()? || self.collect_one(&log)? || tidy(&log)? {
+        // First: trimming takes no space, and a collection may take much of it.
+        let tidied = tidy(&log);
+        let collected = self.remove_or_collect(&log);
+        if collected.is_err() {
+            self.tidy_after_failure(&log, tidied);
+        } else if tidied? {
+            return Ok(Turn::Done);
+        }
+        if collected? {
             return Ok(Turn::Done);
         }
         self.seal_for_collections()?;
         Ok(Turn::Idle)
+    }
+
+    fn remove_or_collect(self: &Arc<Self>, log: &Arc<ValueLog>) -> Result<bool> {
+        Ok(self.remove_collected()? || self.collect_one(log)?)
+    }
+
+    /// A full disk may be why a collection has failed. The thread rests now, so all that gives space back is done first.
+    fn tidy_after_failure(&self, log: &ValueLog, before: Result<bool>) {
+        let mut tidied = before;
+        while !self.health.is_closing() && matches!(tidied, Ok(true)) {
+            tidied = tidy(log);
+        }
+        if let Err(error) = tidied {
+            self.health.note_job_failure("trim values", error);
+        }
     }
 
     /// How long the collector may sleep.
@@ -154,7 +179,7 @@ impl Work {
     fn collect_one(self: &Arc<Self>, log: &Arc<ValueLog>) -> Result<bool> {
         let Some(victim) = log.victim_among(&|number| self.may_collect(number).is_some()) else { return Ok(false) };
         let Some(keyspace) = self.may_collect(victim.number) else { return Ok(true) };
-        match self.collect(log, &keyspace, victim.number) {
+        match self.collect(log, &keyspace, &victim) {
             // Its keyspace was dropped meanwhile. If not, its readers tell what is missing.
             Err(Error::Storage(StorageError::NotFound { .. })) => log.set_aside(victim.number),
             Err(error) if will_stay(&error, victim.number) => {
@@ -166,22 +191,28 @@ impl Work {
         Ok(true)
     }
 
-    fn collect(self: &Arc<Self>, log: &Arc<ValueLog>, keyspace: &Arc<KeyspaceCore>, number: u64) -> Result<()> {
+    fn collect(
+        self: &Arc<Self>,
+        log: &Arc<ValueLog>,
+        keyspace: &Arc<KeyspaceCore>,
+        victim: &SegmentInfo,
+    ) -> Result<()> {
+        let number = victim.number;
+        let _promise = self.room_to_collect(keyspace, victim.live_bytes())?;
         let kept = lock(&keyspace.collected_values).take();
         let mut writer = kept.unwrap_or_else(|| log.collecting_writer());
         let mut mover = Mover::new(self, keyspace);
         let first_new = self.versions.next_file.load(Ordering::Relaxed);
         let collected = log.collect(number, &mut writer, &mut mover);
-        let unused = std::mem::take(&mut mover.unused);
+        let Mover { listed, unused, failure, .. } = mover;
+        self.keep_writer(keyspace, writer);
+        let noted = self.note_unused(keyspace, unused);
         if let Err(error) = collected {
-            drop(writer);
-            self.give_up_unlisted(log, first_new, &mover.listed);
-            // What the caller of a failed write is told says more.
-            return Err(mover.failure.take().unwrap_or_else(|| error.into()));
+            self.give_up_unlisted(log, first_new, &listed);
+            // What the caller of a failed write is told says more. If the sums could not be noted, the store has failed, too.
+            return Err(failure.unwrap_or_else(|| error.into()));
         }
-        drop(mover);
-        *lock(&keyspace.collected_values) = Some(writer);
-        self.note_unused(keyspace, unused)?;
+        noted?;
         // The view comes after the number: what was newest up to the number is in its memtables, or in tables.
         let since = self.versions.snapshots.visible();
         let view = keyspace.view.load();
@@ -189,6 +220,43 @@ impl Work {
         let collected = Collected { keyspace: Arc::clone(keyspace), number, since, slots };
         lock(&self.collections.state).waiting.push(collected);
         Ok(())
+    }
+
+    /// Asks for what a collection needs before it copies anything: the handles go to a memtable, the copies to the drive.
+    ///
+    /// # Errors
+    /// There is no room, and nobody knows when there will be.
+    fn room_to_collect(&self, keyspace: &Arc<KeyspaceCore>, live_bytes: u64) -> Result<Option<Promise>> {
+        if live_bytes == 0 {
+            return Ok(None);
+        }
+        let view = keyspace.view.load_full();
+        if view.active.bytes() >= keyspace.options.memtable_bytes / 4 * 3 {
+            if !keyspace.has_memtable(&view, self.memory.memtables_max(keyspace)) {
+                self.memory.remove_obstacle(NoRoom::MemtablesFull { keyspace: Arc::clone(keyspace) })?;
+            } else if !keyspace.has_level0(&view) {
+                self.memory.remove_obstacle(NoRoom::Level0Full { keyspace: Arc::clone(keyspace) })?;
+            }
+        }
+        match self.memory.physical.takes(live_bytes, || false) {
+            Some(true) => {}
+            Some(false) => self.memory.physical.make_way(live_bytes).map_err(Error::from)?,
+            None => return Err(self.memory.physical.shortage().into()),
+        }
+        Ok(Some(self.memory.physical.promise(live_bytes, live_bytes).map_err(Error::from)?))
+    }
+
+    /// The next collection goes on in the segment, also after one that has failed. A writer that has failed itself is given up, and so
+    /// is one whose segment is in no version.
+    fn keep_writer(&self, keyspace: &KeyspaceCore, writer: ValueWriter) {
+        let is_listed = |number| keyspace.view.load().version.segments.find(number).is_some();
+        if !writer.has_failed() && writer.segment().is_none_or(is_listed) {
+            *lock(&keyspace.collected_values) = Some(writer);
+        }
+        // Whoever has dropped the keyspace has taken the writer before it was put back.
+        if keyspace.dropped.load(Ordering::Acquire) {
+            keyspace.give_up_value_writers();
+        }
     }
 
     /// Values that were moved, and died before a table or a memtable had their new handles.
@@ -199,6 +267,9 @@ impl Work {
         let mut editor = self.versions.edit()?;
         let version = Arc::clone(&keyspace.view.load().version);
         let dead = version.segments.counted(&unused.into_values().collect::<Vec<_>>());
+        if dead.is_empty() {
+            return Ok(());
+        }
         let values_dead = dead.iter().map(|dead| (keyspace.id, *dead)).collect();
         editor.apply(Edit { values_dead, ..Edit::default() }, || version.segments.note(&[], &dead))
     }
@@ -376,8 +447,13 @@ impl<'a> Mover<'a> {
     }
 
     fn hand_over(&mut self, moved: &[Moved]) -> Result<()> {
-        self.check_wanted()?;
-        self.add_segments(moved)?;
+        if let Err(error) = self.check_wanted().and_then(|()| self.add_segments(moved)) {
+            // No edit counts them.
+            let log = self.work.versions.source.values.log_if_open();
+            let moved = log.into_iter().flat_map(|log| moved.iter().map(move |moved| (log, &moved.to)));
+            moved.for_each(|(log, to)| log.add_dead(to.segment, to.footprint()));
+            return Err(error);
+        }
         self.listed.extend(moved.iter().map(|moved| moved.to.segment));
         let mut replacements = Vec::with_capacity(moved.len());
         for Moved { key, from, to, .. } in moved {
@@ -416,33 +492,46 @@ impl<'a> Mover<'a> {
         let Some(judged_at) = self.moment.take().map(|moment| moment.snapshot) else { return Ok(()) };
         let mut left = vec![(all, judged_at)];
         while let Some((mut some, judged_at)) = left.pop() {
-            match self.write(&some, &judged_at) {
-                Ok(()) => {}
-                Err(Error::Conflict { .. }) => {
-                    self.retain_live(&mut some)?;
+            let has_conflict = match self.write(&some, &judged_at) {
+                Err(Error::Conflict { .. }) => self.retain_live(&mut some).map(|()| true),
+                written => written.map(|()| false),
+            };
+            match has_conflict {
+                Ok(false) => {}
+                Ok(true) => {
                     let Some(judged_at) = self.moment.take().map(|moment| moment.snapshot) else { continue };
                     let half = some.split_off(some.len() / 2);
                     let parts = [some, half].into_iter().filter(|some| !some.is_empty());
                     left.extend(parts.map(|some| (some, judged_at.clone())));
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    left.push((some, judged_at));
+                    left.iter().flat_map(|(some, _)| some).for_each(|replacement| self.leave_unused(&replacement.to));
+                    return Err(error);
+                }
             }
         }
         Ok(())
     }
 
-    /// Leaves out what is dead by now.
+    /// Nothing leads to this copy.
+    fn leave_unused(&mut self, to: &Handle) {
+        let segment = to.segment;
+        let sum = self.unused.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });
+        (sum.handles, sum.bytes) = (sum.handles + 1, sum.bytes + to.footprint());
+    }
+
+    /// Leaves out what is dead by now. After an error all of them are still there.
     fn retain_live(&mut self, some: &mut Vec<Replacement>) -> Result<()> {
         self.check_wanted()?;
         self.moment = None;
-        for replacement in std::mem::take(some) {
-            if self.found(&replacement.key, &replacement.from)? {
-                some.push(replacement);
-                continue;
+        let found = some.iter().map(|replacement| self.found(&replacement.key, &replacement.from));
+        let found = found.collect::<Result<Vec<bool>>>()?;
+        for (replacement, is_live) in std::mem::take(some).into_iter().zip(found) {
+            match is_live {
+                true => some.push(replacement),
+                false => self.leave_unused(&replacement.to),
             }
-            let Handle { segment, .. } = replacement.to;
-            let sum = self.unused.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });
-            (sum.handles, sum.bytes) = (sum.handles + 1, sum.bytes + replacement.to.footprint());
         }
         Ok(())
     }

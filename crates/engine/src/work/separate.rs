@@ -9,7 +9,7 @@
 //! filter needs all of a value stay in tables.
 //!
 //! **Failure.** The writer of a flush that has failed is given up, with the segments that no version has. Values that it has
-//! written to other segments are in no sum, and count as nothing: a collection finds that no table has a handle for them.
+//! written to the segment of an earlier flush count as dead in the value log, and in no edit: the next opening counts them once more.
 //!
 //! **Threads.** The flusher alone, or the thread that opens the store. So the lock is never waited for.
 
@@ -18,7 +18,7 @@ use crate::base::sync::lock;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::{Pointer, ValueSource};
 use situ_storage::Result as StorageResult;
-use situ_values::{ValueWriter, Written};
+use situ_values::{Phase, ValueWriter, Written};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -36,6 +36,12 @@ struct State {
     writer: Option<ValueWriter>,
     /// The segments that were written to.
     segments: BTreeSet<u64>,
+    /// The one of them that an earlier flush has begun. Versions have it, so its last holder deletes it.
+    listed: Option<u64>,
+    /// What this flush has written to that one.
+    listed_bytes: u64,
+    /// All that was written is durable.
+    is_synced: bool,
 }
 
 /// From which length on values of a keyspace go to the value log, and how many of their first bytes a filter has to see. `None` if
@@ -72,6 +78,9 @@ impl Separator {
         let own = state.writer.take();
         // A statement of its own: the lock must not be held while the log is opened. Who drops the keyspace takes it, too.
         let kept = if own.is_none() { lock(&self.keyspace.flushed_values).take() } else { None };
+        if let Some(kept) = &kept {
+            state.listed = kept.segment();
+        }
         let writer = match own.or(kept) {
             Some(writer) => writer,
             None => self.source.log()?.writer(),
@@ -80,29 +89,40 @@ impl Separator {
         if state.segments.insert(handle.segment) {
             self.source.begin_writing(handle.segment);
         }
+        state.is_synced = false;
+        if state.listed == Some(handle.segment) {
+            state.listed_bytes += handle.footprint();
+        }
         Pointer::append(&handle, &value[..self.prefix_bytes], pointer);
         Ok(())
     }
 
     /// Makes the values durable. What was written comes back, by segment.
     pub(crate) fn sync(&self) -> StorageResult<Vec<Written>> {
-        lock(&self.state).writer.as_mut().map_or(Ok(Vec::new()), ValueWriter::sync)
+        let mut state = lock(&self.state);
+        let written = state.writer.as_mut().map_or(Ok(Vec::new()), ValueWriter::sync)?;
+        state.is_synced = true;
+        Ok(written)
     }
 
     /// The edit that names the values is true.
     pub(crate) fn keep(&self) {
-        let State { writer, segments } = std::mem::take(&mut *lock(&self.state));
+        let State { writer, segments, .. } = std::mem::take(&mut *lock(&self.state));
         *lock(&self.keyspace.flushed_values) = writer;
         self.source.end_writing(&segments);
     }
 
     /// The flush has failed.
     pub(crate) fn give_up(&self) {
-        let State { writer, segments } = std::mem::take(&mut *lock(&self.state));
+        let State { writer, segments, listed, listed_bytes, is_synced } = std::mem::take(&mut *lock(&self.state));
         drop(writer);
-        let version = Arc::clone(&self.keyspace.view.load().version);
-        let in_no_version = |number: &u64| version.segments.find(*number).is_none();
-        segments.iter().filter(|number| in_no_version(number)).for_each(|number| self.source.add(*number));
+        if let (Some(listed), Some(log)) = (listed, self.source.log_if_open()) {
+            // Of a segment that is not sealed, what was not synced is cut.
+            let is_sealed = log.segment(listed).is_some_and(|segment| segment.phase == Phase::Sealed);
+            log.add_dead(listed, if is_synced || is_sealed { listed_bytes } else { 0 });
+        }
+        // The version of now does not tell: the keyspace may have been dropped, and a cursor may read the segment all the same.
+        segments.iter().filter(|number| Some(**number) != listed).for_each(|number| self.source.add(*number));
         self.source.end_writing(&segments);
     }
 }

@@ -6,7 +6,10 @@ use situ_engine::{
     CompactionFilter, Decision, Error, FilterContext, Keyspace, KeyspaceProperties, Options, ReadOptions,
     RepairOptions, Store, StoreBuilder, Trim, Victims, repair, verify,
 };
-use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
+use situ_sim::{
+    CrashPoints, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, crash_everywhere,
+    for_each_seed,
+};
 use situ_storage::{FileName, Volume};
 use std::sync::Arc;
 use std::time::Duration;
@@ -531,6 +534,122 @@ fn promise_7_a_full_disk_refuses_writes_and_the_store_goes_on_when_there_is_room
         }
         store.close().unwrap();
         assert_sound(executor, volume);
+    });
+}
+
+/// A full disk takes no copies of what is alive. Trimming goes on, and gives space back.
+#[test]
+fn promise_7_dead_values_are_trimmed_while_collections_find_no_space() {
+    const KEYS: u64 = 400;
+    in_simulator(44, |executor, volume| {
+        let mut patient = options();
+        patient.keyspace.memtable_bytes = 4 << 20;
+        patient.keyspace.level0_tables = 100;
+        patient.value_trim = Some(Trim::Full);
+        let store = open(executor, volume, patient);
+        let log = || store.properties().value_log.unwrap();
+        (0..KEYS).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        (0..KEYS).filter(|n| n % 4 != 0).for_each(|n| store.put(key(n), long_value(n, 1)).unwrap());
+        store.flush().unwrap();
+        let full = Rule::new(Fault::NoSpace).on(&[Operation::CreatePages]).files(&[FileKind::Values]);
+        volume.set_faults(FaultPlan::none().with(full));
+        store.compact(None, None).unwrap();
+        executor.env().clock.sleep(Duration::from_secs(30));
+        assert!(store.statistics().job_failures > 0, "collections have failed");
+        assert_eq!(log().collected_bytes, 0, "{:?}", log());
+        assert!(log().dead_bytes > 200_000 && log().trimmed_bytes > 150_000, "{:?}", log());
+        volume.set_faults(FaultPlan::none());
+        for n in 0..KEYS {
+            let found = store.get(key(n)).unwrap();
+            assert_eq!(found.as_deref(), Some(&long_value(n, u64::from(n % 4 != 0))[..]), "key {n}");
+        }
+        store.close().unwrap();
+        assert_sound(executor, volume);
+    });
+}
+
+/// The copies are durable and their segment is listed, and then the log has no space for their handles. Nothing leads to the copies:
+/// they are dead, and each attempt goes on in the segment of the one before.
+#[test]
+fn promise_7_copies_whose_handles_find_no_space_count_as_dead() {
+    const KEYS: u64 = 400;
+    in_simulator(45, |executor, volume| {
+        let mut patient = options();
+        patient.keyspace.memtable_bytes = 1 << 20;
+        patient.keyspace.level0_tables = 100;
+        patient.value_trim = Some(Trim::Off);
+        let store = open(executor, volume, patient);
+        (0..KEYS).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        (0..KEYS).filter(|n| n % 2 != 0).for_each(|n| store.put(key(n), long_value(n, 1)).unwrap());
+        store.flush().unwrap();
+        let no_space = |kinds: &[FileKind]| {
+            let rule = Rule::new(Fault::NoSpace).on(&[Operation::CreatePages, Operation::Create]).files(kinds);
+            volume.set_faults(FaultPlan::none().with(rule));
+        };
+        // No collection begins before the log is full.
+        no_space(&[FileKind::Values]);
+        store.compact(None, None).unwrap();
+        no_space(&[FileKind::Values, FileKind::Log, FileKind::Spare]);
+        let refused = (0..100_000).find_map(|n| store.put(key(KEYS + n), [1; 150]).err());
+        assert!(refused.expect("the log is full").is_no_space());
+        no_space(&[FileKind::Log, FileKind::Spare]);
+        let before = segments(volume);
+        executor.env().clock.sleep(Duration::from_secs(60));
+        let collected = store.properties().value_log.unwrap().collected_bytes;
+        assert!(collected > 10_000, "copies were made: {collected}");
+        let KeyspaceProperties { value_bytes, value_dead_bytes, .. } = properties(&store);
+        let live: u64 = (0..KEYS).map(|n| long_value(n, 0).len() as u64 + 50).sum();
+        assert!(value_bytes - value_dead_bytes < live * 11 / 10, "{live}: {value_bytes} - {value_dead_bytes}");
+        assert!(
+            segments(volume) as u64 <= before as u64 + 1 + collected / (48 << 10),
+            "{before}: {}",
+            segments(volume)
+        );
+        volume.set_faults(FaultPlan::none());
+        executor.env().clock.sleep(Duration::from_secs(60));
+        (0..KEYS).for_each(|n| {
+            let found = store.get(key(n)).unwrap();
+            assert_eq!(found.as_deref(), Some(&long_value(n, n % 2)[..]), "key {n}");
+        });
+        store.close().unwrap();
+        assert_sound(executor, volume);
+    });
+}
+
+/// A flush fails after it has filled the segment of an earlier flush. No edit names these values, and the next attempt writes them anew.
+#[test]
+fn values_of_a_failed_flush_count_as_dead_also_after_another_opening() {
+    in_simulator(46, |executor, volume| {
+        let patient = || {
+            let mut options = options();
+            options.keyspace.memtable_bytes = 4 << 20;
+            options.value_inflation_percent_max = 10_000;
+            options.value_trim = Some(Trim::Off);
+            options
+        };
+        let store = open(executor, volume, patient());
+        let dead = |store: &Store| store.properties().value_log.unwrap().dead_bytes;
+        (0..80).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        store.flush().unwrap();
+        (80..200).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
+        let full = Rule::new(Fault::NoSpace).on(&[Operation::Append, Operation::Sync]).files(&[FileKind::Table]);
+        volume.set_faults(FaultPlan::none().with(full));
+        assert!(store.flush().is_err());
+        volume.set_faults(FaultPlan::none());
+        while store.flush().is_err() {
+            executor.env().clock.sleep(Duration::from_secs(1));
+        }
+        let counted = dead(&store);
+        assert!(counted > 1000, "{:?}", store.properties().value_log);
+        store.close().unwrap();
+        let store = open(executor, volume, patient());
+        assert_eq!(dead(&store), counted);
+        (0..200).for_each(|n| {
+            assert_eq!(store.get(key(n)).unwrap().as_deref(), Some(&long_value(n, 0)[..]), "key {n}");
+        });
+        store.close().unwrap();
     });
 }
 

@@ -3,7 +3,7 @@
 use crate::model::{Map, key_bytes, value};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error, FileName, Volume};
-use situ_values::{KnownSegment, Options, Phase, ReadAhead, Trim, ValueLog, Walked, numbers_from};
+use situ_values::{KnownSegment, Options, Phase, ReadAhead, Trim, ValueLog, Victims, Walked, numbers_from};
 use std::sync::Arc;
 
 fn options() -> Options {
@@ -236,6 +236,34 @@ fn a_segment_that_cannot_be_collected_hides_no_other_one() {
     });
 }
 
+/// The garbage of a segment that a writer still has is nothing that a collection could give back. It had sealed segments rewritten for
+/// one dead record each, without end. So did the rule of the oldest segment.
+#[test]
+fn a_segment_that_is_nearly_all_alive_is_no_victim() {
+    for victims in [Victims::Garbage, Victims::Fifo, Victims::GarbageAndAge] {
+        in_simulation(13, |sim, volume, _| {
+            let options = Options { victims, segment_bytes: 128 << 10, ..options() };
+            let log = ValueLog::open(Arc::new(volume), &sim.env(), options, numbers_from(1), &[]).unwrap();
+            let write = |first: u64, dead: usize, seals: bool| {
+                let mut writer = log.writer();
+                let keys = first..first + 30;
+                let handles: Vec<_> = keys.map(|n| writer.append(0, &key_bytes(n), &[1; 3000]).unwrap()).collect();
+                log.add_dead(handles[0].segment, handles[..dead].iter().map(|handle| handle.footprint()).sum());
+                let kept = if seals { writer.finish().map(|_| None) } else { Ok(Some(writer)) };
+                (handles[0].segment, kept.unwrap())
+            };
+            write(0, 1, true);
+            let open = write(100, 25, false);
+            assert!(log.inflation().adjusted_percent() > 125);
+            assert_eq!(log.victim(), None, "{victims:?}: nobody can collect the open segment");
+            let (worthy, _) = write(200, 15, true);
+            assert_eq!(log.victim().map(|victim| victim.number), Some(worthy), "{victims:?}");
+            assert_eq!(log.victim_among(&|number| number != worthy), None, "{victims:?}");
+            drop(open);
+        });
+    }
+}
+
 #[test]
 fn wrong_handles_are_refused_and_trim_nothing() {
     in_simulation(4, |_, _, log| {
@@ -355,6 +383,95 @@ fn a_rotten_trailer_hides_no_record() {
             }
             assert!(first[3..].iter().all(|handle| found.contains(handle)), "{found:?}");
         }
+    });
+}
+
+/// The scan of a trimmed segment with a rotten trailer found its live records only, and all dead bytes were counted among them. So the
+/// segment had no live byte, by its sums, and an owner would have removed it. The trailer is sound again at the second opening.
+#[test]
+fn a_segment_whose_records_were_looked_for_is_not_taken_for_empty() {
+    in_simulation(10, |sim, volume, log| {
+        let mut writer = log.writer();
+        let handles: Vec<_> = (0..6).map(|key| writer.append(key, &key_bytes(key), &[9; 3000]).unwrap()).collect();
+        writer.finish().unwrap();
+        let (dead, live) = handles.split_at(4);
+        log.died(1, dead).unwrap();
+        while log.tidy().unwrap() {}
+        let before = log.segment(1).unwrap();
+        let known = [KnownSegment {
+            number: 1,
+            record_bytes: before.record_bytes,
+            dead_bytes: before.dead_bytes,
+            trimmed_bytes: 0,
+        }];
+        drop(log);
+        let length = volume.contents(FileName::Values(1)).unwrap().len() as u64;
+        assert!(volume.rot(FileName::Values(1), length - 4096 + 33, 4));
+        for _ in 0..2 {
+            let opened = ValueLog::open(Arc::new(volume.clone()), &sim.env(), options(), numbers_from(50), &known);
+            let log = opened.unwrap();
+            let found = log.segment(1).unwrap();
+            assert!(found.record_bytes < before.record_bytes, "trimmed records are not found: {found:?}");
+            assert_eq!(found.live_bytes(), live.iter().map(|handle| handle.footprint()).sum::<u64>(), "{found:?}");
+            assert!(found.sums_are_doubtful && !found.is_incomplete);
+            // Whatever the owner says after that, a walk has to show that nothing is alive.
+            log.add_dead(1, found.record_bytes);
+            assert!(log.segment(1).unwrap().live_bytes() > 0);
+            assert_eq!(log.victim().map(|victim| victim.number), Some(1));
+        }
+    });
+}
+
+/// A full disk refuses the index of an abandoned segment. That keeps nothing from being trimmed, and is tried again.
+#[test]
+fn a_segment_that_a_full_disk_leaves_unsealed_is_sealed_later() {
+    in_simulation(11, |_, volume, log| {
+        let mut writer = log.writer();
+        let dead: Vec<_> = (0..5).map(|key| writer.append(key, &key_bytes(key), &[9; 3000]).unwrap()).collect();
+        writer.finish().unwrap();
+        let mut writer = log.writer();
+        let kept = writer.append(9, &key_bytes(9), &[9; 3000]).unwrap();
+        writer.sync().unwrap();
+        drop(writer);
+        log.died(1, &dead).unwrap();
+        let full = Rule::new(Fault::NoSpace).on(&[Operation::WritePages]).files(&[FileKind::Values]);
+        volume.set_faults(FaultPlan::none().with(full));
+        let error = (0..100).find_map(|_| log.tidy().err()).expect("the disk stays full");
+        assert!(error.is_no_space(), "{error}");
+        assert!(log.segment(1).unwrap().trimmed_bytes > 10_000, "{:?}", log.segment(1));
+        assert_eq!(log.segment(2).unwrap().phase, Phase::Abandoned);
+        volume.set_faults(FaultPlan::none());
+        while log.tidy().unwrap() {}
+        assert_eq!(log.segment(2).unwrap().phase, Phase::Sealed);
+        assert_eq!(*log.read(&kept, &key_bytes(9)).unwrap(), [9; 3000]);
+    });
+}
+
+/// Behind a damaged header, each 24 bytes of a value look like the header of a record with a value of more than a megabyte. Such a value
+/// was read for each of them.
+#[test]
+fn values_full_of_alleged_headers_are_scanned_once() {
+    in_simulation(12, |sim, volume, _| {
+        let options = Options { segment_bytes: 4 << 20, ..options() };
+        let open = |first, known: &[KnownSegment]| {
+            ValueLog::open(Arc::new(volume.clone()), &sim.env(), options.clone(), numbers_from(first), known).unwrap()
+        };
+        let log = open(1, &[]);
+        let mut alleged = [7_u8; 24];
+        alleged[8..12].copy_from_slice(&(1_u32 << 20 | 1 << 16).to_le_bytes());
+        alleged[12..16].copy_from_slice(&4_u32.to_le_bytes());
+        let mut writer = log.writer();
+        let lost = writer.append(0, &key_bytes(0), &alleged.repeat((1 << 20) / 24)).unwrap();
+        let kept = writer.append(1, &key_bytes(1), &vec![9; 2 << 20]).unwrap();
+        let record_bytes = writer.sync().unwrap()[0].record_bytes;
+        std::mem::forget(writer);
+        assert!(volume.rot(FileName::Values(1), u64::from(lost.offset) + 13, 2));
+        let before = volume.operations();
+        let log = open(50, &[KnownSegment { number: 1, record_bytes, ..KnownSegment::default() }]);
+        let operations = volume.operations() - before;
+        assert!(operations < 60, "{operations} for 4 MiB, which are read in windows of 1 MiB, twice");
+        assert_eq!(log.damaged().len(), 1);
+        assert_eq!(*log.read(&kept, &key_bytes(1)).unwrap(), vec![9; 2 << 20]);
     });
 }
 
