@@ -252,13 +252,18 @@ impl Core {
     /// Puts large values into the value log. Returns the handle of each change that has one, bucket by bucket. A value that a later change
     /// of its key replaces is not put there, unless a snapshot has the value.
     fn append_large(&self, changes: &[BucketChanges]) -> Result<Vec<Option<HandleBytes>>> {
-        let moments = self.snapshots.list();
-        let is_last = changes.iter().flat_map(|bucket| last_changes(&bucket.changes, &moments));
-        let all: Vec<(&PendingChange, bool)> = changes.iter().flat_map(|bucket| &bucket.changes).zip(is_last).collect();
-        let large = |(change, is_last): (&PendingChange, bool)| match change.change() {
-            Change::Put(entry) => is_last && entry.value.bytes().len() > self.options.inline_value_bytes_max,
+        let all = || changes.iter().flat_map(|bucket| &bucket.changes);
+        let is_long = |change: &PendingChange| match change.change() {
+            Change::Put(entry) => entry.value.bytes().len() > self.options.inline_value_bytes_max,
             Change::Delete(_) => false,
         };
+        if !all().any(is_long) {
+            return Ok(vec![None; all().count()]);
+        }
+        let moments = self.snapshots.list();
+        let is_last = changes.iter().flat_map(|bucket| last_changes(&bucket.changes, &moments));
+        let all: Vec<(&PendingChange, bool)> = all().zip(is_last).collect();
+        let large = |(change, is_last): (&PendingChange, bool)| is_last && is_long(change);
         let kept = self.large.kept();
         let values: Vec<(&[u8], &[u8])> = all
             .iter()
