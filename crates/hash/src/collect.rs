@@ -6,7 +6,9 @@
 //!    be alive is asked about.
 //! 3. The value log copies live records. With the gate closed, each entry that still has the old handle gets the new one. If a write was
 //!    faster, the copy is dead.
-//! 4. The segment goes at the next checkpoint: then the buckets with the new handles are durable.
+//! 4. The keeper goes on with the next victim, when nobody wants anything else of it: one segment for each checkpoint would not keep up
+//!    with a log that is overwritten.
+//! 5. The segment goes at the next checkpoint: then the buckets with the new handles are durable.
 //!
 //! **Invariants.** An entry with another handle of the same length takes the same place. So tallies do not change, and no log needs to name
 //! the bucket.
@@ -56,16 +58,27 @@ impl Owner for Asked<'_> {
 }
 
 impl Core {
-    /// Collects one segment, if one is due.
-    pub(crate) fn collect_if_due(&self) -> Result<()> {
+    /// Goes on with what a checkpoint has begun, a segment at a time. True if it did.
+    pub(crate) fn collect_if_wanted(&self) -> Result<bool> {
+        Ok(self.keeper.collects.load(Ordering::Acquire) && self.collect_if_due()?)
+    }
+
+    /// Collects one segment, if one is due. True if it was: then the keeper asks again.
+    pub(crate) fn collect_if_due(&self) -> Result<bool> {
+        let was_due = self.collect_one()?;
+        self.keeper.collects.store(was_due, Ordering::Release);
+        Ok(was_due)
+    }
+
+    fn collect_one(&self) -> Result<bool> {
         if !self.snapshots.list().is_empty() {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(victim) = self.large.log.victim() else { return Ok(()) };
+        let Some(victim) = self.large.log.victim() else { return Ok(false) };
         self.with_gate_closed(|| Ok(()))?;
         // What is kept for changes that wait for space is in no bucket yet, and alive.
         if !self.large.kept().is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let mut writer = self.large.log.collecting_writer();
         let mut asked = Asked { core: self, failure: None };
@@ -80,7 +93,7 @@ impl Core {
             self.counters.collections.fetch_add(1, Ordering::Relaxed);
             self.large.retire(victim.number);
         }
-        Ok(())
+        Ok(collected.is_ok())
     }
 
     /// The handle that the entry of `key` has, if it has one.

@@ -125,6 +125,8 @@ pub(crate) struct KeeperWishes {
     /// Checkpoints asked for, and made.
     pub(crate) checkpoints_wanted: AtomicU64,
     pub(crate) checkpoints_made: AtomicU64,
+    /// A segment of the value log was collected, and another one may be due.
+    pub(crate) collects: AtomicBool,
     /// Buckets are not to be split or merged.
     pub(crate) resizing_is_off: AtomicBool,
 }

@@ -4,6 +4,7 @@
 //! * *Image room*: when the image journal is full, it flushes the device, and the journal begins anew.
 //! * *Checkpoint*: when enough log is kept, it asks the workers to apply all that is in the older log files. Then it closes the gate,
 //!   makes overflow and buckets durable, begins an epoch, and releases these files.
+//! * *Collection*: after a checkpoint, it collects segments of the value log while some are due (`collect.rs`).
 //! * *Resizing*: when buckets are too full or too empty, it splits or merges a group of them (`resize.rs`).
 //!
 //! **Invariants.** While the store is open, the keeper closes the gate, and so does a check. The keeper waits for workers only at the gate, where they do
@@ -60,6 +61,7 @@ impl Core {
             }
             did |= self.advance_checkpoint()?;
             did |= self.resize_if_due()?;
+            did = did || self.collect_if_wanted()?;
             if !did || self.stopping.load(Ordering::Acquire) {
                 return Ok(());
             }
@@ -113,7 +115,7 @@ impl Core {
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.large.bury(&self.overflow, dead.unwrap_or_default())?;
         self.large.tidy()?;
-        self.collect_if_due()
+        self.collect_if_due().map(drop)
     }
 
     /// Closes the gate for a caller of the store. Want of space is told to the caller: the keeper may wait for space with the gate closed.

@@ -254,13 +254,20 @@ fn the_death_of_the_process_forgets_no_garbage() {
                     let store = open(&env, &after, &device.on(&env), &small()).unwrap();
                     told.durable = told.acknowledged;
                     check(&store, &told, &LARGE);
-                    store.checkpoint().unwrap();
                     // What was collected is gone at the checkpoint after.
-                    store.checkpoint().unwrap();
+                    for _ in 0..3 {
+                        store.checkpoint().unwrap();
+                        while store.inner.core.keeper.collects.load(Ordering::Acquire) {
+                            env.clock.sleep(std::time::Duration::from_millis(1));
+                        }
+                    }
                     let (counted, found) = (store.properties().value_live_bytes, store.verify().unwrap().value_bytes);
                     assert!(counted >= found, "{counted} bytes are counted, and {found} are alive");
+                    // A segment whose sums are in doubt has eight bytes that may be alive, until a walk shows that it has none.
+                    let in_doubt = store.inner.core.large.log.segments().iter().filter(|s| s.sums_are_doubtful).count();
+                    let is_exact = counted - found <= 8 * in_doubt as u64;
                     all.fetch_add(u64::from(is_idle), Ordering::Relaxed);
-                    exact.fetch_add(u64::from(is_idle && counted == found), Ordering::Relaxed);
+                    exact.fetch_add(u64::from(is_idle && is_exact), Ordering::Relaxed);
                 }
             });
         });
