@@ -43,8 +43,10 @@ pub(super) struct Server {
 #[derive(Clone, Copy)]
 pub(super) struct ServerProcess {
     pub(super) number: i32,
-    /// Seconds since 1970.
-    pub(super) started: f64,
+    /// How long it has run, in seconds, when the answer came. `NaN` if the user may not see it.
+    pub(super) age_s: f64,
+    /// The time of this machine since its boot, in seconds, when the answer came. `NaN` if unknown.
+    pub(super) asked_s: f64,
 }
 
 /// A table, and where it lies.
@@ -164,19 +166,29 @@ SELECT current_setting('server_version') AS version, current_database()::text AS
   current_setting('track_counts')::bool AS counts, pg_is_in_recovery() AS standby,
   (SELECT extract(epoch FROM now() - stats_reset)::float8 FROM pg_stat_database WHERE datname = current_database()) AS counted,
   pg_backend_pid() AS number,
-  (SELECT extract(epoch FROM backend_start)::float8 FROM pg_stat_activity WHERE pid = pg_backend_pid()) AS started,
+  (SELECT extract(epoch FROM clock_timestamp() - backend_start)::float8 FROM pg_stat_activity WHERE pid = pg_backend_pid()) AS age,
   (SELECT setting FROM pg_settings WHERE name = 'data_directory') AS data_directory";
+
+/// What the kernel dates the begin of a process by.
+fn since_boot_s() -> f64 {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    text.split_whitespace().next().and_then(|seconds| seconds.parse().ok()).unwrap_or(f64::NAN)
+}
 
 fn server(transaction: &mut Transaction<'_>) -> Result<Server, postgres::Error> {
     let row = transaction.query_one(SERVER, &[])?;
-    let started = row.get::<_, Option<f64>>("started").unwrap_or(f64::NAN);
+    let process = ServerProcess {
+        number: row.get("number"),
+        age_s: row.get::<_, Option<f64>>("age").unwrap_or(f64::NAN),
+        asked_s: since_boot_s(),
+    };
     Ok(Server {
         version: row.get("version"),
         database: row.get("database"),
         counted_s: row.get("counted"),
         counts: row.get("counts"),
         standby: row.get("standby"),
-        process: ServerProcess { number: row.get("number"), started },
+        process,
         data_directory: row.get::<_, Option<String>>("data_directory").map(PathBuf::from),
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! Only the machine that the server runs on knows. An address does not tell: behind a tunnel, `localhost` is another machine. So the
 //! command looks for the server's process among those of this machine: it has the number that the server says, it is called
-//! `postgres`, and it began when the server says. Otherwise the drive is unknown, and the reason is said.
+//! `postgres`, and it is as old as the server says. Ages are compared, not dates: a clock may be set while the server runs. Otherwise the drive is unknown, and the reason is said.
 
 use super::fetch::{Placed, Server, ServerProcess};
 use situ::device::{Compresses, Drive};
@@ -29,10 +29,12 @@ impl Place {
 
 /// The place of a table, if the user has not said what the drive is.
 pub(super) fn place(server: &Server, placed: &Placed) -> Place {
-    if !is_here(server.process) {
+    if let Err(why) = is_here(server.process) {
         return Place::unknown(
             None,
-            "the server does not run on this machine, or hides its processes; --drive says what its drive is",
+            format!(
+                "the server does not run on this machine, or hides its processes: {why}; --drive says what its drive is"
+            ),
         );
     }
     let Some(path) = placed.location.clone().or_else(|| server.data_directory.clone()) else {
@@ -51,20 +53,33 @@ pub(super) fn place(server: &Server, placed: &Placed) -> Place {
     }
 }
 
-fn is_here(process: ServerProcess) -> bool {
-    let root = Path::new("/proc");
-    began(root, process.number).is_some_and(|began| (began - process.started).abs() < BEGIN_MAY_DIFFER_S)
+/// Whether the server runs here; if not, why not.
+fn is_here(process: ServerProcess) -> Result<(), String> {
+    let age = process.asked_s - began(Path::new("/proc"), process.number)?;
+    // Not a number if the server hides the begin.
+    if (age - process.age_s).abs() < BEGIN_MAY_DIFFER_S {
+        return Ok(());
+    }
+    let ServerProcess { number, age_s, .. } = process;
+    Err(format!("process {number} began {age:.1} s ago here, and {age_s:.1} s ago by the server"))
 }
 
-/// When the process of this number began, in seconds since 1970, if it is called `postgres`.
-fn began(root: &Path, number: i32) -> Option<f64> {
-    let text = fs::read_to_string(root.join(number.to_string()).join("stat")).ok()?;
+/// When the process of this number began, in seconds since the boot.
+///
+/// # Errors
+/// There is none, or the process is not called `postgres`.
+fn began(root: &Path, number: i32) -> Result<f64, String> {
+    let hidden = |why: &str| format!("process {number} {why}");
+    let text = fs::read_to_string(root.join(number.to_string()).join("stat"))
+        .map_err(|error| hidden(&format!("cannot be seen here: {error}")))?;
     // The name is in brackets, and may have brackets itself. The beginning is field 22, the 20th behind it: proc(5).
-    let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
-    let ticks: f64 = rest.split_whitespace().nth(19)?.parse().ok()?;
-    let boot = fs::read_to_string(root.join("stat")).ok()?;
-    let boot: f64 = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    (name == "postgres").then_some(boot + ticks / TICKS_A_SECOND)
+    let fields = text.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')'));
+    let (name, rest) = fields.ok_or_else(|| hidden("has no name here"))?;
+    if name != "postgres" {
+        return Err(hidden(&format!("is called {name:?} here")));
+    }
+    let ticks = rest.split_whitespace().nth(19).and_then(|ticks| ticks.parse::<f64>().ok());
+    Ok(ticks.ok_or_else(|| hidden("has no begin here"))? / TICKS_A_SECOND)
 }
 
 /// `USER_HZ`, which Linux fixes for what it shows to programs.
@@ -79,15 +94,14 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         fs::create_dir(root.join("7")).unwrap();
-        fs::write(root.join("stat"), "cpu 1 2 3\nbtime 1700000000\nprocesses 5\n").unwrap();
         let stat = |name: &str| {
             let rest = "S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1000 5 18446744073709551615";
             fs::write(root.join("7/stat"), format!("7 ({name}) {rest}\n")).unwrap();
         };
         stat("postgres");
-        assert_eq!(began(root, 7), Some(1_700_000_123.45));
-        assert_eq!(began(root, 8), None);
+        assert_eq!(began(root, 7), Ok(123.45));
+        assert!(began(root, 8).unwrap_err().contains("process 8 cannot be seen here"));
         stat("a) (b");
-        assert_eq!(began(root, 7), None);
+        assert_eq!(began(root, 7), Err("process 7 is called \"a) (b\" here".to_owned()));
     }
 }
