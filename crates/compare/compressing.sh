@@ -12,6 +12,7 @@
 #   half, random       values that compress to about a half, or not at all
 # The stores: `rocksdb` on ext4 on the drive; `situ-hash` with its home on ext4 on such a drive, and its buckets on another one without
 # a file system. Both drives are of the same kind. FILES=1 adds runs of the hash store with its buckets in a sparse file on ext4.
+# PERF=1 samples what the processors do, 49 times a second, with `perf`: zram compresses on them, as a drive would by itself.
 set -euo pipefail
 all=(uniform-half zipfian-half uniform-random zipfian-random)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
@@ -89,12 +90,37 @@ watch_drives() {
   done
 }
 
+# Samples of the processors, until it is ended: per second how many in the drive's code, elsewhere in the kernel, and in programs.
+sample_processors() {
+  local samples
+  samples=$(mktemp "$directory/perf.XXXXXX")
+  perf record --quiet --all-cpus --freq 49 --clockid CLOCK_REALTIME --output "$samples" &
+  trap "kill -INT $!" TERM
+  wait $! || wait $! || true
+  perf script --input "$samples" --fields comm,time,ip,sym 2>/dev/null | awk '
+    match($0, / [0-9]+\.[0-9]+: /) && !/^ *swapper / {
+      second = int(substr($0, RSTART + 1))
+      split(substr($0, RSTART + RLENGTH), found, " ")
+      kernel = found[1] ~ /^ffffffff/
+      drive = kernel && found[2] ~ /^(zram|zs_|lz4|LZ4)/
+      count[second, drive ? "drive" : kernel ? "kernel" : "programs"]++
+      seconds[second]
+    }
+    END { for (second in seconds) print second, count[second, "drive"] + 0, count[second, "kernel"] + 0, count[second, "programs"] + 0 }
+  ' | sort -n
+  rm -f -- "$samples"
+}
+
 run() {
-  local set=$1 stores=$2 watcher
+  local set=$1 stores=$2 watcher sampler=
   shift 2
   mkdir -p "$output"
   watch_drives >"$output/$set.drives.txt" &
   watcher=$!
+  if [ "${PERF:-0}" = 1 ]; then
+    sample_processors >"$output/$set.processors.txt" &
+    sampler=$!
+  fi
   # RocksDB: 2 memtables of 4 MiB, indexes and filters in a cache of 16 MiB, small compaction buffers, tables past the page cache. Its
   # threads take the rest. The hash store: 8 MiB of pending writes, and its overflow store as by default.
   STORES=$stores within_memory $((${STORE_MIB:-64} + ${CLIENTS_MIB:-48})) compare_stores "$set" "$directory/files/store" \
@@ -102,8 +128,8 @@ run() {
     --update-mapping whole --threads "${THREADS:-32}" --operations "${OPERATIONS:-10m}" --read-percent 70 \
     --memtable-bytes $((4 << 20)) --memtables-max 2 --cache-bytes $((16 << 20)) --rocksdb-bounded --rocksdb-direct \
     --pending-bytes 8M --workloads ycsb-load,ycsb-mixed,ycsb-c "$@"
-  kill "$watcher"
-  wait "$watcher" 2>/dev/null || true
+  kill "$watcher" $sampler
+  wait "$watcher" $sampler 2>/dev/null || true
 }
 
 # Two heaps for all threads: with one for each, what a thread has freed stays with it.

@@ -4,6 +4,9 @@ Each run has a line in each table, one table for each set and phase. Bytes come 
 has read each second: what a phase wrote is the difference between the lines before its begin and behind its end. zram counts the
 bytes that it is asked to write, and what it holds compressed. What it has compressed on the way it does not count. So *physical bytes written*
 is an estimate: the bytes that it was asked to write, by the ratio of what it holds.
+
+Where processors were sampled (PERF=1), a column says which part of the time of the processors was spent as the drive: zram compresses on
+them. The samples are of the whole machine.
 """
 
 import json
@@ -11,7 +14,7 @@ import pathlib
 import statistics
 import sys
 
-HEAD = ["store", "requests/s", "CPU µs", "read p99 µs", "write p99 µs", "memory MiB", "held / user byte", "written / user byte",
+HEAD = ["store", "requests/s", "CPU µs", "of it in the drive", "read p99 µs", "write p99 µs", "memory MiB", "held / user byte", "written / user byte",
         "physical written"]
 
 
@@ -33,22 +36,39 @@ class Drives:
         return self.lines[max((second for second in seconds if second * 1000 <= unix_ms), default=seconds[0])]
 
 
+class Processors:
+    """What the samples of the processors say, by second; nothing where none were taken."""
+
+    def __init__(self, path):
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.lines = [[int(number) for number in line.split()] for line in lines]
+
+    def drive_share(self, begin_ms, end_ms):
+        """The share of the samples between two moments that were in the code of zram, of LZ4 in the kernel, or of zsmalloc."""
+        within = [counts for second, *counts in self.lines if begin_ms < second * 1000 and (second + 1) * 1000 < end_ms]
+        total = sum(sum(counts) for counts in within)
+        return sum(counts[0] for counts in within) / total if total else None
+
+
 def latency(phase, kinds):
     found = [entry["p99_ns"] for entry in phase["latencies"] if entry["kind"] in kinds]
     return f"{found[0] / 1000:.1f}" if found else ""
 
 
-def row(result, phase, drives):
+def row(result, phase, drives, processors):
     begin, end = drives.at(phase["began_unix_ms"], False), drives.at(phase["settled_unix_ms"], True)
     live, user = phase["live_user_bytes"], phase["user_bytes_written"]
     original, compressed = end[0], end[1]
     written = (end[4] - begin[4]) * 512
     cpu = phase["cpu_user_seconds"] + phase["cpu_system_seconds"] + phase["settle_cpu_seconds"]
+    share = processors.drive_share(phase["began_unix_ms"], phase["settled_unix_ms"])
     return {
         "store": result["label"],
         "rate": phase["operations_per_second"],
         "cpu": cpu / phase["operations"] * 1e6,
+        "own": cpu / phase["operations"] * 1e6 * (1 - (share or 0)),
         "cells": [
+            "" if share is None else f"{share:.0%}",
             latency(phase, ["read"]),
             latency(phase, ["update", "insert"]),
             f"{phase['anonymous_bytes_peak'] / 2**20:.0f}",
@@ -68,11 +88,11 @@ def table(phase_rows):
     medians = {}
     for name in {one["store"] for one in phase_rows}:
         mine = [one for one in phase_rows if one["store"] == name]
-        medians[name] = {key: statistics.median(one[key] for one in mine) for key in ("rate", "cpu", "held")}
+        medians[name] = {key: statistics.median(one[key] for one in mine) for key in ("rate", "cpu", "own", "held")}
     if {"rocksdb", "situ-hash"} <= medians.keys():
         a, b = medians["situ-hash"], medians["rocksdb"]
         print(f"\nHash store to RocksDB, medians: rate {a['rate'] / b['rate']:.2f}, CPU {a['cpu'] / b['cpu']:.2f}, "
-              f"physical bytes {a['held'] / b['held']:.2f}.")
+              f"CPU but for the drive's {a['own'] / b['own']:.2f}, physical bytes {a['held'] / b['held']:.2f}.")
 
 
 def main():
@@ -81,10 +101,11 @@ def main():
         name = drives_path.name.removesuffix(".drives.txt")
         results = [json.loads(path.read_text()) for path in sorted((output / name).glob("*-[0-9]*.json"))]
         drives = Drives(drives_path)
+        processors = Processors(output / f"{name}.processors.txt")
         phases = {}
         for result in results:
             for phase in result["phases"]:
-                phases.setdefault(phase["workload"], []).append(row(result, phase, drives))
+                phases.setdefault(phase["workload"], []).append(row(result, phase, drives, processors))
         for workload, phase_rows in phases.items():
             print(f"\n## {name}, {workload}\n")
             table(phase_rows)

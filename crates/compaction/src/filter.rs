@@ -59,7 +59,8 @@ impl<'a> FilterContext<'a> {
 ///
 /// A value in a value log is not read for a filter. A filter that needs a few bytes at the beginning of a value says how many
 /// ([`value_prefix_bytes`](CompactionFilter::value_prefix_bytes)): the table then keeps these bytes beside the value's handle. The values
-/// of a keyspace with any other filter stay in tables.
+/// of a keyspace with any other filter stay in tables. A collection of the value log may write an entry again that a filter removes or
+/// changes at the same moment. Then readers see the entry as it was, until the next compaction shows it to the filter.
 ///
 /// The same task has to give the same bytes whenever and wherever it runs. So [`decide`](CompactionFilter::decide) must
 /// depend on its arguments alone. A filter that decides by something that changes (a clock, a counter, a setting) gives it as

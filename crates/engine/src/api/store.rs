@@ -90,6 +90,9 @@ impl StoreBuilder {
     /// [`Options::open_tables_max`] they are opened as they are read, and one that the writer has deleted by then is not
     /// found: open the store again for its newer state.
     ///
+    /// The writer erases values of the value log that are dead for its own readers. A read that needs such a value answers
+    /// [`Error::Changed`]: open the store again.
+    ///
     /// A fast disk without a file system keeps nothing for those who only read: the pages of a table there are used again soon
     /// after the writer has deleted it, and a read that needs them finds no such table. It never gets what is in them now. Its
     /// error says that the store is to be opened again.

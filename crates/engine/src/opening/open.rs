@@ -20,6 +20,7 @@ use crate::opening::values::{check_room_for_values, open_values};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::{self, Manifest};
+use crate::versions::segments::BesideWriter;
 use crate::versions::store::Registry;
 use crate::versions::store::log_file_bytes;
 use crate::versions::version::{TableSource, Version};
@@ -211,6 +212,12 @@ fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Resu
     Err(Error::Changed { location: given.capacity.location() })
 }
 
+/// The manifest in force, and its length. Any edit changes it.
+fn edits_seen(volume: &dyn Volume) -> Option<(u64, u64)> {
+    let number = manifest::current(volume).ok()??;
+    Some((number, volume.open(FileName::Manifest(number)).ok()?.bytes()))
+}
+
 fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoices, mode: Mode) -> Result<Opened> {
     let read_only = mode != Mode::Write;
     let options = options.bounded();
@@ -227,6 +234,8 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         chosen.try_for_each(|options| check_room_for_values(&source, &volume, options))?;
     }
     let current = manifest::current(&*volume)?;
+    // Before the edits are read: what comes later counts as a change.
+    let seen = read_only.then(|| edits_seen(&*volume));
     let mut damages = Vec::new();
     let mut state = match current {
         Some(_) if options.error_if_exists => {
@@ -267,7 +276,10 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     state.pass_numbers_of(&files);
     let logs = needed_logs(&state, files.iter().map(|f| f.name));
     let (tables, segments) = (state.tables(), state.segments());
-    if read_only {
+    if let Some(seen) = seen {
+        let (location, beside) = (given.capacity.location(), Arc::clone(&volume));
+        let has_changed = Box::new(move || edits_seen(&*beside) != seen);
+        source.values.read_beside(BesideWriter { location, has_changed });
         open_values(&volume, &env, &options, &state, &source, true)?;
     }
     let before_manifest = &|| Ok(());

@@ -83,6 +83,16 @@ pub(crate) struct ValueSource {
     being_written: Mutex<BTreeSet<u64>>,
     gone: Mutex<Gone>,
     held: Mutex<Held>,
+    /// In a store that is open to read beside one that writes.
+    beside: OnceLock<BesideWriter>,
+}
+
+/// A reader keeps no value from being erased that the writer has dropped since.
+pub(crate) struct BesideWriter {
+    /// The store's home.
+    pub(crate) location: String,
+    /// Whether there have been edits since the reader opened the store. An edit comes before its values are erased.
+    pub(crate) has_changed: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// The places that one edit has dropped.
@@ -139,6 +149,21 @@ impl ValueSource {
     /// The log is opened by this when it is first needed.
     pub(crate) fn open_by(&self, open: OpenLog) {
         *lock(&self.opening) = Some(open);
+    }
+
+    /// Another process may write.
+    pub(crate) fn read_beside(&self, writer: BesideWriter) {
+        let _ = self.beside.set(writer);
+    }
+
+    /// What the reader of a value is told.
+    #[cold]
+    fn explain(&self, error: StorageError) -> Error {
+        let is_suspicious = matches!(error, StorageError::Corruption(_) | StorageError::NotFound { .. });
+        match self.beside.get().filter(|writer| is_suspicious && (writer.has_changed)()) {
+            Some(writer) => Error::Changed { location: writer.location.clone() },
+            None => error.into(),
+        }
     }
 
     /// New segments get their numbers from here from now on.
@@ -466,12 +491,14 @@ impl Segments {
     /// # Errors
     /// The disk's; the value is damaged; [`NotInMemory`](StorageError::NotInMemory) if `reach` is too short.
     pub(crate) fn read(&self, key: &[u8], pointer: &[u8], reach: Reach) -> Result<Value, Error> {
-        let (handle, log) = self.locate(key, pointer)?;
+        let (handle, source) = self.locate(key, pointer)?;
+        let log = source.log()?;
         let value = match reach {
-            Reach::Disk => Some(log.read(&handle, key)?),
-            Reach::AtOnce => log.read_now(&handle, key)?,
-            Reach::Cache => None,
+            Reach::Disk => log.read(&handle, key).map(Some),
+            Reach::AtOnce => log.read_now(&handle, key),
+            Reach::Cache => Ok(None),
         };
+        let value = value.map_err(|error| source.explain(error))?;
         Ok(Value::in_log(value.ok_or(StorageError::NotInMemory)?))
     }
 
@@ -480,12 +507,12 @@ impl Segments {
     /// # Errors
     /// As [`read`](Segments::read).
     pub(crate) fn read_begun(&self, key: &[u8], pointer: &[u8], begun: Option<&mut ReadAhead>) -> Result<Value, Error> {
-        let (handle, log) = self.locate(key, pointer)?;
+        let (handle, source) = self.locate(key, pointer)?;
         let value = match begun {
-            Some(begun) => begun.take(&handle, key)?,
-            None => log.read(&handle, key)?,
+            Some(begun) => begun.take(&handle, key),
+            None => source.log()?.read(&handle, key),
         };
-        Ok(Value::in_log(value))
+        Ok(Value::in_log(value.map_err(|error| source.explain(error))?))
     }
 
     /// For reads of values that will be asked for soon. `None` if there are no segments.
@@ -493,10 +520,10 @@ impl Segments {
         self.files().first()?.source.log_if_open().map(ReadAhead::new)
     }
 
-    fn locate(&self, key: &[u8], pointer: &[u8]) -> Result<(Handle, &Arc<ValueLog>), Error> {
+    fn locate(&self, key: &[u8], pointer: &[u8]) -> Result<(Handle, &ValueSource), Error> {
         let Some(pointer) = Pointer::decode(pointer) else { return Err(no_pointer(key, pointer).into()) };
         let Some(file) = self.find(pointer.handle.segment) else { return Err(no_segment(key, &pointer.handle).into()) };
-        Ok((pointer.handle, file.source.log()?))
+        Ok((pointer.handle, &file.source))
     }
 }
 

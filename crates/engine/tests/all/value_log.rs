@@ -695,3 +695,34 @@ fn a_filter_sees_the_first_bytes_of_a_value_in_the_value_log() {
         assert_sound(executor, volume);
     });
 }
+
+/// The writer erases values that a reader of another process could still ask for. Once, the reader was told of damage.
+#[test]
+fn a_reader_beside_the_writer_is_told_that_the_store_has_changed() {
+    in_simulator(77, |executor, volume| {
+        let mut erasing = options();
+        erasing.value_trim = Some(Trim::Full);
+        let store = open(executor, volume, erasing);
+        let rewrite = |round: u8| {
+            (0..60).for_each(|n| store.put(key(n), vec![round; 1000]).unwrap());
+            store.flush().unwrap();
+        };
+        rewrite(1);
+        let reader = StoreBuilder::new(options()).env(executor.env()).read_only();
+        let reader = reader.open_volume(Arc::new(volume.clone())).unwrap();
+        (0..60).for_each(|n| assert_eq!(reader.get(key(n)).unwrap().unwrap()[..], [1; 1000]));
+        (2..6).for_each(rewrite);
+        store.default_keyspace().compact(None, None).unwrap();
+        store.wait_idle().unwrap();
+        let answers: Vec<_> = (0..60).map(|n| reader.get(key(n))).collect();
+        let is_right = |answer: &Result<Option<_>, Error>| match answer {
+            Ok(value) => value.as_deref() == Some(&[1; 1000][..]),
+            Err(error) => matches!(error, Error::Changed { .. }),
+        };
+        assert!(answers.iter().all(is_right), "{answers:?}");
+        assert!(answers.iter().any(Result::is_err), "nothing was erased");
+        let scanned = reader.iter().unwrap().find_map(Result::err);
+        assert!(matches!(scanned, Some(Error::Changed { .. })), "{scanned:?}");
+        store.close().unwrap();
+    });
+}
