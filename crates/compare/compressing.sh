@@ -7,14 +7,16 @@
 # a store, and CLIENTS_MIB (default: 48) that of the clients: what a run on an ordered map in memory takes with 1000 pairs. Both together, and the page cache, are
 # within one limit of the system. REPEAT (default: 3) is how often each set is measured.
 #
-# Sets (default: all): uniform-half zipfian-half uniform-random zipfian-random
+# Sets (default: all): uniform-half zipfian-half uniform-random zipfian-random growing grown
 #   uniform, zipfian   how keys are drawn
 #   half, random       values that compress to about a half, or not at all
+#   growing, grown     the hash store alone, at RATE requests a second (default: 40000): its buckets double again and again, or there are
+#                      enough of them from the beginning
 # The stores: `rocksdb` on ext4 on the drive; `situ-hash` with its home on ext4 on such a drive, and its buckets on another one without
 # a file system. Both drives are of the same kind. FILES=1 adds runs of the hash store with its buckets in a sparse file on ext4.
 # PERF=1 samples what the processors do, 49 times a second, with `perf`: zram compresses on them, as a drive would by itself.
 set -euo pipefail
-all=(uniform-half zipfian-half uniform-random zipfian-random)
+all=(uniform-half zipfian-half uniform-random zipfian-random growing grown)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 # shellcheck source=crates/compare/common.sh
 . "$here/common.sh"
@@ -122,21 +124,35 @@ run() {
     sampler=$!
   fi
   # RocksDB: 2 memtables of 4 MiB, indexes and filters in a cache of 16 MiB, small compaction buffers, tables past the page cache. Its
-  # threads take the rest. The hash store: 8 MiB of pending writes, and its overflow store as by default.
+  # threads take the rest. The hash store: 4 MiB of pending writes, and memtables and a cache of 2 MiB in its overflow store.
   STORES=$stores within_memory $((${STORE_MIB:-64} + ${CLIENTS_MIB:-48})) compare_stores "$set" "$directory/files/store" \
     --prepare "$prepare" --repeat "${REPEAT:-3}" --keys "$keys" --fields 1 --field-bytes 400 --zero-padding 12 \
     --update-mapping whole --threads "${THREADS:-32}" --operations "${OPERATIONS:-10m}" --read-percent 70 \
     --memtable-bytes $((4 << 20)) --memtables-max 2 --cache-bytes $((16 << 20)) --rocksdb-bounded --rocksdb-direct \
-    --pending-bytes 8M --workloads ycsb-load,ycsb-mixed,ycsb-c "$@"
+    --pending-bytes 4M --overflow-memory-bytes 2M "$@"
   kill "$watcher" $sampler
   wait "$watcher" $sampler 2>/dev/null || true
 }
 
 # Two heaps for all threads: with one for each, what a thread has freed stays with it.
 export MALLOC_ARENA_MAX=2
+
+# log2 of the buckets that hold all pairs: three and a third in each.
+enough_bits() {
+  local number=$(($(numfmt --from=si "${keys^^}") * 3 / 10)) bits=2
+  while [ $((1 << bits)) -lt "$number" ]; do bits=$((bits + 1)); done
+  echo "$bits"
+}
+
 for set in "${sets[@]}"; do
   arguments=()
   case $set in
+    growing | grown)
+      [ "$set" = growing ] || arguments+=(--base-bits "$(enough_bits)")
+      run "$set" situ-hash "${arguments[@]}" --distribution uniform --compression-ratio 0.5 --rate "${RATE:-40000}" \
+        --workloads ycsb-load,ycsb-d --buckets "/dev/zram$blocks"
+      continue
+      ;;
     uniform-*) arguments+=(--distribution uniform) ;;
     zipfian-*) arguments+=(--distribution zipfian) ;;
   esac
@@ -144,6 +160,7 @@ for set in "${sets[@]}"; do
     *-half) arguments+=(--compression-ratio 0.5) ;;
     *-random) arguments+=(--compression-ratio 1.0) ;;
   esac
+  arguments+=(--workloads ycsb-load,ycsb-mixed,ycsb-c)
   run "$set" "${STORES:-rocksdb,situ-hash}" "${arguments[@]}" --buckets "/dev/zram$blocks"
   if [ "${FILES:-0}" = 1 ]; then
     run "$set-files" situ-hash "${arguments[@]}"

@@ -23,17 +23,25 @@ class Drives:
 
     def __init__(self, path):
         self.lines = {}
-        for line in path.read_text().splitlines():
-            second, _, *numbers = line.split()
-            now = self.lines.setdefault(int(second), [0] * 5)
-            self.lines[int(second)] = [a + int(b) for a, b in zip(now, numbers)]
+        samples = [line.split() for line in path.read_text().splitlines()]
+        # A line for each drive, one behind the other. The second may end between the two.
+        for one, other in zip(samples[::2], samples[1::2]):
+            assert one[1] != other[1], f"{path}: {one} and {other} are of the same drive"
+            self.lines[int(one[0])] = [int(a) + int(b) for a, b in zip(one[2:], other[2:])]
 
-    def at(self, unix_ms, later):
-        """The line before or behind a moment."""
+    def before(self, unix_ms):
+        """The last line before a moment: nothing if the drives were emptied since. A line may be of up to a second after the one it names."""
         seconds = sorted(self.lines)
-        if later:
-            return self.lines[next((second for second in seconds if second * 1000 >= unix_ms), seconds[-1])]
-        return self.lines[max((second for second in seconds if second * 1000 <= unix_ms), default=seconds[0])]
+        before = self.lines[max((second for second in seconds if (second + 1) * 1000 <= unix_ms), default=seconds[0])]
+        next_line = self.lines[next((second for second in seconds if second * 1000 >= unix_ms), seconds[-1])]
+        return before if next_line[4] >= before[4] else [0] * 5
+
+    def after(self, unix_ms):
+        """The line behind a moment, or the one before if the drives were emptied since, for the next run."""
+        seconds = sorted(self.lines)
+        before = self.lines[max((second for second in seconds if (second + 1) * 1000 <= unix_ms), default=seconds[0])]
+        after = self.lines[next((second for second in seconds if second * 1000 >= unix_ms), seconds[-1])]
+        return after if after[4] >= before[4] and after[1] >= before[1] // 20 * 19 else before
 
 
 class Processors:
@@ -56,7 +64,7 @@ def latency(phase, kinds):
 
 
 def row(result, phase, drives, processors):
-    begin, end = drives.at(phase["began_unix_ms"], False), drives.at(phase["settled_unix_ms"], True)
+    begin, end = drives.before(phase["began_unix_ms"]), drives.after(phase["settled_unix_ms"])
     live, user = phase["live_user_bytes"], phase["user_bytes_written"]
     original, compressed = end[0], end[1]
     written = (end[4] - begin[4]) * 512

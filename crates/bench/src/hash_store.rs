@@ -41,6 +41,10 @@ pub struct HashSettings {
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_bytes, help_heading = SETTINGS)]
     pub pending_bytes: u64,
 
+    /// Memory of one memtable of the overflow store; its cache has as much
+    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = parse_bytes, help_heading = SETTINGS)]
+    pub overflow_memory_bytes: u64,
+
     /// Average load of buckets at which the store grows, in percent of their bytes
     #[arg(long, value_name = "PERCENT", default_value_t = HashOptions::default().load_percent, help_heading = SETTINGS)]
     pub load_percent: u32,
@@ -67,6 +71,7 @@ impl HashSettings {
         HashOptions {
             partitions: self.partitions,
             pending_bytes_max: self.pending_bytes,
+            overflow_memory_bytes: self.overflow_memory_bytes,
             load_percent: self.load_percent,
             base_bits: self.base_bits,
             ..HashOptions::default()

@@ -87,6 +87,10 @@ pub(crate) struct StoreSettings {
     #[arg(long)]
     pub(crate) rocksdb_blob_min_bytes: Option<u64>,
 
+    /// Situ's value log: values of this length and longer lie there.
+    #[arg(long)]
+    pub(crate) value_log_min_bytes: Option<u64>,
+
     /// The hash store's own settings.
     #[command(flatten)]
     pub(crate) hash: HashSettings,

@@ -20,6 +20,7 @@ pub(crate) fn factory(settings: &StoreSettings, change: impl FnOnce(&mut SituSet
         },
         background_threads: settings.background_threads,
         fast_disk: settings.fast_disk.clone(),
+        value_log_min_bytes: settings.value_log_min_bytes,
         ..SituSettings::default()
     };
     change(&mut situ);

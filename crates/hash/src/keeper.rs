@@ -2,8 +2,8 @@
 //!
 //! * It makes the next log file ready.
 //! * *Image room*: when the image journal is full, it flushes the device, and the journal begins anew.
-//! * *Checkpoint*: when enough log is kept, it asks the workers to apply all that is in the older log files. Then it closes the gate,
-//!   makes overflow and buckets durable, begins an epoch, and releases these files.
+//! * *Checkpoint*: when enough log is kept, it asks the workers to apply all that is in the older log files. When at least half of the
+//!   files are applied, it closes the gate, makes overflow and buckets durable, begins an epoch, and releases these files.
 //! * *Collection*: after a checkpoint, it collects segments of the value log while some are due (`collect.rs`).
 //! * *Resizing*: when buckets are too full or too empty, it splits or merges a group of them (`resize.rs`).
 //!
@@ -91,11 +91,14 @@ impl Core {
         if !is_wanted && !is_due {
             return Ok(false);
         }
-        if self.writes.pending.drained() < first - 1 {
+        // While clients write, the newest file is never quite applied: the next one follows before.
+        let applied = self.writes.newest_applied_log_file(self.writes.pending.drained());
+        let is_worth = is_wanted || 2 * applied.older >= applied.files;
+        if applied.file < file && !is_worth {
             self.writes.pending.want(first - 1);
             return Ok(false);
         }
-        self.checkpoint(file, first - 1)?;
+        self.checkpoint(applied.file, applied.first - 1)?;
         self.keeper.checkpoints_made.fetch_max(wanted, Ordering::AcqRel);
         self.writes.progress.notify();
         Ok(true)

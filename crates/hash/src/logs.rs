@@ -8,6 +8,16 @@ pub(crate) struct LogFiles {
     files: VecDeque<(u64, u64)>,
 }
 
+/// See [`LogFiles::newest_applied`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub(crate) file: u64,
+    /// Its first sequence number.
+    pub(crate) first: u64,
+    pub(crate) older: usize,
+    pub(crate) files: usize,
+}
+
 impl LogFiles {
     pub(crate) fn beginning_with(number: u64, first_sequence: u64) -> LogFiles {
         LogFiles { files: VecDeque::from([(number, first_sequence)]) }
@@ -23,6 +33,15 @@ impl LogFiles {
     /// The file that is written now, and its first sequence number.
     pub(crate) fn newest(&self) -> (u64, u64) {
         *self.files.back().expect("the log has a file")
+    }
+
+    /// The newest file of which all earlier writes are applied, if those up to `drained` are. With it how many files are older, and how
+    /// many there are.
+    pub(crate) fn newest_applied(&self, drained: u64) -> Applied {
+        let newer = self.files.iter().rev().take_while(|(_, first)| *first > drained + 1).count();
+        let older = (self.files.len() - newer).saturating_sub(1);
+        let (file, first) = self.files[older];
+        Applied { file, first, older, files: self.files.len() }
     }
 
     /// Files before `number` are not needed any more.
@@ -45,5 +64,22 @@ mod tests {
         files.forget_before(4);
         files.forget_before(9);
         assert_eq!(files.newest(), (4, 10));
+    }
+
+    #[test]
+    fn files_are_applied_up_to_the_newest_whose_earlier_writes_are() {
+        let mut files = LogFiles::beginning_with(3, 1);
+        files.add(4, 10);
+        files.add(7, 20);
+        let found = |drained| {
+            let Applied { file, first, older, files } = files.newest_applied(drained);
+            (file, first, older, files)
+        };
+        assert_eq!(found(0), (3, 1, 0, 3));
+        assert_eq!(found(8), (3, 1, 0, 3));
+        assert_eq!(found(9), (4, 10, 1, 3));
+        assert_eq!(found(18), (4, 10, 1, 3));
+        assert_eq!(found(19), (7, 20, 2, 3));
+        assert_eq!(found(99), (7, 20, 2, 3));
     }
 }

@@ -9,7 +9,7 @@
 //! **Failure.** The first failure stays: the store takes no more writes until it is opened again. Reads go on.
 
 use crate::batch::Changes;
-use crate::logs::LogFiles;
+use crate::logs::{Applied, LogFiles};
 use crate::pending::{Pending, PendingChange};
 use crate::rebuild::Change;
 use crate::shortage::{Hindrance, Shortage};
@@ -178,6 +178,11 @@ impl Writes {
     /// The oldest log file, and the changes before it that have to be in their buckets before it is the oldest one needed.
     pub(crate) fn newest_log_file(&self) -> (u64, u64) {
         lock(&self.commit).places.newest()
+    }
+
+    /// The newest log file of which all earlier writes are applied, if those up to `drained` are.
+    pub(crate) fn newest_applied_log_file(&self, drained: u64) -> Applied {
+        lock(&self.commit).places.newest_applied(drained)
     }
 
     /// Log files before `oldest_needed` are not needed any more.

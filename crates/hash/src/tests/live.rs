@@ -222,6 +222,41 @@ fn a_collection_waits_for_handles_that_are_on_their_way_to_buckets() {
     });
 }
 
+/// Once, a checkpoint waited until all before the newest log file was applied. While clients wrote without a pause there was always a newer
+/// one, and the log was kept for ever.
+#[test]
+fn checkpoints_give_up_log_while_clients_never_pause() {
+    situ_sim::for_each_seed(810, 3, |seed| {
+        let options = HashOptions {
+            log_file_bytes: 64 << 10,
+            log_bytes_max: 128 << 10,
+            pending_bytes_max: 128 << 10,
+            partitions: 4,
+            ..small()
+        };
+        with_store_of(&options, seed, Nature::Safe, |env, store| {
+            let most = Arc::new(Mutex::new(0));
+            let client = |client: u32| -> Box<dyn FnOnce() + Send> {
+                let (store, most) = (store.clone(), Arc::clone(&most));
+                Box::new(move || {
+                    for number in 0..1500_u32 {
+                        store.put([client.to_le_bytes(), number.to_le_bytes()].concat(), vec![7; 400]).unwrap();
+                        let held = store.inner.core.writes.log.held_bytes();
+                        let mut most = most.lock().unwrap();
+                        *most = held.max(*most);
+                    }
+                })
+            };
+            spawn_all(env, (0..8).map(client).collect());
+            // A write may take a page of 4 KiB. So all that is pending may take this much.
+            let pending = options.pending_bytes_max / 400 * 4096;
+            let most = *most.lock().unwrap();
+            assert!(most <= 2 * pending + 4 * options.log_bytes_max, "{most} bytes of log were kept");
+            assert!(store.properties().checkpoints > 0);
+        });
+    });
+}
+
 /// One collection after each checkpoint does not keep up with a log that is overwritten.
 #[test]
 fn collection_keeps_up_with_values_that_are_overwritten() {
