@@ -8,6 +8,7 @@
 //! 2. A worker that applies changes beyond a snapshot saves the entries as they are after the changes up to the snapshot. A bucket
 //!    whose sequence number is greater than the snapshot's has been saved before.
 //! 3. A split or a merge saves its buckets under the newest snapshot. It waits until all changes up to this snapshot are applied.
+//!    What was saved under a snapshot counts for older ones, too, also when this snapshot has gone: nothing is saved for these again.
 //! 4. A reader looks for the first entries of the bucket that were saved under its snapshot or a later one. If there are none, it
 //!    reads the bucket, and looks again: what was saved meanwhile counts.
 //!
@@ -162,10 +163,9 @@ impl Overflow {
         self.write_batch(batch, Durability::Buffered)
     }
 
-    /// Whether a bucket was saved under this very snapshot.
+    /// Whether a bucket was saved for this snapshot: under it, or under a later one, which may have gone since.
     pub(crate) fn is_saved(&self, bucket: u64, snapshot: u64) -> Result<bool> {
-        let Some(saved) = self.saved() else { return Ok(false) };
-        Ok(saved.contains(key_of(bucket, snapshot))?)
+        Ok(self.saved_since(bucket, snapshot)?.is_some())
     }
 
     /// What was saved of a bucket under this snapshot or the next later one.

@@ -52,7 +52,7 @@ fn a_home_that_is_older_than_its_buckets_is_found() {
     assert_eq!(store.properties().totals.entries, 0);
 }
 
-fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
+pub(super) fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -711,6 +711,39 @@ fn a_snapshot_that_goes_takes_nothing_from_the_next_one() {
             writer.join().unwrap();
         });
     });
+}
+
+/// A split saves its buckets under the newest snapshot, for older ones, too. When the newest had gone, the next change of such a bucket saved
+/// half of it for the older one.
+#[test]
+fn a_snapshot_that_goes_takes_nothing_from_an_older_one() {
+    let mut splits = 0;
+    situ_sim::for_each_seed(930, 12, |seed| {
+        with_store(seed, Nature::Safe, |env, store| {
+            let key = |number: u64| format!("{number:03}").into_bytes();
+            let put = |number: u64, byte: u8| store.put(key(number), [byte; 200]).unwrap();
+            let mut rng = Rng::new(seed);
+            store.inner.core.keeper.resizing_is_off.store(true, Ordering::Release);
+            (0..60).for_each(|number| put(number, 1));
+            let older = store.snapshot().unwrap();
+            if rng.chance(0.5) {
+                put(rng.below(60), 2);
+            }
+            let newer = store.snapshot().unwrap();
+            store.inner.core.keeper.resizing_is_off.store(false, Ordering::Release);
+            store.inner.core.writes.keeper_work.notify();
+            env.clock.sleep(std::time::Duration::from_millis(10));
+            splits += store.properties().splits;
+            drop(newer);
+            (0..60).for_each(|number| put(number, 4));
+            store.checkpoint().unwrap();
+            let found: BTreeMap<_, _> = older.scan().collect::<crate::Result<_>>().unwrap();
+            assert_eq!(found.len(), 60);
+            assert!(found.values().all(|value| value[..] == [1; 200]));
+            (0..60).for_each(|number| assert_eq!(older.get(key(number)).unwrap().unwrap(), [1; 200]));
+        });
+    });
+    assert!(splits > 0);
 }
 
 /// A store with large values in a directory, closed, with a buckets file and all.
