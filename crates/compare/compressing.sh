@@ -96,7 +96,7 @@ watch_drives() {
 sample_processors() {
   local samples
   samples=$(mktemp "$directory/perf.XXXXXX")
-  perf record --quiet --all-cpus --freq 49 --clockid CLOCK_REALTIME --output "$samples" &
+  perf record --quiet --event cpu-clock --all-cpus --freq 49 --clockid CLOCK_REALTIME --output "$samples" &
   trap "kill -INT $!" TERM
   wait $! || wait $! || true
   perf script --input "$samples" --fields comm,time,ip,sym 2>/dev/null | awk '

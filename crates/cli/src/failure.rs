@@ -135,7 +135,10 @@ impl Failure {
                     .cure("stop that process (perhaps a `situ serve`), then try again. inspect works while it runs")
             }
             error if error.is_corruption() => Failure::new(what, error)
-                .cure(format!("run `situ verify {}` to see everything that is damaged", directory.display()))
+                .cure({
+                    let shown = directory.display();
+                    format!("run `situ verify {shown}` to see everything that is damaged, then `situ repair {shown}`")
+                })
                 .ending(Exit::Damage),
             situ::hash::Error::Storage(storage::Error::NotFound { .. }) | situ::hash::Error::Existence(_) => {
                 Failure::new(what, error)

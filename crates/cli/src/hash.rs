@@ -8,11 +8,13 @@
 
 mod entries;
 mod inspect;
+mod repair;
 mod verify;
 mod walk;
 
 pub(crate) use entries::{delete, get, put};
 pub(crate) use inspect::inspect;
+pub(crate) use repair::repair;
 pub(crate) use verify::verify;
 pub(crate) use walk::HashEntries;
 

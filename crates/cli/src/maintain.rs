@@ -282,8 +282,7 @@ impl From<RepairReport> for Repaired {
 pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     let home = options.directory.home();
     if home.is_hash() {
-        let why = "opening it repairs what a crash leaves; bring back what else is damaged from a dump";
-        return Err(Failure::not_for_hash("repair", home.path(), why));
+        return crate::hash::repair(home.path(), options, out);
     }
     let (dry_run, without_fast_disk) = (options.dry_run, options.without_fast_disk);
     let fast_disk = options.fast_disk.clone();

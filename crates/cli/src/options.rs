@@ -677,6 +677,8 @@ pub(crate) struct VerifyOptions {
 /// The repair keeps every sound table, and every sound block of a damaged table. It renames each file that it cannot use as
 /// it is (to NUMBER.damaged), and keeps it. It deletes no file that holds data which the repaired store lacks. It leaves a
 /// sound store as it is. With --dry-run the exit code is 4 if there is something to repair.
+///
+/// In a hash store, each damaged bucket becomes empty, and its old block is set aside. The other options are not for hash stores.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ repair --dry-run\n  situ repair /var/lib/situ --json")]
 pub(crate) struct RepairOptions {

@@ -4,6 +4,7 @@ use crate::events::{Events, OnEvent};
 use crate::io::buckets_within;
 use crate::opening::{Given, made, open, refuse_device, refuse_other_stores, remembered_device, require_buckets};
 use crate::options::HashOptions;
+use crate::repair::HashRepair;
 use crate::store::HashStore;
 use crate::superblock::{DEVICE_PATH_BYTES_MAX, Superblock};
 use crate::{Error, Result, StoreId};
@@ -71,7 +72,10 @@ impl HashStoreBuilder {
     /// The directory or the device cannot be used, another process has the store open, the device is another store's, or something is
     /// damaged; the text says what to do.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<HashStore> {
-        let directory = directory.as_ref();
+        self.open_directory(directory.as_ref(), None)
+    }
+
+    fn open_directory(self, directory: &Path, repair: Option<&mut HashRepair>) -> Result<HashStore> {
         let overflow = directory.join(OVERFLOW_DIRECTORY);
         let make = |path: &Path| match self.options.create_if_missing {
             true => DirectoryVolume::create(path),
@@ -97,12 +101,35 @@ impl HashStoreBuilder {
         };
         let device_path = named.map(|path| device_text(&path)).transpose()?;
         let device = open_device(&path)?;
-        self.open_given(Given { home, overflow, device, device_path, identity: None })
+        self.open_given(Given { home, overflow, device, device_path, identity: None }, repair)
     }
 
-    fn open_given(self, given: Given) -> Result<HashStore> {
-        let opened = open(given, &self.env, self.options, Events::new(self.on_event))?;
+    fn open_given(self, given: Given, repair: Option<&mut HashRepair>) -> Result<HashStore> {
+        let opened = open(given, &self.env, self.options, Events::new(self.on_event), repair)?;
         HashStore::start(opened.core, opened.locks)
+    }
+
+    /// Makes the damaged store in a directory usable again: what is damaged is left out, everything else is kept. The report says what is
+    /// lost. A sound store loses nothing. The blocks of damaged buckets are set aside in a file of the directory.
+    ///
+    /// All buckets are read three times, and all large values once.
+    ///
+    /// # Errors
+    /// There is no store, or it is open; the device is missing or is another store's; no slot of the superblock is sound; a disk is full or
+    /// refuses to read or write. A repair that has failed can be repeated.
+    pub fn repair(mut self, directory: impl AsRef<Path>) -> Result<HashRepair> {
+        self.options.create_if_missing = false;
+        let mut report = HashRepair::default();
+        if made(&DirectoryVolume::open(directory.as_ref())?)?.is_none() {
+            return Err(Error::Existence(format!("there is no hash store in {}", directory.as_ref().display())));
+        }
+        let overflow = directory.as_ref().join(OVERFLOW_DIRECTORY);
+        let repaired = situ_engine::repair_directory(&overflow, situ_engine::RepairOptions::default())?;
+        report.overflow = (!repaired.was_sound).then(|| Box::new(repaired));
+        let store = self.open_directory(directory.as_ref(), Some(&mut report))?;
+        store.delete_lost_values(&mut report)?;
+        store.close()?;
+        Ok(report)
     }
 
     /// Opens the store whose home and whose overflow are volumes, and whose buckets lie on `device`.
@@ -117,7 +144,7 @@ impl HashStoreBuilder {
     ) -> Result<HashStore> {
         refuse_other_stores(&*home)?;
         let identity = self.identity;
-        self.open_given(Given { home, overflow, device, device_path: None, identity })
+        self.open_given(Given { home, overflow, device, device_path: None, identity }, None)
     }
 }
 

@@ -396,6 +396,11 @@ impl Core {
         lock(&self.totals).to_totals()
     }
 
+    /// A repair has counted all buckets.
+    pub(crate) fn set_totals(&self, sums: Sums) {
+        *lock(&self.totals) = sums;
+    }
+
     pub(crate) fn add_to_totals(&self, sums: &Sums) {
         lock(&self.totals).add(sums);
     }

@@ -3,7 +3,9 @@
 //! * It makes the next log file ready.
 //! * *Image room*: when the image journal is full, it flushes the device, and the journal begins anew.
 //! * *Checkpoint*: when enough log is kept, it asks the workers to apply all that is in the older log files. When at least half of the
-//!   files are applied, it closes the gate, makes overflow and buckets durable, begins an epoch, and releases these files.
+//!   files are applied, it closes the gate, makes overflow and buckets durable, begins an epoch, and releases these files. Large values that
+//!   have died give their space back at a checkpoint. So one is also due when a whole segment of them has died, and for less when
+//!   space is scarce.
 //! * *Collection*: after a checkpoint, it collects segments of the value log while some are due (`collect.rs`).
 //! * *Resizing*: when buckets are too full or too empty, it splits or merges a group of them (`resize.rs`).
 //!
@@ -88,13 +90,17 @@ impl Core {
         let (file, first) = self.writes.newest_log_file();
         let is_due = self.writes.log.held_bytes() >= self.options.log_bytes_max
             && file > self.superblock.current().first_log_file;
-        if !is_wanted && !is_due {
+        let gives_space = self.would_give_space();
+        if !is_wanted && !is_due && !gives_space {
             return Ok(false);
         }
         // While clients write, the newest file is never quite applied: the next one follows before.
-        let applied = self.writes.newest_applied_log_file(self.writes.pending.drained());
-        let is_worth = is_wanted || 2 * applied.older >= applied.files;
-        if applied.file < file && !is_worth {
+        let drained = self.writes.pending.drained();
+        let applied = self.writes.newest_applied_log_file(drained);
+        let is_worth = is_wanted || gives_space || 2 * applied.older >= applied.files;
+        // Writes of an earlier process wait as long as they have no space.
+        let is_replayed = applied.first <= drained + 1;
+        if !is_replayed || (applied.file < file && !is_worth) {
             self.writes.pending.want(first - 1);
             return Ok(false);
         }
@@ -102,6 +108,15 @@ impl Core {
         self.keeper.checkpoints_made.fetch_max(wanted, Ordering::AcqRel);
         self.writes.progress.notify();
         Ok(true)
+    }
+
+    /// Whether a checkpoint would reclaim much space of large values, or some while space is scarce. While there is a snapshot, it would not.
+    fn would_give_space(&self) -> bool {
+        let dying_bytes = self.large.dying_bytes();
+        let is_scarce = || self.writes.shortage.is_any() || self.writes.shortage.physical.is_low();
+        dying_bytes > 0
+            && (dying_bytes >= self.options.value_segment_bytes || is_scarce())
+            && self.snapshots.list().is_empty()
     }
 
     /// Makes durable what is applied, and gives up the log before `file`: buckets and overflow have its changes, up to `sequence`.

@@ -44,6 +44,8 @@ struct State {
     /// The same, of segments that are not listed durably yet.
     unlisted: BTreeMap<u64, u64>,
     deaths: Vec<Handle>,
+    /// Bytes of what has died since the last checkpoint that took deaths.
+    dying_bytes: u64,
     /// The list of the dead has more than `deaths`, which are [`DEATHS_MAX`] at most while the list takes them, and `uncounted`.
     is_spilled: bool,
     /// Told to the value log, and not yet counted in the list of segments.
@@ -205,6 +207,7 @@ impl LargeValues {
             listed => listed.map(|()| true)?,
         };
         let mut state = lock(&self.state);
+        state.dying_bytes += new.iter().map(Handle::footprint).sum::<u64>();
         if is_listed && state.deaths.len() + new.len() > DEATHS_MAX {
             // While a snapshot lives, nobody takes them from memory.
             state.is_spilled = true;
@@ -238,8 +241,14 @@ impl LargeValues {
         state.is_spilled = piece.len() >= DEATHS_MAX;
         let retired = if state.is_spilled { BTreeSet::new() } else { std::mem::take(&mut state.retired) };
         let mut deaths = std::mem::take(&mut state.deaths);
+        state.dying_bytes = 0;
         deaths.extend(piece);
         Ok((deaths, retired))
+    }
+
+    /// About how many bytes a checkpoint would let the value log reclaim.
+    pub(crate) fn dying_bytes(&self) -> u64 {
+        lock(&self.state).dying_bytes
     }
 
     #[cfg(test)]

@@ -10,7 +10,10 @@
 //!    decides.
 //! 6. Begin an epoch with a new log. Old log files go.
 //!
-//! After a clean close there is nothing to do in steps 2 to 5.
+//! **Without space** for step 5, the store opens all the same, short of space (`shortage.rs`): readers see all writes, and deletes can give
+//! space back. What could not be applied is pending, in as much memory as the log has bytes. The old log files stay until it is applied.
+//!
+//! After a clean close there is nothing to do in steps 2 to 5. So damage that nobody meets does not keep such a store closed.
 //!
 //! **Making a store**: the superblock comes first, whole, with generation 1, then empty buckets, then the mark. So a superblock of generation 1
 //! beside a bucket space without a mark is a store that was being made.
@@ -28,9 +31,10 @@ use crate::options::{HashOptions, IMAGE_BYTES_MIN};
 use crate::overflow::{Overflow, Whose};
 use crate::pending::{Pending, PendingChange};
 use crate::record::{Operations, Record};
-use crate::shortage::{Shortage, watch};
+use crate::repair::HashRepair;
+use crate::shortage::{Party, Shortage, watch};
 use crate::space::{SPACE_HEADER_BYTES, SpaceMark};
-use crate::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock};
+use crate::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
 use situ_device::{Buffer, Device, DeviceLock, Env};
@@ -39,6 +43,7 @@ use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::{Error as StorageError, FileName, Lock, PageFile, Volume};
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Pages of the log that wait to be written, at most.
 const LOG_BUFFER_BYTES_MAX: usize = 4 << 20;
@@ -69,8 +74,14 @@ pub(crate) struct Opened {
     pub(crate) locks: Locks,
 }
 
-/// Opens the store, or makes one.
-pub(crate) fn open(given: Given, env: &Env, options: HashOptions, events: Events) -> Result<Opened> {
+/// Opens the store, or makes one. With a report, what is damaged is repaired (`repair.rs`).
+pub(crate) fn open(
+    given: Given,
+    env: &Env,
+    options: HashOptions,
+    events: Events,
+    repair: Option<&mut HashRepair>,
+) -> Result<Opened> {
     let options = options.bounded();
     let home = &*given.home;
     if !options.create_if_missing && read_superblock(home)?.is_none() {
@@ -87,7 +98,7 @@ pub(crate) fn open(given: Given, env: &Env, options: HashOptions, events: Events
         Some((file, newest)) => open_made(home, &io, file, newest, &events)?,
         None => make(home, &io, &options, given.identity)?,
     };
-    let core = ground(given, env, options, io, superblock, events)?;
+    let core = ground(given, env, options, io, superblock, events, repair)?;
     Ok(Opened { core: Arc::new(core), locks: Locks { _home: home_lock, _device: device_lock } })
 }
 
@@ -301,6 +312,7 @@ fn ground(
     io: BucketIo,
     superblock: SuperblockFile,
     events: Events,
+    mut repair: Option<&mut HashRepair>,
 ) -> Result<Core> {
     superblock.set_device(given.device_path);
     let current = superblock.current();
@@ -321,8 +333,11 @@ fn ground(
             Some(ImageJournal::open(&**home, current.store, bytes, next_batch)?)
         }
     };
-    let logs = OldLogs::find(home, &current)?;
+    let logs = OldLogs::find(home, &current, repair.as_deref_mut())?;
     let named = logs.read_names(home, current.seed)?;
+    if let Some(report) = repair.as_deref_mut() {
+        named.damages.iter().for_each(|damage| report.lose_log_record(damage));
+    }
     let last_sequence = named.last_sequence.max(current.sequence);
     let log = logs.begin_new(home, env, &options)?;
     let progress = env.executor.event();
@@ -343,10 +358,30 @@ fn ground(
     writes.set_bell(pipeline.bell());
     let env = env.clone();
     let core = Core::new(Parts { env, options, codec, io, overflow, large, images, writes, pipeline, superblock });
-    core.tidy_group()?;
+    if let Some(report) = repair.as_deref_mut() {
+        core.mend_buckets(&**home, report)?;
+    }
+    if !current.is_clean || repair.is_some() {
+        core.tidy_group()?;
+    }
     core.count_gains(named.hashes)?;
-    logs.replay(home, &core)?;
+    if let Some(report) = repair {
+        let (expected, found) = (core.count_anew()?, core.totals());
+        let entries = |totals: &Totals| totals.entries + totals.overflow_entries;
+        report.lost_entries = entries(&expected).saturating_sub(entries(&found));
+        if expected != found && report.lost_bucket_count == 0 {
+            report.damage(format_args!("the totals are {expected:?}, and the buckets have {found:?}"));
+        }
+    }
+    let is_applied = logs.replay(home, &core)?;
     core.overflow.sync()?;
+    if !is_applied {
+        // The epoch goes on: the log still names all buckets that were written in it.
+        core.writes.pending.replayed(current.sequence, last_sequence);
+        // The old log files are to go as soon as they can.
+        core.keeper.checkpoints_wanted.fetch_add(1, Ordering::AcqRel);
+        return Ok(core);
+    }
     let file = core.writes.log.file();
     core.begin_epoch(core.state(), LogBound::From { file, sequence: last_sequence })?;
     core.writes.release_logs(file)?;
@@ -358,6 +393,7 @@ struct OldLogs {
     needed: Vec<u64>,
     /// A log file of the new log gets this number or a higher one.
     next: u64,
+    mode: RecoveryMode,
 }
 
 /// What a log names.
@@ -365,10 +401,13 @@ struct OldLogs {
 struct Named {
     hashes: Vec<u64>,
     last_sequence: u64,
+    /// What a repair leaves out.
+    damages: Vec<Error>,
 }
 
 impl OldLogs {
-    fn find(home: &Arc<dyn Volume>, superblock: &Superblock) -> Result<OldLogs> {
+    fn find(home: &Arc<dyn Volume>, superblock: &Superblock, repair: Option<&mut HashRepair>) -> Result<OldLogs> {
+        let mode = if repair.is_some() { RecoveryMode::Repair } else { RecoveryMode::Strict };
         let mut needed = Vec::new();
         let mut next = superblock.next_file.max(superblock.first_log_file);
         for file in home.list()? {
@@ -387,25 +426,37 @@ impl OldLogs {
         if !superblock.is_clean && needed.first() != Some(&first) {
             let path = format!("{}/{}", home.location(), FileName::Log(first));
             let found = needed.first().map_or("no log file".to_owned(), |number| FileName::Log(*number).to_string());
-            return Err(StorageError::corruption(&path, 0, "log file", "the oldest one that is needed", found).into());
+            let error = StorageError::corruption(&path, 0, "log file", "the oldest one that is needed", found);
+            let Some(report) = repair else { return Err(error.into()) };
+            report.lose_log_record(error);
         }
-        Ok(OldLogs { needed, next })
+        Ok(OldLogs { needed, next, mode })
     }
 
-    /// Hands out the records, in order.
-    fn read(&self, home: &Arc<dyn Volume>, takes: &mut dyn FnMut(Record<'_>) -> Result<()>) -> Result<()> {
+    /// Hands out the records, in order. A repair leaves damaged ones out: these come back.
+    fn read(&self, home: &Arc<dyn Volume>, takes: &mut dyn FnMut(Record<'_>) -> Result<()>) -> Result<Vec<Error>> {
         let mut failure = None;
-        let report = recover(home, &self.needed, RecoveryMode::Strict, &mut |at, bytes| {
+        let mut damages = Vec::new();
+        let report = recover(home, &self.needed, self.mode, &mut |at, bytes| {
             let path = format!("{}/{}", home.location(), FileName::Log(at.file));
             let offset = u64::from(at.page) * 4096;
-            let taken = Record::decode(&path, offset, bytes).and_then(&mut *takes);
+            let taken = match Record::decode(&path, offset, bytes) {
+                Err(error) if self.mode == RecoveryMode::Repair => {
+                    damages.push(error);
+                    Ok(())
+                }
+                decoded => decoded.and_then(&mut *takes),
+            };
             taken.map_err(|error| {
                 failure = Some(error.clone());
                 StorageError::Invalid(error.to_string())
             })
         });
         match (report, failure) {
-            (Ok(_), _) => Ok(()),
+            (Ok(report), _) => {
+                damages.extend(report.lost.into_iter().map(|loss| loss.error.into()));
+                Ok(damages)
+            }
             (Err(_), Some(error)) => Err(error),
             (Err(error), None) => Err(error.into()),
         }
@@ -413,14 +464,14 @@ impl OldLogs {
 
     fn read_names(&self, home: &Arc<dyn Volume>, seed: u64) -> Result<Named> {
         let mut named = Named::default();
-        self.read(home, &mut |record| {
+        let damages = self.read(home, &mut |record| {
             for (sequence, operation) in record.operations() {
                 named.last_sequence = sequence;
                 named.hashes.push(hash_of(operation.key, seed));
             }
             Ok(())
         })?;
-        Ok(named)
+        Ok(Named { damages, ..named })
     }
 
     fn begin_new(&self, home: &Arc<dyn Volume>, env: &Env, options: &HashOptions) -> Result<Arc<Log>> {
@@ -433,13 +484,15 @@ impl OldLogs {
         Ok(Log::create(Arc::clone(home), env.clone(), log, self.next)?)
     }
 
-    /// Applies all that the log holds.
-    fn replay(&self, home: &Arc<dyn Volume>, core: &Core) -> Result<()> {
+    /// Applies all that the log holds. False if space is missing for some of it: that is pending.
+    fn replay(&self, home: &Arc<dyn Volume>, core: &Core) -> Result<bool> {
+        let mut has_space = true;
         self.read(home, &mut |record| {
             let mut operations = Operations::new();
             record.operations().try_for_each(|(_, operation)| operations.push(&operation))?;
-            core.take_replayed(record.first, operations)
+            core.take_replayed(record.first, operations, &mut has_space)
         })?;
+        // Once more, also if it has failed: later changes may be deletes.
         core.apply_replayed()
     }
 }
@@ -467,12 +520,12 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the operations of a record; applies what waits if it takes as much memory as it may.
-    fn take_replayed(&self, first: u64, operations: Operations) -> Result<()> {
+    /// Takes the operations of a record; applies what waits if it takes as much memory as it may, and if there was space for that so far.
+    fn take_replayed(&self, first: u64, operations: Operations, has_space: &mut bool) -> Result<()> {
         let pending = &self.writes.pending;
         let changes = Arc::new(Changes::new(operations, self.seed));
-        if !pending.has_room(changes.pending_bytes()) {
-            self.apply_replayed()?;
+        if *has_space && !pending.has_room(changes.pending_bytes()) {
+            *has_space = self.apply_replayed()?;
         }
         pending.reserve(&changes);
         for (index, sequence) in (first..).take(changes.len()).enumerate() {
@@ -481,11 +534,13 @@ impl Core {
         Ok(())
     }
 
-    fn apply_replayed(&self) -> Result<()> {
-        let partitions = 0..self.writes.pending.partitions().len();
-        for partition in partitions {
-            self.apply_pending(partition, u64::MAX)?;
+    /// False if space is missing for some of it.
+    fn apply_replayed(&self) -> Result<bool> {
+        let mut has_space = true;
+        for partition in 0..self.writes.pending.partitions().len() {
+            let is_short = || self.apply_pending(partition, u64::MAX).map(drop);
+            has_space &= !self.is_short_after(Party::Worker(partition), is_short)?;
         }
-        Ok(())
+        Ok(has_space)
     }
 }

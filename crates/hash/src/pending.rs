@@ -80,6 +80,8 @@ pub(crate) struct Pending {
     bytes_max: u64,
     /// Workers are to apply all changes up to this one.
     wanted: AtomicU64,
+    /// What waited already when the store was opened, for want of space.
+    replayed_bytes: AtomicU64,
 }
 
 impl Pending {
@@ -92,7 +94,8 @@ impl Pending {
             work: env.executor.event(),
         };
         let partitions = (0..partitions).map(partition).collect();
-        Pending { partitions, bytes: AtomicU64::new(0), bytes_max, wanted: AtomicU64::new(0) }
+        let (bytes, wanted, replayed_bytes) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Pending { partitions, bytes, bytes_max, wanted, replayed_bytes }
     }
 
     pub(crate) fn partitions(&self) -> &[Partition] {
@@ -130,9 +133,18 @@ impl Pending {
         self.bytes() <= self.bytes_max / 4 * 3
     }
 
-    /// Whether there is room for a write that only deletes, while a disk is out of space: as much again. Deletes are to find room then.
+    /// Whether there is room for a write that only deletes, while a disk is out of space: as much again, also behind what an opening has
+    /// left here. Deletes are to find room then.
     pub(crate) fn has_room_for_deletes(&self, bytes: u64) -> bool {
-        self.bytes() + bytes <= self.bytes_max.saturating_mul(2)
+        let others = self.replayed_bytes.load(Ordering::Acquire).max(self.bytes_max);
+        self.bytes() + bytes <= others.saturating_add(self.bytes_max)
+    }
+
+    /// The store opens while changes behind `applied` wait for space. Workers are to apply those up to `sequence`.
+    pub(crate) fn replayed(&self, applied: u64, sequence: u64) {
+        self.replayed_bytes.store(self.bytes(), Ordering::Release);
+        self.partitions.iter().for_each(|partition| partition.drained.store(applied, Ordering::Release));
+        self.want(sequence);
     }
 
     /// Takes room for a write whose record is in the log.
@@ -140,7 +152,7 @@ impl Pending {
         self.bytes.fetch_add(changes.pending_bytes(), Ordering::AcqRel);
     }
 
-    /// Puts a change into its table, and wakes the worker if there is enough to do.
+    /// Puts a change into its table, and wakes the worker if there is enough to do, or if this is the first change.
     pub(crate) fn insert(&self, change: PendingChange) {
         let partition = self.partition_of(change.hash());
         let bytes = change.bytes();
@@ -151,9 +163,14 @@ impl Pending {
         }
         let before = partition.bytes.fetch_add(bytes, Ordering::AcqRel);
         let enough = self.enough_bytes();
-        if before < enough && before + bytes >= enough {
+        if before == 0 || before < enough && before + bytes >= enough {
             partition.work.notify();
         }
+    }
+
+    /// Whether partition `number` has changes.
+    pub(crate) fn has_some(&self, number: usize) -> bool {
+        self.partitions[number].bytes.load(Ordering::Acquire) > 0
     }
 
     /// With so many bytes a partition is worked on.

@@ -38,6 +38,7 @@ use crate::rewrite::{Place, Rewrites, decode_all, entries_of};
 use crate::shortage::Patience;
 use crate::{Error, Result};
 use situ_device::Buffer;
+use situ_pipeline::PhysicalLevel;
 use std::sync::atomic::Ordering;
 
 /// Low buckets of a group at most, which opening looks at after a crash.
@@ -104,6 +105,12 @@ impl Core {
         let filled = totals.bytes + totals.overflow_bytes;
         let resize = resize_for(&self.state(), filled, self.options.load_percent, self.group(), self.io.buckets_max);
         let Some(resize) = resize else { return Ok(false) };
+        let level = self.writes.shortage.physical.level();
+        let takes_puts = matches!(level, PhysicalLevel::Plenty | PhysicalLevel::Low);
+        if matches!(resize, Resize::Split(_)) && !takes_puts {
+            // More buckets take more physical space. What is left is for the changes that wait.
+            return Ok(false);
+        }
         self.with_gate_closed(|| {
             if !self.is_applied_up_to_snapshots() {
                 return Ok(false);

@@ -3,4 +3,5 @@
 mod crash;
 mod live;
 mod model;
+mod repair;
 mod space;

@@ -64,6 +64,11 @@ impl HashStore {
     /// # Errors
     /// The store is closed, has failed or is out of space, or the device cannot be read. Damage is no error here.
     pub fn verify(&self) -> Result<HashReport> {
+        self.check().map(|(report, _)| report)
+    }
+
+    /// As [`verify`](HashStore::verify), with the keys whose values in the value log cannot be read.
+    pub(crate) fn check(&self) -> Result<(HashReport, Vec<Vec<u8>>)> {
         let core = &self.inner.core;
         core.check_open()?;
         core.wait_applied(core.writes.visible())?;
@@ -73,9 +78,9 @@ impl HashStore {
         while core.verify_next(&mut check)? {
             core.verify_values(&mut check)?;
         }
-        let mut report = check.report;
+        let Check { mut report, lost, .. } = check;
         core.verify_overflow(&mut report, before)?;
-        Ok(report)
+        Ok((report, lost))
     }
 }
 
@@ -111,6 +116,8 @@ struct Check {
     report: HashReport,
     /// Keys of the group that was checked last, and where their values lie.
     values: Vec<(Vec<u8>, Handle)>,
+    /// Keys whose values cannot be read.
+    lost: Vec<Vec<u8>>,
 }
 
 impl Core {
@@ -213,6 +220,7 @@ impl Core {
             if self.still_leads_to(&key, &handle)? {
                 let number = self.state().bucket_of(hash_of(&key, self.seed));
                 check.report.damage(|| format!("a value of bucket {number} cannot be read: {error}"));
+                check.lost.push(key);
             }
         }
         Ok(())

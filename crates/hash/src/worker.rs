@@ -1,6 +1,7 @@
 //! The worker of a partition: it applies what is pending to buckets.
 //!
-//! A worker sleeps until its partition has enough to do, or somebody wants everything applied. Then it sweeps once over its table:
+//! A worker sleeps until its partition has enough to do, somebody wants everything applied, or a few changes have waited for
+//! [`IDLE_AFTER`]. Then it sweeps once over its table:
 //!
 //! 1. The limit is what is visible now. The log is made durable that far. Otherwise a crash could keep a later write, whose bucket
 //!    was written, and lose an earlier one.
@@ -35,6 +36,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// Changes that are too few for a sweep are applied after this time. Until then they take room in memory, in the log and in the reserve of
+/// physical space.
+const IDLE_AFTER: Duration = Duration::from_secs(2);
 
 /// The changes of a bucket, with the handles of their large values.
 struct Applied<'a> {
@@ -87,12 +92,28 @@ impl Core {
     /// The body of the worker of partition `number`.
     pub(crate) fn work(&self, number: usize) {
         let mut rests_until = Duration::ZERO;
+        let mut waits_since = None;
         loop {
-            let seen = self.writes.pending.partitions()[number].work.generation();
+            let pending = &self.writes.pending;
+            let seen = pending.partitions()[number].work.generation();
             if self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            let is_due = self.writes.failed().is_none() && self.writes.pending.is_due(number);
+            let is_sound = self.writes.failed().is_none();
+            let is_due = is_sound && pending.is_due(number);
+            if !is_due && is_sound && pending.has_some(number) {
+                let now = self.env.clock.now();
+                let waited = now.saturating_sub(*waits_since.get_or_insert(now));
+                if waited < IDLE_AFTER {
+                    pending.partitions()[number].work.wait(seen, Some(IDLE_AFTER - waited));
+                } else {
+                    // Perhaps nothing of it is visible yet.
+                    waits_since = None;
+                    pending.want(self.writes.visible());
+                }
+                continue;
+            }
+            waits_since = None;
             let rest = rests_until.saturating_sub(self.env.clock.now());
             if is_due && rest.is_zero() {
                 self.guarded("worker", || {

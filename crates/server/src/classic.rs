@@ -290,20 +290,16 @@ impl<E: Engine> Executor<E> {
         };
         self.stats.prefixes.count(key, Event::Delete);
         match loaded {
-            Ok(Some(_)) => {
+            // Also an item that cannot be read goes: that is how a user gets rid of a damaged one.
+            Ok(Some(_)) | Err(_) => {
                 self.counters.add(Counter::DeleteHits, 1);
                 let (reply, on_failure) = classic_reply(b"DELETED\r\n", noreply);
                 self.remove(session, stripe, Command::Delete, key, reply, on_failure);
             }
-            other => {
+            Ok(None) => {
                 self.stripes.release(stripe);
-                match other {
-                    Err(error) => self.fail(session, Command::Delete, &error, noreply),
-                    _ => {
-                        self.counters.add(Counter::DeleteMisses, 1);
-                        self.say(session, Command::Delete, "NOT_FOUND", noreply);
-                    }
-                }
+                self.counters.add(Counter::DeleteMisses, 1);
+                self.say(session, Command::Delete, "NOT_FOUND", noreply);
             }
         }
         Outcome::Done

@@ -9,8 +9,9 @@
 //! ordinary one when some loop's clock has passed it, or at the next start.
 //!
 //! **Invariants.** Every id given out is below the stored limit. The barrier never goes down.
-//! **Failure.** If a block cannot be reserved (the engine is read-only, say), ids go on until the block ends and then
-//! storing fails with a reason; each further attempt tries the reservation again. A flush whose record cannot be
+//! **Failure.** If a block cannot be reserved (the engine is read-only, or its disk is full), ids go on until the block ends and then
+//! storing fails with a reason; each further attempt tries the reservation again. A server that starts without a block serves reads and
+//! deletes. A flush whose record cannot be
 //! stored holds until the next restart; its client is told that it failed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,6 +36,8 @@ pub(crate) struct Durable<E> {
     next: AtomicU64,
     limit: Arc<AtomicU64>,
     reserving: Arc<AtomicBool>,
+    /// Why the first block could not be reserved.
+    unreserved: Option<EngineError>,
     barrier: AtomicU64,
     /// Unix seconds at which a delayed flush is due; 0 if none waits.
     due: AtomicU64,
@@ -76,17 +79,24 @@ impl<E: Engine> Durable<E> {
         let (sender, receiver) = mpsc::channel();
         let done: Done = Box::new(move |result| drop(sender.send(result)));
         engine.put_meta(LIMIT_KEY, &limit.to_le_bytes(), done);
-        receiver
+        let reserved = receiver
             .recv_timeout(START_WAIT)
-            .map_err(|_| EngineError::new("the engine did not store the server's cas limit in 30 s"))??;
+            .map_err(|_| EngineError::new("the engine did not store the server's cas limit in 30 s"))?;
+        let limit = if reserved.is_ok() { limit } else { first };
         Ok(Durable {
             engine,
             next: AtomicU64::new(first),
             limit: Arc::new(AtomicU64::new(limit)),
+            unreserved: reserved.err(),
             reserving: Arc::default(),
             barrier: AtomicU64::new(barrier),
             due: AtomicU64::new(due),
         })
+    }
+
+    /// Why clients could store nothing when the server started, if so.
+    pub(crate) fn unreserved(&self) -> Option<&EngineError> {
+        self.unreserved.as_ref()
     }
 
     /// The next cas id.

@@ -50,6 +50,16 @@ fn push_ttl(out: &mut Vec<u8>, header: &Header, now_seconds: u64) {
     }
 }
 
+/// The answer to an item that is deleted.
+fn deleted<V>(key: &[u8], meta: &Meta<'_>) -> Reply<V> {
+    if meta.quiet {
+        return Reply::Static(b"");
+    }
+    let mut text = Vec::with_capacity(32);
+    push_bare(&mut text, b"HD", key, meta);
+    Reply::Bytes(text)
+}
+
 /// The answer of a command that found no item, or refused it: a code, the opaque and the key.
 fn push_bare(out: &mut Vec<u8>, code: &[u8], key: &[u8], meta: &Meta<'_>) {
     out.extend_from_slice(code);
@@ -261,7 +271,15 @@ impl<E: Engine> Executor<E> {
             Ok(loaded) => loaded,
             Err(wait) => return wait,
         };
+        let leaves_nothing = !meta.invalidate && !meta.remove_value;
         let code: &[u8] = match loaded {
+            // Also an item that cannot be read goes, unless the answer depends on what it is.
+            Err(_) if meta.cas.is_none() && leaves_nothing => {
+                self.counters.add(Counter::DeleteHits, 1);
+                let reply = deleted(key, meta);
+                self.remove(session, stripe, COMMAND, key, reply, OnFailure::Report);
+                return Outcome::Done;
+            }
             Err(error) => {
                 self.stripes.release(stripe);
                 self.fail(session, COMMAND, &error, false);
@@ -270,13 +288,7 @@ impl<E: Engine> Executor<E> {
             Ok(None) => b"NF",
             Ok(Some(item)) if meta.cas.is_some_and(|cas| cas != item.header.cas()) => b"EX",
             Ok(Some(item)) => {
-                let reply = if meta.quiet {
-                    Reply::Static(b"")
-                } else {
-                    let mut text = Vec::with_capacity(32);
-                    push_bare(&mut text, b"HD", key, meta);
-                    Reply::Bytes(text)
-                };
+                let reply = deleted(key, meta);
                 let header = match self.header_after_delete(meta, &item.header) {
                     Ok(header) => header,
                     Err(error) => {

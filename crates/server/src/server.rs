@@ -295,6 +295,8 @@ impl Server {
             None => None,
         };
         let durable = Arc::new(Durable::open(Arc::clone(&engine)).map_err(StartError::Engine)?);
+        let refused = durable.unreserved();
+        warned.extend(refused.map(|error| format!("clients can read and delete, and store nothing yet: {error}")));
         let mut inboxes = Vec::new();
         for _ in 0..threads {
             inboxes.push(Arc::new(Inbox::new().map_err(StartError::System)?));

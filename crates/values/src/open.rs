@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 /// A segment with less room than this could not hold a record.
-const SEGMENT_BYTES_MIN: u64 = 4 * SECTOR_BYTES;
+pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * SECTOR_BYTES;
 
 impl ValueLog {
     /// Opens a value log that lies in `volume`, beside whatever else lies there. `numbers` gives the numbers of new segments.

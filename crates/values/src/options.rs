@@ -53,7 +53,8 @@ pub enum Victims {
 /// The settings of a [`ValueLog`](crate::ValueLog).
 #[derive(Clone)]
 pub struct Options {
-    /// Length of a segment. Default: 64 MiB. A longer value has a longer segment of its own.
+    /// Length of a segment. Default: 64 MiB. A longer value has a longer segment of its own. A disk that is too full for a segment of
+    /// this length gets segments of a sixteenth.
     pub segment_bytes: u64,
     /// What is trimmed. Default: [`Trim::Off`]; see [`Trim`].
     pub trim: Trim,

@@ -3,7 +3,8 @@
 //! 1. `append` puts the record into a buffer of whole pages. A full buffer goes to the file, not yet durable.
 //! 2. `sync` writes the rest, too, with zeros up to the end of the last page, and syncs the file. The buffer keeps the last page:
 //!    the next `sync` writes it again, with the same bytes and more behind them.
-//! 3. A segment without room for a record is sealed (`seal.rs`), and the next segment begins.
+//! 3. A segment without room for a record is sealed (`seal.rs`), and the next segment begins. A disk that is too full for a whole one
+//!    gets a short one: a flush on a full disk, or an opening, is what gives space back.
 //!
 //! **Invariants**: a segment has one writer. Bytes that were handed to the file never change while the segment is open. So a torn
 //! write of the last page leaves all synced records whole.
@@ -22,6 +23,7 @@ use crate::format::{
 };
 use crate::handle::Handle;
 use crate::log::ValueLog;
+use crate::open::SEGMENT_BYTES_MIN;
 use crate::record::{header, record_bytes};
 use crate::seal::{Ends, seal};
 use crate::segment::{Phase, Segment, State};
@@ -34,6 +36,8 @@ use std::sync::{Arc, Mutex};
 const BUFFER_BYTES: usize = 1 << 20;
 /// A file has at most so many bytes, and a buffer, that were handed to it and not synced.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
+/// A short segment is this part of a whole one.
+const SHORT_PART: u64 = 16;
 
 /// What a writer has put into one segment since it was last asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,10 +221,19 @@ impl OpenSegment {
     fn begin(log: &ValueLog, bytes: u64) -> Result<OpenSegment> {
         let number = (log.numbers)();
         let least = pages_needed(FIRST_RECORD + bytes, INDEX_ENTRY_BYTES_MAX);
-        let pages = (log.options.segment_bytes / SECTOR_BYTES).max(least);
+        let least = least.max(SEGMENT_BYTES_MIN / SECTOR_BYTES);
+        let whole = (log.options.segment_bytes / SECTOR_BYTES).max(least);
+        let short = (whole / SHORT_PART).max(least);
+        let create = |pages| {
+            let file = log.volume.create_pages(FileName::Values(number), pages * SECTOR_BYTES)?;
+            Ok::<_, Error>((pages, file))
+        };
+        let (pages, file) = match create(whole) {
+            Err(error) if error.is_no_space() && short < whole => create(short)?,
+            created => created?,
+        };
         let identity = Identity { segment: number, salt: log.salt(number) };
         let layout = log.options.layout;
-        let file = log.volume.create_pages(FileName::Values(number), pages * SECTOR_BYTES)?;
         let segment = Arc::new(Segment { identity, layout, pages, state: Mutex::new(State::new(Phase::Open)) });
         log.add(&segment);
         let mut buffer = Buffer::new(BUFFER_BYTES);

@@ -159,7 +159,7 @@ fn what_makes_no_sense_with_a_hash_store_is_refused_by_name() {
         (&["get", "--keyspace", "people", "a"], 1, "no keyspaces"),
         (&["scan", "--reverse"], 1, "--reverse"),
         (&["compact"], 1, "it is a hash store"),
-        (&["repair"], 1, "it is a hash store"),
+        (&["repair", "--dry-run"], 1, "it is a hash store"),
         (&["inspect", "--table", "1"], 1, "it is a hash store"),
         (&["bench", "--engine", "hash", "--memtable-bytes", "1M"], 2, "not for hash stores"),
     ];

@@ -56,12 +56,12 @@ use situ_log::RecoveryMode;
 use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
 use situ_table::format::{FOOTER_BYTES, HEADER_BYTES};
 use situ_table::{BlockCache, Table};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tables::{Salvager, TreePlace};
-use values::LostEntries;
+use values::ValueRescue;
 
 pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 
@@ -469,7 +469,7 @@ impl Repair {
         gone.head |= known.is_some() && logs.is_empty();
         let log = self.logs(&state, &logs, gone)?;
         match known {
-            None => self.tables(&mut state)?,
+            None => self.tables(&mut state, &logs)?,
             Some(fragments) => {
                 self.rebuild(&mut state, &fragments, &log)?;
                 let with_handles = self.adopt_segments(&mut state, &logs)?;
@@ -507,8 +507,8 @@ impl Repair {
     }
 
     /// Step 3: the tables of a state that is known.
-    fn tables(&mut self, state: &mut StoreState) -> Result<()> {
-        let mut changes: BTreeMap<u32, (Vec<Removed>, Vec<Added>)> = BTreeMap::new();
+    fn tables(&mut self, state: &mut StoreState, logs: &[u64]) -> Result<()> {
+        let mut changes: BTreeMap<u32, (Vec<Removed>, Vec<Added>, Vec<u64>)> = BTreeMap::new();
         let with_values = self.drop_missing_segments(state)?;
         open_values(
             &self.volume,
@@ -518,11 +518,18 @@ impl Repair {
             &self.salvager.source,
             true,
         )?;
+        let damaged = self.damaged_segments()?;
+        let logged = if with_values.is_empty() { BTreeSet::new() } else { self.logged_segments(logs)? };
         for (id, keyspace) in &state.keyspaces {
-            let lost_entries = match with_values.contains(id) {
-                true => self.lost_entries_of(state, *id, keyspace)?,
-                false => LostEntries::default(),
+            let values = match with_values.contains(id) {
+                true => {
+                    let unsound = unsound_tables(state, *id, keyspace);
+                    self.value_rescue(keyspace, &unsound, &damaged, &logged)?
+                }
+                false => ValueRescue::default(),
             };
+            self.aside.extend(values.emptied().map(FileName::Values));
+            changes.entry(*id).or_default().2.extend(values.emptied());
             for (level, file) in keyspace.version.files() {
                 let (meta, name) = (&file.meta, FileName::Table(file.meta.number));
                 let judged = file.table().and_then(|table| {
@@ -534,20 +541,24 @@ impl Repair {
                             Err(StorageError::corruption(table.path(), 0, what, expected, found))
                         })
                 });
-                let Err(error) = judged.and_then(|()| check_values(file, &lost_entries)) else {
+                let error = judged.and_then(|()| check_values(file, &values)).err();
+                let rescued_bytes = values.bytes_for(file);
+                if error.is_none() && rescued_bytes == 0 {
                     self.report.tables_kept += 1;
                     continue;
-                };
-                let (removed, added) = changes.entry(*id).or_default();
+                }
+                let (removed, added, _) = changes.entry(*id).or_default();
                 removed.push(Removed { level, number: meta.number });
-                if matches!(error, StorageError::NotFound { .. }) {
+                if matches!(error, Some(StorageError::NotFound { .. })) {
                     // The listing has been compared with the manifest; this damage is told already.
                     self.report.tables_lost += 1;
                     let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
                     self.report.lost_ranges.push(lost);
                     continue;
                 }
-                self.damage(name, error)?;
+                if let Some(error) = error {
+                    self.damage(name, error)?;
+                }
                 self.aside.insert(name);
                 if self.salvager.properties(meta.number)?.is_some_and(|found| !meta.differences(&found).is_empty()) {
                     // Another table lies in its place: what it holds is not what was here.
@@ -556,8 +567,9 @@ impl Repair {
                     self.report.lost_ranges.push(lost);
                     continue;
                 }
-                let place = TreePlace { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span) };
-                let mut remains = self.salvager.salvage(meta.number, &place, &lost_entries)?;
+                let place =
+                    TreePlace { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span), rescued_bytes };
+                let mut remains = self.salvager.salvage(meta.number, &place, &values)?;
                 remains.lost.retain(|l| l.kind == LossKind::Entries || meta.range_deletions > 0);
                 self.report.lost_ranges.append(&mut remains.lost);
                 self.count(remains.usable);
@@ -567,26 +579,17 @@ impl Repair {
                 added.extend(remains.table.map(|meta| Added { level, meta }));
             }
         }
-        for (id, (removed, added)) in changes {
+        for (id, (removed, added, emptied)) in changes {
             if let Some(keyspace) = state.keyspaces.get_mut(&id) {
-                let version = keyspace.version.apply(&removed, &added, &self.salvager.source);
+                let source = &self.salvager.source;
+                let version = keyspace.version.apply(&removed, &added, source);
+                let version = version.and_then(|version| version.with_segments(&[], &emptied, source));
                 keyspace.version = version.map_err(|text| {
                     StorageError::corruption(&keyspace.name, 0, "repaired version", "one that fits", text)
                 })?;
             }
         }
         Ok(())
-    }
-
-    /// As [`lost_entries`](Repair::lost_entries), where tables that are not sound are left out.
-    fn lost_entries_of(&mut self, state: &StoreState, id: u32, keyspace: &KeyspaceState) -> Result<LostEntries> {
-        let is_unsound = |file: &Arc<TableFile>| match file.table() {
-            Ok(table) => table.verify(&mut |_| {}).is_err() || !differences(state, id, &file.meta, &table).is_empty(),
-            Err(_) => true,
-        };
-        let files = keyspace.version.files().map(|(_, file)| file);
-        let unsound = files.filter(|file| is_unsound(file)).map(|file| file.meta.number).collect();
-        self.lost_entries(keyspace, &unsound)
     }
 
     fn count(&mut self, usable: u64) {
@@ -671,10 +674,20 @@ impl Repair {
     }
 }
 
+/// The tables of a keyspace that are damaged, or are not those that the manifest names.
+fn unsound_tables(state: &StoreState, id: u32, keyspace: &KeyspaceState) -> HashSet<u64> {
+    let is_unsound = |file: &Arc<TableFile>| match file.table() {
+        Ok(table) => table.verify(&mut |_| {}).is_err() || !differences(state, id, &file.meta, &table).is_empty(),
+        Err(_) => true,
+    };
+    let files = keyspace.version.files().map(|(_, file)| file);
+    files.filter(|file| is_unsound(file)).map(|file| file.meta.number).collect()
+}
+
 /// Whether no entry of a sound table has lost its value.
-fn check_values(file: &TableFile, lost: &LostEntries) -> situ_storage::Result<()> {
+fn check_values(file: &TableFile, values: &ValueRescue) -> situ_storage::Result<()> {
     let table = file.table()?;
-    match lost.keys_in(file, &table)?.first() {
+    match values.lost_keys_in(file, &table)?.first() {
         None => Ok(()),
         Some(key) => {
             let what = format!("value of key {}", key.escape_ascii());

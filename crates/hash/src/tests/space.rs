@@ -260,6 +260,58 @@ fn volumes_without_space_keep_changes_pending_and_the_store_goes_on_when_space_r
     });
 }
 
+/// A store whose home is full opens, short of space. Readers see all of it, deletes are taken, and it goes on when there is space.
+#[test]
+fn a_store_opens_without_space_and_goes_on_when_space_returns() {
+    const LARGE: Shape = Shape { keys: 40, value_bytes_max: 3000, deletes_of_ten: 2 };
+    let (mut opened, mut deleted) = (0, 0);
+    for_each_seed(900, 30, |seed| {
+        World::run(seed, Nature::Volatile, 5, LARGE, None, |world| {
+            let steps = world.rng.below(60);
+            (0..steps).for_each(|_| world.write(world.shape).unwrap());
+            let full = Rule::new(Fault::NoSpace).files(&[FileKind::Values]);
+            world.volumes[0].set_faults(FaultPlan::none().with(full));
+            world.write_until_refused();
+            assert!(world.store.close().unwrap_err().is_no_space());
+            for _ in 0..2 {
+                world.store = open(&world.env, &world.volumes, &world.device, &world.heard).unwrap();
+                opened += 1;
+                world.reads_are_right("opened without space");
+                let deletes = world.deletes();
+                // Each opening begins a log file, and the log is bounded.
+                match world.write(deletes) {
+                    Ok(()) => deleted += 1,
+                    Err(error) => assert!(error.is_no_space(), "{error}"),
+                }
+                world.env.clock.sleep(Duration::from_secs(world.rng.below(3)));
+                world.reads_are_right("deleted");
+                // Unless the deletes have made room.
+                if let Err(error) = world.store.close() {
+                    assert!(error.is_no_space(), "{error}");
+                }
+            }
+            world.volumes[0].set_faults(FaultPlan::none());
+            world.store = open(&world.env, &world.volumes, &world.device, &world.heard).unwrap();
+            world.wait_until_writable();
+            world.is_whole("space is back");
+            world.store.checkpoint().unwrap();
+            world.survives(Some(seed));
+        });
+    });
+    assert!(opened == 60 && deleted > 10, "opened {opened} times, and deletes were taken {deleted} times");
+}
+
+/// Few changes do not wait for more of them: they would take room of a drive that has none.
+#[test]
+fn changes_that_nobody_follows_are_applied_after_a_while() {
+    World::run(5, Nature::Safe, 64, SMALL, None, |world| {
+        (0..3).for_each(|_| world.write(Shape { value_bytes_max: 20, ..world.shape }).unwrap());
+        assert!(world.store.properties().pending_bytes > 0);
+        world.env.clock.sleep(Duration::from_secs(5));
+        assert_eq!(world.store.properties().pending_bytes, 0);
+    });
+}
+
 /// A store that is closed while a disk is full says so, and has everything when it is opened again.
 #[test]
 fn a_store_that_closes_without_space_loses_nothing() {
@@ -272,7 +324,10 @@ fn a_store_that_closes_without_space_loses_nothing() {
             // Each try takes room for images, until there is none and the keeper cannot make any.
             world.env.clock.sleep(Duration::from_secs(world.rng.below(100)));
             assert!(world.store.close().unwrap_err().is_no_space());
-            assert!(open(&world.env, &world.volumes, &world.device, &world.heard).unwrap_err().is_no_space());
+            match open(&world.env, &world.volumes, &world.device, &world.heard) {
+                Ok(store) => assert!(store.close().unwrap_err().is_no_space()),
+                Err(error) => assert!(error.is_no_space(), "{error}"),
+            }
             world.device.set_faults(FaultPlan::none());
             world.store = open(&world.env, &world.volumes, &world.device, &world.heard).unwrap();
         });

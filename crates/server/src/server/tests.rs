@@ -229,6 +229,43 @@ fn a_value_too_large_leaves_no_old_one_behind_that_cannot_be_read() {
     assert_eq!(ask(&mut stream, "get a\r\n"), "VALUE a 0 1\r\n5\r\nEND\r\n");
 }
 
+/// A damaged item could be overwritten, and not deleted.
+#[test]
+fn an_item_that_cannot_be_read_can_be_deleted() {
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    let unreadable = "SERVER_ERROR the disk cannot be read\r\n";
+    for (command, answer) in [("delete a\r\n", "DELETED\r\n"), ("md a\r\n", "HD\r\n"), ("md a q\r\n", "")] {
+        assert_eq!(ask(&mut stream, "set a 0 0 1\r\n5\r\n"), "STORED\r\n");
+        engine.failing_reads.store(true, Ordering::SeqCst);
+        // These ask what it is.
+        assert_eq!(ask(&mut stream, "get a\r\nmd a C5\r\nmd a I\r\nmd a x\r\ntouch a 5\r\n"), unreadable.repeat(5));
+        assert_eq!(ask(&mut stream, command), answer);
+        engine.failing_reads.store(false, Ordering::SeqCst);
+        assert_eq!(ask(&mut stream, "get a\r\n"), "END\r\n", "{command}");
+    }
+}
+
+#[test]
+fn a_server_starts_on_an_engine_that_takes_no_writes_and_serves_reads() {
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
+    assert_eq!(ask(&mut connect(&server), "set a 0 0 1\r\n5\r\n"), "STORED\r\n");
+    drop(server);
+    engine.failing.store(true, Ordering::SeqCst);
+    let server = start(&engine);
+    assert!(server.warnings().iter().any(|warning| warning.contains("the disk is full")), "{:?}", server.warnings());
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "get a\r\n"), "VALUE a 0 1\r\n5\r\nEND\r\n");
+    assert!(ask(&mut stream, "set b 0 0 1\r\n5\r\n").starts_with("SERVER_ERROR"));
+    engine.failing.store(false, Ordering::SeqCst);
+    assert_eq!(ask(&mut stream, "delete a\r\n"), "DELETED\r\n");
+    // The first attempt reserves cas ids, and may be too early itself.
+    ask(&mut stream, "set b 0 0 1\r\n5\r\n");
+    assert_eq!(ask(&mut stream, "set b 0 0 1\r\n6\r\nget b\r\n"), "STORED\r\nVALUE b 0 1\r\n6\r\nEND\r\n");
+}
+
 #[test]
 fn a_value_that_is_not_an_item_is_reported() {
     let engine = MemoryEngine::start(None);

@@ -71,6 +71,40 @@ fn a_full_disk_refuses_and_the_log_goes_on_when_there_is_room() {
     });
 }
 
+/// A store on a full disk writes values to be able to give up its log: it needs what it writes, and not a whole segment.
+#[test]
+fn a_disk_without_room_for_a_whole_segment_gets_short_ones() {
+    let sim = SimExecutor::new(12);
+    sim.run(|| {
+        let volume = SimVolume::new(&sim.env(), FaultPlan::none(), 12);
+        let options = Options { segment_bytes: 1 << 20, ..options() };
+        let log = ValueLog::open(Arc::new(volume.clone()), &sim.env(), options, numbers_from(1), &[]).unwrap();
+        let lengths = || -> Vec<u64> {
+            let files = volume.list().unwrap().into_iter();
+            files.filter(|file| matches!(file.name, FileName::Values(_))).map(|file| file.bytes).collect()
+        };
+        volume.set_faults(FaultPlan::none().capacity(512 << 10));
+        let mut map = Map::new(Arc::clone(&log), 2000);
+        // More than one short segment takes.
+        (0..120).for_each(|key| map.put(&[(key, 0)]).unwrap());
+        // A record that is longer than a short segment.
+        let mut writer = log.writer();
+        let long = writer.append(0, b"long", &[3; 100_000]).unwrap();
+        writer.sync().unwrap();
+        assert_eq!(*log.read(&long, b"long").unwrap(), [3; 100_000]);
+        let found = lengths();
+        assert!(found.len() > 2 && found.iter().all(|bytes| *bytes < 256 << 10), "{found:?}");
+        assert!(found.iter().filter(|bytes| **bytes == 64 << 10).count() >= 2, "{found:?}");
+        let error = writer.append(0, b"too long", &[3; 600_000]).unwrap_err();
+        assert!(error.is_no_space(), "{error}");
+        volume.set_faults(FaultPlan::none());
+        let mut writer = log.writer();
+        writer.append(0, b"key", b"value").unwrap();
+        assert_eq!(lengths().last(), Some(&(1 << 20)), "whole ones again");
+        (0..120).for_each(|key| map.check(key));
+    });
+}
+
 /// Errors of trimming lose nothing but trimming.
 #[test]
 fn trimming_that_fails_changes_nothing_that_lives() {
@@ -88,7 +122,7 @@ fn trimming_that_fails_changes_nothing_that_lives() {
                 }
                 volume.set_faults(FaultPlan::none());
             }
-            (0..40).for_each(|key| map.check(key));
+            (0..120).for_each(|key| map.check(key));
         });
     });
 }

@@ -10,7 +10,7 @@
 
 use super::report::{LossKind, LostName, LostRange, LostWrites};
 use super::tables::{TreePlace, meta_of};
-use super::values::LostEntries;
+use super::values::ValueRescue;
 use super::{LogSurvey, Repair};
 use crate::Result;
 use crate::base::options::LEVELS;
@@ -244,8 +244,11 @@ impl Repair {
 
     /// What is left of a damaged table that is in no manifest that fits; `span`: what one that does not says of it.
     fn rescue(&mut self, number: u64, id: u32, keyspace: &str, span: Option<&KeySpan>) -> Result<Option<TableMeta>> {
-        let remains =
-            self.salvager.salvage(number, &TreePlace { keyspace, id, level: 0, span }, &LostEntries::default())?;
+        let remains = self.salvager.salvage(
+            number,
+            &TreePlace { keyspace, id, level: 0, span, rescued_bytes: 0 },
+            &ValueRescue::default(),
+        )?;
         self.report.lost_ranges.extend(remains.lost);
         self.count(remains.usable);
         for error in remains.damages {

@@ -3,7 +3,7 @@
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::base::sync::lock;
 use crate::check::repair::report::{LossKind, LostRange};
-use crate::check::repair::values::LostEntries;
+use crate::check::repair::values::ValueRescue;
 
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
 use crate::work::task_host::describe;
@@ -16,7 +16,7 @@ use situ_device::Env;
 use situ_disks::CAPACITY;
 use situ_storage::{Error as StorageError, FileName, Volume, Writer};
 use situ_table::range_del::RangeTombstone;
-use situ_table::{BlockCache, KeyRef, Properties, Table, TableCursor, TableWriter, salvage};
+use situ_table::{BlockCache, KeyKind, KeyRef, Properties, Table, TableCursor, TableWriter, Trailer, salvage};
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,6 +57,8 @@ pub(super) struct TreePlace<'a> {
     pub(super) level: usize,
     /// The keys that it was known to span.
     pub(super) span: Option<&'a KeySpan>,
+    /// Bytes of values that come into it from emptied segments.
+    pub(super) rescued_bytes: u64,
 }
 
 /// The user keys that a table says something about.
@@ -107,14 +109,14 @@ impl Salvager {
         Table::open(reader, meta.number, BlockCache::new(0))
     }
 
-    /// Rewrites what is sound of table `number`.
-    pub(super) fn salvage(&self, number: u64, place: &TreePlace<'_>, without: &LostEntries) -> Result<Remains> {
+    /// Rewrites what is sound of table `number`. Values come into it from segments that are emptied.
+    pub(super) fn salvage(&self, number: u64, place: &TreePlace<'_>, values: &ValueRescue) -> Result<Remains> {
         let reader = self.volume.open(FileName::Table(number))?;
         let created = self.env.clock.unix().as_secs();
         let mut writing: Option<(u64, TableWriter)> = None;
         let begin = || -> situ_storage::Result<(u64, TableWriter)> {
             let number = self.next_file.fetch_add(1, Ordering::Relaxed);
-            let file = self.begin(number, reader.bytes())?;
+            let file = self.begin(number, reader.bytes() + place.rescued_bytes)?;
             Ok((
                 number,
                 TableWriter::new(file, &self.options.table_options(place.id, place.keyspace, place.level), created)?,
@@ -122,7 +124,7 @@ impl Salvager {
         };
         let mut left_out: BTreeSet<Vec<u8>> = BTreeSet::new();
         let salvaged = salvage(&*reader, &mut |key, value| {
-            if without.has(key.user, value) {
+            if values.is_lost(key.user, value) {
                 left_out.insert(key.user.to_vec());
                 return Ok(());
             }
@@ -132,7 +134,16 @@ impl Salvager {
             if writing.is_none() {
                 writing = Some(begin()?);
             }
-            writing.as_mut().map_or(Ok(()), |(_, writer)| writer.add(key, value))
+            let Some((_, writer)) = &mut writing else { return Ok(()) };
+            match values.rescued(key, value) {
+                Ok(None) => writer.add(key, value),
+                Ok(Some(rescued)) => {
+                    let trailer = Trailer::new(key.trailer.sequence(), KeyKind::Put);
+                    writer.add(KeyRef { user: key.user, trailer }, &rescued)
+                }
+                Err(Error::Storage(error)) => Err(error),
+                Err(error) => Err(StorageError::Invalid(error.to_string())),
+            }
         })?;
         let whole = |kind| LostRange::of(place.keyspace, number, kind, place.span);
         let mut lost: Vec<LostRange> = Vec::new();

@@ -2,6 +2,8 @@
 //!
 //! * With a manifest, segments that are missing leave it. Entries whose values are lost are left out of their tables, which are written
 //!   anew (`tables.rs`). An older version of such a key may be back, and the report names the key.
+//! * With a manifest, a segment that is damaged is *emptied*: tables get its sound values, and the segment is set aside. A segment stays
+//!   that the store's log leads to, as the log may have values that no table has. The report says so, and the next repair empties it.
 //! * Without a manifest, handles name their segments. Each segment that is there and that a handle of a keyspace leads to belongs to
 //!   this keyspace from then on. What no handle leads to is set aside. An entry whose segment is missing, or whose value is damaged,
 //!   stays as it is, and the report names its key. A read of the key is an error that names the segment, until somebody writes or
@@ -12,6 +14,7 @@
 use super::Repair;
 use super::report::{LossKind, LostRange};
 use crate::base::batch::Record;
+use crate::base::value::Value;
 use crate::check::values::{Beside, for_each_lost_value};
 use crate::opening::open::{KeyspaceState, StoreState};
 use crate::versions::segments::{Pointer, Segments};
@@ -25,26 +28,61 @@ use situ_values::Written;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// Entries of a keyspace whose values are lost: keys, and what tables have for the values.
+/// What becomes of the entries of a keyspace whose values lie in the value log.
 #[derive(Default)]
-pub(super) struct LostEntries(BTreeMap<Vec<u8>, HashSet<Vec<u8>>>);
+pub(super) struct ValueRescue {
+    /// Entries whose values are lost: keys, and what tables have for the values.
+    lost: BTreeMap<Vec<u8>, HashSet<Vec<u8>>>,
+    /// Segments that are given up. Tables get the values of them that are sound.
+    emptied: BTreeSet<u64>,
+    /// All segments of the keyspace.
+    segments: Segments,
+}
 
-impl LostEntries {
-    pub(super) fn has(&self, key: &[u8], pointer: &[u8]) -> bool {
-        self.0.get(key).is_some_and(|pointers| pointers.contains(pointer))
+impl ValueRescue {
+    pub(super) fn is_lost(&self, key: &[u8], pointer: &[u8]) -> bool {
+        self.lost.get(key).is_some_and(|pointers| pointers.contains(pointer))
     }
 
     /// The keys whose lost entries are in a table.
-    pub(super) fn keys_in(&self, file: &TableFile, table: &Table) -> situ_storage::Result<Vec<Vec<u8>>> {
+    pub(super) fn lost_keys_in(&self, file: &TableFile, table: &Table) -> situ_storage::Result<Vec<Vec<u8>>> {
         let span = &file.meta.span;
         let mut keys = Vec::new();
-        for (key, pointers) in self.0.range(span.begin.clone()..span.end.clone()) {
+        for (key, pointers) in self.lost.range(span.begin.clone()..span.end.clone()) {
             let found = table.get(key, MAX_SEQUENCE, hash_key(key), &ReadOptions::default())?;
             if found.is_some_and(|found| pointers.contains(&found.value[..])) {
                 keys.push(key.clone());
             }
         }
         Ok(keys)
+    }
+
+    pub(super) fn emptied(&self) -> impl Iterator<Item = u64> {
+        self.emptied.iter().copied()
+    }
+
+    /// Bytes of the records in emptied segments to which handles of a table lead. All of these segments, if the table is damaged.
+    pub(super) fn bytes_for(&self, file: &TableFile) -> u64 {
+        if self.emptied.is_empty() {
+            return 0;
+        }
+        let mut sums = BTreeMap::new();
+        let is_emptied = |sum: &&Written| self.emptied.contains(&sum.segment);
+        match file.table().and_then(|table| count_handles(&table, &mut sums)) {
+            Ok(()) => sums.values().filter(is_emptied).map(|sum| sum.record_bytes).sum(),
+            Err(_) => {
+                self.emptied().filter_map(|number| Some(self.segments.find(number)?.written().record_bytes)).sum()
+            }
+        }
+    }
+
+    /// The value that a table gets for an entry, if its segment is emptied.
+    pub(super) fn rescued(&self, key: KeyRef<'_>, pointer: &[u8]) -> Result<Option<Value>> {
+        let is_handle = key.trailer.kind() == Some(KeyKind::ValueHandle);
+        match Pointer::decode(pointer).filter(|pointer| is_handle && self.emptied.contains(&pointer.handle.segment)) {
+            Some(_) => self.segments.read(key.user, pointer, Reach::Disk).map(Some),
+            None => Ok(None),
+        }
     }
 }
 
@@ -65,18 +103,55 @@ impl Repair {
         Ok(with_values)
     }
 
-    /// The entries of a keyspace whose values are lost; each is told as a damage.
-    pub(super) fn lost_entries(&mut self, keyspace: &KeyspaceState, unsound: &HashSet<u64>) -> Result<LostEntries> {
-        let mut lost = LostEntries::default();
+    /// The segments in which the value log has found something damaged. Each is told as a damage.
+    pub(super) fn damaged_segments(&mut self) -> Result<BTreeSet<u64>> {
+        let damaged = self.salvager.source.values.log_if_open().map(|log| log.damaged()).unwrap_or_default();
+        let numbers = damaged.iter().map(|(number, _)| *number).collect();
+        for (number, error) in damaged {
+            self.damage(FileName::Values(number), error)?;
+        }
+        Ok(numbers)
+    }
+
+    /// The segments that handles of the store's log lead to.
+    pub(super) fn logged_segments(&self, logs: &[u64]) -> Result<BTreeSet<u64>> {
+        let mut sums = BTreeMap::new();
+        add_logged_segments(&self.volume, logs, &mut sums)?;
+        Ok(sums.into_values().flat_map(BTreeMap::into_keys).collect())
+    }
+
+    /// The entries of a keyspace whose values are lost; each is told as a damage. `damaged` segments are emptied, and those that have
+    /// lost values, but for those that are `logged`.
+    pub(super) fn value_rescue(
+        &mut self,
+        keyspace: &KeyspaceState,
+        unsound: &HashSet<u64>,
+        damaged: &BTreeSet<u64>,
+        logged: &BTreeSet<u64>,
+    ) -> Result<ValueRescue> {
+        let segments = keyspace.version.segments.clone();
+        let mut rescue = ValueRescue { segments, ..ValueRescue::default() };
         let mut errors = Vec::new();
         for_each_lost_value(&keyspace.version, unsound, Beside::Repair, &mut |value| {
-            lost.0.entry(value.key.to_vec()).or_default().insert(value.pointer.to_vec());
+            rescue.lost.entry(value.key.to_vec()).or_default().insert(value.pointer.to_vec());
             errors.push((Pointer::decode(value.pointer).map_or(0, |pointer| pointer.handle.segment), value.error));
         })?;
+        let suspects: BTreeSet<u64> =
+            errors.iter().map(|(segment, _)| *segment).chain(damaged.iter().copied()).collect();
+        for segment in suspects.into_iter().filter(|number| rescue.segments.find(*number).is_some()) {
+            if !logged.contains(&segment) {
+                rescue.emptied.insert(segment);
+                continue;
+            }
+            let name = FileName::Values(segment);
+            let text =
+                format!("{name} is damaged, and stays, as the store's log leads to it. Repair the store once more");
+            self.report.notes.push(text);
+        }
         for (segment, error) in errors {
             self.damage(FileName::Values(segment), error)?;
         }
-        Ok(lost)
+        Ok(rescue)
     }
 
     /// Tells which keys of a state that was made from tables lead to values that are lost.
