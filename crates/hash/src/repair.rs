@@ -5,7 +5,7 @@
 //! 3. Before anything is applied, every bucket is read. A damaged one becomes empty, and keeps what it has in the overflow. What its block
 //!    held is set aside in the home. A bucket whose count of entries in the overflow is wrong gets the right one.
 //! 4. The totals are counted anew.
-//! 5. When the store is open, all values in the value log are read. An entry whose value is damaged is deleted.
+//! 5. When the store is open, all values in the value log are read. An entry whose value is damaged is deleted (`verify.rs`).
 //!
 //! **Invariants.** After a repair the store opens, and a check finds it sound. Nothing that is sound is lost. An older version of a lost
 //! entry may be back if the overflow had one.
@@ -20,7 +20,6 @@ use crate::core::{Core, Sums};
 use crate::entry::{Entry, overflow_bytes};
 use crate::io::BUCKETS_MAX;
 use crate::rewrite::decode_all;
-use crate::store::HashStore;
 use crate::superblock::Totals;
 use crate::{Error, Result};
 use situ_device::Buffer;
@@ -223,18 +222,5 @@ impl Mended {
         let stamp = Stamp { sequence, epoch, before, overflow_entries, overflow_bytes };
         core.codec.encode(self.number, &stamp, entries, &mut block);
         (self.number, block)
-    }
-}
-
-impl HashStore {
-    /// Step 5.
-    pub(crate) fn delete_lost_values(&self, report: &mut HashRepair) -> Result<()> {
-        let (found, keys) = self.check()?;
-        found.damages.iter().for_each(|damage| report.damage(damage));
-        for key in &keys {
-            self.delete(key)?;
-        }
-        report.lost_keys = keys;
-        Ok(())
     }
 }

@@ -16,6 +16,7 @@ use crate::address::{State, hash_of};
 use crate::collect::pointer_of;
 use crate::core::{Core, Sums};
 use crate::io::BUCKETS_MAX;
+use crate::repair::HashRepair;
 use crate::rewrite::decode_all;
 use crate::store::HashStore;
 use crate::superblock::Totals;
@@ -81,6 +82,17 @@ impl HashStore {
         let Check { mut report, lost, .. } = check;
         core.verify_overflow(&mut report, before)?;
         Ok((report, lost))
+    }
+
+    /// The last step of a repair.
+    pub(crate) fn delete_lost_values(&self, report: &mut HashRepair) -> Result<()> {
+        let (found, keys) = self.check()?;
+        found.damages.iter().for_each(|damage| report.damage(damage));
+        for key in &keys {
+            self.delete(key)?;
+        }
+        report.lost_keys = keys;
+        Ok(())
     }
 }
 

@@ -210,6 +210,14 @@ impl Ranked {
     }
 }
 
+/// What happens to a keyspace's tables, and which of its segments are emptied.
+#[derive(Default)]
+struct Changes {
+    removed: Vec<Removed>,
+    added: Vec<Added>,
+    emptied: Vec<u64>,
+}
+
 /// The state to build on.
 struct RepairPlan {
     state: StoreState,
@@ -508,7 +516,7 @@ impl Repair {
 
     /// Step 3: the tables of a state that is known.
     fn tables(&mut self, state: &mut StoreState, logs: &[u64]) -> Result<()> {
-        let mut changes: BTreeMap<u32, (Vec<Removed>, Vec<Added>, Vec<u64>)> = BTreeMap::new();
+        let mut changes: BTreeMap<u32, Changes> = BTreeMap::new();
         let with_values = self.drop_missing_segments(state)?;
         open_values(
             &self.volume,
@@ -529,7 +537,7 @@ impl Repair {
                 false => ValueRescue::default(),
             };
             self.aside.extend(values.emptied().map(FileName::Values));
-            changes.entry(*id).or_default().2.extend(values.emptied());
+            changes.entry(*id).or_default().emptied.extend(values.emptied());
             for (level, file) in keyspace.version.files() {
                 let (meta, name) = (&file.meta, FileName::Table(file.meta.number));
                 let judged = file.table().and_then(|table| {
@@ -547,8 +555,8 @@ impl Repair {
                     self.report.tables_kept += 1;
                     continue;
                 }
-                let (removed, added, _) = changes.entry(*id).or_default();
-                removed.push(Removed { level, number: meta.number });
+                let changes = changes.entry(*id).or_default();
+                changes.removed.push(Removed { level, number: meta.number });
                 if matches!(error, Some(StorageError::NotFound { .. })) {
                     // The listing has been compared with the manifest; this damage is told already.
                     self.report.tables_lost += 1;
@@ -576,10 +584,10 @@ impl Repair {
                 for error in remains.damages {
                     self.damage(name, error)?;
                 }
-                added.extend(remains.table.map(|meta| Added { level, meta }));
+                changes.added.extend(remains.table.map(|meta| Added { level, meta }));
             }
         }
-        for (id, (removed, added, emptied)) in changes {
+        for (id, Changes { removed, added, emptied }) in changes {
             if let Some(keyspace) = state.keyspaces.get_mut(&id) {
                 let source = &self.salvager.source;
                 let version = keyspace.version.apply(&removed, &added, source);
