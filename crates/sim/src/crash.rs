@@ -15,6 +15,7 @@ use crate::Rng;
 use crate::disk::{Dirty, Disk, Inode, SECTOR_BYTES, put_sector, sector_of};
 use situ_storage::PAGE_BYTES;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 #[derive(Clone, Copy)]
 enum Mood {
@@ -82,11 +83,12 @@ pub(crate) fn process_death(disk: &Disk) -> Disk {
     image
 }
 
-fn settled(inode: &Inode, mood: Mood, rng: &mut Rng, tear_sectors: bool, atomic_sectors: u64) -> Vec<u8> {
-    let mut bytes = inode.durable.clone();
+fn settled(inode: &Inode, mood: Mood, rng: &mut Rng, tear_sectors: bool, atomic_sectors: u64) -> Arc<Vec<u8>> {
+    let mut bytes = Arc::clone(&inode.durable);
     let length = length_after(inode, mood, rng);
     if length > bytes.len() {
         let start = bytes.len();
+        let bytes = Arc::make_mut(&mut bytes);
         bytes.resize(length, 0);
         if rng.chance(0.3) {
             rng.fill(&mut bytes[start..]);
@@ -106,9 +108,9 @@ fn settled(inode: &Inode, mood: Mood, rng: &mut Rng, tear_sectors: bool, atomic_
             let mut torn = sector_of(&bytes, *number);
             let at = rng.index(SECTOR_BYTES);
             torn[..at].copy_from_slice(&kept[..at]);
-            put_sector(&mut bytes, *number, &torn);
+            put_sector(Arc::make_mut(&mut bytes).as_mut_slice(), *number, &torn);
         } else {
-            put_sector(&mut bytes, *number, &kept);
+            put_sector(Arc::make_mut(&mut bytes).as_mut_slice(), *number, &kept);
         }
     }
     bytes

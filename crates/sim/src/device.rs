@@ -202,7 +202,7 @@ impl SimDevice {
         let state = self.shared.lock();
         let (mut contents, compression) = (state.blocks.contents.clone(), state.compression);
         drop(state);
-        contents.resize(bytes as usize, 0);
+        Arc::make_mut(&mut contents).resize(bytes as usize, 0);
         let shared = &self.shared;
         let device = SimDevice::of(&shared.env, Inode::durable(contents), shared.geometry, FaultPlan::none(), bytes);
         compression.into_iter().for_each(|compression| device.set_compression(compression));
@@ -224,8 +224,8 @@ impl SimDevice {
     pub fn set_contents(&self, offset: u64, bytes: &[u8]) {
         let mut state = self.shared.lock();
         let range = offset as usize..offset as usize + bytes.len();
-        state.blocks.contents[range.clone()].copy_from_slice(bytes);
-        state.blocks.durable[range].copy_from_slice(bytes);
+        Arc::make_mut(&mut state.blocks.contents)[range.clone()].copy_from_slice(bytes);
+        Arc::make_mut(&mut state.blocks.durable)[range].copy_from_slice(bytes);
         state.blocks.drop_dirty(Some(sectors(offset, bytes.len())));
         let Inode { contents, costs, .. } = &mut state.blocks;
         costs.iter_mut().for_each(|costs| costs.update(contents, offset as usize..offset as usize + bytes.len()));

@@ -5,7 +5,7 @@
 //! A file has its current `contents`, its `durable` bytes, and for every 512-byte sector in which the two may differ a
 //! [`Dirty`] record: the states the sector went through since it was last made durable. A crash leaves any one of
 //! them. The newest state is not copied, it is in `contents`; so writing a file front to back costs one map entry per
-//! sector and no second copy.
+//! sector and no second copy. Images of a crash share bytes until one of them writes to the file.
 //!
 //! Names likewise: `names` is what lookups see, `durable_names` what survives, `pending_names` the changes between
 //! the two in order. A change can become durable alone, but never before an earlier one that touches one of the same
@@ -21,6 +21,7 @@ use crate::compression::{Compression, Costs};
 use situ_storage::FileName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The unit that a crash leaves whole.
 pub(crate) const SECTOR_BYTES: usize = 512;
@@ -31,9 +32,9 @@ const OLDER_STATES_MAX: usize = 8;
 #[derive(Clone, Default)]
 pub(crate) struct Inode {
     /// What reads see.
-    pub(crate) contents: Vec<u8>,
+    pub(crate) contents: Arc<Vec<u8>>,
     /// What is sure to survive.
-    pub(crate) durable: Vec<u8>,
+    pub(crate) durable: Arc<Vec<u8>>,
     /// By sector number.
     pub(crate) dirty: BTreeMap<u64, Dirty>,
     /// Open handles.
@@ -96,8 +97,9 @@ fn settle(contents: &[u8], durable: &mut [u8], number: u64, sector: u64, states:
 
 impl Inode {
     /// A file all of whose bytes are durable.
-    pub(crate) fn durable(contents: Vec<u8>) -> Inode {
-        Inode { durable: contents.clone(), contents, ..Inode::default() }
+    pub(crate) fn durable(contents: impl Into<Arc<Vec<u8>>>) -> Inode {
+        let contents = contents.into();
+        Inode { durable: Arc::clone(&contents), contents, ..Inode::default() }
     }
 
     /// Writes without durability.
@@ -121,17 +123,18 @@ impl Inode {
         }
         let start = offset as usize;
         let end = start + bytes.len();
-        if self.contents.len() < end {
-            self.contents.resize(end, 0);
+        let contents = Arc::make_mut(&mut self.contents);
+        if contents.len() < end {
+            contents.resize(end, 0);
         }
-        self.contents[start..end].copy_from_slice(bytes);
+        contents[start..end].copy_from_slice(bytes);
         if let Some(costs) = &mut self.costs {
             costs.update(&self.contents, start..end);
         }
     }
 
     /// The file after a crash that left these bytes of it.
-    pub(crate) fn after_crash(&self, contents: Vec<u8>) -> Inode {
+    pub(crate) fn after_crash(&self, contents: Arc<Vec<u8>>) -> Inode {
         let costs = self.costs.as_ref().map(|costs| costs.after_crash(&self.contents, &contents));
         Inode { costs, ..Inode::durable(contents) }
     }
@@ -151,9 +154,13 @@ impl Inode {
     /// bytes long after a crash.
     pub(crate) fn commit(&mut self, number: u64, length: usize, range: Option<Range<u64>>) {
         if self.durable.len() < length {
-            self.durable.resize(length, 0);
+            Arc::make_mut(&mut self.durable).resize(length, 0);
+        }
+        if self.dirty.is_empty() {
+            return;
         }
         let Inode { contents, durable, dirty, .. } = self;
+        let durable = Arc::make_mut(durable);
         match range {
             None => dirty.retain(|sector, states| !settle(contents, durable, number, *sector, states)),
             Some(range) => {
@@ -168,7 +175,11 @@ impl Inode {
 
     /// Makes the outcome of all writes up to `number` durable, but not in sectors where another write is in flight.
     pub(crate) fn commit_except(&mut self, number: u64, in_flight: &[Range<u64>]) {
+        if self.dirty.is_empty() {
+            return;
+        }
         let Inode { contents, durable, dirty, .. } = self;
+        let durable = Arc::make_mut(durable);
         dirty.retain(|sector, states| {
             let is_written = in_flight.iter().any(|sectors| sectors.contains(sector));
             is_written || !settle(contents, durable, number, *sector, states)
@@ -191,7 +202,7 @@ impl Inode {
     /// Inverts one bit at rest, below all caches.
     pub(crate) fn flip(&mut self, offset: usize, bit: u8) {
         for bytes in [&mut self.contents, &mut self.durable] {
-            if let Some(byte) = bytes.get_mut(offset) {
+            if let Some(byte) = Arc::make_mut(bytes).get_mut(offset) {
                 *byte ^= 1 << (bit % 8);
             }
         }

@@ -194,7 +194,7 @@ impl SimVolume {
 
     /// What a file holds, as reads would see it without faults; None if there is no such file. Not an operation.
     pub fn contents(&self, name: FileName) -> Option<Vec<u8>> {
-        self.shared.lock().disk.lookup(name).map(|inode| inode.contents.clone())
+        self.shared.lock().disk.lookup(name).map(|inode| inode.contents.to_vec())
     }
 
     /// Puts a file of these bytes in place, durably. Not an operation: for decoders that are to meet arbitrary bytes.
@@ -413,7 +413,7 @@ impl Volume for SimVolume {
             }
             let zeros = vec![0; bytes as usize];
             // Not durable yet: a crash half-way may leave a shorter file, or none.
-            let inode = state.disk.add(Inode { contents: zeros, handles: 1, ..Inode::default() });
+            let inode = state.disk.add(Inode { contents: zeros.into(), handles: 1, ..Inode::default() });
             let link = state.disk.change_names(NameChangeKind::Link { name, inode });
             drop(state);
             let file = Handle { shared: Arc::clone(shared), inode, name };
