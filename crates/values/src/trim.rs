@@ -69,6 +69,11 @@ impl ValueLog {
         self.tidy_alone()
     }
 
+    /// Whether something has died that [`tidy`](ValueLog::tidy) has not looked at yet.
+    pub fn has_trims(&self) -> bool {
+        self.options.trim != Trim::Off && !self.options.read_only && !lock(&self.duties).fresh.is_empty()
+    }
+
     fn tidy_alone(&self) -> Result<bool> {
         match self.seal_next() {
             // Trimming may give it space.

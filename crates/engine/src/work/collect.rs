@@ -55,6 +55,9 @@ use std::time::Duration;
 /// How often the collector looks whether a snapshot still holds a collected segment.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// So much trimming comes before a collection, at most: a part has some thousand sectors to look at.
+const TIDY_PARTS_MAX: usize = 256;
+
 /// What the collector remembers from one turn to the next.
 #[derive(Default)]
 pub(crate) struct Collections {
@@ -116,8 +119,8 @@ impl Work {
     pub(crate) fn collect_turn(self: &Arc<Self>) -> Result<Turn> {
         let Some(log) = self.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
         let _running = Running::begin(&self.collections);
-        // First: trimming takes no space, and a collection may take much of it.
-        let tidied = tidy(&log);
+        // First: trimming takes no space, and a collection may take much of it. Nor need what is trimmed be collected.
+        let tidied = self.tidy_much(&log);
         let collected = self.remove_or_collect(&log);
         if collected.is_err() {
             self.tidy_after_failure(&log, tidied);
@@ -129,6 +132,16 @@ impl Work {
         }
         self.seal_for_collections()?;
         Ok(Turn::Idle)
+    }
+
+    /// True if there may be more to do now.
+    fn tidy_much(&self, log: &ValueLog) -> Result<bool> {
+        for _ in 0..TIDY_PARTS_MAX {
+            if self.health.is_closing() || !tidy(log)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn remove_or_collect(self: &Arc<Self>, log: &Arc<ValueLog>) -> Result<bool> {
@@ -151,7 +164,7 @@ impl Work {
         (!lock(&self.collections.state).waiting.is_empty()).then_some(LOOK_AGAIN)
     }
 
-    /// Whether a segment is to be collected, or could be removed but for what is in memory.
+    /// Whether a segment is to be trimmed or collected, or could be removed but for what is in memory.
     pub(crate) fn has_collections(&self) -> bool {
         let Some(log) = self.versions.source.values.log_if_open() else { return false };
         // First: what runs shows itself in one of the two when it has ended.
@@ -163,6 +176,7 @@ impl Work {
         let is_waiting = state.waiting.iter().any(|collected| collected.is_unseen(oldest));
         drop(state);
         is_waiting
+            || log.has_trims()
             || log.victim_among(&|number| self.may_collect(number).is_some()).is_some()
             || self.collections.is_running.load(Ordering::Acquire)
     }

@@ -227,7 +227,9 @@ fn where_discards_do_not_reach_the_drive_dead_sectors_become_zeros() {
         let segment = handles[0].segment;
         log.died(segment, &handles[..10]).unwrap();
         volume.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Discard])));
+        assert!(log.has_trims());
         while log.tidy().unwrap() {}
+        assert!(!log.has_trims());
         volume.set_faults(FaultPlan::none());
         assert!(log.counters().zeroed_sector_bytes > 20_000, "{:?}", log.counters());
         let bytes = volume.contents(FileName::Values(segment)).unwrap();
