@@ -23,6 +23,7 @@ use situ::{Cursor, Durability, Options, ReadOptions, UnitReport, WriteBatch};
 
 use crate::compaction::CompactionSettings;
 use crate::options::{parse_bytes, parse_bytes_within};
+use crate::process::directory_bytes;
 use crate::store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
@@ -306,10 +307,11 @@ impl StoreFactory for SituFactory {
             builder = builder.fast_disk(path);
         }
         let Some(home) = &self.home else {
-            return Ok(Arc::new(SituStore::new(builder.open(directory)?)));
+            let store = SituStore::new(builder.open(directory)?);
+            return Ok(Arc::new(SituStore { directory: Some(directory.to_owned()), ..store }));
         };
         let OpenedStore { store, figures } = home.open(builder, directory)?;
-        Ok(Arc::new(SituStore { store, figures: Some(figures) }))
+        Ok(Arc::new(SituStore { store, figures: Some(figures), directory: None }))
     }
 
     fn remove(&self, directory: &Path) -> Result<(), StoreFailure> {
@@ -324,6 +326,8 @@ impl StoreFactory for SituFactory {
 pub struct SituStore {
     store: situ::Store,
     figures: Option<Figures>,
+    /// Where the files are, if a file system of this machine has them: it knows of holes.
+    directory: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for SituStore {
@@ -336,7 +340,7 @@ impl SituStore {
     /// Drives `store`, however it was opened. It is closed with the last handle.
     #[must_use]
     pub fn new(store: situ::Store) -> Self {
-        Self { store, figures: None }
+        Self { store, figures: None, directory: None }
     }
 }
 
@@ -505,7 +509,10 @@ impl Store for SituStore {
         let disks = self.store.disk_use()?;
         detail.insert("fast_disk_file_bytes".to_owned(), disks.fast_bytes as f64);
         Ok(StoreStats {
-            disk_bytes: Some(disks.bytes()),
+            disk_bytes: Some(match &self.directory {
+                Some(directory) => directory_bytes(directory) + disks.fast_bytes,
+                None => disks.bytes(),
+            }),
             memory_bytes: Some(properties.memtable_bytes + properties.cache_bytes),
             work: Some(work),
             detail,
