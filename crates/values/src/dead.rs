@@ -45,6 +45,17 @@ impl Ranges {
         }
     }
 
+    /// Adds a range. Costs little if it lies behind all others.
+    pub(crate) fn add(&mut self, range: Range<u32>) {
+        if range.is_empty() {
+            return;
+        }
+        match self.0.last() {
+            Some(last) if range.start < last.0 => *self = self.union(&Ranges::of([range])),
+            _ => self.push((range.start, range.end)),
+        }
+    }
+
     /// The bytes in this set, in the other, or in both.
     pub(crate) fn union(&self, other: &Ranges) -> Ranges {
         let mut merged = Ranges(Vec::with_capacity(self.0.len() + other.0.len()));
@@ -122,6 +133,9 @@ mod tests {
             assert_is(&a, &bytes_a);
             assert_is(&a.union(&b), &(&bytes_a | &bytes_b));
             assert_is(&a.without(&b), &(&bytes_a - &bytes_b));
+            let mut added = a.clone();
+            b.iter().for_each(|range| added.add(range));
+            assert_is(&added, &(&bytes_a | &bytes_b));
             let probe = probe.0..probe.0 + probe.1;
             let inside: BTreeSet<u32> = bytes_a.into_iter().filter(|byte| probe.contains(byte)).collect();
             prop_assert_eq!(a.bytes_in(&probe), inside.len() as u64);

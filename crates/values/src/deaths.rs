@@ -123,7 +123,7 @@ impl State {
     /// Bytes that were zeros from the beginning.
     pub(crate) fn add_gap(&mut self, gap: Range<u64>) {
         let start = gap.start.next_multiple_of(crate::format::ALIGN) as u32;
-        self.gone = self.gone.union(&Ranges::of(std::iter::once(start..gap.end as u32)));
+        self.gone.add(start..gap.end as u32);
     }
 
     fn ranges_bytes(&self) -> usize {

@@ -130,13 +130,17 @@ impl ValueLog {
             return Ok(());
         }
         let file = self.volume.open_pages(FileName::Values(segment.identity.segment))?;
-        for run in runs(&dead, u32::MAX) {
+        let mut gone = Vec::new();
+        let outcome = runs(&dead, u32::MAX).into_iter().try_for_each(|run| {
             if self.discard(&*file, &run)? {
                 add(&self.meters.discarded, u64::from(run.end - run.start) * SECTOR_BYTES);
-                self.change(segment, |state| state.trimmed(&Ranges::of(std::iter::once(bytes_of(&run)))));
+                gone.push(bytes_of(&run));
             }
-        }
-        Ok(())
+            Ok(())
+        });
+        // All at once: each call goes over all ranges of the segment.
+        self.change(segment, |state| state.trimmed(&Ranges::of(gone)));
+        outcome
     }
 
     /// Whether sectors take no space any more.
@@ -163,13 +167,17 @@ impl ValueLog {
     fn zero_some(&self, segment: &Segment) -> Result<()> {
         let ripe = self.change(segment, |state| state.take_ripe(ZERO_SECTORS));
         let file = self.volume.open_pages(FileName::Values(segment.identity.segment))?;
-        for run in runs(&ripe, RUN_SECTORS) {
-            self.zero(segment, &*file, &run)?;
-        }
-        Ok(())
+        let mut gone = Vec::new();
+        let outcome = runs(&ripe, RUN_SECTORS).into_iter().try_for_each(|run| {
+            gone.extend(self.zero(segment, &*file, &run)?.iter());
+            Ok(())
+        });
+        self.change(segment, |state| state.trimmed(&Ranges::of(gone)));
+        outcome
     }
 
-    fn zero(&self, segment: &Segment, file: &dyn PageFile, run: &Range<u32>) -> Result<()> {
+    /// What is zeros now.
+    fn zero(&self, segment: &Segment, file: &dyn PageFile, run: &Range<u32>) -> Result<Ranges> {
         let bytes = run.len() as u64 * SECTOR_BYTES;
         let range = bytes_of(run);
         let dead = {
@@ -184,8 +192,7 @@ impl ValueLog {
         }
         file.write(u64::from(run.start), &buffer, run.len(), false)?;
         add(&self.meters.zeroed, bytes);
-        self.change(segment, |state| state.trimmed(&dead));
-        Ok(())
+        Ok(dead)
     }
 }
 

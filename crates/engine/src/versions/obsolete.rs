@@ -70,7 +70,8 @@ impl Versions {
 
     fn delete_segments(&self, first_failure: &mut Option<StorageError>) {
         let values = &self.source.values;
-        for number in values.take_segments() {
+        let deleting = values.take_segments();
+        for &number in &deleting.segments {
             if self.health.failure().is_some() {
                 return;
             }

@@ -140,6 +140,8 @@ pub(crate) type OpenLog = Arc<dyn Fn() -> StorageResult<Arc<ValueLog>> + Send + 
 #[derive(Default)]
 struct Gone {
     segments: Vec<u64>,
+    /// So many more are being deleted.
+    deleting: usize,
     values: Vec<Vec<ValueLocation>>,
     /// Wakes the thread that deletes.
     bell: Option<Arc<dyn Event>>,
@@ -244,13 +246,33 @@ impl ValueSource {
     }
 
     /// The segments to be deleted.
-    pub(crate) fn take_segments(&self) -> Vec<u64> {
-        std::mem::take(&mut lock(&self.gone).segments)
+    pub(crate) fn take_segments(&self) -> Deleting<'_> {
+        let mut gone = lock(&self.gone);
+        let segments = std::mem::take(&mut gone.segments);
+        gone.deleting += segments.len();
+        Deleting { source: self, segments }
+    }
+
+    /// Whether somebody is deleting segments.
+    pub(crate) fn is_deleting(&self) -> bool {
+        lock(&self.gone).deleting > 0
     }
 
     /// The places that nobody reads any more.
     pub(crate) fn take_dead(&self) -> Vec<Vec<ValueLocation>> {
         std::mem::take(&mut lock(&self.gone).values)
+    }
+}
+
+/// Segments that somebody deletes.
+pub(crate) struct Deleting<'a> {
+    source: &'a ValueSource,
+    pub(crate) segments: Vec<u64>,
+}
+
+impl Drop for Deleting<'_> {
+    fn drop(&mut self) {
+        lock(&self.source.gone).deleting -= self.segments.len();
     }
 }
 
@@ -566,9 +588,13 @@ mod tests {
         one.find(4).unwrap().retire();
         let two = one.clone();
         drop(one);
-        assert_eq!(source.take_segments(), []);
+        assert_eq!(source.take_segments().segments, []);
         drop(two);
-        assert_eq!(source.take_segments(), [4]);
+        let deleting = source.take_segments();
+        assert_eq!(deleting.segments, [4]);
+        assert!(source.is_deleting());
+        drop(deleting);
+        assert!(!source.is_deleting());
     }
 
     #[test]

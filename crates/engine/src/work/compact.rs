@@ -410,12 +410,16 @@ impl Work {
         }
     }
 
-    /// Waits until nothing is left to flush or compact.
+    /// Waits until nothing is left to flush, to compact, to trim and to collect. What that has replaced is deleted then, unless somebody
+    /// reads it.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         loop {
             let seen = self.memory.progress.generation();
             self.memory.writable()?;
             if !self.has_work() {
+                self.versions.delete_obsolete();
+            }
+            if !self.has_work() && !self.versions.source.values.is_deleting() {
                 return self.versions.keyspaces().iter().find_map(|k| k.postponed_error()).map_or(Ok(()), Err);
             }
             if let Some(error) = self.trouble() {
