@@ -225,8 +225,10 @@ pub(crate) struct ServeOptions {
     /// Size of the largest value that a client may set
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
     pub(crate) max_value: usize,
-    /// Values of this size and larger ones lie in the value log, and compactions do not copy them, 1 byte to 1G [default: all values
-    /// lie in tables]
+    /// Values of 4 KiB and larger ones lie in the value log, and compactions do not copy them [default: all values lie in tables]
+    #[arg(long, conflicts_with = "value_log_min")]
+    pub(crate) value_log: bool,
+    /// As --value-log, with another size of the smallest value in the value log, 1 byte to 1G
     #[arg(long, value_name = "SIZE", value_parser = parse_value_log_bytes)]
     pub(crate) value_log_min: Option<u64>,
     /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for memcached's

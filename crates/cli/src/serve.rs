@@ -16,7 +16,7 @@ use crate::text;
 use crate::watch::NodeWatch;
 use serde::Serialize;
 use situ::device::lock;
-use situ::{Listener, Options, StoreEvent};
+use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES};
 use situ_server::{CaughtSignals, Engine, HashEngine, Server, ServerOptions, StartError, StopSignal, StoreEngine};
 use std::fs::File;
 use std::io::{self, Write};
@@ -52,7 +52,8 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     store_options.compaction = options.compaction.policy().map_err(Failure::usage)?;
     store_options.durability = durability(options.sync);
     store_options.cache_bytes = options.memory.unwrap_or(MEMORY_BYTES);
-    store_options.keyspace.value_log_min_bytes = options.value_log_min;
+    store_options.keyspace.value_log_min_bytes =
+        options.value_log_min.or_else(|| options.value_log.then_some(VALUE_LOG_MIN_BYTES));
     store_options.listener = Some(Arc::clone(&serving.messages) as _);
     let engine = StoreEngine::open_by(store_options, |builder| {
         home.open(match &options.fast_disk {

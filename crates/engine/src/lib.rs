@@ -50,6 +50,7 @@ pub use base::lock_wait::LockWait;
 pub use base::options::Ablation;
 pub use base::options::{
     BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, SizeOptions, VALUE_BYTES_MAX,
+    VALUE_LOG_MIN_BYTES,
 };
 pub use base::range::KeyRange;
 pub use base::stats::{LatencySummary, Statistics};

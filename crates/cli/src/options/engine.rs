@@ -92,6 +92,7 @@ impl ServeOptions {
         refuse_for_hash(&[
             (self.fast_disk.is_some(), "--fast-disk"),
             (self.memory.is_some(), "--memory"),
+            (self.value_log, "--value-log"),
             (self.value_log_min.is_some(), "--value-log-min"),
             (self.node_patience.is_some(), "--node-patience"),
             (*compaction != CompactionSettings::default().compaction, "--compaction"),
