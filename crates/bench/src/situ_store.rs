@@ -119,6 +119,16 @@ pub struct SituSettings {
     )]
     pub value_log_min_bytes: Option<u64>,
 
+    /// What the value log may take, in percent of its live values, before segments are collected, 101 to 1000
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = Options::default().value_inflation_percent_max,
+        value_parser = |text: &str| number_within(text, 101, 1000),
+        help_heading = SETTINGS
+    )]
+    pub value_inflation_percent_max: u32,
+
     /// Compression of data blocks, on all levels
     #[arg(long, value_enum, value_name = "NAME", default_value_t, help_heading = SETTINGS)]
     pub compression: BlockCompression,
@@ -195,6 +205,7 @@ impl SituSettings {
         options.keyspace.level_base_bytes = self.level_base_bytes;
         options.keyspace.filter_bits_per_key = self.bloom_bits_per_key;
         options.keyspace.value_log_min_bytes = self.value_log_min_bytes;
+        options.value_inflation_percent_max = self.value_inflation_percent_max;
         options.keyspace.compression = vec![match self.compression {
             BlockCompression::None => situ::Compression::None,
             BlockCompression::Lz4 => situ::Compression::Lz4,
@@ -278,7 +289,7 @@ impl StoreFactory for SituFactory {
 
     fn settings(&self) -> Settings {
         let (options, keyspace) = (&self.options, &self.options.keyspace);
-        let rows: [(&str, Setting); 18] = [
+        let rows: [(&str, Setting); 19] = [
             ("cache_bytes", options.cache_bytes.into()),
             ("log_bytes_max", options.log_bytes_max.into()),
             ("compaction", options.compaction.name().into()),
@@ -294,6 +305,7 @@ impl StoreFactory for SituFactory {
             ("level_multiplier", keyspace.level_multiplier.into()),
             ("table_bytes", keyspace.table_bytes.into()),
             ("value_log_min_bytes", keyspace.value_log_min_bytes.into()),
+            ("value_inflation_percent_max", options.value_inflation_percent_max.into()),
             ("serial_log", options.ablation.serial_log.into()),
             ("pinned_level", options.ablation.pinned_level.into()),
             ("fast_disk", self.fast_disk.as_ref().map(|path| path.display().to_string()).into()),

@@ -91,6 +91,10 @@ pub(crate) struct StoreSettings {
     #[arg(long)]
     pub(crate) value_log_min_bytes: Option<u64>,
 
+    /// Situ's value log: what it may take, in percent of its live values, before segments are collected.
+    #[arg(long, default_value_t = 125)]
+    pub(crate) value_inflation_percent_max: u32,
+
     /// The hash store's own settings.
     #[command(flatten)]
     pub(crate) hash: HashSettings,

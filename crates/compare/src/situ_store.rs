@@ -21,6 +21,7 @@ pub(crate) fn factory(settings: &StoreSettings, change: impl FnOnce(&mut SituSet
         background_threads: settings.background_threads,
         fast_disk: settings.fast_disk.clone(),
         value_log_min_bytes: settings.value_log_min_bytes,
+        value_inflation_percent_max: settings.value_inflation_percent_max,
         ..SituSettings::default()
     };
     change(&mut situ);
