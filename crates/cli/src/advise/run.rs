@@ -20,7 +20,9 @@ const AFTERWARDS: &str = "Nothing was changed. Only pages that PostgreSQL fills 
                           the table) and pg_repack rewrite the older pages. A partition that is made later begins with 100.";
 
 pub(super) fn postgres(options: &AdvisePostgresOptions, out: &mut Output) -> Outcome {
-    let seen = fetch(&mut connect(options)?, options)?;
+    // The connection stays open until the drives are known: the server's process ends with it, and `place` looks for that process.
+    let mut client = connect(options)?;
+    let seen = fetch(&mut client, options)?;
     if seen.tables.is_empty() {
         return Err(no_table(&seen.server, options));
     }
@@ -29,6 +31,7 @@ pub(super) fn postgres(options: &AdvisePostgresOptions, out: &mut Output) -> Out
     }
     let advised: Vec<Advised> =
         seen.tables.iter().map(|placed| Advised::new(&seen.server, placed, options.drive)).collect();
+    drop(client);
     if out.is_json() {
         out.object(&report(&seen.server, &advised))?;
     } else {
