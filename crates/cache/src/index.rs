@@ -1,0 +1,350 @@
+//! The index: where the item of a key lies. In memory, all of it.
+//!
+//! The hash of a key names a *shard* and, in the shard, two buckets of five [slots](crate::slot); its slot lies in one of the two. A
+//! bucket is a line of the processor's cache.
+//!
+//! 1. A look-up compares the hashes in both buckets. The caller compares keys.
+//! 2. An insertion takes a free slot in either bucket. If there is none, a slot moves to its other bucket, and so on (cuckoo hashing).
+//! 3. If that is of no help, or the shard is nine tenths full, the shard grows by an eighth. Its slots have all that is needed for that.
+//! 4. A shard that is less than 72% full shrinks by an eighth. So it neither keeps the size of its fullest day, nor changes its size often.
+//!
+//! **Why so.** Steps of an eighth keep a shard between 0.8 and 0.9 full while it grows, so a slot takes about 15 bytes. Doubling would take 24
+//! at times. Many small shards make each step short: with a shard of 1024 buckets it moves 4,600 slots.
+//!
+//! **Invariants.** Slots of one shard may have equal hashes, but no two of them name the same place.
+//!
+//! **Threads.** A mutex a shard. There are so many shards that two threads hardly meet. Who holds a shard may lock segments, and no other
+//! shard.
+//!
+//! **Rejected**: one table, doubled at once. It stops everybody while it grows, and needs three times its size then. **Rejected**: chains of
+//! items through memory, as memcached has them. They cost a pointer an item, and an item on flash has no memory for it.
+
+use crate::slot::{HASH_BITS, PackedSlot, Slot, hash_of, is_free};
+use situ_device::lock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const BUCKET_SLOTS: usize = 5;
+/// Shards at most.
+const SHARD_BITS_MAX: u32 = u64::BITS - HASH_BITS;
+const SHARD_BITS_MIN: u32 = 6;
+/// A shard has up to so many buckets, and more only if keys collide on purpose.
+const SHARD_BUCKETS: usize = 1024;
+const BUCKETS_MIN: usize = 4;
+/// Moves that an insertion makes before the shard grows instead.
+const MOVES_MAX: usize = 64;
+/// Half of a hash, which says where a slot may lie.
+const HALF_BITS: u32 = HASH_BITS / 2;
+
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct Bucket {
+    slots: [PackedSlot; BUCKET_SLOTS],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+/// The hash of a key, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyHash {
+    shard: u32,
+    /// What slots keep.
+    pub(crate) hash: u64,
+}
+
+impl KeyHash {
+    /// Another hash of the same key, all of whose bits are good.
+    pub(crate) fn mixed(self) -> u64 {
+        let all = (u64::from(self.shard) << HASH_BITS | self.hash).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (all ^ all >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    }
+}
+
+/// See the module.
+pub(crate) struct Index {
+    shards: Box<[Mutex<Shard>]>,
+    shard_bits: u32,
+    seed: u64,
+    bytes: AtomicUsize,
+    slots: AtomicUsize,
+}
+
+/// A part of the index. See the module.
+#[derive(Default)]
+pub(crate) struct Shard {
+    buckets: Vec<Bucket>,
+    used: usize,
+}
+
+/// Where a slot lies in its shard, until the next insertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    bucket: u32,
+    slot: u32,
+}
+
+impl Index {
+    /// An index that takes a share of `memory_bytes` when it is full. The seed keeps clients from aiming at one shard.
+    pub(crate) fn new(memory_bytes: usize, seed: u64) -> Index {
+        let buckets = memory_bytes / size_of::<Bucket>();
+        let shard_bits = (buckets / SHARD_BUCKETS).max(1).ilog2().clamp(SHARD_BITS_MIN, SHARD_BITS_MAX);
+        let shards: Box<[_]> = (0..1usize << shard_bits).map(|_| Mutex::new(Shard::default())).collect();
+        let bytes = AtomicUsize::new(size_of_val(&*shards));
+        Index { shards, shard_bits, seed, bytes, slots: AtomicUsize::new(0) }
+    }
+
+    /// The hash of `key`.
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        let all = xxh3_64_with_seed(key, self.seed);
+        KeyHash { shard: (all >> (u64::BITS - self.shard_bits)) as u32, hash: all & ((1 << HASH_BITS) - 1) }
+    }
+
+    /// The shard that the slots of a hash lie in.
+    pub(crate) fn shard(&self, hash: KeyHash) -> ShardGuard<'_> {
+        ShardGuard { shard: lock(&self.shards[hash.shard as usize]), index: self }
+    }
+
+    /// Memory that it takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Slots in use.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.load(Ordering::Relaxed)
+    }
+
+    /// The slots of each shard in turn; a shard is locked meanwhile.
+    #[cfg(test)]
+    pub(crate) fn for_each(&self, mut each: impl FnMut(Slot)) {
+        for shard in &self.shards {
+            let shard = lock(shard);
+            for packed in shard.buckets.iter().flat_map(|bucket| bucket.slots) {
+                Slot::unpack(packed).into_iter().for_each(&mut each);
+            }
+        }
+    }
+}
+
+/// A locked shard.
+pub(crate) struct ShardGuard<'a> {
+    shard: MutexGuard<'a, Shard>,
+    index: &'a Index,
+}
+
+impl ShardGuard<'_> {
+    /// The slots with this hash.
+    pub(crate) fn matches(&self, hash: KeyHash) -> impl Iterator<Item = (Position, Slot)> + use<> {
+        self.shard.matches(hash.hash).into_iter().flatten()
+    }
+
+    /// Puts another slot of the same hash in the place of one.
+    pub(crate) fn replace(&mut self, position: Position, slot: Slot) {
+        let place = &mut self.shard.buckets[position.bucket as usize].slots[position.slot as usize];
+        assert!(!is_free(*place) && hash_of(*place) == slot.hash, "a slot is replaced by one of another hash");
+        *place = slot.pack();
+    }
+
+    /// Frees a slot.
+    pub(crate) fn remove(&mut self, position: Position) {
+        let place = &mut self.shard.buckets[position.bucket as usize].slots[position.slot as usize];
+        assert!(!is_free(*place), "a slot is freed twice");
+        *place = PackedSlot::default();
+        self.shard.used -= 1;
+        self.index.slots.fetch_sub(1, Ordering::Relaxed);
+        let before = self.shard.buckets.len();
+        if before > BUCKETS_MIN && self.shard.used * 100 < before * BUCKET_SLOTS * 72 {
+            self.resize((before - before / 8).max(BUCKETS_MIN));
+        }
+    }
+
+    /// Adds a slot. Positions are void afterwards.
+    pub(crate) fn insert(&mut self, slot: Slot) {
+        let buckets = self.shard.buckets.len();
+        if (self.shard.used + 1) * 10 > buckets * BUCKET_SLOTS * 9 {
+            self.resize(grown(buckets));
+        }
+        self.shard.used += 1;
+        if let Some(homeless) = self.shard.put(slot.pack()) {
+            self.resize_for(grown(self.shard.buckets.len()), Some(homeless));
+        }
+        self.index.slots.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn resize(&mut self, buckets: usize) {
+        self.resize_for(buckets, None);
+    }
+
+    /// Gives the shard so many buckets, or more if its slots and the one that has no place need them.
+    fn resize_for(&mut self, mut buckets: usize, homeless: Option<PackedSlot>) {
+        let before = self.shard.buckets.len();
+        let next = loop {
+            let mut next = Shard { buckets: vec![Bucket::default(); buckets], used: self.shard.used };
+            let slots = self.shard.buckets.iter().flat_map(|bucket| bucket.slots);
+            if slots.chain(homeless).all(|slot| is_free(slot) || next.put(slot).is_none()) {
+                break next;
+            }
+            buckets = grown(buckets);
+        };
+        *self.shard = next;
+        let bytes = &self.index.bytes;
+        bytes.fetch_add(buckets * size_of::<Bucket>(), Ordering::Relaxed);
+        bytes.fetch_sub(before * size_of::<Bucket>(), Ordering::Relaxed);
+    }
+}
+
+fn grown(buckets: usize) -> usize {
+    (buckets + buckets / 8 + 1).max(BUCKETS_MIN)
+}
+
+impl Shard {
+    fn matches(&self, hash: u64) -> [Option<(Position, Slot)>; BUCKET_SLOTS * 2] {
+        let mut found = [None; BUCKET_SLOTS * 2];
+        if self.buckets.is_empty() {
+            return found;
+        }
+        for (half, bucket) in found.chunks_exact_mut(BUCKET_SLOTS).zip(self.homes(hash)) {
+            let slots = &self.buckets[bucket].slots;
+            for (slot, (place, packed)) in half.iter_mut().zip(slots).enumerate() {
+                if hash_of(*packed) == hash && !is_free(*packed) {
+                    let position = Position { bucket: bucket as u32, slot: slot as u32 };
+                    *place = Slot::unpack(*packed).map(|slot| (position, slot));
+                }
+            }
+        }
+        found
+    }
+
+    /// The two buckets of a hash. They differ.
+    fn homes(&self, hash: u64) -> [usize; 2] {
+        let count = self.buckets.len() as u64;
+        let high = hash >> HALF_BITS;
+        // The low half alone would send neighbours of one bucket to few others.
+        let low = (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) & ((1 << HALF_BITS) - 1);
+        let first = (high * count) >> HALF_BITS;
+        let second = (low * count) >> HALF_BITS;
+        let second = if second == first { (first + 1) % count } else { second };
+        [first as usize, second as usize]
+    }
+
+    fn free_slot(&mut self, bucket: usize) -> Option<&mut PackedSlot> {
+        self.buckets[bucket].slots.iter_mut().find(|slot| is_free(**slot))
+    }
+
+    /// Puts a slot into one of its buckets. A slot that found no place after `MOVES_MAX` moves is returned: this one, or another.
+    fn put(&mut self, mut packed: PackedSlot) -> Option<PackedSlot> {
+        let homes = self.homes(hash_of(packed));
+        for bucket in homes {
+            if let Some(free) = self.free_slot(bucket) {
+                *free = packed;
+                return None;
+            }
+        }
+        let mut bucket = homes[hash_of(packed) as usize % 2];
+        for moves in 0..MOVES_MAX {
+            let victim = (hash_of(packed) as usize + moves) % BUCKET_SLOTS;
+            std::mem::swap(&mut packed, &mut self.buckets[bucket].slots[victim]);
+            bucket = self.other_home(bucket, packed);
+            if let Some(free) = self.free_slot(bucket) {
+                *free = packed;
+                return None;
+            }
+        }
+        Some(packed)
+    }
+
+    fn other_home(&self, bucket: usize, packed: PackedSlot) -> usize {
+        let [first, second] = self.homes(hash_of(packed));
+        if bucket == first { second } else { first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::{Place, Tier};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn slot(hash: KeyHash, number: u32) -> Slot {
+        let place = Place { segment: number, offset: 0 };
+        Slot { hash: hash.hash, place, tier: Tier::Small, frequency: 0 }
+    }
+
+    fn find(index: &Index, hash: KeyHash, number: u32) -> Option<Position> {
+        let found = index.shard(hash).matches(hash).find(|(_, slot)| slot.place.segment == number);
+        found.map(|(position, _)| position)
+    }
+
+    proptest! {
+        #[test]
+        fn it_holds_what_was_inserted_and_not_removed(
+            steps in prop::collection::vec((0..2000u32, 0..3u8), 0..3000),
+        ) {
+            let index = Index::new(1 << 16, 3);
+            let mut model = BTreeMap::new();
+            for (key, step) in steps {
+                let hash = index.hash(&(key % 700).to_le_bytes());
+                let number = key % 700;
+                match (step, model.contains_key(&number)) {
+                    (0 | 1, false) => {
+                        index.shard(hash).insert(slot(hash, number));
+                        model.insert(number, hash);
+                    }
+                    (2, true) => {
+                        let position = find(&index, hash, number).unwrap();
+                        index.shard(hash).remove(position);
+                        model.remove(&number);
+                    }
+                    (_, is_there) => prop_assert_eq!(find(&index, hash, number).is_some(), is_there),
+                }
+            }
+            prop_assert_eq!(index.len(), model.len());
+            let mut all = Vec::new();
+            index.for_each(|slot| all.push(slot.place.segment));
+            all.sort_unstable();
+            prop_assert_eq!(all, model.keys().copied().collect::<Vec<_>>());
+            for (number, hash) in model {
+                prop_assert!(find(&index, hash, number).is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_takes_16_bytes_at_most_while_the_index_grows() {
+        let index = Index::new(8 << 20, 1);
+        let mut worst = 0.0f64;
+        for number in 0..400_000u32 {
+            let hash = index.hash(&number.to_le_bytes());
+            index.shard(hash).insert(slot(hash, number % 1000));
+            if number > 50_000 {
+                worst = worst.max(index.bytes() as f64 / index.len() as f64);
+            }
+        }
+        assert!(worst < 16.0, "{worst} bytes a slot");
+    }
+
+    #[test]
+    fn an_index_that_empties_gives_memory_back() {
+        let index = Index::new(8 << 20, 1);
+        let empty = index.bytes();
+        let hashes: Vec<_> = (0..100_000u32).map(|number| (index.hash(&number.to_le_bytes()), number)).collect();
+        hashes.iter().for_each(|(hash, number)| index.shard(*hash).insert(slot(*hash, *number)));
+        let full = index.bytes() - empty;
+        for (hash, number) in hashes {
+            let position = find(&index, hash, number).unwrap();
+            index.shard(hash).remove(position);
+        }
+        assert_eq!(index.len(), 0);
+        assert!(index.bytes() - empty < full / 20, "{} of {full} bytes are left", index.bytes() - empty);
+    }
+
+    #[test]
+    fn many_equal_hashes_find_a_place() {
+        let index = Index::new(1 << 20, 1);
+        let hash = index.hash(b"key");
+        (0..10).for_each(|number| index.shard(hash).insert(slot(hash, number)));
+        assert!((0..10).all(|number| find(&index, hash, number).is_some()));
+    }
+}

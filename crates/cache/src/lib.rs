@@ -1,0 +1,39 @@
+//! Situ: a cache. Today it holds items in memory; a tier on flash is to follow.
+//!
+//! ```text
+//!   Cache ──► Memory ──► Index: where the item of a key lies      shards of buckets of 12-byte slots
+//!                │
+//!                ├─────► Segments: items in the order in which they came, 1 MiB each
+//!                └─────► Ghosts: keys that have lately gone, 2 bytes each
+//! ```
+//!
+//! * **Memory.** An item takes 8 bytes beside its key and its value, up to 3 bytes of padding, a slot of about 15 bytes and 2 bytes of
+//!   ghosts. A time to live, flags, or a cas id of the client's take 4, 4 and 8 bytes more, where there are any. The
+//!   [limit](Options::memory_bytes) includes the index and all tables.
+//! * **What goes.** Segments leave in the order in which they came, as in Segcache (Yang et al., NSDI'21). What becomes of their items is decided by
+//!   S3-FIFO (Yang et al., SOSP'23): see `memory.rs`.
+//! * **Times to live.** Items that expire at about the same time share segments, which go as a whole.
+//! * **Threads.** Any number. A read locks a shard of the index and a segment for a moment. Each writing thread appends to segments of its own.
+//!
+//! **Invariants.** A read never returns a wrong byte, an older value of the key, or an item that was deleted or has expired. Only absence
+//! tells the cache from a map.
+//!
+//! **Clocks.** The caller says what time it is, in Unix seconds. So the cache has no clock, and tests choose the time.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod counters;
+mod ghost;
+mod index;
+mod item;
+mod memory;
+mod options;
+mod segment;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub use cache::{Cache, Properties, Refused};
+pub use item::{Hit, Item, KEY_BYTES_MAX, Meta, VALUE_BYTES_MAX};
+pub use options::{MEMORY_BYTES_MIN, Options};

@@ -1,0 +1,527 @@
+//! The memory tier: two queues of segments, and what leaves them.
+//!
+//! **Coming in.** A new item goes to the small queue, or to the main queue if its [ghost](crate::ghost) is there. Each *lane* has a writer
+//! with open segments, one for each queue and class of times to live. A full segment is sealed and joins its queue.
+//!
+//! **Going out** (S3-FIFO, with segments in the place of items):
+//!
+//! 1. When memory asks for room, the oldest segment of a queue becomes the *victim*: of the small queue if that has more than its share.
+//! 2. Each item of the victim that the index still knows is looked at. One of the small queue that was read often enough moves to the main
+//!    queue; any other one goes, and leaves a ghost. One of the main queue that was read moves to the end of its queue, with one read
+//!    less; any other one goes.
+//! 3. The empty victim gives its memory back.
+//!
+//! A put pays for the room that it takes: it looks at about twice as many bytes of the victim as it has stored. So no put waits for a whole
+//! segment, unless reads keep so much alive that nothing goes. After [`PATIENCE`] segments in a row without room, items go whatever was
+//! read.
+//!
+//! **Times to live.** Segments of one class expire at about the same time. A segment whose last item has expired goes at once, and nothing
+//! of it is copied.
+//!
+//! **An overwrite** of the same length goes over the old item in place: it takes no room, and counts as a read.
+//!
+//! **Rejected**: copying the survivors of several segments into one, as Segcache does. S3-FIFO's queues do the same with fewer rules.
+//!
+//! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment.
+
+use crate::counters::Counters;
+use crate::ghost::Ghosts;
+use crate::index::{Index, KeyHash};
+use crate::item::{Hit, Item, NewItem};
+use crate::options::Options;
+use crate::segment::Segments;
+use crate::slot::{FREQUENCY_MAX, Place, Slot, Tier};
+use situ_device::lock;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Segments that may be looked at in vain before items go whatever was read.
+const PATIENCE: usize = 64;
+/// Items of the victim that are found at a time.
+const LOOK_ITEMS: usize = 32;
+/// Bounds of the classes of times to live, in seconds. What lives longer is in the class of items that do not expire.
+const CLASS_SECONDS: [u64; 7] = [15, 60, 300, 1800, 4 * 3600, 24 * 3600, 7 * 24 * 3600];
+const CLASSES: usize = CLASS_SECONDS.len() + 1;
+/// With fewer segments than this for each open one, there is one class for all.
+const SEGMENTS_FOR_CLASSES: usize = 16;
+
+/// See the module.
+pub(crate) struct Memory {
+    pub(crate) segments: Segments,
+    pub(crate) index: Index,
+    ghosts: Ghosts,
+    writers: Box<[Mutex<Writer>]>,
+    reclaimer: Mutex<Reclaimer>,
+    limit_bytes: usize,
+    /// Memory that the owner takes beside the cache, out of the same limit.
+    beside_bytes: AtomicUsize,
+    has_classes: bool,
+    small_percent: usize,
+    move_at: u8,
+}
+
+/// What the index says of an item that is to be replaced.
+struct Old {
+    tier: Tier,
+    frequency: u8,
+}
+
+/// Open segments by class of times to live.
+type Open = [Option<u32>; CLASSES];
+
+#[derive(Default)]
+struct Writer {
+    small: Open,
+    main: Open,
+}
+
+impl Writer {
+    fn open(&mut self, tier: Tier) -> &mut Open {
+        if tier == Tier::Small { &mut self.small } else { &mut self.main }
+    }
+}
+
+#[derive(Default)]
+struct Reclaimer {
+    small: Queue,
+    main: Queue,
+    victim: Option<Victim>,
+    /// Segments whose items have all expired. They go before others.
+    expired: VecDeque<Victim>,
+    /// When expired segments were last looked for, Unix seconds.
+    swept: u64,
+    /// Where survivors go.
+    survivors: Open,
+    /// Segments looked at since there was room.
+    in_vain: usize,
+}
+
+/// Sealed segments of one tier, the oldest first.
+#[derive(Default)]
+struct Queue {
+    segments: VecDeque<Sealed>,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Sealed {
+    number: u32,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Victim {
+    number: u32,
+    bytes: usize,
+    tier: Tier,
+    offset: u32,
+}
+
+/// What is found of an item of the victim, before its shard is locked.
+struct Found {
+    hash: KeyHash,
+    place: Place,
+    bytes: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(options: &Options, seed: u64) -> Memory {
+        let Options { memory_bytes, segment_bytes, lanes, small_percent, move_at, .. } = *options;
+        let ghosts = Ghosts::new(memory_bytes / options.item_bytes_about);
+        let longest_shared = segment_bytes / 8;
+        let segments = Segments::new(memory_bytes / longest_shared + 64, segment_bytes);
+        let count = memory_bytes / segment_bytes;
+        Memory {
+            segments,
+            index: Index::new(memory_bytes, seed),
+            ghosts,
+            writers: (0..lanes.max(1)).map(|_| Mutex::default()).collect(),
+            reclaimer: Mutex::default(),
+            limit_bytes: memory_bytes,
+            beside_bytes: AtomicUsize::new(0),
+            has_classes: count >= (lanes + 1) * CLASSES * SEGMENTS_FOR_CLASSES,
+            small_percent,
+            move_at,
+        }
+    }
+
+    /// Memory that the cache takes now, all included.
+    pub(crate) fn bytes(&self) -> usize {
+        self.segments.bytes() + self.fixed_bytes()
+    }
+
+    fn fixed_bytes(&self) -> usize {
+        self.index.bytes() + self.ghosts.bytes() + self.segments.table_bytes()
+    }
+
+    /// What the owner takes beside the cache, out of the same limit.
+    pub(crate) fn set_beside(&self, bytes: usize) {
+        self.beside_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What segments may take.
+    fn room(&self) -> usize {
+        self.limit_bytes.saturating_sub(self.fixed_bytes() + self.beside_bytes.load(Ordering::Relaxed))
+    }
+
+    /// The longest item that is taken.
+    pub(crate) fn longest(&self) -> usize {
+        self.room() / 4
+    }
+
+    fn is_long(&self, bytes: usize) -> bool {
+        bytes > self.segments.segment_bytes() / 8
+    }
+
+    fn class_of(&self, expires: u64, now: u64) -> usize {
+        if expires == 0 || !self.has_classes {
+            return CLASSES - 1;
+        }
+        let left = expires.saturating_sub(now);
+        CLASS_SECONDS.iter().position(|bound| left <= *bound).unwrap_or(CLASSES - 1)
+    }
+
+    /// Stores an item in the place of the one that its key has. False if there is no room for an item of its length.
+    pub(crate) fn put(&self, lane: usize, item: &NewItem<'_>, now: u64, counters: &Counters) -> bool {
+        let hash = self.index.hash(item.key);
+        let (old, is_done) = self.put_over(hash, item, now);
+        if is_done {
+            return true;
+        }
+        let (tier, frequency) = match old {
+            Some(Old { tier, frequency }) => (tier, frequency),
+            None if self.ghosts.take(hash) => {
+                counters.ghost_hits.fetch_add(1, Ordering::Relaxed);
+                (Tier::Main, 0)
+            }
+            None => (Tier::Small, 0),
+        };
+        let mut writer = lock(&self.writers[lane % self.writers.len()]);
+        let is_long = self.is_long(item.stored_bytes(0));
+        let stored = match is_long {
+            true => self.hold(item, now, counters),
+            false => self.store(&mut writer, tier, item, now, counters),
+        };
+        let Some(place) = stored else { return false };
+        self.link(hash, item, Slot { hash: hash.hash, place, tier, frequency });
+        if is_long {
+            // Not before: the reclaimer gives back what the index does not know.
+            lock(&self.reclaimer).seal(tier, place.segment, self.segments.capacity(place.segment));
+        }
+        drop(writer);
+        self.pay(item.stored_bytes(0) * 2, now, counters);
+        true
+    }
+
+    /// Shows the item of `key` to `read`.
+    pub(crate) fn get<T>(&self, key: &[u8], now: u64, read: impl FnOnce(Hit<'_>) -> T) -> Option<T> {
+        let hash = self.index.hash(key);
+        let mut shard = self.index.shard(hash);
+        for (position, slot) in shard.matches(hash) {
+            let content = self.segments.read(slot.place.segment);
+            let Some(item) = Item::decode(content.from(slot.place.offset), content.base) else { continue };
+            if item.key != key {
+                continue;
+            }
+            if item.has_expired(now) {
+                return None;
+            }
+            let answer = read(Hit { item, whole: content.whole() });
+            drop(content);
+            if slot.frequency < FREQUENCY_MAX {
+                shard.replace(position, Slot { frequency: slot.frequency + 1, ..slot });
+            }
+            return Some(answer);
+        }
+        None
+    }
+
+    /// Removes the item of `key`.
+    pub(crate) fn delete(&self, key: &[u8]) -> bool {
+        let hash = self.index.hash(key);
+        let mut shard = self.index.shard(hash);
+        let Some((position, slot)) = shard.matches(hash).find(|(_, slot)| self.is_key(slot.place, key)) else {
+            return false;
+        };
+        shard.remove(position);
+        self.segments.remove_live(slot.place.segment, self.stored_at(slot.place));
+        true
+    }
+
+    /// Expired segments go, and so does what is beyond the limit.
+    pub(crate) fn tidy(&self, now: u64, counters: &Counters) {
+        while !self.reclaim_expired(now, counters) {}
+        self.make_room(self.segments.segment_bytes(), now, counters);
+    }
+
+    /// A part of what expired segments hold. True if nothing is left.
+    fn reclaim_expired(&self, now: u64, counters: &Counters) -> bool {
+        let mut reclaimer = lock(&self.reclaimer);
+        reclaimer.sweep_once(now, |number| self.segments.has_expired(number, now));
+        if reclaimer.expired.is_empty() {
+            return true;
+        }
+        self.reclaim(&mut reclaimer, self.segments.segment_bytes(), now, counters);
+        false
+    }
+
+    /// Puts an item over the one of its key, if that has the same length and class. Otherwise the old one, if there is one.
+    fn put_over(&self, hash: KeyHash, item: &NewItem<'_>, now: u64) -> (Option<Old>, bool) {
+        let mut shard = self.index.shard(hash);
+        for (position, slot) in shard.matches(hash) {
+            let content = self.segments.read(slot.place.segment);
+            let Some(old) = Item::decode(content.from(slot.place.offset), content.base) else { continue };
+            if old.key != item.key {
+                continue;
+            }
+            let fits = content.whole().is_none()
+                && old.stored_bytes(content.base) == item.stored_bytes(content.base)
+                && self.class_of(old.meta.expires, now) == self.class_of(item.meta.expires, now);
+            drop(content);
+            // Whoever writes a key again asks for it.
+            let frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
+            if fits {
+                self.segments.put_over(slot.place.segment, slot.place.offset, item);
+                shard.replace(position, Slot { frequency, ..slot });
+            }
+            return (Some(Old { tier: slot.tier, frequency }), fits);
+        }
+        (None, false)
+    }
+
+    /// Gives an item a segment of its own.
+    fn hold(&self, item: &NewItem<'_>, now: u64, counters: &Counters) -> Option<Place> {
+        let bytes = item.stored_bytes(item.meta.id);
+        if bytes > self.longest() {
+            return None;
+        }
+        self.make_room(bytes, now, counters);
+        Some(Place { segment: self.segments.hold(item)?, offset: 0 })
+    }
+
+    /// Writes an item to an open segment.
+    fn store(
+        &self,
+        writer: &mut Writer,
+        tier: Tier,
+        item: &NewItem<'_>,
+        now: u64,
+        counters: &Counters,
+    ) -> Option<Place> {
+        let open = &mut writer.open(tier)[self.class_of(item.meta.expires, now)];
+        if let Some(place) = self.append(*open, item) {
+            return Some(place);
+        }
+        self.make_room(self.segments.segment_bytes(), now, counters);
+        self.append_to_next(open, item, |full, bytes| lock(&self.reclaimer).seal(tier, full, bytes))
+    }
+
+    fn append(&self, segment: Option<u32>, item: &NewItem<'_>) -> Option<Place> {
+        let segment = segment?;
+        Some(Place { segment, offset: self.segments.append(segment, item)? })
+    }
+
+    /// Begins another segment, and seals the one that is full.
+    fn append_to_next(
+        &self,
+        open: &mut Option<u32>,
+        item: &NewItem<'_>,
+        seal: impl FnOnce(u32, usize),
+    ) -> Option<Place> {
+        let next = self.segments.share(item.meta.id)?;
+        if let Some(full) = open.replace(next) {
+            seal(full, self.segments.capacity(full));
+        }
+        self.append(Some(next), item)
+    }
+
+    /// Makes the index name the place of an item. What the key had before is dead.
+    fn link(&self, hash: KeyHash, item: &NewItem<'_>, slot: Slot) {
+        let mut shard = self.index.shard(hash);
+        let bytes = self.stored_at(slot.place);
+        self.segments.add_live(slot.place.segment, bytes);
+        for (position, old) in shard.matches(hash) {
+            if self.is_key(old.place, item.key) {
+                self.segments.remove_live(old.place.segment, self.stored_at(old.place));
+                shard.replace(position, slot);
+                return;
+            }
+        }
+        shard.insert(slot);
+    }
+
+    fn is_key(&self, place: Place, key: &[u8]) -> bool {
+        let content = self.segments.read(place.segment);
+        Item::decode(content.from(place.offset), content.base).is_some_and(|item| item.key == key)
+    }
+
+    fn stored_at(&self, place: Place) -> usize {
+        let content = self.segments.read(place.segment);
+        let item = Item::decode(content.from(place.offset), content.base);
+        item.map_or(0, |item| item.stored_bytes(content.base))
+    }
+
+    /// Takes what a put owes. Somebody else may be paying.
+    fn pay(&self, bytes: usize, now: u64, counters: &Counters) {
+        if self.segments.bytes() + self.segments.segment_bytes() * 2 <= self.room() {
+            return;
+        }
+        if let Ok(mut reclaimer) = self.reclaimer.try_lock() {
+            self.reclaim(&mut reclaimer, bytes, now, counters);
+        }
+    }
+
+    /// Makes room for a segment of so many bytes.
+    fn make_room(&self, bytes: usize, now: u64, counters: &Counters) {
+        while self.segments.bytes() + bytes > self.room() {
+            let mut reclaimer = lock(&self.reclaimer);
+            if self.reclaim(&mut reclaimer, self.segments.segment_bytes(), now, counters) == 0 {
+                // All that is left is open.
+                return;
+            }
+        }
+        lock(&self.reclaimer).in_vain = 0;
+    }
+
+    /// Looks at about so many bytes of victims. Returns how many it has looked at.
+    fn reclaim(&self, reclaimer: &mut Reclaimer, bytes: usize, now: u64, counters: &Counters) -> usize {
+        reclaimer.sweep_once(now, |number| self.segments.has_expired(number, now));
+        let mut looked = 0;
+        while looked < bytes {
+            let Some(victim) = reclaimer.next_victim(self.small_percent) else { break };
+            let (found, next) = self.look(victim.number, victim.offset);
+            let kept = found.iter().filter(|found| self.judge(reclaimer, victim.tier, found, now, counters)).count();
+            if let Some(offset) = next {
+                looked += (offset - victim.offset) as usize;
+                reclaimer.victim = Some(Victim { offset, ..victim });
+                continue;
+            }
+            looked += victim.bytes.saturating_sub(victim.offset as usize);
+            if kept > 0 && self.segments.read(victim.number).whole().is_some() {
+                reclaimer.seal(Tier::Main, victim.number, victim.bytes);
+            } else {
+                self.segments.release(victim.number);
+            }
+        }
+        looked
+    }
+
+    /// The next items of a victim, and where the ones behind them begin.
+    fn look(&self, number: u32, mut offset: u32) -> (Vec<Found>, Option<u32>) {
+        let mut found = Vec::with_capacity(LOOK_ITEMS);
+        let content = self.segments.read(number);
+        while found.len() < LOOK_ITEMS {
+            let Some(item) = Item::decode(content.from(offset), content.base) else { return (found, None) };
+            let bytes = item.stored_bytes(content.base);
+            let place = Place { segment: number, offset };
+            found.push(Found { hash: self.index.hash(item.key), place, bytes });
+            offset += bytes as u32;
+        }
+        (found, Some(offset))
+    }
+
+    /// Decides what becomes of an item of the victim, if the index knows it. True if it is kept.
+    fn judge(&self, reclaimer: &mut Reclaimer, tier: Tier, found: &Found, now: u64, counters: &Counters) -> bool {
+        let mut shard = self.index.shard(found.hash);
+        let Some((position, slot)) = shard.matches(found.hash).find(|(_, slot)| slot.place == found.place) else {
+            return false;
+        };
+        let content = self.segments.read(found.place.segment);
+        let Some(item) = Item::decode(content.from(found.place.offset), content.base) else {
+            unreachable!("an item of a victim has lost its form")
+        };
+        // It may have been put over since it was found, by one of the same length.
+        let has_expired = item.has_expired(now);
+        let was_read = match tier {
+            Tier::Small => slot.frequency >= self.move_at,
+            Tier::Main => slot.frequency > 0,
+        };
+        let is_kept = was_read && !has_expired && reclaimer.in_vain < PATIENCE;
+        let place = match is_kept {
+            true if content.whole().is_some() => Some(found.place),
+            true => self.keep(reclaimer, &item, now),
+            false => None,
+        };
+        drop(content);
+        if let Some(place) = place {
+            if place != found.place {
+                self.segments.add_live(place.segment, self.stored_at(place));
+                self.segments.remove_live(found.place.segment, found.bytes);
+            }
+            let frequency = if tier == Tier::Small { 0 } else { slot.frequency - 1 };
+            shard.replace(position, Slot { place, tier: Tier::Main, frequency, ..slot });
+            counters.moved.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        shard.remove(position);
+        self.segments.remove_live(found.place.segment, found.bytes);
+        if has_expired {
+            counters.reclaimed.fetch_add(1, Ordering::Relaxed);
+        } else {
+            counters.evicted.fetch_add(1, Ordering::Relaxed);
+            if tier == Tier::Small {
+                self.ghosts.add(found.hash);
+            }
+        }
+        false
+    }
+
+    /// Copies an item of the victim to the end of the main queue. The copy may take a segment more than there is room for; the victim
+    /// gives it back.
+    fn keep(&self, reclaimer: &mut Reclaimer, item: &Item<'_>, now: u64) -> Option<Place> {
+        let again = item.again();
+        let class = self.class_of(item.meta.expires, now);
+        if let Some(place) = self.append(reclaimer.survivors[class], &again) {
+            return Some(place);
+        }
+        let mut open = reclaimer.survivors[class];
+        let place = self.append_to_next(&mut open, &again, |full, bytes| reclaimer.seal(Tier::Main, full, bytes));
+        reclaimer.survivors[class] = open;
+        place
+    }
+}
+
+impl Reclaimer {
+    fn seal(&mut self, tier: Tier, number: u32, bytes: usize) {
+        let queue = if tier == Tier::Small { &mut self.small } else { &mut self.main };
+        queue.segments.push_back(Sealed { number, bytes });
+        queue.bytes += bytes;
+    }
+
+    /// Takes segments out of their queues whose items have all expired; once for each second.
+    fn sweep_once(&mut self, now: u64, has_expired: impl Fn(u32) -> bool) {
+        if self.swept >= now {
+            return;
+        }
+        self.swept = now;
+        for (queue, tier) in [(&mut self.small, Tier::Small), (&mut self.main, Tier::Main)] {
+            queue.segments.retain(|Sealed { number, bytes }| {
+                let goes = has_expired(*number);
+                if goes {
+                    queue.bytes -= bytes;
+                    self.expired.push_back(Victim { number: *number, bytes: *bytes, tier, offset: 0 });
+                }
+                !goes
+            });
+        }
+    }
+
+    /// The segment that is at hand, or the next one.
+    fn next_victim(&mut self, small_percent: usize) -> Option<Victim> {
+        if let Some(victim) = self.victim.take().or_else(|| self.expired.pop_front()) {
+            return Some(victim);
+        }
+        self.in_vain += 1;
+        let takes_small = self.small.bytes * 100 > (self.small.bytes + self.main.bytes) * small_percent;
+        let (first, second) = match takes_small {
+            true => ((&mut self.small, Tier::Small), (&mut self.main, Tier::Main)),
+            false => ((&mut self.main, Tier::Main), (&mut self.small, Tier::Small)),
+        };
+        [first, second].into_iter().find_map(|(queue, tier)| {
+            let Sealed { number, bytes } = queue.segments.pop_front()?;
+            queue.bytes -= bytes;
+            Some(Victim { number, bytes, tier, offset: 0 })
+        })
+    }
+}

@@ -1,0 +1,229 @@
+//! Segments in memory: where items lie, in the order in which they came.
+//!
+//! A segment is filled by one writer, then it is sealed, and one day it is emptied and goes. Many items share a segment. A long item has one
+//! of its own, whose bytes can be handed out without a copy.
+//!
+//! **Invariants.** A segment that a slot of the index names is not released. Bytes of a shared segment change only where an item is put over
+//! one of the same length, and only by the holder of the shard that the item's slot lies in.
+//!
+//! **Threads.** Any. A lock for each segment. Who has it takes no other lock, but for the reclaimer: it reads a victim while it appends to another
+//! segment.
+//!
+//! **Memory.** [`Segments::bytes`] counts the capacity of all segments and of spares. A spare is memory of a segment that has gone, kept
+//! for the next one: memory from the system would be cleared page by page.
+
+use crate::item::NewItem;
+use crate::slot::{OFFSETS_END, SEGMENTS_MAX};
+use situ_device::lock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+/// Bytes of spare memory that are kept, in segments.
+const SPARES_MAX: usize = 2;
+
+/// The bytes of a segment, and the base of its items' ids.
+#[derive(Default)]
+pub(crate) struct Content {
+    bytes: Bytes,
+    pub(crate) base: u64,
+}
+
+#[derive(Default)]
+enum Bytes {
+    #[default]
+    None,
+    Shared(Vec<u8>),
+    Whole(Arc<Vec<u8>>),
+}
+
+impl Content {
+    /// From an offset to the end of what is written.
+    pub(crate) fn from(&self, offset: u32) -> &[u8] {
+        let bytes = match &self.bytes {
+            Bytes::None => &[][..],
+            Bytes::Shared(bytes) => bytes,
+            Bytes::Whole(bytes) => bytes,
+        };
+        bytes.get(offset as usize..).unwrap_or_default()
+    }
+
+    /// The bytes, if the segment has one item and never changes.
+    pub(crate) fn whole(&self) -> Option<&Arc<Vec<u8>>> {
+        match &self.bytes {
+            Bytes::Whole(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        match &self.bytes {
+            Bytes::None => 0,
+            Bytes::Shared(bytes) => bytes.capacity(),
+            Bytes::Whole(bytes) => bytes.capacity(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Segment {
+    content: RwLock<Content>,
+    /// Bytes of items that the index knows.
+    live_bytes: AtomicUsize,
+    /// When its last item expires, Unix seconds; `u64::MAX` if one never does.
+    expires: AtomicU64,
+}
+
+/// All segments in memory. See the module.
+pub(crate) struct Segments {
+    table: Box<[Segment]>,
+    free: Mutex<Free>,
+    bytes: AtomicUsize,
+    segment_bytes: usize,
+}
+
+struct Free {
+    numbers: Vec<u32>,
+    spares: Vec<Vec<u8>>,
+}
+
+impl Segments {
+    /// Room for `count` segments, of which those that are shared have `segment_bytes`.
+    pub(crate) fn new(count: usize, segment_bytes: usize) -> Segments {
+        let count = count.min(SEGMENTS_MAX);
+        assert!(segment_bytes <= OFFSETS_END, "segments are longer than offsets reach");
+        Segments {
+            table: (0..count).map(|_| Segment::default()).collect(),
+            free: Mutex::new(Free { numbers: (0..count as u32).rev().collect(), spares: Vec::new() }),
+            bytes: AtomicUsize::new(0),
+            segment_bytes,
+        }
+    }
+
+    /// Memory of segments and spares, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Memory of the table, in bytes.
+    pub(crate) fn table_bytes(&self) -> usize {
+        size_of_val(&*self.table) + self.table.len() * size_of::<u32>()
+    }
+
+    /// What a shared segment holds.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.segment_bytes
+    }
+
+    /// A new segment for many items, or `None` if all numbers are taken.
+    pub(crate) fn share(&self, base: u64) -> Option<u32> {
+        let mut free = lock(&self.free);
+        let number = free.numbers.pop()?;
+        let spare = free.spares.pop();
+        drop(free);
+        let bytes = spare.unwrap_or_else(|| {
+            let bytes = Vec::with_capacity(self.segment_bytes);
+            self.bytes.fetch_add(bytes.capacity(), Ordering::Relaxed);
+            bytes
+        });
+        self.put(number, Content { bytes: Bytes::Shared(bytes), base }, 0);
+        Some(number)
+    }
+
+    /// A new segment for one item, or `None` if all numbers are taken.
+    pub(crate) fn hold(&self, item: &NewItem<'_>) -> Option<u32> {
+        let number = lock(&self.free).numbers.pop()?;
+        let base = item.meta.id;
+        let mut bytes = Vec::with_capacity(item.stored_bytes(base));
+        item.append_to(base, &mut bytes);
+        self.bytes.fetch_add(bytes.capacity(), Ordering::Relaxed);
+        let content = Content { bytes: Bytes::Whole(Arc::new(bytes)), base };
+        self.put(number, content, expiry(item.meta.expires));
+        Some(number)
+    }
+
+    fn put(&self, number: u32, content: Content, expires: u64) {
+        let segment = self.of(number);
+        segment.live_bytes.store(0, Ordering::Relaxed);
+        segment.expires.store(expires, Ordering::Relaxed);
+        *segment.content.write().unwrap_or_else(PoisonError::into_inner) = content;
+    }
+
+    /// Appends an item to a shared segment; its offset. `None` if there is no room for it.
+    pub(crate) fn append(&self, number: u32, item: &NewItem<'_>) -> Option<u32> {
+        let segment = self.of(number);
+        let mut content = segment.content.write().unwrap_or_else(PoisonError::into_inner);
+        let base = content.base;
+        let Bytes::Shared(bytes) = &mut content.bytes else { return None };
+        let offset = bytes.len();
+        if offset + item.stored_bytes(base) > bytes.capacity() {
+            return None;
+        }
+        item.append_to(base, bytes);
+        segment.expires.fetch_max(expiry(item.meta.expires), Ordering::Relaxed);
+        Some(offset as u32)
+    }
+
+    /// Puts an item over the one at `offset`, which has the same stored length. The caller holds its shard.
+    pub(crate) fn put_over(&self, number: u32, offset: u32, item: &NewItem<'_>) {
+        let segment = self.of(number);
+        let mut content = segment.content.write().unwrap_or_else(PoisonError::into_inner);
+        let base = content.base;
+        let Bytes::Shared(bytes) = &mut content.bytes else {
+            unreachable!("an item is put over one in a segment of its own")
+        };
+        let end = offset as usize + item.stored_bytes(base);
+        item.put_over(base, &mut bytes[offset as usize..end]);
+        segment.expires.fetch_max(expiry(item.meta.expires), Ordering::Relaxed);
+    }
+
+    /// The content of a segment. Nothing is appended meanwhile.
+    pub(crate) fn read(&self, number: u32) -> RwLockReadGuard<'_, Content> {
+        self.of(number).content.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory that a segment takes.
+    pub(crate) fn capacity(&self, number: u32) -> usize {
+        self.read(number).capacity()
+    }
+
+    /// Items of so many bytes came to the index.
+    pub(crate) fn add_live(&self, number: u32, bytes: usize) {
+        self.of(number).live_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Items of so many bytes have left the index.
+    pub(crate) fn remove_live(&self, number: u32, bytes: usize) {
+        let before = self.of(number).live_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "more items left segment {number} than it had");
+    }
+
+    /// Whether all of its items have expired.
+    pub(crate) fn has_expired(&self, number: u32, now: u64) -> bool {
+        self.of(number).expires.load(Ordering::Relaxed) <= now
+    }
+
+    /// Gives a segment back that no slot of the index names.
+    pub(crate) fn release(&self, number: u32) {
+        let segment = self.of(number);
+        assert!(segment.live_bytes.load(Ordering::Relaxed) == 0, "segment {number} is released with items in it");
+        let content = std::mem::take(&mut *segment.content.write().unwrap_or_else(PoisonError::into_inner));
+        let capacity = content.capacity();
+        let mut free = lock(&self.free);
+        match content.bytes {
+            Bytes::Shared(mut bytes) if free.spares.len() < SPARES_MAX => {
+                bytes.clear();
+                free.spares.push(bytes);
+            }
+            _ => _ = self.bytes.fetch_sub(capacity, Ordering::Relaxed),
+        }
+        free.numbers.push(number);
+    }
+
+    fn of(&self, number: u32) -> &Segment {
+        &self.table[number as usize]
+    }
+}
+
+fn expiry(expires: u64) -> u64 {
+    if expires == 0 { u64::MAX } else { expires }
+}
