@@ -96,6 +96,7 @@ impl<'a> Scan<'a> {
     fn search(&mut self, limit: u64) -> Result<Option<Extent>> {
         let mut offset = self.free + ALIGN;
         while offset < limit && !self.gave_up() {
+            offset = self.skip_zeros(offset)?;
             match self.header_at(offset, limit)? {
                 Some(header) if header.head_check != 0 && header.key_bytes <= KEY_BYTES_MAX => {
                     if let Some(extent) = self.record_at(offset, &header)? {
@@ -109,6 +110,13 @@ impl<'a> Scan<'a> {
             offset += ALIGN;
         }
         Ok(None)
+    }
+
+    /// The next place that does not begin with four zeros, as no sound record does; or the end of what is in memory.
+    fn skip_zeros(&mut self, offset: u64) -> Result<u64> {
+        let Some(bytes) = self.window.from(self.file, offset, HEADER_BYTES as u64)? else { return Ok(offset) };
+        let zeros = bytes.chunks_exact(ALIGN as usize).take_while(|step| step[..4] == [0; 4]).count();
+        Ok(offset + zeros as u64 * ALIGN)
     }
 
     /// A header of a record that would fit into the segment.

@@ -34,6 +34,14 @@ impl Window {
         Ok(self.bytes.get(at..at + bytes as usize))
     }
 
+    /// All that is in memory from `offset` on, and at least `bytes` bytes; `None` if these reach behind the limit.
+    pub(crate) fn from(&mut self, file: &dyn Reader, offset: u64, bytes: u64) -> Result<Option<&[u8]>> {
+        if self.bytes(file, offset, bytes)?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.bytes.get((offset - self.at) as usize..))
+    }
+
     /// Nothing from here on is read.
     pub(crate) fn limit(&self) -> u64 {
         self.limit

@@ -44,8 +44,10 @@ fn draw_value_log(options: &mut Options, rng: &Rng) {
     apart.next_u64();
     if apart.chance(0.06) {
         options.keyspace.value_log_min_bytes = Some(apart.below(100));
-        options.value_segment_bytes = 16 << (10 + apart.below(3));
     }
+    // Also where it is off: an opening before may have had it on, and then there is something to collect. Each image of a crash has all of
+    // a segment.
+    options.value_segment_bytes = 16 << (10 + apart.below(3));
 }
 
 pub fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
