@@ -24,6 +24,8 @@
 //! as they are. So entries that expire stay, here: they go when a write comes by.
 //! **Want of space** before the first bucket that readers look at is written: the group is given up, and tried again later. From then on a
 //! group cannot be given up, so the keeper waits for space.
+//! **Keeping up.** When writers are faster than splits, several groups follow each other before the gate opens. So the workers wait, then
+//! the writers do, and the load of buckets stays near what it should be.
 //! **Rejected.** Moving a bucket without closing the gate: a worker and the keeper would have to agree on each bucket. A group takes
 //! as long as a few durable writes; writers do not notice while there is room for their writes in memory.
 
@@ -40,11 +42,15 @@ use crate::{Error, Result};
 use situ_device::Buffer;
 use situ_pipeline::PhysicalLevel;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Low buckets of a group at most, which opening looks at after a crash.
 pub(crate) const GROUP_MAX: u64 = 1024;
 /// Low buckets of a group that is begun, at most, unless the options ask for more: three pages of memory for each.
 const GROUP_WANTED: u64 = 256;
+/// How long the gate is closed for groups that are due. A short time would let the workers fill buckets faster than the keeper
+/// splits them: between two closings each worker applies a batch, and the keeper waits for its turn on a processor.
+const CLOSED_FOR: Duration = Duration::from_millis(20);
 
 /// What is to be done about the count of buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,31 +102,44 @@ impl Core {
         least..=most.min(GROUP_WANTED.max(least))
     }
 
-    /// Splits or merges a group of buckets if that is due. True if it did.
+    /// Splits or merges buckets if that is due: one group after the other while the gate is closed, until nothing is due or
+    /// [`CLOSED_FOR`] is over. True if it did.
     pub(crate) fn resize_if_due(&self) -> Result<bool> {
-        if self.keeper.resizing_is_off.load(Ordering::Acquire) {
-            return Ok(false);
-        }
-        let totals = self.totals();
-        let filled = totals.bytes + totals.overflow_bytes;
-        let resize = resize_for(&self.state(), filled, self.options.load_percent, self.group(), self.io.buckets_max);
-        let Some(resize) = resize else { return Ok(false) };
-        let level = self.writes.shortage.physical.level();
-        let takes_puts = matches!(level, PhysicalLevel::Plenty | PhysicalLevel::Low);
-        if matches!(resize, Resize::Split(_)) && !takes_puts {
-            // More buckets take more physical space. What is left is for the changes that wait.
+        if self.next_resize().is_none() {
             return Ok(false);
         }
         self.with_gate_closed(|| {
-            if !self.is_applied_up_to_snapshots() {
-                return Ok(false);
+            let until = self.env.clock.now() + CLOSED_FOR;
+            let mut did = false;
+            while let Some(resize) = self.next_resize() {
+                if !self.is_applied_up_to_snapshots() {
+                    break;
+                }
+                match &resize {
+                    Resize::Split(step) => self.split(step)?,
+                    Resize::Merge(step) => self.merge(step)?,
+                }
+                did = true;
+                if self.env.clock.now() >= until {
+                    break;
+                }
             }
-            match &resize {
-                Resize::Split(step) => self.split(step)?,
-                Resize::Merge(step) => self.merge(step)?,
-            }
-            Ok(true)
+            Ok(did)
         })
+    }
+
+    /// The next group that is to be split or merged.
+    fn next_resize(&self) -> Option<Resize> {
+        if self.keeper.resizing_is_off.load(Ordering::Acquire) {
+            return None;
+        }
+        let totals = self.totals();
+        let filled = totals.bytes + totals.overflow_bytes;
+        let resize = resize_for(&self.state(), filled, self.options.load_percent, self.group(), self.io.buckets_max)?;
+        let level = self.writes.shortage.physical.level();
+        let takes_puts = matches!(level, PhysicalLevel::Plenty | PhysicalLevel::Low);
+        // More buckets take more physical space. When it is nearly used up, what is left is for the changes that wait.
+        (takes_puts || matches!(resize, Resize::Merge(_))).then_some(resize)
     }
 
     /// Whether all changes up to the newest snapshot are in their buckets; otherwise the workers are asked to apply them.
