@@ -38,6 +38,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Segments that may be looked at in vain before items go whatever was read.
 const PATIENCE: usize = 64;
+/// Keys with all 44 bits of a hash in common that stay at the same time.
+const SAME_HASH_MAX: usize = 4;
 /// Items of the victim that are found at a time.
 const LOOK_ITEMS: usize = 32;
 /// Bounds of the classes of times to live, in seconds. What lives longer is in the class of items that do not expire.
@@ -341,14 +343,17 @@ impl Memory {
         let mut shard = self.index.shard(hash);
         let bytes = self.stored_at(slot.place);
         self.segments.add_live(slot.place.segment, bytes);
-        for (position, old) in shard.matches(hash) {
-            if self.is_key(old.place, item.key) {
+        let others: Vec<_> = shard.matches(hash).collect();
+        let own = others.iter().find(|(_, old)| self.is_key(old.place, item.key));
+        // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of them goes.
+        let crowded = || others.first().filter(|_| others.len() >= SAME_HASH_MAX);
+        match own.or_else(crowded) {
+            Some((position, old)) => {
                 self.segments.remove_live(old.place.segment, self.stored_at(old.place));
-                shard.replace(position, slot);
-                return;
+                shard.replace(*position, slot);
             }
+            None => shard.insert(slot),
         }
-        shard.insert(slot);
     }
 
     fn is_key(&self, place: Place, key: &[u8]) -> bool {

@@ -3,7 +3,7 @@
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupts;
-use crate::options::{BenchCommand, BenchTask, CalibrateCommand, EngineName, NodeAccess, refuse_for_hash};
+use crate::options::{BenchCommand, BenchTask, CalibrateCommand, EngineName, NodeAccess, only_served, refuse_for_hash};
 use crate::output::Output;
 use crate::store::{Home, OpenedHome};
 use situ::StoreBuilder;
@@ -55,6 +55,7 @@ fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
             Err(Failure::usage("--buckets, --partitions, --pending-bytes and --load-percent are for --engine hash"))
         }
         EngineName::Lsm => measure_with(command, &ordered(command)?),
+        EngineName::Cache => Err(only_served()),
         EngineName::Hash => {
             command.node.check_for_hash()?;
             let settings =

@@ -3,7 +3,7 @@
 mod engine;
 mod node;
 
-pub(crate) use engine::{EngineChoice, EngineName, refuse_for_hash};
+pub(crate) use engine::{EngineChoice, EngineName, only_served, refuse_for_hash};
 pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
 
 use crate::failure::Failure;
@@ -172,13 +172,15 @@ impl Directory {
 ///
 /// The server speaks memcached's text protocol, classic and meta. It keeps items in the keyspace "items" until they are
 /// deleted, expire or are flushed. It does not touch other keyspaces. While it runs, get, scan, dump and inspect can read the
-/// store beside it. SIGTERM and SIGINT end it cleanly. SIGHUP makes it open the log file again, for logrotate.
+/// store beside it. With --engine cache, the server is a cache in memory for what can be fetched again elsewhere. Every other engine is
+/// for what must not be lost. SIGTERM and SIGINT end it cleanly. SIGHUP makes it open the log file again, for logrotate.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --listen 0.0.0.0:11211 --sync --memory 4G\n  \
                         situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log\n  \
                         situ serve --listen localhost:11211 --auth-file /etc/situ.users --disable-flush-all\n  \
-                        situ serve --engine hash /var/lib/situ-hash --buckets /dev/zram0"
+                        situ serve --engine hash /var/lib/situ-hash --buckets /dev/zram0\n  \
+                        situ serve --engine cache --memory 1G"
 )]
 pub(crate) struct ServeOptions {
     #[command(flatten)]
@@ -210,7 +212,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) node_patience: Option<u64>,
     /// Memory for cached blocks, indexes and filters. Other memory comes on top: memtables (up to 256M), the log's buffer,
-    /// waiting writes, merges, and the cache of a raw fast disk [default: 256M]
+    /// waiting writes, merges, and the cache of a raw fast disk. With --engine cache it is the memory of the whole process, 32M or more
+    /// [default: 256M]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_memory_bytes)]
     pub(crate) memory: Option<u64>,
     /// Threads that serve connections, 1 to 1024 [default: one for each core]

@@ -9,15 +9,17 @@ use crate::DONE;
 use crate::failure::{Failure, Outcome};
 use crate::hash;
 use crate::message::Message;
-use crate::options::{Listen, ServeOptions};
+use crate::options::{EngineName, Listen, ServeOptions};
 use crate::output::Output;
 use crate::store::durability;
 use crate::text;
 use crate::watch::NodeWatch;
 use serde::Serialize;
 use situ::device::lock;
-use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES};
-use situ_server::{CaughtSignals, Engine, HashEngine, Server, ServerOptions, StartError, StopSignal, StoreEngine};
+use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
+use situ_server::{
+    CacheEngine, CaughtSignals, Engine, HashEngine, Server, ServerOptions, StartError, StopSignal, StoreEngine,
+};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -34,8 +36,13 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 const NODE_PATIENCE_S: u64 = 600;
 /// Memory for caches, unless the options say otherwise.
 const MEMORY_BYTES: u64 = 256 << 20;
+/// The least memory of a cache: the program itself takes up to 16 MiB.
+const CACHE_BYTES_MIN: u64 = 32 << 20;
 
 pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
+    if options.engine.engine == Some(EngineName::Cache) {
+        return serve_cache(options, out);
+    }
     let home = options.directory.home();
     match options.engine.is_hash(home.path(), home.kind())? {
         true => serve_hash(options, home.path(), out),
@@ -71,7 +78,7 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     };
     serving.run(
         &engine,
-        &Shown { place: &place, metrics: "situ_store", has_compactions: true },
+        &Shown { place: Place::Directory(&place), metrics: "situ_store", has_compactions: true },
         || watch.hurry(LOST_NODE_DEADLINE),
         out,
     )?;
@@ -92,10 +99,38 @@ fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Out
     })?;
     let engine = Arc::new(engine);
     let place = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    serving.run(&engine, &Shown { place: &place, metrics: "situ_hash", has_compactions: false }, || (), out)?;
+    serving.run(
+        &engine,
+        &Shown { place: Place::Directory(&place), metrics: "situ_hash", has_compactions: false },
+        || (),
+        out,
+    )?;
     let closed = engine.store().close();
     closed.map_err(|error| Failure::hash("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
+    DONE
+}
+
+fn serve_cache(options: &ServeOptions, out: &mut Output) -> Outcome {
+    options.check_for_cache()?;
+    let memory = options.memory.unwrap_or(MEMORY_BYTES);
+    if memory < CACHE_BYTES_MIN {
+        return Err(Failure::usage(format!("a cache needs --memory {}M or more", CACHE_BYTES_MIN >> 20)));
+    }
+    let memory = usize::try_from(memory).map_err(Failure::usage)?;
+    let longest = CacheEngine::value_bytes_max(memory);
+    if options.max_value > longest {
+        return Err(Failure::usage(format!(
+            "with --memory {} a value has at most {longest} bytes; give more memory, or a smaller --max-value",
+            text::bytes(memory as u64)
+        )));
+    }
+    let serving = Serving::prepare(options, out.is_json())?;
+    let engine = CacheEngine::new(&cache::Options::of_memory(memory));
+    let engine = Arc::new(engine.map_err(|error| Failure::new("cannot make the cache", error))?);
+    let place = Place::Memory { bytes: memory as u64 };
+    serving.run(&engine, &Shown { place, metrics: "situ_cache", has_compactions: false }, || (), out)?;
+    serving.messages.line("stopped; the items are gone");
     DONE
 }
 
@@ -107,9 +142,25 @@ struct Serving<'a> {
     messages: Arc<Messages>,
 }
 
+/// Where the items are.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Directory(&'a Path),
+    Memory { bytes: u64 },
+}
+
+impl std::fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Directory(path) => path.display().fmt(f),
+            Place::Memory { bytes } => write!(f, "a cache in memory, {}", text::bytes(*bytes)),
+        }
+    }
+}
+
 /// What is shown of a store that is served.
 struct Shown<'a> {
-    place: &'a Path,
+    place: Place<'a>,
     /// How the names of its metrics begin.
     metrics: &'static str,
     /// Whether it has compactions to draw.
@@ -137,14 +188,21 @@ impl Serving<'_> {
         let Serving { options, messages, .. } = self;
         let server =
             Server::start(&self.server_options, Arc::clone(engine)).map_err(|error| cannot_start(error, options))?;
-        messages.line(&format!("serving {}", store.place.display()));
+        messages.line(&format!("serving {}", store.place));
         for warning in server.warnings() {
             messages.line(&format!("warning: {warning}"));
         }
         let listening = Listening {
             event: "listening",
-            directory: store.place.display().to_string(),
-            durability: if options.sync { "synced" } else { "buffered" },
+            directory: match store.place {
+                Place::Directory(path) => Some(path.display().to_string()),
+                Place::Memory { .. } => None,
+            },
+            durability: match store.place {
+                Place::Memory { .. } => "none",
+                Place::Directory(_) if options.sync => "synced",
+                Place::Directory(_) => "buffered",
+            },
             addresses: server.addresses().to_vec(),
             unix_socket: options.unix_socket.clone(),
             http: server.http_address(),
@@ -217,7 +275,8 @@ fn cannot_start(error: StartError, options: &ServeOptions) -> Failure {
 #[derive(Debug, Serialize)]
 struct Listening {
     event: &'static str,
-    directory: String,
+    /// None for a cache.
+    directory: Option<String>,
     durability: &'static str,
     addresses: Vec<SocketAddr>,
     unix_socket: Option<PathBuf>,
@@ -229,11 +288,12 @@ impl Listening {
     fn banner(&self, store: &Shown<'_>) -> String {
         let survives = match self.durability {
             "synced" => "a write is answered when it survives power failure",
+            "none" => "none: the items are gone when the server stops, and the oldest ones go when memory is full",
             _ => "a write is answered when it survives this process; --sync waits for the disk",
         };
         let mut text = format!("Situ {} is serving.\n\n", env!("CARGO_PKG_VERSION"));
         let mut row = |name: &str, value: &str| text.push_str(&format!("  {name:<10} {value}\n"));
-        row("data", &self.directory);
+        row("data", &store.place.to_string());
         row("durability", survives);
         for address in &self.addresses {
             row("memcached", &address.to_string());
@@ -260,7 +320,10 @@ impl Listening {
         }
         // The program need not be on the PATH, nor the other terminal in this directory.
         let program = std::env::current_exe().map_or("situ".to_owned(), |path| path.display().to_string());
-        text.push_str(&format!("  {} inspect {}\n\nCtrl-C stops it.\n", shell(&program), shell(&self.directory)));
+        if let Some(directory) = &self.directory {
+            text.push_str(&format!("  {} inspect {}\n", shell(&program), shell(directory)));
+        }
+        text.push_str("\nCtrl-C stops it.\n");
         text
     }
 }

@@ -192,6 +192,19 @@ pub trait Beside: Send + Sync {
     fn metrics(&self, out: &mut dyn FnMut(Metric<'_>));
 }
 
+/// What an engine that evicts holds, and what it has given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheState {
+    /// The limit of memory, in bytes.
+    pub memory_bytes_max: u64,
+    /// Memory in use, in bytes.
+    pub memory_bytes: u64,
+    /// Items that went to make room.
+    pub evicted: u64,
+    /// Items that went because they had expired.
+    pub reclaimed: u64,
+}
+
 /// A key-value engine that can serve memcached.
 ///
 /// **Threads.** Called from every event loop at once. `get`, `write` and `put_meta` must not wait, neither for the disk
@@ -246,6 +259,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Reports the engine's own metrics.
     fn metrics(&self, out: &mut dyn FnMut(Metric<'_>));
+
+    /// What the engine holds and has evicted; `None` if it keeps items until they are deleted, expire or are flushed.
+    fn cache(&self) -> Option<CacheState> {
+        None
+    }
 
     /// What compactions do, and did since this attempt; `None` if the engine has none, or tells nothing of them.
     fn compactions(&self, since: u64) -> Option<Compactions> {

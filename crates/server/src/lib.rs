@@ -11,7 +11,8 @@
 //!     +------------- output <------------+ <--- inbox <----------------- done -----------+
 //! ```
 //!
-//! [`StoreEngine`] is the durable engine: a Situ store. [`HashEngine`] is another one: a hash store, for drives that compress. [`open_unserved`], [`ItemWriter`] and [`stored_rule`] are for
+//! [`StoreEngine`] is the durable engine: a Situ store. [`HashEngine`] is another one: a hash store, for drives that compress.
+//! [`CacheEngine`] is a cache in memory, which evicts. [`open_unserved`], [`ItemWriter`] and [`stored_rule`] are for
 //! tools that compact, write and read a store that they do not serve.
 //!
 //! A few event loops, no thread per connection. A read is answered on the loop if its answer can be had at once. A read
@@ -33,7 +34,7 @@
 //!
 //! # What differs from memcached
 //!
-//! * Items are kept until deleted, expired or flushed: there is no eviction, and items survive a restart with their
+//! * Over a store, items are kept until deleted, expired or flushed: there is no eviction, and items survive a restart with their
 //!   expiration times, cas ids and stale marks.
 //! * There is no binary protocol, no UDP, no SASL, and no `watch`, `lru`, `lru_crawler`, `slabs` and `extstore`
 //!   commands; they answer `ERROR`. `cache_memlimit` and `stats cachedump` are refused. `verbosity` changes what
@@ -57,6 +58,7 @@ extern crate self as situ_server;
 mod access;
 mod auth;
 mod base64;
+mod cache;
 mod classic;
 mod clock;
 pub mod compactions;
@@ -95,9 +97,11 @@ mod store;
 mod stripe;
 mod turn;
 
+pub use cache::CacheEngine;
 pub use descriptors::raise_limit;
 pub use engine::{
-    Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+    Admission, Beside, CacheState, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken,
+    WriteBatch,
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
 pub use hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};

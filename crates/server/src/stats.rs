@@ -1,6 +1,6 @@
 //! The `stats` command: memcached's names where the meaning is the same, so that existing dashboards work.
 //!
-//! `stats` has every name of memcached 1.6.18. Situ has no slabs, no eviction and no LRU: what they would count never
+//! `stats` has every name of memcached 1.6.18. Situ has no slabs and no LRU, and a store evicts nothing: what they would count never
 //! happens and is 0. `stats slabs` and `stats items` show one class that holds everything.
 
 use situ::device::lock;
@@ -8,7 +8,7 @@ use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::engine::Engine;
+use crate::engine::{CacheState, Engine};
 use crate::metrics::{Command, Counter, Counters, Totals};
 use crate::prefixes::Prefixes;
 
@@ -64,7 +64,7 @@ const COUNTED: [(&str, Source); 32] = [
     ("total_items", Source::Counter(Counter::TotalItems)),
 ];
 
-/// What memcached counts and cannot happen here.
+/// What memcached counts and a store does not. A cache evicts and reclaims.
 const NEVER: [&str; 46] = [
     "response_obj_oom",
     "response_obj_count",
@@ -206,6 +206,7 @@ impl StatsSource {
     /// The answer to `stats <topic>`.
     pub(crate) fn render<E: Engine>(&self, topic: &[u8], engine: &E, now_seconds: u64) -> String {
         let mut text = String::with_capacity(2048);
+        let cache = engine.cache().unwrap_or_default();
         match topic {
             b"" => self.general(&mut text, engine, now_seconds),
             b"settings" => {
@@ -217,7 +218,9 @@ impl StatsSource {
             }
             b"items" => {
                 stat(&mut text, "items:1:number", engine.approximate_items());
-                ITEMS_NEVER.iter().for_each(|name| stat(&mut text, &format!("items:1:{name}"), 0));
+                for name in ITEMS_NEVER {
+                    stat(&mut text, &format!("items:1:{name}"), of_cache(&cache, name));
+                }
             }
             b"slabs" => {
                 for name in ["chunk_size", "chunks_per_page", "total_pages", "free_chunks", "free_chunks_end"] {
@@ -230,7 +233,7 @@ impl StatsSource {
                     stat(&mut text, &format!("1:{name}"), self.totals().counter(counter));
                 }
                 stat(&mut text, "active_slabs", 1);
-                stat(&mut text, "total_malloced", engine.disk_bytes());
+                stat(&mut text, "total_malloced", engine.disk_bytes() + cache.memory_bytes);
             }
             b"sizes" => stat(&mut text, "sizes_status", "disabled"),
             b"conns" => stat(&mut text, "curr_connections", self.totals().connections()),
@@ -264,12 +267,24 @@ impl StatsSource {
             let before = baseline.get(index).copied().unwrap_or(0);
             stat(text, name, self.counted(*source).saturating_sub(before));
         }
-        // Nothing is evicted, so there is no limit; tools ask for the line.
-        stat(text, "limit_maxbytes", 0);
-        stat(text, "bytes", engine.disk_bytes());
+        // A store evicts nothing, so it has no limit; tools ask for the line.
+        let cache = engine.cache().unwrap_or_default();
+        stat(text, "limit_maxbytes", cache.memory_bytes_max);
+        stat(text, "bytes", engine.disk_bytes() + cache.memory_bytes);
         stat(text, "curr_items", engine.approximate_items());
-        NEVER.iter().for_each(|name| stat(text, name, 0));
+        for name in NEVER {
+            stat(text, name, of_cache(&cache, name));
+        }
         stat(text, "write_stalled", u8::from(engine.write_stalled()));
+    }
+}
+
+/// What a cache has counted under a name that a store never counts.
+fn of_cache(cache: &CacheState, name: &str) -> u64 {
+    match name {
+        "evictions" | "evicted" => cache.evicted,
+        "reclaimed" => cache.reclaimed,
+        _ => 0,
     }
 }
 

@@ -63,6 +63,8 @@ mod guide {
     struct CompressingDrives;
 }
 
+/// A cache in memory: items go when there is no room for them.
+pub use situ_cache as cache;
 /// Time, threads, blocks: what a store is given from outside.
 pub use situ_device as device;
 /// A store for drives that compress: keys hash straight to blocks, and no index is in memory.

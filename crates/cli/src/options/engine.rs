@@ -14,15 +14,25 @@ pub(crate) enum EngineName {
     Lsm,
     /// Hash buckets on a drive that compresses: one map without an order, and no index in memory
     Hash,
+    /// A cache in memory, as memcached is: it evicts items when memory is full, and keeps nothing over a restart. Only for `serve`
+    Cache,
 }
 
 impl EngineName {
-    fn kind(self) -> StoreKind {
+    fn kind(self) -> Result<StoreKind, Failure> {
         match self {
-            EngineName::Lsm => StoreKind::Ordered,
-            EngineName::Hash => StoreKind::Hash,
+            EngineName::Lsm => Ok(StoreKind::Ordered),
+            EngineName::Hash => Ok(StoreKind::Hash),
+            EngineName::Cache => Err(only_served()),
         }
     }
+}
+
+/// The cache is no store: no other command than `serve` can use it.
+pub(crate) fn only_served() -> Failure {
+    Failure::usage(
+        "a cache keeps nothing in a directory: only `situ serve` takes --engine cache; say --engine lsm or --engine hash",
+    )
 }
 
 /// Which engine a new store gets.
@@ -44,7 +54,7 @@ impl EngineChoice {
     /// # Errors
     /// The store has another engine than was asked for.
     pub(crate) fn is_hash(&self, directory: &Path, found: StoreKind) -> Result<bool, Failure> {
-        let wanted = self.engine.map(EngineName::kind);
+        let wanted = self.engine.map(EngineName::kind).transpose()?;
         let kind = match (wanted, found) {
             (None, StoreKind::None) => StoreKind::Ordered,
             (None, found) => found,
@@ -72,38 +82,69 @@ fn other_engine(directory: &Path, found: StoreKind) -> Failure {
     .cure(format!("leave out --engine or say --engine {engine}, or name another directory"))
 }
 
-/// Refuses the options of which the first is true.
+/// Refuses the options of which the first is true: a hash store does not have them.
 pub(crate) fn refuse_for_hash(given: &[(bool, &str)]) -> Result<(), Failure> {
+    refuse_for("hash stores", given)
+}
+
+fn refuse_for(whom: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
     match given.iter().find(|(is_given, _)| *is_given) {
         Some((_, name)) => {
-            Err(Failure::usage(format!("{name} is not for hash stores; leave it out, or use an ordered store")))
+            Err(Failure::usage(format!("{name} is not for {whom}; leave it out, or use an ordered store")))
         }
         None => Ok(()),
     }
 }
 
 impl ServeOptions {
-    /// Options that mean nothing to a hash store.
-    ///
-    /// # Errors
-    /// One was given; the text names it.
-    pub(crate) fn check_for_hash(&self) -> Result<(), Failure> {
+    /// Options that only an ordered store has, and whether they were given.
+    fn of_ordered_stores(&self) -> [(bool, &'static str); 7] {
         let CompactionSettings { compaction, compaction_rules, tables_per_job } = &self.compaction;
-        refuse_for_hash(&[
+        [
             (self.fast_disk.is_some(), "--fast-disk"),
-            (self.memory.is_some(), "--memory"),
             (self.value_log, "--value-log"),
             (self.value_log_min.is_some(), "--value-log-min"),
             (self.node_patience.is_some(), "--node-patience"),
             (*compaction != CompactionSettings::default().compaction, "--compaction"),
             (compaction_rules.is_some(), "--compaction-rules"),
             (tables_per_job.is_some(), "--tables-per-job"),
-        ])?;
+        ]
+    }
+
+    /// Options that mean nothing to a hash store.
+    ///
+    /// # Errors
+    /// One was given; the text names it.
+    pub(crate) fn check_for_hash(&self) -> Result<(), Failure> {
+        refuse_for_hash(&self.of_ordered_stores())?;
+        refuse_for_hash(&[(self.memory.is_some(), "--memory")])?;
         self.directory.check_for_hash()
+    }
+
+    /// Options that mean nothing to a cache.
+    ///
+    /// # Errors
+    /// One was given; the text names it.
+    pub(crate) fn check_for_cache(&self) -> Result<(), Failure> {
+        let whom = "the cache, which keeps nothing on a disk";
+        refuse_for(whom, &self.of_ordered_stores())?;
+        refuse_for(
+            whom,
+            &[
+                (self.engine.buckets.is_some(), "--buckets"),
+                (self.sync, "--sync"),
+                (self.directory.is_given(), "a directory"),
+            ],
+        )
     }
 }
 
 impl Directory {
+    /// Whether a directory was named, or a node's secret and the like.
+    pub(crate) fn is_given(&self) -> bool {
+        self.directory.is_some() || self.data.is_some() || self.check_for_hash().is_err()
+    }
+
     /// Nodes, which keep no hash stores.
     ///
     /// # Errors

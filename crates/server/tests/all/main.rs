@@ -9,6 +9,7 @@ mod memory;
 mod skipped;
 
 mod back_pressure; // an engine that takes no more writes
+mod cache; // the same over a cache
 mod cold_reads; // reads that need the disk
 mod compactions; // the picture of compactions over HTTP
 mod damage; // damage on disk that a server meets

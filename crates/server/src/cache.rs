@@ -1,0 +1,246 @@
+//! The cache engine: a [`Cache`] behind the [`Engine`] trait.
+//!
+//! Everything happens at once: a read is a hit or a miss, a write is done when [`Engine::write`] returns. Nothing outlives the process,
+//! the server's own records included.
+//!
+//! **Memory.** The limit is one of the whole process. The engine looks how much memory the process has in use beside the cache: for
+//! connections, say. The cache takes as much less, down to half of the limit. The engine looks four times a second, and whenever
+//! [`LOOK_BYTES`] more were stored. What was in use beside the cache is kept free for a while: it may be needed again.
+//!
+//! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server judges each item by its own clock as well,
+//! so a client never sees an item that has expired.
+//! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when the cache needs it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use situ::cache::{Cache, Item, KEY_BYTES_MAX, Meta, Options, Properties};
+use situ::device::lock;
+
+use crate::clock::SteadyClock;
+use crate::engine::{
+    Admission, CacheState, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken,
+    WriteBatch,
+};
+use crate::item::Header;
+
+/// How often expired items go, and how often the process's memory is looked at.
+const TIDY_EVERY: Duration = Duration::from_millis(250);
+/// The process's memory is looked at when so many bytes more were stored.
+const LOOK_BYTES: u64 = 1 << 20;
+
+/// A [`Cache`] that serves memcached. See the module.
+pub struct CacheEngine {
+    shared: Arc<Shared>,
+    tidier: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    cache: Cache,
+    memory_bytes_max: u64,
+    records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    clock: SteadyClock,
+    now_seconds: AtomicU64,
+    beside_bytes: AtomicU64,
+    stored_bytes: AtomicU64,
+    is_over: Mutex<bool>,
+    over: Condvar,
+}
+
+impl fmt::Debug for CacheEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheEngine").field("cache", &self.shared.cache).finish_non_exhaustive()
+    }
+}
+
+impl CacheEngine {
+    /// An empty cache, and a thread that keeps it tidy. Raises the process's soft limit of open files to the hard one.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn new(options: &Options) -> Result<CacheEngine, EngineError> {
+        crate::raise_limit();
+        let clock = SteadyClock::default();
+        let shared = Arc::new(Shared {
+            cache: Cache::new(options),
+            memory_bytes_max: options.memory_bytes as u64,
+            records: Mutex::default(),
+            now_seconds: AtomicU64::new(clock.unix_seconds()),
+            clock,
+            beside_bytes: AtomicU64::new(0),
+            stored_bytes: AtomicU64::new(0),
+            is_over: Mutex::new(false),
+            over: Condvar::new(),
+        });
+        shared.look_at_memory(0);
+        let tidied = Arc::clone(&shared);
+        let tidier = std::thread::Builder::new().name("cache-tidy".to_owned()).spawn(move || tidied.keep_tidy());
+        let tidier = tidier.map_err(|error| EngineError::new(format!("cannot start a thread: {error}")))?;
+        Ok(CacheEngine { shared, tidier: Some(tidier) })
+    }
+
+    /// The longest value that a cache with so much memory takes for any key, in bytes.
+    pub fn value_bytes_max(memory_bytes: usize) -> usize {
+        // The cache takes an item of a quarter of what items may have. Connections can have half of the memory, and the index of short
+        // items a third of the rest.
+        (memory_bytes / 16).saturating_sub(KEY_BYTES_MAX + 64)
+    }
+}
+
+impl Drop for CacheEngine {
+    fn drop(&mut self) {
+        *lock(&self.shared.is_over) = true;
+        self.shared.over.notify_all();
+        // A panic of the thread has been shown already.
+        _ = self.tidier.take().map(JoinHandle::join);
+    }
+}
+
+impl Shared {
+    fn keep_tidy(&self) {
+        let mut is_over = lock(&self.is_over);
+        while !*is_over {
+            drop(is_over);
+            let now = self.clock.unix_seconds();
+            self.now_seconds.store(now, Ordering::Relaxed);
+            let beside = self.beside_bytes.load(Ordering::Relaxed);
+            self.look_at_memory(beside - beside / 64);
+            self.cache.tidy(now);
+            is_over = lock(&self.is_over);
+            if !*is_over {
+                let waited = self.over.wait_timeout(is_over, TIDY_EVERY);
+                is_over = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            }
+        }
+    }
+
+    /// Lets the cache have what the rest of the process does not use, which is taken to need `least`.
+    fn look_at_memory(&self, least: u64) {
+        let Some(resident) = resident_bytes() else { return };
+        let beside = resident.saturating_sub(self.cache.properties().memory_bytes);
+        let beside = beside.max(least).max(self.memory_bytes_max / 16).min(self.memory_bytes_max / 2);
+        self.beside_bytes.store(beside, Ordering::Relaxed);
+        self.cache.set_beside(beside as usize);
+    }
+
+    /// Notes that so many bytes are to be stored.
+    fn will_store(&self, bytes: usize) {
+        let before = self.stored_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if before / LOOK_BYTES != (before + bytes as u64) / LOOK_BYTES {
+            self.look_at_memory(self.beside_bytes.load(Ordering::Relaxed));
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.now_seconds.load(Ordering::Relaxed)
+    }
+
+    fn apply(&self, change: &Change<'_>) -> Result<(), EngineError> {
+        match change {
+            Change::Delete { key } => _ = self.cache.delete(key),
+            Change::Put { key, value } => {
+                let header = Header::decode(value).ok_or_else(|| EngineError::new("a bug: a value has no header"))?;
+                let data = &value[header.byte_len()..];
+                let Header { state, flags, expires, id, given_cas } = header;
+                let meta = Meta { state, flags, expires, id, given_cas };
+                self.will_store(value.len());
+                self.cache.put(key, &meta, [data, b""], self.now()).map_err(EngineError::new)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Memory of this process, in bytes; `None` without a proc file system.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// An item as the server knows values: a header, and the data.
+fn value_of(item: &Item<'_>) -> Vec<u8> {
+    let Meta { state, flags, expires, id, given_cas } = item.meta;
+    let header = Header { state, flags, expires, id, given_cas }.encode();
+    let mut value = Vec::with_capacity(header.len() + item.value.len());
+    value.extend_from_slice(&header);
+    value.extend_from_slice(item.value);
+    value
+}
+
+impl Engine for CacheEngine {
+    type Value = Vec<u8>;
+
+    fn get(&self, key: &[u8], _: &mut dyn FnMut() -> Option<OnRead<Vec<u8>>>) -> Result<Get<Vec<u8>>, EngineError> {
+        let found = self.shared.cache.get(key, self.shared.now(), |hit| value_of(&hit.item));
+        Ok(found.map_or(Get::Miss, Get::Hit))
+    }
+
+    fn write(&self, batch: WriteBatch, _: &OnTaken, done: Done) -> Admission {
+        let mut outcome = Ok(());
+        for change in batch.changes() {
+            // A change that is refused keeps no other from being made.
+            outcome = outcome.and(self.shared.apply(&change));
+        }
+        done(outcome);
+        Admission::Taken
+    }
+
+    fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(lock(&self.shared.records).get(key).cloned())
+    }
+
+    fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
+        lock(&self.shared.records).insert(key.to_vec(), value.to_vec());
+        done(Ok(()));
+    }
+
+    fn approximate_items(&self) -> u64 {
+        self.shared.cache.properties().items
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        0
+    }
+
+    fn write_stalled(&self) -> bool {
+        false
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+
+    fn cache(&self) -> Option<CacheState> {
+        let Properties { memory_bytes, evicted, reclaimed, .. } = self.shared.cache.properties();
+        Some(CacheState { memory_bytes_max: self.shared.memory_bytes_max, memory_bytes, evicted, reclaimed })
+    }
+
+    fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
+        let properties = self.shared.cache.properties();
+        let beside = self.shared.beside_bytes.load(Ordering::Relaxed);
+        let gauges = [
+            ("memory_max_bytes", "The limit of the process's memory.", self.shared.memory_bytes_max),
+            ("memory_bytes", "Memory of the cache, its index included.", properties.memory_bytes),
+            ("index_bytes", "Memory of the cache's index.", properties.index_bytes),
+            ("beside_bytes", "Memory of the process beside the cache; the cache takes as much less.", beside),
+            ("items", "Items in the cache, expired ones included.", properties.items),
+        ];
+        let counters = [
+            ("evicted", "Items that went to make room.", properties.evicted),
+            ("reclaimed", "Items that went because they had expired.", properties.reclaimed),
+            ("moved", "Items that stayed when their segment went.", properties.moved),
+            ("ghost_hits", "Stored keys that had gone lately.", properties.ghost_hits),
+        ];
+        let gauges = gauges.map(|(name, help, value)| (format!("situ_cache_{name}"), help, value, MetricKind::Gauge));
+        let counters =
+            counters.map(|(name, help, value)| (format!("situ_cache_{name}_total"), help, value, MetricKind::Counter));
+        for (name, help, value, kind) in gauges.into_iter().chain(counters) {
+            out(Metric { name: &name, help, kind, labels: &[], value: value as f64 });
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The server over a cache: a stock client is content, answers are memcached's, and what has no room is evicted.
+
+use crate::differential::compare_with_memcached;
+use crate::durable::{Client, Durable, fetch, run_memccapable, serve_over};
+use situ::Durability;
+use situ::cache::{Cache, Meta, Options};
+use situ_server::{CacheEngine, Engine};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MEMORY_BYTES: usize = 64 << 20;
+
+/// A cache keeps nothing, so any directory will do.
+impl Durable for CacheEngine {
+    fn open_in(_: &Path, _: Durability) -> CacheEngine {
+        CacheEngine::new(&Options::of_memory(MEMORY_BYTES)).unwrap()
+    }
+
+    fn close(&self) {}
+}
+
+fn made() -> CacheEngine {
+    CacheEngine::open_in(Path::new(""), Durability::Buffered)
+}
+
+#[test]
+fn memccapable_passes_over_a_cache() {
+    run_memccapable::<CacheEngine>();
+}
+
+#[test]
+fn answers_are_memcacheds_over_a_cache() {
+    compare_with_memcached(900, 60, Arc::new(made()));
+}
+
+#[test]
+fn what_has_no_room_is_evicted_and_counted() {
+    let (engine, server) = serve_over::<CacheEngine>(Path::new(""), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    let value = |number: usize| format!("{number:08}").repeat(125);
+    // Three times what the cache holds. A reader asks for one of them again and again: that one stays.
+    for number in 0..200_000 {
+        client.send(format!("ms {number} 1000 q\r\n{}\r\n", value(number)).as_bytes());
+        if number % 500 == 0 {
+            assert_eq!(client.ask("mn\r\n"), "MN\r\n");
+            assert_eq!(client.value("0"), Some(value(0)), "after {number}");
+        }
+    }
+    assert_eq!(client.ask("mn\r\n"), "MN\r\n");
+    assert_eq!(client.value("1"), None);
+    assert_eq!(client.value("199999"), Some(value(199_999)));
+    let state = engine.cache().unwrap();
+    assert!(state.evicted > 100_000 && state.memory_bytes <= MEMORY_BYTES as u64, "{state:?}");
+    client.send(b"stats\r\n");
+    let mut stats = Vec::new();
+    while stats.last().is_none_or(|line| line != "END\r\n") {
+        stats.push(client.line());
+    }
+    let stat = |name: &str| -> u64 {
+        let found = stats.iter().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        found.unwrap_or_else(|| panic!("no {name}")).trim_end().parse().unwrap()
+    };
+    assert_eq!(stat("limit_maxbytes"), MEMORY_BYTES as u64);
+    assert!(stat("evictions") >= state.evicted);
+    assert!((30_000..66_000).contains(&stat("curr_items")), "{} items", stat("curr_items"));
+    assert!(stat("bytes") > 30 << 20);
+    let metrics = fetch(server.http_address().unwrap(), "/metrics");
+    assert!(metrics.contains("situ_cache_evicted_total") && metrics.contains("situ_cache_beside_bytes"), "{metrics}");
+    server.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn the_longest_value_fits_and_takes_the_place_of_older_ones() {
+    let longest = CacheEngine::value_bytes_max(MEMORY_BYTES);
+    let cache = Cache::new(&Options::of_memory(MEMORY_BYTES));
+    let meta = Meta { given_cas: Some(u64::MAX), flags: 1, expires: 1 << 40, ..Meta::default() };
+    let key = [b'k'; 250];
+    for _ in 0..3 {
+        cache.put(&key, &meta, [&vec![7; longest], b""], 1).unwrap();
+        assert_eq!(cache.get(&key, 1, |hit| hit.item.value.len()), Some(longest));
+    }
+    assert_eq!(cache.properties().items, 1);
+}
