@@ -24,6 +24,8 @@
 
 mod cache;
 mod counters;
+#[cfg_attr(not(test), expect(dead_code, reason = "the memory tier does not demote items yet"))]
+mod flash;
 mod ghost;
 mod index;
 mod item;

@@ -205,14 +205,14 @@ impl Memory {
             true => self.hold(item, now, counters),
             false => self.store(&mut writer, tier, item, now, counters),
         };
-        let Some(place) = stored else { return false };
-        self.link(hash, item, Slot { hash: hash.hash, place, tier, frequency });
+        let Some((place, bytes)) = stored else { return false };
+        self.link(hash, item, Slot { hash: hash.hash, place, tier, frequency }, bytes);
         if is_long {
             // Not before: the reclaimer gives back what the index does not know.
             lock(&self.reclaimer).seal(tier, place.segment, self.segments.capacity(place.segment));
         }
         drop(writer);
-        self.pay(item.stored_bytes(0) * 2, now, counters);
+        self.pay(bytes * 2, now, counters);
         true
     }
 
@@ -293,13 +293,13 @@ impl Memory {
     }
 
     /// Gives an item a segment of its own.
-    fn hold(&self, item: &NewItem<'_>, now: u64, counters: &Counters) -> Option<Place> {
+    fn hold(&self, item: &NewItem<'_>, now: u64, counters: &Counters) -> Option<(Place, usize)> {
         let bytes = item.stored_bytes(item.meta.id);
         if bytes > self.longest() {
             return None;
         }
         self.make_room(bytes, now, counters);
-        Some(Place { segment: self.segments.hold(item)?, offset: 0 })
+        Some((Place { segment: self.segments.hold(item)?, offset: 0 }, bytes))
     }
 
     /// Writes an item to an open segment.
@@ -310,7 +310,7 @@ impl Memory {
         item: &NewItem<'_>,
         now: u64,
         counters: &Counters,
-    ) -> Option<Place> {
+    ) -> Option<(Place, usize)> {
         let open = &mut writer.open(tier)[self.class_of(item.meta.expires, now)];
         if let Some(place) = self.append(*open, item) {
             return Some(place);
@@ -319,9 +319,10 @@ impl Memory {
         self.append_to_next(open, item, |full, bytes| lock(&self.reclaimer).seal(tier, full, bytes))
     }
 
-    fn append(&self, segment: Option<u32>, item: &NewItem<'_>) -> Option<Place> {
+    fn append(&self, segment: Option<u32>, item: &NewItem<'_>) -> Option<(Place, usize)> {
         let segment = segment?;
-        Some(Place { segment, offset: self.segments.append(segment, item)? })
+        let (offset, bytes) = self.segments.append(segment, item)?;
+        Some((Place { segment, offset }, bytes))
     }
 
     /// Begins another segment, and seals the one that is full.
@@ -330,7 +331,7 @@ impl Memory {
         open: &mut Option<u32>,
         item: &NewItem<'_>,
         seal: impl FnOnce(u32, usize),
-    ) -> Option<Place> {
+    ) -> Option<(Place, usize)> {
         let next = self.segments.share(item.meta.id)?;
         if let Some(full) = open.replace(next) {
             seal(full, self.segments.capacity(full));
@@ -338,19 +339,26 @@ impl Memory {
         self.append(Some(next), item)
     }
 
-    /// Makes the index name the place of an item. What the key had before is dead.
-    fn link(&self, hash: KeyHash, item: &NewItem<'_>, slot: Slot) {
+    /// Makes the index name the place of an item that takes so many bytes there. What the key had before is dead.
+    fn link(&self, hash: KeyHash, item: &NewItem<'_>, slot: Slot, bytes: usize) {
         let mut shard = self.index.shard(hash);
-        let bytes = self.stored_at(slot.place);
         self.segments.add_live(slot.place.segment, bytes);
-        let others: Vec<_> = shard.matches(hash).collect();
-        let own = others.iter().find(|(_, old)| self.is_key(old.place, item.key));
-        // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of them goes.
-        let crowded = || others.first().filter(|_| others.len() >= SAME_HASH_MAX);
-        match own.or_else(crowded) {
+        let (mut count, mut replaced) = (0, None);
+        for (position, old) in shard.matches(hash) {
+            count += 1;
+            if self.is_key(old.place, item.key) {
+                replaced = Some((position, old));
+                break;
+            }
+            // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of them goes.
+            if count >= SAME_HASH_MAX {
+                replaced = Some((position, old));
+            }
+        }
+        match replaced {
             Some((position, old)) => {
                 self.segments.remove_live(old.place.segment, self.stored_at(old.place));
-                shard.replace(*position, slot);
+                shard.replace(position, slot);
             }
             None => shard.insert(slot),
         }
@@ -444,14 +452,14 @@ impl Memory {
         };
         let is_kept = was_read && !has_expired && reclaimer.in_vain < PATIENCE;
         let place = match is_kept {
-            true if content.whole().is_some() => Some(found.place),
+            true if content.whole().is_some() => Some((found.place, found.bytes)),
             true => self.keep(reclaimer, &item, now),
             false => None,
         };
         drop(content);
-        if let Some(place) = place {
+        if let Some((place, bytes)) = place {
             if place != found.place {
-                self.segments.add_live(place.segment, self.stored_at(place));
+                self.segments.add_live(place.segment, bytes);
                 self.segments.remove_live(found.place.segment, found.bytes);
             }
             let frequency = if tier == Tier::Small { 0 } else { slot.frequency - 1 };
@@ -474,7 +482,7 @@ impl Memory {
 
     /// Copies an item of the victim to the end of the main queue. The copy may take a segment more than there is room for; the victim
     /// gives it back.
-    fn keep(&self, reclaimer: &mut Reclaimer, item: &Item<'_>, now: u64) -> Option<Place> {
+    fn keep(&self, reclaimer: &mut Reclaimer, item: &Item<'_>, now: u64) -> Option<(Place, usize)> {
         let again = item.again();
         let class = self.class_of(item.meta.expires, now);
         if let Some(place) = self.append(reclaimer.survivors[class], &again) {
@@ -528,5 +536,30 @@ impl Reclaimer {
             queue.bytes -= bytes;
             Some(Victim { number, bytes, tier, offset: 0 })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Meta;
+
+    /// A shard once grew without end when it had more slots of one hash than two buckets have.
+    #[test]
+    fn keys_of_one_hash_push_each_other_out() {
+        let memory = Memory::new(&Options::of_memory(8 << 20), 1);
+        let counters = Counters::default();
+        let hash = memory.index.hash(b"the hash of all");
+        let before = memory.index.bytes();
+        for number in 0..100u32 {
+            let key = number.to_le_bytes();
+            let item = NewItem { meta: Meta::default(), key: &key, parts: [b"value", b""] };
+            let mut writer = lock(&memory.writers[0]);
+            let (place, bytes) = memory.store(&mut writer, Tier::Small, &item, 0, &counters).unwrap();
+            memory.link(hash, &item, Slot { hash: hash.hash, place, tier: Tier::Small, frequency: 0 }, bytes);
+            assert!(memory.index.shard(hash).matches(hash).any(|(_, slot)| slot.place == place));
+        }
+        assert_eq!(memory.index.len(), SAME_HASH_MAX);
+        assert!(memory.index.bytes() - before < 1 << 10);
     }
 }

@@ -148,19 +148,20 @@ impl Segments {
         *segment.content.write().unwrap_or_else(PoisonError::into_inner) = content;
     }
 
-    /// Appends an item to a shared segment; its offset. `None` if there is no room for it.
-    pub(crate) fn append(&self, number: u32, item: &NewItem<'_>) -> Option<u32> {
+    /// Appends an item to a shared segment; its offset and its length there. `None` if there is no room for it.
+    pub(crate) fn append(&self, number: u32, item: &NewItem<'_>) -> Option<(u32, usize)> {
         let segment = self.of(number);
         let mut content = segment.content.write().unwrap_or_else(PoisonError::into_inner);
         let base = content.base;
         let Bytes::Shared(bytes) = &mut content.bytes else { return None };
         let offset = bytes.len();
-        if offset + item.stored_bytes(base) > bytes.capacity() {
+        let length = item.stored_bytes(base);
+        if offset + length > bytes.capacity() {
             return None;
         }
         item.append_to(base, bytes);
         segment.expires.fetch_max(expiry(item.meta.expires), Ordering::Relaxed);
-        Some(offset as u32)
+        Some((offset as u32, length))
     }
 
     /// Puts an item over the one at `offset`, which has the same stored length. The caller holds its shard.
