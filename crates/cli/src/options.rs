@@ -2,9 +2,11 @@
 
 mod engine;
 mod node;
+mod serve;
 
 pub(crate) use engine::{EngineChoice, EngineName, only_served, refuse_for_hash};
 pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
+pub(crate) use serve::{Listen, ServeOptions};
 
 use crate::failure::Failure;
 use crate::store::Home;
@@ -12,11 +14,10 @@ use crate::text::{EncodingOptions, parse_bytes};
 use crate::transfer::MARKS;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use situ_bench::report::ReportOptions;
-use situ_bench::{BenchOptions, CalibrateOptions, CompactionSettings, HashSettings, SituSettings};
-use situ_server::{ITEMS_KEYSPACE, MAX_VALUE_BYTES_LIMIT, META_KEYSPACE};
+use situ_bench::{BenchOptions, CalibrateOptions, HashSettings, SituSettings};
+use situ_server::{ITEMS_KEYSPACE, META_KEYSPACE};
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -165,139 +166,6 @@ impl Directory {
     pub(crate) fn home(&self) -> Home {
         let named = self.directory.clone().or_else(|| self.data.clone());
         Home::new(named.unwrap_or_else(|| PathBuf::from("situ-data")), &self.node)
-    }
-}
-
-/// Serve the store to memcached clients, and its metrics over HTTP.
-///
-/// The server speaks memcached's text protocol, classic and meta. It keeps items in the keyspace "items" until they are
-/// deleted, expire or are flushed. It does not touch other keyspaces. While it runs, get, scan, dump and inspect can read the
-/// store beside it. With --engine cache, the server is a cache in memory for what can be fetched again elsewhere. Every other engine is
-/// for what must not be lost. SIGTERM and SIGINT end it cleanly. SIGHUP makes it open the log file again, for logrotate.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --listen 0.0.0.0:11211 --sync --memory 4G\n  \
-                        situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log\n  \
-                        situ serve --listen localhost:11211 --auth-file /etc/situ.users --disable-flush-all\n  \
-                        situ serve --engine hash /var/lib/situ-hash --buckets /dev/zram0\n  \
-                        situ serve --engine cache --memory 1G"
-)]
-pub(crate) struct ServeOptions {
-    #[command(flatten)]
-    pub(crate) directory: Directory,
-    #[command(flatten)]
-    pub(crate) engine: EngineChoice,
-    /// Address or name that takes connections of clients. May be given several times. For a name such as localhost, the
-    /// server listens on every address that the name has
-    #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = parse_listen)]
-    pub(crate) listen: Vec<Listen>,
-    /// Path of a Unix socket that takes connections of clients as well [default: none]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) unix_socket: Option<PathBuf>,
-    /// Address that answers HTTP requests for /metrics (Prometheus) and /healthz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11212")]
-    pub(crate) http: SocketAddr,
-    /// Answer no HTTP requests: no metrics, no health
-    #[arg(long, conflicts_with = "http")]
-    pub(crate) no_http: bool,
-    /// Answer a write only when the disk has it, so that it survives power failure. Without this it survives the end of the
-    /// process
-    #[arg(long)]
-    pub(crate) sync: bool,
-    /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. The store remembers it
-    #[arg(long, value_name = "PATH")]
-    pub(crate) fast_disk: Option<PathBuf>,
-    /// How many seconds a write waits for a node that is lost. Then the store takes no more writes until it is opened again, if its log
-    /// lies on the node. Reads wait 5 seconds [default: 600]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) node_patience: Option<u64>,
-    /// Memory for cached blocks, indexes and filters. Other memory comes on top: memtables (up to 256M), the log's buffer,
-    /// waiting writes, merges, and the cache of a raw fast disk. With --engine cache it is the memory of the whole process, 32M or more
-    /// [default: 256M]
-    #[arg(short, long, value_name = "SIZE", value_parser = parse_memory_bytes)]
-    pub(crate) memory: Option<u64>,
-    /// Threads that serve connections, 1 to 1024 [default: one for each core]
-    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) threads: Option<u32>,
-    /// Largest number of open connections. The server refuses a further connection with an error
-    #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 10_240, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_connections: u32,
-    /// Close connections without traffic for this many seconds. 0 closes none
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub(crate) idle_timeout_s: u64,
-    /// Size of the largest value that a client may set
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
-    pub(crate) max_value: usize,
-    /// Values of 4 KiB and larger ones lie in the value log, and compactions do not copy them [default: all values lie in tables]
-    #[arg(long, conflicts_with = "value_log_min")]
-    pub(crate) value_log: bool,
-    /// As --value-log, with another size of the smallest value in the value log, 1 byte to 1G
-    #[arg(long, value_name = "SIZE", value_parser = parse_value_log_bytes)]
-    pub(crate) value_log_min: Option<u64>,
-    /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for memcached's
-    /// -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the file once, at its
-    /// start [default: everybody is served]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) auth_file: Option<PathBuf>,
-    /// Refuse flush_all, as memcached's -F does, so that no client can remove all items at once
-    #[arg(long)]
-    pub(crate) disable_flush_all: bool,
-    /// File that gets the log of the server [default: standard error]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) log_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) compaction: CompactionSettings,
-}
-
-/// What `--listen` names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Listen {
-    Address(SocketAddr),
-    /// `host:port`, to be resolved.
-    Name(String),
-}
-
-fn parse_listen(text: &str) -> Result<Listen, String> {
-    if let Ok(address) = text.parse() {
-        return Ok(Listen::Address(address));
-    }
-    let is_name = |host: &str| !host.is_empty() && !host.contains([':', '/', ' ', '[', ']']);
-    match text.rsplit_once(':') {
-        Some((host, port)) if is_name(host) && port.parse::<u16>().is_ok() => Ok(Listen::Name(text.to_owned())),
-        _ => Err("write an address or a name, a colon, and a port from 0 to 65535, \
-                  as in 127.0.0.1:11211, [::1]:11211 or localhost:11211"
-            .to_owned()),
-    }
-}
-
-/// The least and the most for `--memory`: with less than a megabyte not even the indexes of a small store are kept.
-const MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=16 << 40;
-
-fn parse_memory_bytes(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text)?;
-    match MEMORY_BYTES.contains(&bytes) {
-        true => Ok(bytes),
-        false => Err("memory is from 1M to 16T; 256M is the default".to_owned()),
-    }
-}
-
-/// From which size on values lie in the value log.
-fn parse_value_log_bytes(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text)?;
-    match (1..=1 << 30).contains(&bytes) {
-        true => Ok(bytes),
-        false => Err("this option takes 1 byte to 1G".to_owned()),
-    }
-}
-
-/// A limit of values that a server can keep.
-fn parse_value_bytes(text: &str) -> Result<usize, String> {
-    let bytes = parse_bytes(text)?;
-    match usize::try_from(bytes) {
-        Ok(bytes) if (1..=MAX_VALUE_BYTES_LIMIT).contains(&bytes) => Ok(bytes),
-        _ => {
-            Err(format!("a value has 1 to {MAX_VALUE_BYTES_LIMIT} bytes; {}M is the most", MAX_VALUE_BYTES_LIMIT >> 20))
-        }
     }
 }
 

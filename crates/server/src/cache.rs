@@ -23,8 +23,8 @@ use situ::device::lock;
 
 use crate::clock::SteadyClock;
 use crate::engine::{
-    Admission, CacheState, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken,
-    WriteBatch,
+    Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead,
+    OnTaken, WriteBatch,
 };
 use crate::item::Header;
 
@@ -139,19 +139,25 @@ impl Shared {
         self.now_seconds.load(Ordering::Relaxed)
     }
 
+    fn put(&self, key: &[u8], header: &[u8], parts: [&[u8]; 2]) -> Result<(), EngineError> {
+        let header = Header::decode(header).ok_or_else(|| EngineError::new("a bug: a value has no header"))?;
+        let Header { state, flags, expires, id, given_cas } = header;
+        let meta = Meta { state, flags, expires, id, given_cas };
+        self.will_store(parts[0].len() + parts[1].len());
+        self.cache.put(key, &meta, parts, self.now()).map_err(EngineError::new)
+    }
+
     fn apply(&self, change: &Change<'_>) -> Result<(), EngineError> {
         match change {
-            Change::Delete { key } => _ = self.cache.delete(key),
+            Change::Delete { key } => {
+                self.cache.delete(key);
+                Ok(())
+            }
             Change::Put { key, value } => {
-                let header = Header::decode(value).ok_or_else(|| EngineError::new("a bug: a value has no header"))?;
-                let data = &value[header.byte_len()..];
-                let Header { state, flags, expires, id, given_cas } = header;
-                let meta = Meta { state, flags, expires, id, given_cas };
-                self.will_store(value.len());
-                self.cache.put(key, &meta, [data, b""], self.now()).map_err(EngineError::new)?;
+                let length = Header::decode(value).map_or(0, |header| header.byte_len());
+                self.put(key, value, [&value[length..], b""])
             }
         }
-        Ok(())
     }
 }
 
@@ -188,6 +194,16 @@ impl Engine for CacheEngine {
         }
         done(outcome);
         Admission::Taken
+    }
+
+    fn write_at_once(&self, change: ChangeInParts<'_>) -> Option<Result<(), EngineError>> {
+        Some(match change {
+            ChangeInParts::Put { key, parts: [header, first, second] } => self.shared.put(key, header, [first, second]),
+            ChangeInParts::Delete { key } => {
+                self.shared.cache.delete(key);
+                Ok(())
+            }
+        })
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {

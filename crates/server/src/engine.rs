@@ -90,6 +90,23 @@ pub enum Change<'a> {
     },
 }
 
+/// One change, whose value is not in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeInParts<'a> {
+    /// Store the concatenation of `parts` under `key`.
+    Put {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+        /// A header, and the data in two parts.
+        parts: [&'a [u8]; 3],
+    },
+    /// Remove `key`.
+    Delete {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+    },
+}
+
 /// Changes to apply together, in order. One buffer holds all keys and values, so a batch costs two allocations.
 #[derive(Debug, Default)]
 pub struct WriteBatch {
@@ -235,6 +252,13 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// Once `done(Ok)` is called, every `get` sees the batch. Batches that wait are taken in the order they were given.
     fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission;
+
+    /// Applies one change and returns, if the engine never waits for anything; otherwise `None`, and the change is to be
+    /// [written](Engine::write). The value is the concatenation of the parts. Every later `get` sees the change.
+    fn write_at_once(&self, change: ChangeInParts<'_>) -> Option<Result<(), EngineError>> {
+        let _ = change;
+        None
+    }
 
     /// A server's own record, kept apart from the items. `None` if it was never put.
     ///

@@ -8,7 +8,8 @@
 //! * its write, for which a place is kept in the connection's output.
 //!
 //! After the first two it is run again from the start, having changed nothing. Writes of all connections that a loop
-//! serves in one turn gather in one batch, which [`Executor::submit`] hands to the engine.
+//! serves in one turn gather in one batch, which [`Executor::submit`] hands to the engine. An engine that never waits makes a change when the
+//! command runs ([`Engine::write_at_once`]): then there is no batch, and the answer needs no place.
 //!
 //! **Back-pressure.** A batch is handed over when there is [room](crate::room) for it beside those of other loops. When
 //! the engine lets it wait, the next one gathers, but is not handed over before the first is taken ([`Outcome::Held`]): a
@@ -30,7 +31,7 @@ use std::time::Instant;
 use crate::access::AccessTable;
 use crate::auth::Users;
 use crate::durable::Durable;
-use crate::engine::{Admission, Engine, EngineError, Get, OnTaken, WriteBatch};
+use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, OnTaken, WriteBatch};
 use crate::fetch::{Fetched, Fetches, Reads};
 use crate::inbox::{Inbox, Message};
 use crate::item::{ExpiryRule, Header};
@@ -425,8 +426,11 @@ impl<E: Engine> Executor<E> {
         reply: Reply<E::Value>,
         on_failure: OnFailure,
     ) {
+        let header = header.encode();
+        let change = ChangeInParts::Put { key, parts: [&header, first, second] };
+        let Some(reply) = self.made_at_once(session, stripe, command, change, reply, on_failure) else { return };
         let before = self.batch.byte_len();
-        self.batch.put(key, &[&header.encode(), first, second]);
+        self.batch.put(key, &[&header, first, second]);
         self.gathered(session, stripe, command, before, reply, on_failure);
     }
 
@@ -442,8 +446,9 @@ impl<E: Engine> Executor<E> {
         line: Vec<u8>,
         on_failure: OnFailure,
     ) {
+        let header = header.encode();
         let before = self.batch.byte_len();
-        self.batch.put(key, &[&header.encode(), item.data()]);
+        self.batch.put(key, &[&header, item.data()]);
         let data_at = item.header.byte_len();
         self.gathered(session, stripe, command, before, Reply::Value(line, item.value, data_at), on_failure);
     }
@@ -457,9 +462,38 @@ impl<E: Engine> Executor<E> {
         reply: Reply<E::Value>,
         on_failure: OnFailure,
     ) {
+        let change = ChangeInParts::Delete { key };
+        let Some(reply) = self.made_at_once(session, stripe, Some(command), change, reply, on_failure) else { return };
         let before = self.batch.byte_len();
         self.batch.delete(key);
         self.gathered(session, stripe, Some(command), before, reply, on_failure);
+    }
+
+    /// Makes a change and answers, if the engine makes changes at once. Otherwise the reply comes back.
+    fn made_at_once(
+        &mut self,
+        session: &mut Session<E::Value>,
+        stripe: StripeIndex,
+        command: Option<Command>,
+        change: ChangeInParts<'_>,
+        reply: Reply<E::Value>,
+        on_failure: OnFailure,
+    ) -> Option<Reply<E::Value>> {
+        let Some(outcome) = self.engine.write_at_once(change) else { return Some(reply) };
+        self.stripes.release(stripe);
+        match outcome {
+            Ok(()) => session.output.append_reply(reply),
+            Err(error) => {
+                self.counters.add(Counter::WriteFailures, 1);
+                if on_failure != OnFailure::Silence {
+                    session.output.append(|out| push_server_error(out, &error));
+                }
+            }
+        }
+        if let Some(command) = command {
+            self.answer(session, command, |_| {});
+        }
+        None
     }
 
     fn gathered(

@@ -100,8 +100,8 @@ mod turn;
 pub use cache::CacheEngine;
 pub use descriptors::raise_limit;
 pub use engine::{
-    Admission, Beside, CacheState, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken,
-    WriteBatch,
+    Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, Metric, MetricKind,
+    OnRead, OnTaken, WriteBatch,
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
 pub use hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};

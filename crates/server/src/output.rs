@@ -171,6 +171,19 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         }
     }
 
+    /// Appends a prepared answer.
+    pub(crate) fn append_reply(&mut self, reply: Reply<V>) {
+        match reply {
+            Reply::Static(text) => self.append(|bytes| bytes.extend_from_slice(text)),
+            Reply::Bytes(text) => self.append(|bytes| bytes.extend_from_slice(&text)),
+            Reply::Value(line, value, offset) => {
+                self.append(|bytes| bytes.extend_from_slice(&line));
+                self.append_value(value, offset);
+                self.append(|bytes| bytes.extend_from_slice(b"\r\n"));
+            }
+        }
+    }
+
     /// Appends the end of an answer of parts. Each answer with a part that is [`OnFailure::EndAnswer`] has one, unless
     /// [`Output::take_cut_short`] says that it has ended.
     pub(crate) fn append_end(&mut self, end: Vec<u8>) {
@@ -240,15 +253,7 @@ impl<V: Deref<Target = [u8]>> Output<V> {
                         counters.answered(command, now.saturating_duration_since(place.started));
                     }
                     match (result, place.on_failure) {
-                        (Ok(()), _) => match place.reply {
-                            Reply::Static(text) => self.append(|bytes| bytes.extend_from_slice(text)),
-                            Reply::Bytes(text) => self.append(|bytes| bytes.extend_from_slice(&text)),
-                            Reply::Value(line, value, offset) => {
-                                self.append(|bytes| bytes.extend_from_slice(&line));
-                                self.append_value(value, offset);
-                                self.append(|bytes| bytes.extend_from_slice(b"\r\n"));
-                            }
-                        },
+                        (Ok(()), _) => self.append_reply(place.reply),
                         (Err(_), OnFailure::Silence) => counters.add(Counter::WriteFailures, 1),
                         (Err(error), OnFailure::Report) => {
                             counters.add(Counter::WriteFailures, 1);

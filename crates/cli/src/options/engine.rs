@@ -1,10 +1,9 @@
 //! Options about engines: which one a store has, and where a hash store has its buckets.
 
-use super::{Directory, ServeOptions};
+use super::Directory;
 use crate::failure::Failure;
 use crate::store::StoreKind;
 use clap::{Args, ValueEnum};
-use situ_bench::CompactionSettings;
 use std::path::{Path, PathBuf};
 
 /// The engine of a store.
@@ -87,55 +86,12 @@ pub(crate) fn refuse_for_hash(given: &[(bool, &str)]) -> Result<(), Failure> {
     refuse_for("hash stores", given)
 }
 
-fn refuse_for(whom: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+pub(super) fn refuse_for(whom: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
     match given.iter().find(|(is_given, _)| *is_given) {
         Some((_, name)) => {
             Err(Failure::usage(format!("{name} is not for {whom}; leave it out, or use an ordered store")))
         }
         None => Ok(()),
-    }
-}
-
-impl ServeOptions {
-    /// Options that only an ordered store has, and whether they were given.
-    fn of_ordered_stores(&self) -> [(bool, &'static str); 7] {
-        let CompactionSettings { compaction, compaction_rules, tables_per_job } = &self.compaction;
-        [
-            (self.fast_disk.is_some(), "--fast-disk"),
-            (self.value_log, "--value-log"),
-            (self.value_log_min.is_some(), "--value-log-min"),
-            (self.node_patience.is_some(), "--node-patience"),
-            (*compaction != CompactionSettings::default().compaction, "--compaction"),
-            (compaction_rules.is_some(), "--compaction-rules"),
-            (tables_per_job.is_some(), "--tables-per-job"),
-        ]
-    }
-
-    /// Options that mean nothing to a hash store.
-    ///
-    /// # Errors
-    /// One was given; the text names it.
-    pub(crate) fn check_for_hash(&self) -> Result<(), Failure> {
-        refuse_for_hash(&self.of_ordered_stores())?;
-        refuse_for_hash(&[(self.memory.is_some(), "--memory")])?;
-        self.directory.check_for_hash()
-    }
-
-    /// Options that mean nothing to a cache.
-    ///
-    /// # Errors
-    /// One was given; the text names it.
-    pub(crate) fn check_for_cache(&self) -> Result<(), Failure> {
-        let whom = "the cache, which keeps nothing on a disk";
-        refuse_for(whom, &self.of_ordered_stores())?;
-        refuse_for(
-            whom,
-            &[
-                (self.engine.buckets.is_some(), "--buckets"),
-                (self.sync, "--sync"),
-                (self.directory.is_given(), "a directory"),
-            ],
-        )
     }
 }
 
