@@ -1,11 +1,17 @@
 //! The cache as its users see it.
 
-use crate::counters::Counters;
+use crate::core::{Core, OnItem};
+use crate::flash::tier::{FlashTier, Start};
+use crate::flash::{FlashLog, Record};
+use crate::index::Index;
 use crate::item::{Hit, KEY_BYTES_MAX, Meta, NewItem, VALUE_BYTES_MAX};
-use crate::memory::Memory;
+use crate::memory::{Lookup, Memory};
 use crate::options::Options;
+use situ_device::{Device, Env};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,19 +24,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// let now = 1_700_000_000;
 /// cache.put(b"ada", &Meta::default(), [b"1815", b""], now)?;
 /// let length = cache.get(b"ada", now, |hit| hit.item.value.len());
-/// assert_eq!(length, Some(4));
+/// assert_eq!(length.hit(), Some(4));
 /// # Ok::<(), situ_cache::Refused>(())
 /// ```
 #[derive(Clone)]
 pub struct Cache {
-    shared: Arc<Shared>,
+    owner: Arc<Owner>,
 }
 
-struct Shared {
-    memory: Memory,
-    counters: Counters,
-    next_lane: AtomicU64,
-    number: u64,
+/// Ends the threads with the last handle.
+struct Owner {
+    core: Arc<Core>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.core.end_threads();
+    }
+}
+
+/// Where the tier on flash lies.
+pub struct Flash {
+    /// The device, 9 MiB or more. It is empty, or holds a cache.
+    pub device: Arc<dyn Device>,
+    /// Clocks and threads.
+    pub env: Env,
+    /// How the names of a few small files begin with whose help a restart finds the items again. Without them each start begins with an empty
+    /// flash.
+    pub files: Option<PathBuf>,
 }
 
 /// What a cache holds, and what it has done.
@@ -51,6 +72,44 @@ pub struct Properties {
     pub moved: u64,
     /// Stored keys that had gone lately.
     pub ghost_hits: u64,
+    /// The tier on flash, if there is one.
+    pub flash: Option<FlashProperties>,
+}
+
+/// What the tier on flash holds, and what it has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct FlashProperties {
+    /// Whether it is in service; false after its device has failed.
+    pub works: bool,
+    /// Whether items will come back after the death of the process.
+    pub outlives: bool,
+    /// Bytes of the device that items may take.
+    pub capacity_bytes: u64,
+    /// Items that came from memory.
+    pub demoted: u64,
+    /// Bytes of these items, as they lie on flash.
+    pub demoted_bytes: u64,
+    /// Items that the rules of admission kept out.
+    pub not_admitted: u64,
+    /// Items that did not come because the device was behind.
+    pub behind: u64,
+    /// Bytes written to the device.
+    pub written_bytes: u64,
+    /// Reads that found their item.
+    pub hits: u64,
+    /// Reads that found another key's item, or a damaged one.
+    pub misses: u64,
+    /// Items that went back to memory.
+    pub promoted: u64,
+    /// Items that were written again when their segment went.
+    pub reinserted: u64,
+    /// Bytes of these items.
+    pub reinserted_bytes: u64,
+    /// Items that went with their segment.
+    pub evicted: u64,
+    /// Operations of the device that failed.
+    pub errors: u64,
 }
 
 /// Why an item is not stored.
@@ -75,7 +134,7 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Cache {
-    /// An empty cache.
+    /// An empty cache in memory.
     #[must_use]
     pub fn new(options: &Options) -> Cache {
         Cache::with_seed(options, RandomState::new().hash_one("index"))
@@ -84,15 +143,44 @@ impl Cache {
     /// As [`new`](Cache::new), with a seed for the hashes of keys: for tests that are to repeat themselves.
     #[must_use]
     pub fn with_seed(options: &Options, seed: u64) -> Cache {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Cache {
-            shared: Arc::new(Shared {
-                memory: Memory::new(options, seed),
-                counters: Counters::default(),
-                next_lane: AtomicU64::new(0),
-                number: NEXT.fetch_add(1, Ordering::Relaxed),
-            }),
-        }
+        let index = Index::new(options.memory_bytes, seed);
+        Cache::of(Core::new(Memory::new(options, index, None), Env::system()))
+    }
+
+    /// A cache in memory and on flash. It finds what an earlier one has left there, as far as that is to be trusted: after a
+    /// [stop](Cache::stop), and after the death of the process in the same boot of the machine. `now` is the time, Unix seconds.
+    ///
+    /// Reads all of the flash after the death of a process.
+    ///
+    /// # Errors
+    /// The device holds something else, is in use, too small, or fails. The files cannot be written. There is no thread.
+    pub fn with_flash(options: &Options, flash: Flash, now: u64) -> io::Result<(Cache, Start)> {
+        let Flash { device, env, files } = flash;
+        let random = |what: &str| RandomState::new().hash_one((what, now));
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&random("id").to_le_bytes());
+        id[8..].copy_from_slice(&random("more").to_le_bytes());
+        let fresh = (id, random("index"));
+        let flusher = env.executor.event();
+        let (tier, index, start) =
+            FlashTier::open(device, files.as_deref(), options.flash, flusher, fresh, options.memory_bytes, now)?;
+        let cache = Cache::of(Core::new(Memory::new(options, index, Some(tier)), env));
+        cache.owner.core.start()?;
+        Ok((cache, start))
+    }
+
+    fn of(core: Core) -> Cache {
+        Cache { owner: Arc::new(Owner { core: Arc::new(core) }) }
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.owner.core
+    }
+
+    /// The longest item that goes to flash, in bytes of its key, its value, and 40 more.
+    #[must_use]
+    pub fn flash_item_bytes_max() -> usize {
+        FlashLog::longest()
     }
 
     /// Stores an item in the place of the one that its key has. The value is the concatenation of two parts. `now` is the
@@ -105,40 +193,99 @@ impl Cache {
             return Err(Refused::Key);
         }
         let item = NewItem { meta: *meta, key, parts };
-        let memory = &self.shared.memory;
-        if item.value_bytes() > VALUE_BYTES_MAX || !memory.put(self.lane(), &item, now, &self.shared.counters) {
+        let Core { memory, counters, .. } = &**self.core();
+        if item.value_bytes() > VALUE_BYTES_MAX || !memory.put(self.core().lane(), &item, now, counters) {
             self.delete(key);
             return Err(Refused::TooLong);
         }
         Ok(())
     }
 
-    /// Shows the item of `key` to `read`, if it is there and has not expired. `read` must be quick and must not call the cache: it holds
-    /// up others that want keys nearby.
-    pub fn get<T>(&self, key: &[u8], now: u64, read: impl FnOnce(Hit<'_>) -> T) -> Option<T> {
-        self.shared.memory.get(key, now, read)
+    /// Shows the item of `key` to `read`, if it is in memory and has not expired. `read` must be quick and must not call the cache: it holds
+    /// up others that want keys nearby. Waits for no device: an item on flash is to be [fetched](Cache::get_later).
+    pub fn get<T>(&self, key: &[u8], now: u64, read: impl FnOnce(Hit<'_>) -> T) -> Lookup<T> {
+        self.core().memory.get(key, now, read).into()
     }
 
-    /// Removes the item of `key`. True if there was one.
+    /// Finds the item of `key` in memory or on flash, and tells `done` from this thread or another. The answer is at least as new as the
+    /// call. An item that cannot be read counts as absent.
+    pub fn get_later(&self, key: &[u8], now: u64, done: OnItem) {
+        self.core().get_later(key, now, done);
+    }
+
+    /// The item of `key` in memory or on flash. Waits for the device.
+    #[must_use]
+    pub fn fetch(&self, key: &[u8], now: u64) -> Option<Record> {
+        self.core().fetch(key, now)
+    }
+
+    /// Removes the item of `key`. True if there was one. Reads nothing: an item on flash is known by the hash of its key, at which two keys are
+    /// taken for one in 2^50 cases; then the item of the other key goes, too.
     pub fn delete(&self, key: &[u8]) -> bool {
-        self.shared.memory.delete(key)
+        self.core().memory.delete(key)
+    }
+
+    /// A record of the owner's that outlives the process as items on flash do.
+    #[must_use]
+    pub fn record(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.core().memory.flash.as_ref()?.journal()?.record(key)
+    }
+
+    /// Stores a record of the owner's. False if there is no place for it that outlives the process.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn put_record(&self, key: &[u8], value: &[u8]) -> io::Result<bool> {
+        let journal = self.core().memory.flash.as_ref().and_then(FlashTier::journal);
+        journal.map_or(Ok(false), |journal| journal.put_record(key, value).map(|()| true))
+    }
+
+    /// Stops a cache on flash, so that the next start finds all items again: those in memory are written to flash. To be called last, when
+    /// nobody changes the cache any more. Does nothing without flash, or without files beside it.
+    ///
+    /// # Errors
+    /// The device or the file system fails. The next start then finds fewer items, or none.
+    pub fn stop(&self, now: u64) -> io::Result<()> {
+        let core = self.core();
+        core.end_threads();
+        let Some(flash) = core.memory.flash.as_ref().filter(|flash| flash.journal().is_some()) else { return Ok(()) };
+        flash.set_now(now);
+        core.memory.demote_all(flash, now, &core.counters);
+        flash.stop(&core.memory.index, &core.counters)
     }
 
     /// Memory that the cache's owner takes out of the same limit, in bytes: for connections, say. The cache then takes less.
     pub fn set_beside(&self, bytes: usize) {
-        self.shared.memory.set_beside(bytes);
+        self.core().memory.set_beside(bytes);
     }
 
     /// Does what puts need not wait for: expired segments go, and memory beyond the limit is given back. To be called about once a second.
     pub fn tidy(&self, now: u64) {
-        self.shared.memory.tidy(now, &self.shared.counters);
+        self.core().memory.tidy(now, &self.core().counters);
     }
 
     /// What it holds, and what it has done. Costs a few loads.
     #[must_use]
     pub fn properties(&self) -> Properties {
-        let Shared { memory, counters, .. } = &*self.shared;
+        let Core { memory, counters, .. } = &**self.core();
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let flash = memory.flash.as_ref().map(|flash| FlashProperties {
+            works: flash.works(),
+            outlives: flash.works() && flash.journal().is_some_and(|journal| journal.works()),
+            capacity_bytes: flash.log.capacity_bytes(),
+            demoted: load(&counters.demoted),
+            demoted_bytes: load(&counters.demoted_bytes),
+            not_admitted: load(&counters.not_admitted),
+            behind: load(&counters.behind),
+            written_bytes: load(&flash.log.written_bytes),
+            hits: load(&counters.flash_hits),
+            misses: load(&counters.flash_misses),
+            promoted: load(&counters.promoted),
+            reinserted: load(&counters.reinserted),
+            reinserted_bytes: load(&counters.reinserted_bytes),
+            evicted: load(&counters.flash_evicted),
+            errors: load(&counters.flash_errors),
+        });
         Properties {
             items: memory.index.len() as u64,
             memory_bytes: memory.bytes() as u64,
@@ -147,21 +294,14 @@ impl Cache {
             reclaimed: load(&counters.reclaimed),
             moved: load(&counters.moved),
             ghost_hits: load(&counters.ghost_hits),
+            flash,
         }
     }
+}
 
-    /// The lane of this thread.
-    fn lane(&self) -> usize {
-        thread_local! {
-            static LANE: std::cell::Cell<(u64, usize)> = const { std::cell::Cell::new((u64::MAX, 0)) };
-        }
-        let (number, lane) = LANE.get();
-        if number == self.shared.number {
-            return lane;
-        }
-        let lane = self.shared.next_lane.fetch_add(1, Ordering::Relaxed) as usize;
-        LANE.set((self.shared.number, lane));
-        lane
+impl fmt::Debug for Flash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flash").field("device", &self.device.describe()).field("files", &self.files).finish_non_exhaustive()
     }
 }
 

@@ -23,21 +23,23 @@
 //! a restart would read it. **Rejected**: a flush for each segment. What is lost with power is a cache's loss; a restart of the machine begins anew.
 
 pub(crate) mod format;
+pub(crate) mod journal;
+pub(crate) mod tier;
 
 use crate::item::{Item, NewItem};
 use crate::slot::Place;
 use format::{Header, RECORD_HEADER_BYTES, RECORDS_AT, SEGMENT_BYTES, SEGMENTS_AT, SUPERBLOCK_BYTES, Salt, Superblock};
-use situ_device::{Buffer, Completion, Device, Op, lock};
+use situ_device::{Buffer, Completion, Device, Op, Queue, lock};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Sealed segments that may wait for the device: 4 MiB of memory.
 pub(crate) const SEALED_MAX: usize = 4;
 /// Fewer spots make no log.
-const SEGMENTS_MIN: u64 = 4;
+const SEGMENTS_MIN: u64 = 2 * SEALED_MAX as u64;
 /// How long a wait for the device takes before it is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -46,6 +48,8 @@ pub(crate) struct FlashLog {
     device: Arc<dyn Device>,
     superblock: Superblock,
     state: Mutex<State>,
+    /// Sealed segments.
+    waiting: AtomicUsize,
     /// Bytes of records that were appended, and bytes that were written.
     pub(crate) appended_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
@@ -55,15 +59,28 @@ struct State {
     open: Option<Open>,
     sealed: VecDeque<Arc<Sealed>>,
     next_sequence: u64,
+    /// Nothing more is appended.
+    is_closed: bool,
     /// What lies in each spot of the device.
     spots: Box<[OnFlash]>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct OnFlash {
     /// 0: nothing that counts.
     sequence: u64,
     base: u64,
+}
+
+/// What is on a device that a log is to be opened on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Zeros, or too little to tell.
+    Nothing,
+    /// A cache with this id.
+    Cache { id: [u8; 16] },
+    /// Bytes of somebody else.
+    Other,
 }
 
 /// A segment that is filled.
@@ -82,21 +99,82 @@ struct Sealed {
     bytes: Buffer,
 }
 
+/// Where an item is.
+pub(crate) enum Located {
+    /// In the buffers, or nowhere any more.
+    Here(Option<Record>),
+    /// On the device.
+    There(Read),
+}
+
+/// What is to be read of the device for an item.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Read {
+    on_flash: OnFlash,
+    offset: u32,
+    /// Where the read begins, in whole blocks of the device, and its length.
+    pub(crate) first: u64,
+    pub(crate) bytes: usize,
+    /// Where the record begins in what is read.
+    skip: usize,
+}
+
 /// An item that was read: a record with what is needed to take it apart.
-pub(crate) struct Record {
-    bytes: Vec<u8>,
+#[derive(Debug)]
+pub struct Record {
+    bytes: RecordBytes,
+    /// Where the item begins.
+    start: usize,
     base: u64,
 }
 
-impl Record {
-    pub(crate) fn item(&self) -> Item<'_> {
-        Item::decode(&self.bytes[RECORD_HEADER_BYTES..], self.base)
-            .expect("a record is checked before it is handed out")
+/// Bytes of a device.
+#[derive(Debug)]
+pub(crate) enum RecordBytes {
+    /// Of one transfer.
+    Buffer(Buffer),
+    /// Of several.
+    Joined(Vec<u8>),
+}
+
+impl std::ops::Deref for RecordBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            RecordBytes::Buffer(bytes) => bytes,
+            RecordBytes::Joined(bytes) => bytes,
+        }
     }
+}
+
+impl Record {
+    /// A copy of an item in memory.
+    pub(crate) fn of(item: &Item<'_>) -> Record {
+        let base = item.meta.id;
+        let mut bytes = Vec::with_capacity(item.stored_bytes(base));
+        item.again().append_to(base, &mut bytes);
+        Record { bytes: RecordBytes::Joined(bytes), start: 0, base }
+    }
+
+    /// The item.
+    #[must_use]
+    pub fn item(&self) -> Item<'_> {
+        Item::decode(&self.bytes[self.start..], self.base).expect("a record is checked before it is handed out")
+    }
+}
+
+/// A segment that goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Going {
+    pub(crate) sequence: u64,
+    /// What slots call it.
+    pub(crate) number: u32,
 }
 
 /// An item of a segment, and where it lies.
 pub(crate) struct Found<'a> {
+    pub(crate) sequence: u64,
     pub(crate) place: Place,
     pub(crate) item: Item<'a>,
     /// Length of its record.
@@ -108,37 +186,65 @@ fn invalid(why: &str) -> io::Error {
 }
 
 impl FlashLog {
-    /// The log on a device. A device of zeros becomes a log with this id and seed; a log keeps its own.
+    /// What is on the device.
     ///
     /// # Errors
-    /// The device is too small, fails, or holds something else.
-    pub(crate) fn open(device: Arc<dyn Device>, id: [u8; 16], seed: u64) -> io::Result<FlashLog> {
-        let spots = device.space().logical_total.saturating_sub(SEGMENTS_AT) / SEGMENT_BYTES as u64;
-        let segments = u32::try_from(spots.min(crate::slot::SEGMENTS_MAX as u64 / 2)).map_err(io::Error::other)?;
-        if u64::from(segments) < SEGMENTS_MIN {
-            return Err(invalid("a cache needs at least 5 MiB of flash"));
+    /// The device fails.
+    pub(crate) fn content(device: &Arc<dyn Device>) -> io::Result<Content> {
+        if spots(device) < SEGMENTS_MIN {
+            return Err(invalid("a cache needs at least 9 MiB of flash"));
         }
-        let mut log = FlashLog {
+        let found = read_at(device, 0, 2 * SUPERBLOCK_BYTES)?;
+        let ours = found.chunks(SUPERBLOCK_BYTES).find_map(Superblock::decode);
+        Ok(match ours {
+            Some(Superblock { id, .. }) => Content::Cache { id },
+            None if found.iter().all(|byte| *byte == 0) => Content::Nothing,
+            None => Content::Other,
+        })
+    }
+
+    /// An empty log. What the device had is lost.
+    ///
+    /// # Errors
+    /// The device is too small, or fails.
+    pub(crate) fn create(device: Arc<dyn Device>, id: [u8; 16], seed: u64) -> io::Result<FlashLog> {
+        let segments = u32::try_from(spots(&device).min(crate::slot::SEGMENTS_MAX as u64 / 2)).map_err(io::Error::other)?;
+        if u64::from(segments) < SEGMENTS_MIN {
+            return Err(invalid("a cache needs at least 9 MiB of flash"));
+        }
+        let log = FlashLog::of(device, Superblock { segments, id, seed });
+        log.write_superblock()?;
+        Ok(log)
+    }
+
+    /// The log that the device has. Nothing of it is known before a [`scan`](FlashLog::scan), or [`resume`](FlashLog::resume).
+    ///
+    /// # Errors
+    /// The device has none, or fails.
+    pub(crate) fn open(device: Arc<dyn Device>) -> io::Result<FlashLog> {
+        let found = read_at(&device, 0, 2 * SUPERBLOCK_BYTES)?;
+        let fits = |found: &Superblock| u64::from(found.segments) <= spots(&device) && u64::from(found.segments) >= SEGMENTS_MIN;
+        match found.chunks(SUPERBLOCK_BYTES).filter_map(Superblock::decode).find(fits) {
+            Some(superblock) => Ok(FlashLog::of(device, superblock)),
+            None => Err(invalid("the device holds no cache, or has become too small for it")),
+        }
+    }
+
+    fn of(device: Arc<dyn Device>, superblock: Superblock) -> FlashLog {
+        FlashLog {
             device,
-            superblock: Superblock { segments, id, seed },
+            superblock,
             state: Mutex::new(State {
                 open: None,
                 sealed: VecDeque::new(),
                 next_sequence: 1,
-                spots: vec![OnFlash::default(); segments as usize].into(),
+                is_closed: false,
+                spots: vec![OnFlash::default(); superblock.segments as usize].into(),
             }),
+            waiting: AtomicUsize::new(0),
             appended_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
-        };
-        let found = log.read_at(0, 2 * SUPERBLOCK_BYTES)?;
-        let copies = found.chunks(SUPERBLOCK_BYTES);
-        match copies.filter_map(Superblock::decode).find(|found| found.segments <= segments) {
-            Some(superblock) => log.superblock = superblock,
-            None if found.iter().all(|byte| *byte == 0) => log.write_superblock()?,
-            None => return Err(invalid("the device holds something else than a cache; nothing was changed")),
         }
-        lock(&log.state).spots = vec![OnFlash::default(); log.superblock.segments as usize].into();
-        Ok(log)
     }
 
     fn write_superblock(&self) -> io::Result<()> {
@@ -146,12 +252,81 @@ impl FlashLog {
         for copy in both.chunks_mut(SUPERBLOCK_BYTES) {
             copy[..48].copy_from_slice(&self.superblock.encode());
         }
-        self.run(vec![(Op::Write { offset: 0, durable: true }, Buffer::copy_of(&both))]).map(drop)
+        run(&self.device, vec![(Op::Write { offset: 0, durable: true }, Buffer::copy_of(&both))]).map(drop)
     }
 
     /// The seed of the hashes of keys.
     pub(crate) fn seed(&self) -> u64 {
         self.superblock.seed
+    }
+
+    /// Bytes of the device that segments take.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        u64::from(self.superblock.segments) * SEGMENT_BYTES as u64
+    }
+
+    /// Memory of buffers and tables, in bytes, while it is written to.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        // The open segment, sealed ones, the copy that is written, and the segment that goes for it.
+        (SEALED_MAX + 3) * SEGMENT_BYTES + self.superblock.segments as usize * size_of::<OnFlash>()
+    }
+
+    /// The id and the spots of the log, to be resumed after a clean stop.
+    pub(crate) fn spots(&self) -> (u64, Vec<[u64; 2]>) {
+        let state = lock(&self.state);
+        (state.next_sequence, state.spots.iter().map(|spot| [spot.sequence, spot.base]).collect())
+    }
+
+    /// Goes on after a clean stop. False: the numbers are not those of this log.
+    pub(crate) fn resume(&self, next_sequence: u64, spots: &[[u64; 2]]) -> bool {
+        let mut state = lock(&self.state);
+        let fits = |(spot, [sequence, _]): (usize, &[u64; 2])| {
+            *sequence == 0 || *sequence < next_sequence && self.spot_of(self.number_of(*sequence)) as usize == spot
+        };
+        if spots.len() != state.spots.len() || !spots.iter().enumerate().all(fits) {
+            return false;
+        }
+        state.next_sequence = next_sequence;
+        state.spots = spots.iter().map(|[sequence, base]| OnFlash { sequence: *sequence, base: *base }).collect();
+        true
+    }
+
+    /// The sequence number of the segment that slots call so, if it is there.
+    pub(crate) fn sequence_of(&self, number: u32) -> Option<u64> {
+        let state = lock(&self.state);
+        let open = state.open.iter().map(|open| open.sequence);
+        let waiting = open.chain(state.sealed.iter().map(|sealed| sealed.sequence));
+        let on_flash = state.spots[self.spot_of(number) as usize].sequence;
+        let on_flash = (on_flash > 0).then_some(on_flash);
+        waiting.chain(on_flash).find(|sequence| self.number_of(*sequence) == number)
+    }
+
+    /// The segments that the log has at most: sequence numbers from the first to before the second.
+    pub(crate) fn reach(&self) -> (u64, u64) {
+        let next = lock(&self.state).next_sequence;
+        (next.saturating_sub(u64::from(self.superblock.segments) + SEALED_MAX as u64 + 1), next)
+    }
+
+    /// Whether sealed segments wait for the device.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes no more items, and forgets what waits for the device.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.is_closed = true;
+        state.open = None;
+        state.sealed.clear();
+        self.waiting.store(0, Ordering::Relaxed);
+    }
+
+    /// Makes what was flushed durable.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        run(&self.device, vec![(Op::Flush, Buffer::new(0))]).map(drop)
     }
 
     /// What slots call a segment.
@@ -176,6 +351,9 @@ impl FlashLog {
     /// Appends an item. `None`: the item is too long, or the device is behind.
     pub(crate) fn append(&self, item: &NewItem<'_>) -> Option<(Place, usize)> {
         let mut state = lock(&self.state);
+        if state.is_closed {
+            return None;
+        }
         // Most segments have ids that are near each other; the base of another one is its first item's.
         let fits = |open: &Open| open.used + RECORD_HEADER_BYTES + item.stored_bytes(open.base) <= SEGMENT_BYTES;
         if !state.open.as_ref().is_some_and(fits) {
@@ -209,20 +387,32 @@ impl FlashLog {
         let header = Header { sequence, base, used: used as u32, items };
         bytes[..RECORDS_AT].copy_from_slice(&header.encode(&self.superblock.id));
         state.sealed.push_back(Arc::new(Sealed { sequence, base, bytes }));
+        self.waiting.store(state.sealed.len(), Ordering::Relaxed);
     }
 
-    /// Writes the oldest sealed segment. The items of the segment that goes for it are shown to `leaves` before. False: none is sealed.
+    /// Writes the oldest sealed segment. The segment that goes for it is named to `goes` before, then its items are shown to `leaves`. The
+    /// slots of items that are damaged are not shown: `goes` is told the number that slots have for the segment. False: none is sealed.
     ///
     /// # Errors
     /// The device fails. Nothing that was appended is lost to readers.
-    pub(crate) fn flush(&self, mut leaves: impl FnMut(Found<'_>)) -> io::Result<bool> {
+    pub(crate) fn flush(
+        &self,
+        goes: impl FnOnce(Going),
+        mut leaves: impl FnMut(Found<'_>),
+        left: impl FnOnce(Going),
+    ) -> io::Result<bool> {
         let front = lock(&self.state).sealed.front().cloned();
         let Some(sealed) = front else { return Ok(false) };
         let spot = self.spot_of(self.number_of(sealed.sequence));
         let old = lock(&self.state).spots[spot as usize];
         if old.sequence > 0 {
-            let bytes = self.read_segment(spot)?;
-            self.each_record(&old, &bytes, &mut leaves);
+            let going = Going { sequence: old.sequence, number: self.number_of(old.sequence) };
+            goes(going);
+            // A segment that cannot be read costs its items, not the log.
+            let bytes = self.read_segment(spot).unwrap_or_default();
+            if !self.each_record(&old, &bytes, &mut leaves) {
+                left(going);
+            }
         }
         // From here on readers do not trust what the device has in this spot.
         lock(&self.state).spots[spot as usize] = OnFlash::default();
@@ -231,12 +421,16 @@ impl FlashLog {
             let offset = spot_offset(spot) + (index * most) as u64;
             (Op::Write { offset, durable: false }, Buffer::copy_of(part))
         });
-        self.run(writes.collect())?;
+        run(&self.device, writes.collect())?;
         self.written_bytes.fetch_add(SEGMENT_BYTES as u64, Ordering::Relaxed);
         let mut state = lock(&self.state);
         state.spots[spot as usize] = OnFlash { sequence: sealed.sequence, base: sealed.base };
         let front = state.sealed.pop_front();
-        assert!(front.is_some_and(|front| front.sequence == sealed.sequence), "one caller flushes at a time");
+        self.waiting.store(state.sealed.len(), Ordering::Relaxed);
+        assert!(
+            state.is_closed || front.is_some_and(|front| front.sequence == sealed.sequence),
+            "one caller flushes at a time"
+        );
         Ok(true)
     }
 
@@ -244,43 +438,72 @@ impl FlashLog {
     ///
     /// # Errors
     /// The device fails.
+    #[cfg(test)]
     pub(crate) fn read(&self, place: Place, bytes_max: usize) -> io::Result<Option<Record>> {
-        let on_flash = {
-            let state = lock(&self.state);
-            let open = state.open.iter().map(|open| (open.sequence, open.base, &open.bytes));
-            let sealed = state.sealed.iter().map(|sealed| (sealed.sequence, sealed.base, &sealed.bytes));
-            if let Some((sequence, base, bytes)) =
-                open.chain(sealed).find(|(sequence, ..)| self.number_of(*sequence) == place.segment)
-            {
-                let end = bytes.len().min((place.offset as usize).saturating_add(bytes_max));
-                let found = bytes.get(place.offset as usize..end).unwrap_or_default();
-                return Ok(self.record(sequence, base, place.offset, found));
+        match self.locate(place, bytes_max) {
+            Located::Here(record) => Ok(record),
+            Located::There(read) => {
+                let bytes = self.read_at(read.first, read.bytes)?;
+                Ok(self.finish(&read, RecordBytes::Joined(bytes)))
             }
-            state.spots[self.spot_of(place.segment) as usize]
-        };
+        }
+    }
+
+    /// Finds the item at a place, whose record has at most so many bytes: in the buffers, or what is to be read of the device.
+    pub(crate) fn locate(&self, place: Place, bytes_max: usize) -> Located {
+        let state = lock(&self.state);
+        let open = state.open.iter().map(|open| (open.sequence, open.base, &open.bytes));
+        let sealed = state.sealed.iter().map(|sealed| (sealed.sequence, sealed.base, &sealed.bytes));
+        if let Some((sequence, base, bytes)) =
+            open.chain(sealed).find(|(sequence, ..)| self.number_of(*sequence) == place.segment)
+        {
+            let on_flash = OnFlash { sequence, base };
+            let end = bytes.len().min((place.offset as usize).saturating_add(bytes_max));
+            let found = bytes.get(place.offset as usize..end).unwrap_or_default().to_vec();
+            drop(state);
+            let read = Read { on_flash, offset: place.offset, first: 0, bytes: 0, skip: 0 };
+            return Located::Here(self.finish(&read, RecordBytes::Joined(found)));
+        }
+        let on_flash = state.spots[self.spot_of(place.segment) as usize];
+        drop(state);
         if on_flash.sequence == 0 || self.number_of(on_flash.sequence) != place.segment {
-            return Ok(None);
+            return Located::Here(None);
         }
         let spot = spot_offset(self.spot_of(place.segment));
         let block = u64::from(self.device.geometry().block_bytes).max(4096);
         let begin = spot + u64::from(place.offset);
         let first = begin / block * block;
         let end = (begin + bytes_max as u64).min(spot + SEGMENT_BYTES as u64).next_multiple_of(block);
-        let bytes = self.read_at(first, (end - first) as usize)?;
-        let bytes = bytes.get((begin - first) as usize..).unwrap_or_default();
-        Ok(self.record(on_flash.sequence, on_flash.base, place.offset, bytes))
+        let (bytes, skip) = ((end - first) as usize, (begin - first) as usize);
+        Located::There(Read { on_flash, offset: place.offset, first, bytes, skip })
     }
 
-    fn record(&self, sequence: u64, base: u64, offset: u32, bytes: &[u8]) -> Option<Record> {
-        let (_, length) = self.salt(sequence).get(offset, base, bytes)?;
-        Some(Record { bytes: bytes[..length].to_vec(), base })
+    /// The item in what was read. `None`: there is no whole record.
+    pub(crate) fn finish(&self, read: &Read, bytes: RecordBytes) -> Option<Record> {
+        let OnFlash { sequence, base } = read.on_flash;
+        self.salt(sequence).get(read.offset, base, bytes.get(read.skip..)?)?;
+        Some(Record { bytes, start: read.skip + RECORD_HEADER_BYTES, base })
     }
 
-    /// Shows all items on the device to `each`, the oldest segment first, and goes on behind them.
+    /// The longest transfer of the device.
+    pub(crate) fn transfer_bytes_max(&self) -> usize {
+        (self.device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES)
+    }
+
+    /// A queue of the device.
+    ///
+    /// # Errors
+    /// The device has none.
+    pub(crate) fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
+        self.device.queue(depth)
+    }
+
+    /// Shows all items on the device to `each`, the oldest segment first, and goes on behind them. Sequence numbers up to `used` are not used
+    /// again. Segments that are too old to have been kept are left out.
     ///
     /// # Errors
     /// The device fails.
-    pub(crate) fn scan(&self, mut each: impl FnMut(Found<'_>)) -> io::Result<()> {
+    pub(crate) fn scan(&self, used: u64, mut each: impl FnMut(Found<'_>)) -> io::Result<()> {
         let mut found = Vec::new();
         for spot in 0..self.superblock.segments {
             let block = self.read_at(spot_offset(spot), 4096)?;
@@ -288,73 +511,92 @@ impl FlashLog {
             found.extend(header.filter(|header| self.spot_of(self.number_of(header.sequence)) == spot));
         }
         found.sort_unstable_by_key(|header| header.sequence);
+        let newest = found.last().map_or(0, |header| header.sequence).max(used);
+        // Segments that waited for the device when the process died have numbers, too.
+        let next = if newest == 0 { 1 } else { newest + SEALED_MAX as u64 + 2 };
+        lock(&self.state).next_sequence = next;
+        found.retain(|header| header.sequence + u64::from(self.superblock.segments) >= next);
         for header in &found {
             let spot = self.spot_of(self.number_of(header.sequence));
             let on_flash = OnFlash { sequence: header.sequence, base: header.base };
+            lock(&self.state).spots[spot as usize] = on_flash;
             let bytes = self.read_segment(spot)?;
             self.each_record(&on_flash, &bytes, &mut each);
-            let mut state = lock(&self.state);
-            state.spots[spot as usize] = on_flash;
-            state.next_sequence = state.next_sequence.max(header.sequence + 1);
         }
         Ok(())
     }
 
-    fn each_record(&self, on_flash: &OnFlash, bytes: &[u8], each: &mut impl FnMut(Found<'_>)) {
+    /// Shows the records of a segment to `each`. False if not all of them are whole.
+    fn each_record(&self, on_flash: &OnFlash, bytes: &[u8], each: &mut impl FnMut(Found<'_>)) -> bool {
+        let used = Header::decode(bytes, &self.superblock.id).map_or(0, |header| header.used);
         let (salt, segment) = (self.salt(on_flash.sequence), self.number_of(on_flash.sequence));
         let mut offset = RECORDS_AT as u32;
         while let Some(rest) = bytes.get(offset as usize..)
             && let Some((item, length)) = salt.get(offset, on_flash.base, rest)
         {
-            each(Found { place: Place { segment, offset }, item, bytes: length });
+            each(Found { sequence: on_flash.sequence, place: Place { segment, offset }, item, bytes: length });
             offset += length as u32;
         }
+        offset == used
     }
 
     fn read_segment(&self, spot: u32) -> io::Result<Vec<u8>> {
         self.read_at(spot_offset(spot), SEGMENT_BYTES)
     }
 
-    /// Bytes of the device, in transfers as long as it takes.
-    fn read_at(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-        let most = (self.device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES);
-        let begins = (0..bytes).step_by(most);
-        let reads = begins.map(|at| (Op::Read { offset: offset + at as u64 }, Buffer::new(most.min(bytes - at))));
-        let mut all = Vec::with_capacity(bytes);
-        for buffer in self.run(reads.collect())? {
-            all.extend_from_slice(&buffer);
-        }
-        all.truncate(bytes);
-        Ok(all)
+    /// Bytes of the device.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub(crate) fn read_at(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        read_at(&self.device, offset, bytes)
     }
+}
 
-    /// Runs operations and waits for all of them; their buffers, in order.
-    fn run(&self, operations: Vec<(Op, Buffer)>) -> io::Result<Vec<Buffer>> {
-        let mut queue = self.device.queue(operations.len().max(1) as u32)?;
-        let mut tickets = Vec::with_capacity(operations.len());
-        let mut outcome = Ok(());
-        for (op, buffer) in operations {
-            match queue.submit(op, buffer) {
-                Ok(ticket) => tickets.push(ticket),
-                Err((_, error)) => {
-                    outcome = Err(error);
-                    break;
-                }
-            }
-        }
-        let mut buffers: Vec<Option<Buffer>> = tickets.iter().map(|_| None).collect();
-        let (mut done, mut left) = (Vec::new(), tickets.len());
-        while left > 0 {
-            queue.wait(&mut done, WAIT);
-            for Completion { ticket, buffer, result, .. } in done.drain(..) {
-                left -= 1;
-                outcome = outcome.and(result);
-                let at = tickets.iter().position(|other| *other == ticket);
-                buffers[at.expect("a device completes what was submitted")] = Some(buffer);
-            }
-        }
-        outcome.map(|()| buffers.into_iter().flatten().collect())
+/// Segments that a device has room for.
+fn spots(device: &Arc<dyn Device>) -> u64 {
+    device.space().logical_total.saturating_sub(SEGMENTS_AT) / SEGMENT_BYTES as u64
+}
+
+/// Bytes of the device, in transfers as long as it takes.
+fn read_at(device: &Arc<dyn Device>, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+    let most = (device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES);
+    let begins = (0..bytes).step_by(most);
+    let reads = begins.map(|at| (Op::Read { offset: offset + at as u64 }, Buffer::new(most.min(bytes - at))));
+    let mut all = Vec::with_capacity(bytes);
+    for buffer in run(device, reads.collect())? {
+        all.extend_from_slice(&buffer);
     }
+    all.truncate(bytes);
+    Ok(all)
+}
+
+/// Runs operations and waits for all of them; their buffers, in order.
+fn run(device: &Arc<dyn Device>, operations: Vec<(Op, Buffer)>) -> io::Result<Vec<Buffer>> {
+    let mut queue = device.queue(operations.len().max(1) as u32)?;
+    let mut tickets = Vec::with_capacity(operations.len());
+    let mut outcome = Ok(());
+    for (op, buffer) in operations {
+        match queue.submit(op, buffer) {
+            Ok(ticket) => tickets.push(ticket),
+            Err((_, error)) => {
+                outcome = Err(error);
+                break;
+            }
+        }
+    }
+    let mut buffers: Vec<Option<Buffer>> = tickets.iter().map(|_| None).collect();
+    let (mut done, mut left) = (Vec::new(), tickets.len());
+    while left > 0 {
+        queue.wait(&mut done, WAIT);
+        for Completion { ticket, buffer, result, .. } in done.drain(..) {
+            left -= 1;
+            outcome = outcome.and(result);
+            let at = tickets.iter().position(|other| *other == ticket);
+            buffers[at.expect("a device completes what was submitted")] = Some(buffer);
+        }
+    }
+    outcome.map(|()| buffers.into_iter().flatten().collect())
 }
 
 fn spot_offset(spot: u32) -> u64 {

@@ -115,15 +115,40 @@ impl Index {
         self.slots.load(Ordering::Relaxed)
     }
 
-    /// The slots of each shard in turn; a shard is locked meanwhile.
-    #[cfg(test)]
-    pub(crate) fn for_each(&self, mut each: impl FnMut(Slot)) {
+    /// Removes the slots that `goes` says so of. A shard is locked at a time.
+    pub(crate) fn remove_all(&self, mut goes: impl FnMut(&Slot) -> bool) {
         for shard in &self.shards {
+            let mut guard = ShardGuard { shard: lock(shard), index: self };
+            let slots = guard.shard.buckets.iter_mut().flat_map(|bucket| &mut bucket.slots);
+            let mut removed = 0;
+            for packed in slots {
+                if Slot::unpack(*packed).is_some_and(|slot| goes(&slot)) {
+                    *packed = PackedSlot::default();
+                    removed += 1;
+                }
+            }
+            guard.removed(removed);
+        }
+    }
+
+    /// The slots of each shard in turn, with the shard's number; a shard is locked meanwhile.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(u32, Slot)) {
+        for (number, shard) in self.shards.iter().enumerate() {
             let shard = lock(shard);
             for packed in shard.buckets.iter().flat_map(|bucket| bucket.slots) {
-                Slot::unpack(packed).into_iter().for_each(&mut each);
+                Slot::unpack(packed).into_iter().for_each(|slot| each(number as u32, slot));
             }
         }
+    }
+
+    /// Shards, as a power of two. With the seed it says what a slot means.
+    pub(crate) fn shard_bits(&self) -> u32 {
+        self.shard_bits
+    }
+
+    /// The hash of a slot in a shard.
+    pub(crate) fn hash_in(&self, shard: u32, slot: &Slot) -> Option<KeyHash> {
+        ((shard as usize) < self.shards.len()).then_some(KeyHash { shard, hash: slot.hash })
     }
 }
 
@@ -151,11 +176,20 @@ impl ShardGuard<'_> {
         let place = &mut self.shard.buckets[position.bucket as usize].slots[position.slot as usize];
         assert!(!is_free(*place), "a slot is freed twice");
         *place = PackedSlot::default();
-        self.shard.used -= 1;
-        self.index.slots.fetch_sub(1, Ordering::Relaxed);
+        self.removed(1);
+    }
+
+    /// So many slots were freed: the shard may shrink.
+    fn removed(&mut self, count: usize) {
+        self.shard.used -= count;
+        self.index.slots.fetch_sub(count, Ordering::Relaxed);
         let before = self.shard.buckets.len();
-        if before > BUCKETS_MIN && self.shard.used * 100 < before * BUCKET_SLOTS * 72 {
-            self.resize((before - before / 8).max(BUCKETS_MIN));
+        let mut buckets = before;
+        while buckets > BUCKETS_MIN && self.shard.used * 100 < buckets * BUCKET_SLOTS * 72 {
+            buckets = (buckets - (buckets / 8).max(1)).max(BUCKETS_MIN);
+        }
+        if buckets < before {
+            self.resize(buckets);
         }
     }
 
@@ -263,13 +297,13 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::{Place, Tier};
+    use crate::slot::{LengthClass, Place, Tier};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     fn slot(hash: KeyHash, number: u32) -> Slot {
         let place = Place { segment: number, offset: 0 };
-        Slot { hash: hash.hash, place, tier: Tier::Small, frequency: 0 }
+        Slot { hash: hash.hash, place, tier: Tier::Small, frequency: 0, length: LengthClass::default() }
     }
 
     fn find(index: &Index, hash: KeyHash, number: u32) -> Option<Position> {
@@ -302,7 +336,7 @@ mod tests {
             }
             prop_assert_eq!(index.len(), model.len());
             let mut all = Vec::new();
-            index.for_each(|slot| all.push(slot.place.segment));
+            index.for_each(|_, slot| all.push(slot.place.segment));
             all.sort_unstable();
             prop_assert_eq!(all, model.keys().copied().collect::<Vec<_>>());
             for (number, hash) in model {

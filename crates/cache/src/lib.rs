@@ -23,8 +23,8 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod core;
 mod counters;
-#[cfg_attr(not(test), expect(dead_code, reason = "the memory tier does not demote items yet"))]
 mod flash;
 mod ghost;
 mod index;
@@ -36,6 +36,10 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-pub use cache::{Cache, Properties, Refused};
+pub use cache::{Cache, Flash, FlashProperties, Properties, Refused};
+pub use core::OnItem;
+pub use flash::Record;
+pub use flash::tier::Start;
 pub use item::{Hit, Item, KEY_BYTES_MAX, Meta, VALUE_BYTES_MAX};
-pub use options::{MEMORY_BYTES_MIN, Options};
+pub use memory::Lookup;
+pub use options::{Admission, FlashRules, MEMORY_BYTES_MIN, Options};

@@ -24,13 +24,15 @@
 //!
 //! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment.
 
-use crate::counters::Counters;
+use crate::counters::{Counters, count};
+use crate::flash::Record;
+use crate::flash::tier::FlashTier;
 use crate::ghost::Ghosts;
-use crate::index::{Index, KeyHash};
+use crate::index::{Index, KeyHash, Position, ShardGuard};
 use crate::item::{Hit, Item, NewItem};
 use crate::options::Options;
 use crate::segment::Segments;
-use crate::slot::{FREQUENCY_MAX, Place, Slot, Tier};
+use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
 use situ_device::lock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -52,6 +54,7 @@ const SEGMENTS_FOR_CLASSES: usize = 16;
 pub(crate) struct Memory {
     pub(crate) segments: Segments,
     pub(crate) index: Index,
+    pub(crate) flash: Option<FlashTier>,
     ghosts: Ghosts,
     writers: Box<[Mutex<Writer>]>,
     reclaimer: Mutex<Reclaimer>,
@@ -67,6 +70,43 @@ pub(crate) struct Memory {
 struct Old {
     tier: Tier,
     frequency: u8,
+}
+
+/// What a look-up finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup<T> {
+    /// The item is in memory; what the caller made of it.
+    Hit(T),
+    /// There is no item.
+    Miss,
+    /// The item is on flash, unless another key has the same hash.
+    OnFlash,
+}
+
+impl<T> Lookup<T> {
+    /// What the caller made of an item in memory.
+    pub fn hit(self) -> Option<T> {
+        match self {
+            Lookup::Hit(made) => Some(made),
+            Lookup::Miss | Lookup::OnFlash => None,
+        }
+    }
+}
+
+/// Where an item on flash lies, as the index has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OnFlash {
+    pub(crate) hash: KeyHash,
+    pub(crate) place: Place,
+    pub(crate) length: LengthClass,
+}
+
+/// What came of a read of flash.
+pub(crate) enum Arrived {
+    /// The key's item, or none.
+    Answer(Option<Record>),
+    /// The index has changed meanwhile: look again.
+    Changed,
 }
 
 /// Open segments by class of times to live.
@@ -128,7 +168,7 @@ struct Found {
 }
 
 impl Memory {
-    pub(crate) fn new(options: &Options, seed: u64) -> Memory {
+    pub(crate) fn new(options: &Options, index: Index, flash: Option<FlashTier>) -> Memory {
         let Options { memory_bytes, segment_bytes, lanes, small_percent, move_at, .. } = *options;
         let ghosts = Ghosts::new(memory_bytes / options.item_bytes_about);
         let longest_shared = segment_bytes / 8;
@@ -136,7 +176,8 @@ impl Memory {
         let count = memory_bytes / segment_bytes;
         Memory {
             segments,
-            index: Index::new(memory_bytes, seed),
+            index,
+            flash,
             ghosts,
             writers: (0..lanes.max(1)).map(|_| Mutex::default()).collect(),
             reclaimer: Mutex::default(),
@@ -154,7 +195,8 @@ impl Memory {
     }
 
     fn fixed_bytes(&self) -> usize {
-        self.index.bytes() + self.ghosts.bytes() + self.segments.table_bytes()
+        let flash = self.flash.as_ref().map_or(0, FlashTier::memory_bytes);
+        self.index.bytes() + self.ghosts.bytes() + self.segments.table_bytes() + flash
     }
 
     /// What the owner takes beside the cache, out of the same limit.
@@ -194,11 +236,27 @@ impl Memory {
         let (tier, frequency) = match old {
             Some(Old { tier, frequency }) => (tier, frequency),
             None if self.ghosts.take(hash) => {
-                counters.ghost_hits.fetch_add(1, Ordering::Relaxed);
+                count(&counters.ghost_hits);
                 (Tier::Main, 0)
             }
             None => (Tier::Small, 0),
         };
+        self.store_and(lane, tier, item, now, counters, |place, bytes| {
+            let slot = Slot { hash: hash.hash, place, tier, frequency, length: LengthClass::default() };
+            self.link(hash, item, slot, bytes);
+        })
+    }
+
+    /// Stores an item, lets the caller make the index name it, and pays. False if there is no room for an item of its length.
+    fn store_and(
+        &self,
+        lane: usize,
+        tier: Tier,
+        item: &NewItem<'_>,
+        now: u64,
+        counters: &Counters,
+        link: impl FnOnce(Place, usize),
+    ) -> bool {
         let mut writer = lock(&self.writers[lane % self.writers.len()]);
         let is_long = self.is_long(item.stored_bytes(0));
         let stored = match is_long {
@@ -206,55 +264,195 @@ impl Memory {
             false => self.store(&mut writer, tier, item, now, counters),
         };
         let Some((place, bytes)) = stored else { return false };
-        self.link(hash, item, Slot { hash: hash.hash, place, tier, frequency }, bytes);
+        link(place, bytes);
         if is_long {
             // Not before: the reclaimer gives back what the index does not know.
             lock(&self.reclaimer).seal(tier, place.segment, self.segments.capacity(place.segment));
         }
         drop(writer);
         self.pay(bytes * 2, now, counters);
+        self.flash.iter().for_each(FlashTier::wake);
         true
     }
 
-    /// Shows the item of `key` to `read`.
-    pub(crate) fn get<T>(&self, key: &[u8], now: u64, read: impl FnOnce(Hit<'_>) -> T) -> Option<T> {
+    /// Shows the item of `key` to `read`, if it is in memory.
+    pub(crate) fn get<T>(&self, key: &[u8], now: u64, read: impl FnOnce(Hit<'_>) -> T) -> Result<Option<T>, OnFlash> {
         let hash = self.index.hash(key);
         let mut shard = self.index.shard(hash);
+        let mut on_flash = None;
         for (position, slot) in shard.matches(hash) {
+            if !slot.tier.is_memory() {
+                on_flash = Some(OnFlash { hash, place: slot.place, length: slot.length });
+                continue;
+            }
             let content = self.segments.read(slot.place.segment);
             let Some(item) = Item::decode(content.from(slot.place.offset), content.base) else { continue };
             if item.key != key {
                 continue;
             }
             if item.has_expired(now) {
-                return None;
+                return Ok(None);
             }
             let answer = read(Hit { item, whole: content.whole() });
             drop(content);
             if slot.frequency < FREQUENCY_MAX {
                 shard.replace(position, Slot { frequency: slot.frequency + 1, ..slot });
             }
-            return Some(answer);
+            return Ok(Some(answer));
         }
-        None
+        on_flash.map_or(Ok(None), Err)
     }
 
-    /// Removes the item of `key`.
+    /// What a read of flash has found for a key: its item, if it is still the one that the index names.
+    pub(crate) fn arrived(
+        &self,
+        lane: usize,
+        key: &[u8],
+        at: OnFlash,
+        record: Option<Record>,
+        now: u64,
+        counters: &Counters,
+    ) -> Arrived {
+        let Some(flash) = &self.flash else { return Arrived::Answer(None) };
+        let mut shard = self.index.shard(at.hash);
+        let is_it = |slot: &Slot| slot.tier == Tier::Flash && slot.place == at.place;
+        let Some((position, slot)) = shard.matches(at.hash).find(|(_, slot)| is_it(slot)) else {
+            return Arrived::Changed;
+        };
+        let Some(record) = record else {
+            // What cannot be read does not come back.
+            flash.dies(slot.place);
+            shard.remove(position);
+            count(&counters.flash_misses);
+            return Arrived::Answer(None);
+        };
+        let item = record.item();
+        if item.key != key {
+            count(&counters.flash_misses);
+            return Arrived::Answer(None);
+        }
+        if item.has_expired(now) {
+            shard.remove(position);
+            count(&counters.reclaimed);
+            return Arrived::Answer(None);
+        }
+        count(&counters.flash_hits);
+        shard.replace(position, Slot { frequency: (slot.frequency + 1).min(FREQUENCY_MAX), ..slot });
+        drop(shard);
+        if flash.is_promoted(slot.frequency) {
+            self.promote(lane, at, &item.again(), now, counters);
+        }
+        Arrived::Answer(Some(record))
+    }
+
+    /// Takes an item from flash back to memory, if the index still names it there.
+    fn promote(&self, lane: usize, at: OnFlash, item: &NewItem<'_>, now: u64, counters: &Counters) {
+        self.store_and(lane, Tier::Main, item, now, counters, |place, bytes| {
+            let mut shard = self.index.shard(at.hash);
+            let is_it = |slot: &Slot| slot.tier == Tier::Flash && slot.place == at.place;
+            let Some((position, slot)) = shard.matches(at.hash).find(|(_, slot)| is_it(slot)) else { return };
+            self.dies(&slot);
+            self.segments.add_live(place.segment, bytes);
+            let length = LengthClass::default();
+            shard.replace(position, Slot { hash: slot.hash, place, tier: Tier::Main, frequency: 0, length });
+            count(&counters.promoted);
+        });
+    }
+
+    /// Removes the item of `key`. An item on flash is known by its hash alone.
     pub(crate) fn delete(&self, key: &[u8]) -> bool {
         let hash = self.index.hash(key);
         let mut shard = self.index.shard(hash);
-        let Some((position, slot)) = shard.matches(hash).find(|(_, slot)| self.is_key(slot.place, key)) else {
-            return false;
-        };
+        let Some((position, slot)) = self.find(&shard, hash, key) else { return false };
         shard.remove(position);
-        self.segments.remove_live(slot.place.segment, self.stored_at(slot.place));
+        self.dies(&slot);
         true
+    }
+
+    /// The slot of a key: of its item in memory, or the one on flash that has its hash.
+    fn find(&self, shard: &ShardGuard<'_>, hash: KeyHash, key: &[u8]) -> Option<(Position, Slot)> {
+        let mut on_flash = None;
+        for (position, slot) in shard.matches(hash) {
+            match slot.tier.is_memory() {
+                true if self.is_key(slot.place, key) => return Some((position, slot)),
+                true => {}
+                false => on_flash = Some((position, slot)),
+            }
+        }
+        on_flash
+    }
+
+    /// The item of a slot dies. The caller holds its shard.
+    fn dies(&self, slot: &Slot) {
+        if slot.tier.is_memory() {
+            self.segments.remove_live(slot.place.segment, self.stored_at(slot.place));
+        } else if let Some(flash) = &self.flash {
+            flash.dies(slot.place);
+        }
     }
 
     /// Expired segments go, and so does what is beyond the limit.
     pub(crate) fn tidy(&self, now: u64, counters: &Counters) {
+        if let Some(flash) = &self.flash {
+            flash.set_now(now);
+        }
         while !self.reclaim_expired(now, counters) {}
         self.make_room(self.segments.segment_bytes(), now, counters);
+        self.flash.iter().for_each(FlashTier::wake);
+    }
+
+    /// Writes all items in memory to flash that have not expired. Nobody else changes the cache meanwhile.
+    pub(crate) fn demote_all(&self, flash: &FlashTier, now: u64, counters: &Counters) {
+        let mut all = Vec::new();
+        self.index.for_each(|shard, slot| {
+            if slot.tier.is_memory() {
+                all.extend(self.index.hash_in(shard, &slot).map(|hash| (slot.tier == Tier::Main, slot.place, hash)));
+            }
+        });
+        // The log keeps longest what comes last: items that were read.
+        all.sort_unstable_by_key(|(is_main, place, _)| (*is_main, place.segment, place.offset));
+        for (_, place, hash) in all {
+            let found = Found { hash, place, bytes: self.stored_at(place) };
+            while flash.works() && flash.log.is_waiting() && flash.flush(&self.index, counters) {}
+            self.demote_now(flash, &found, now, counters);
+        }
+    }
+
+    fn demote_now(&self, flash: &FlashTier, found: &Found, now: u64, counters: &Counters) {
+        let mut shard = self.index.shard(found.hash);
+        let is_it = |slot: &Slot| slot.tier.is_memory() && slot.place == found.place;
+        let Some((position, slot)) = shard.matches(found.hash).find(|(_, slot)| is_it(slot)) else { return };
+        let content = self.segments.read(found.place.segment);
+        let item = Item::decode(content.from(found.place.offset), content.base).filter(|item| !item.has_expired(now));
+        let demoted = item.and_then(|item| flash.demote(&item, &slot, counters));
+        drop(content);
+        self.segments.remove_live(found.place.segment, found.bytes);
+        match demoted {
+            Some(demoted) => self.demoted(&mut shard, found.hash, position, demoted, counters),
+            None => shard.remove(position),
+        }
+    }
+
+    /// Puts the slot of an item on flash in the place of its slot in memory.
+    fn demoted(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        hash: KeyHash,
+        position: Position,
+        demoted: Slot,
+        counters: &Counters,
+    ) {
+        // There is one slot on flash for each hash: a key is not compared there.
+        let other = shard.matches(hash).find(|(_, slot)| !slot.tier.is_memory());
+        match other {
+            Some((other, old)) => {
+                self.dies(&old);
+                shard.replace(other, demoted);
+                shard.remove(position);
+                count(&counters.flash_evicted);
+            }
+            None => shard.replace(position, demoted),
+        }
     }
 
     /// A part of what expired segments hold. True if nothing is left.
@@ -271,7 +469,13 @@ impl Memory {
     /// Puts an item over the one of its key, if that has the same length and class. Otherwise the old one, if there is one.
     fn put_over(&self, hash: KeyHash, item: &NewItem<'_>, now: u64) -> (Option<Old>, bool) {
         let mut shard = self.index.shard(hash);
+        let mut on_flash = None;
         for (position, slot) in shard.matches(hash) {
+            if !slot.tier.is_memory() {
+                let tier = if slot.frequency > 0 { Tier::Main } else { Tier::Small };
+                on_flash = Some(Old { tier, frequency: 0 });
+                continue;
+            }
             let content = self.segments.read(slot.place.segment);
             let Some(old) = Item::decode(content.from(slot.place.offset), content.base) else { continue };
             if old.key != item.key {
@@ -289,7 +493,7 @@ impl Memory {
             }
             return (Some(Old { tier: slot.tier, frequency }), fits);
         }
-        (None, false)
+        (on_flash, false)
     }
 
     /// Gives an item a segment of its own.
@@ -343,21 +547,11 @@ impl Memory {
     fn link(&self, hash: KeyHash, item: &NewItem<'_>, slot: Slot, bytes: usize) {
         let mut shard = self.index.shard(hash);
         self.segments.add_live(slot.place.segment, bytes);
-        let (mut count, mut replaced) = (0, None);
-        for (position, old) in shard.matches(hash) {
-            count += 1;
-            if self.is_key(old.place, item.key) {
-                replaced = Some((position, old));
-                break;
-            }
-            // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of them goes.
-            if count >= SAME_HASH_MAX {
-                replaced = Some((position, old));
-            }
-        }
-        match replaced {
+        // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of them goes.
+        let crowded = || shard.matches(hash).nth(SAME_HASH_MAX - 1);
+        match self.find(&shard, hash, item.key).or_else(crowded) {
             Some((position, old)) => {
-                self.segments.remove_live(old.place.segment, self.stored_at(old.place));
+                self.dies(&old);
                 shard.replace(position, slot);
             }
             None => shard.insert(slot),
@@ -437,7 +631,8 @@ impl Memory {
     /// Decides what becomes of an item of the victim, if the index knows it. True if it is kept.
     fn judge(&self, reclaimer: &mut Reclaimer, tier: Tier, found: &Found, now: u64, counters: &Counters) -> bool {
         let mut shard = self.index.shard(found.hash);
-        let Some((position, slot)) = shard.matches(found.hash).find(|(_, slot)| slot.place == found.place) else {
+        let is_it = |slot: &Slot| slot.tier.is_memory() && slot.place == found.place;
+        let Some((position, slot)) = shard.matches(found.hash).find(|(_, slot)| is_it(slot)) else {
             return false;
         };
         let content = self.segments.read(found.place.segment);
@@ -446,15 +641,16 @@ impl Memory {
         };
         // It may have been put over since it was found, by one of the same length.
         let has_expired = item.has_expired(now);
-        let was_read = match tier {
-            Tier::Small => slot.frequency >= self.move_at,
-            Tier::Main => slot.frequency > 0,
-        };
+        let was_read = slot.frequency >= if tier == Tier::Small { self.move_at } else { 1 };
         let is_kept = was_read && !has_expired && reclaimer.in_vain < PATIENCE;
         let place = match is_kept {
             true if content.whole().is_some() => Some((found.place, found.bytes)),
             true => self.keep(reclaimer, &item, now),
             false => None,
+        };
+        let demoted = match (&self.flash, place) {
+            (Some(flash), None) if !has_expired => flash.demote(&item, &slot, counters),
+            _ => None,
         };
         drop(content);
         if let Some((place, bytes)) = place {
@@ -464,15 +660,19 @@ impl Memory {
             }
             let frequency = if tier == Tier::Small { 0 } else { slot.frequency - 1 };
             shard.replace(position, Slot { place, tier: Tier::Main, frequency, ..slot });
-            counters.moved.fetch_add(1, Ordering::Relaxed);
+            count(&counters.moved);
             return true;
         }
-        shard.remove(position);
         self.segments.remove_live(found.place.segment, found.bytes);
+        if let Some(demoted) = demoted {
+            self.demoted(&mut shard, found.hash, position, demoted, counters);
+            return false;
+        }
+        shard.remove(position);
         if has_expired {
-            counters.reclaimed.fetch_add(1, Ordering::Relaxed);
+            count(&counters.reclaimed);
         } else {
-            counters.evicted.fetch_add(1, Ordering::Relaxed);
+            count(&counters.evicted);
             if tier == Tier::Small {
                 self.ghosts.add(found.hash);
             }
@@ -547,7 +747,7 @@ mod tests {
     /// A shard once grew without end when it had more slots of one hash than two buckets have.
     #[test]
     fn keys_of_one_hash_push_each_other_out() {
-        let memory = Memory::new(&Options::of_memory(8 << 20), 1);
+        let memory = Memory::new(&Options::of_memory(8 << 20), Index::new(8 << 20, 1), None);
         let counters = Counters::default();
         let hash = memory.index.hash(b"the hash of all");
         let before = memory.index.bytes();
@@ -556,7 +756,9 @@ mod tests {
             let item = NewItem { meta: Meta::default(), key: &key, parts: [b"value", b""] };
             let mut writer = lock(&memory.writers[0]);
             let (place, bytes) = memory.store(&mut writer, Tier::Small, &item, 0, &counters).unwrap();
-            memory.link(hash, &item, Slot { hash: hash.hash, place, tier: Tier::Small, frequency: 0 }, bytes);
+            let length = LengthClass::default();
+            let slot = Slot { hash: hash.hash, place, tier: Tier::Small, frequency: 0, length };
+            memory.link(hash, &item, slot, bytes);
             assert!(memory.index.shard(hash).matches(hash).any(|(_, slot)| slot.place == place));
         }
         assert_eq!(memory.index.len(), SAME_HASH_MAX);

@@ -17,6 +17,39 @@ pub struct Options {
     pub move_at: u8,
     /// About how long an item is. It only says how many keys are remembered that have gone. The default is 256.
     pub item_bytes_about: usize,
+    /// Rules of the tier on flash, if the cache has one.
+    pub flash: FlashRules,
+}
+
+/// What goes to flash, and what comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlashRules {
+    /// Which items go from memory to flash. The default is [`Admission::All`].
+    pub admission: Admission,
+    /// Stored items shorter than this do not go to flash, in bytes. The default is 0.
+    pub item_bytes_min: usize,
+    /// An item that was read so often on flash goes back to memory. The default is 2; 0 keeps all on flash.
+    pub promote_at: u8,
+    /// Whether an item that was read on flash is written again when its segment goes. The default is true.
+    pub reinserts: bool,
+}
+
+impl Default for FlashRules {
+    fn default() -> FlashRules {
+        FlashRules { admission: Admission::All, item_bytes_min: 0, promote_at: 2, reinserts: true }
+    }
+}
+
+/// Which items go from memory to flash when memory needs their room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Admission {
+    /// All: most hits.
+    #[default]
+    All,
+    /// Those that were read in memory, or were stored again soon after they had gone: fewer writes of the drive.
+    Read,
 }
 
 /// The least memory.
@@ -29,7 +62,7 @@ impl Options {
         let memory_bytes = memory_bytes.max(MEMORY_BYTES_MIN);
         let lanes = std::thread::available_parallelism().map_or(1, usize::from);
         let segment_bytes = (memory_bytes / 256).next_power_of_two().clamp(64 << 10, 1 << 20);
-        Options { memory_bytes, lanes, segment_bytes, small_percent: 10, move_at: 1, item_bytes_about: 256 }
+        Options { memory_bytes, lanes, segment_bytes, small_percent: 10, move_at: 1, item_bytes_about: 256, flash: FlashRules::default() }
     }
 }
 

@@ -5,9 +5,9 @@
 //!   44  hash     a part of the key's hash; it also says in which buckets of its shard the slot may lie
 //!   22  segment  which segment the item lies in
 //!   18  offset   where in the segment, in units of 4 bytes
-//!    2  tier     1 small queue, 2 main queue; 0: the slot is free
+//!    2  tier     1 small queue, 2 main queue, 3 flash; 0: the slot is free
 //!    2  frequency  reads since the item came to its queue, 3 at most
-//!    8  spare
+//!    8  length   on flash: about how long its record is (LengthClass), so that one read gets all of it; otherwise 0
 //! ```
 //!
 //! **Collisions.** A key that does not exist meets a slot of another key with equal hash. A look-up compares at most ten slots (two
@@ -42,6 +42,41 @@ pub(crate) enum Tier {
     Small,
     /// Memory: items that have been read, or were missed after they had gone.
     Main,
+    /// The log on flash.
+    Flash,
+}
+
+impl Tier {
+    /// Whether the item lies in memory, where its key can be compared.
+    pub(crate) fn is_memory(self) -> bool {
+        self != Tier::Flash
+    }
+}
+
+/// A length in 8 bits: 5 of an exponent, 3 of a mantissa, rounded up by an eighth at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct LengthClass(u8);
+
+impl LengthClass {
+    const UNIT: usize = 16;
+
+    /// The least class that so many bytes fit.
+    pub(crate) fn of(bytes: usize) -> LengthClass {
+        let units = bytes.div_ceil(LengthClass::UNIT);
+        if units < 8 {
+            return LengthClass(units as u8);
+        }
+        let shift = units.ilog2() - 3;
+        let mantissa = units.div_ceil(1 << shift);
+        LengthClass((8 * (shift as usize + 1) + mantissa - 8).min(usize::from(u8::MAX)) as u8)
+    }
+
+    /// The most bytes of the class.
+    pub(crate) fn bytes_max(self) -> usize {
+        let class = usize::from(self.0);
+        let units = if class < 8 { class } else { (8 + class % 8) << (class / 8 - 1) };
+        units * LengthClass::UNIT
+    }
 }
 
 /// See the module.
@@ -51,6 +86,7 @@ pub(crate) struct Slot {
     pub(crate) place: Place,
     pub(crate) tier: Tier,
     pub(crate) frequency: u8,
+    pub(crate) length: LengthClass,
 }
 
 /// A slot as it lies in a bucket; all zeros if it is free.
@@ -65,11 +101,12 @@ impl Slot {
         let tier = match self.tier {
             Tier::Small => 1,
             Tier::Main => 2,
+            Tier::Flash => 3,
         };
         let place = (u64::from(self.place.segment) << OFFSET_BITS) | (u64::from(self.place.offset) / ALIGN as u64);
         let all = u128::from(self.hash)
             | u128::from(place) << HASH_BITS
-            | (tier | u128::from(self.frequency.min(FREQUENCY_MAX)) << 2) << TIER_AT;
+            | (tier | u128::from(self.frequency.min(FREQUENCY_MAX)) << 2 | u128::from(self.length.0) << 4) << TIER_AT;
         [all as u32, (all >> 32) as u32, (all >> 64) as u32]
     }
 
@@ -80,6 +117,7 @@ impl Slot {
         let tier = match rest & 3 {
             1 => Tier::Small,
             2 => Tier::Main,
+            3 => Tier::Flash,
             _ => return None,
         };
         let place = (all >> HASH_BITS) as u64;
@@ -91,12 +129,13 @@ impl Slot {
             },
             tier,
             frequency: (rest >> 2) as u8 & FREQUENCY_MAX,
+            length: LengthClass((rest >> 4) as u8),
         })
     }
 }
 
 const TIER_AT: u32 = HASH_BITS + SEGMENT_BITS + OFFSET_BITS;
-const _: () = assert!(TIER_AT + 2 + 2 < 96);
+const _: () = assert!(TIER_AT + 2 + 2 + 8 == 96);
 
 /// Whether nothing is in the slot.
 pub(crate) fn is_free(packed: PackedSlot) -> bool {
@@ -119,16 +158,24 @@ mod tests {
             hash in 0..1u64 << HASH_BITS,
             segment in 0..SEGMENTS_MAX as u32,
             offset in 0..1u32 << OFFSET_BITS,
-            tier in 0..2usize,
+            tier in 0..3usize,
             frequency in 0..=FREQUENCY_MAX,
+            length in any::<u8>(),
         ) {
-            let tier = [Tier::Small, Tier::Main][tier];
+            let tier = [Tier::Small, Tier::Main, Tier::Flash][tier];
             let place = Place { segment, offset: offset * ALIGN as u32 };
-            let slot = Slot { hash, place, tier, frequency };
+            let slot = Slot { hash, place, tier, frequency, length: LengthClass(length) };
             let packed = slot.pack();
             prop_assert!(!is_free(packed));
             prop_assert_eq!(hash_of(packed), hash);
             prop_assert_eq!(Slot::unpack(packed), Some(slot));
+        }
+
+        #[test]
+        fn a_class_has_room_for_its_lengths_and_little_more(bytes in prop_oneof![0..2000usize, 0..(2usize << 30)]) {
+            let most = LengthClass::of(bytes).bytes_max();
+            prop_assert!(most >= bytes && most <= bytes + bytes / 8 + LengthClass::UNIT, "{most} for {bytes}");
+            prop_assert_eq!(LengthClass::of(most).bytes_max(), most);
         }
     }
 

@@ -28,6 +28,7 @@ mod lock;
 mod nvme;
 mod one_for_all;
 mod open;
+mod requests;
 #[cfg(test)]
 #[path = "../tests/common/skipped.rs"]
 mod skipped;
@@ -46,6 +47,7 @@ pub use file::FileDevice;
 pub use lock::Flocked;
 pub use one_for_all::OneForAll;
 pub use open::{Backend, OpenOptions, open};
+pub use requests::{Next, Requests};
 pub use sync::{lock, panic_text, wake};
 pub use turns::Turns;
 pub use uring::{FileRead, FileReads};

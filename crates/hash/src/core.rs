@@ -24,13 +24,13 @@ use crate::io::BucketIo;
 use crate::large::LargeValues;
 use crate::options::HashOptions;
 use crate::overflow::Overflow;
-use crate::read_queue::ReadQueue;
+use crate::readers::{READERS_MAX, Request, WAITING_MAX};
 use crate::shortage::Patience;
 use crate::snapshots::Snapshots;
 use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
-use situ_device::{Buffer, Env, lock};
+use situ_device::{Requests, Buffer, Env, lock};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, PageFile, Volume};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -61,7 +61,7 @@ pub(crate) struct Core {
     totals: Mutex<Sums>,
     pub(crate) keeper: KeeperWishes,
     pub(crate) counters: Counters,
-    pub(crate) readers: ReadQueue,
+    pub(crate) readers: Requests<Request>,
     pub(crate) snapshots: Snapshots,
     pub(crate) large: LargeValues,
     pub(crate) check: CheckUnderWay,
@@ -350,7 +350,7 @@ impl Core {
         let Superblock { store, seed, state, epoch, totals, .. } = superblock.current();
         Core {
             gate: Gate::new(&env),
-            readers: ReadQueue::new(&env),
+            readers: Requests::new(&env, READERS_MAX, WAITING_MAX),
             snapshots: Snapshots::default(),
             env,
             options,

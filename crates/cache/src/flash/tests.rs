@@ -1,6 +1,6 @@
 //! The log on a simulated device: what was appended is read, what a crash tears is lost, and nothing else is ever read.
 
-use super::{FlashLog, Found, SEALED_MAX};
+use super::{Content, FlashLog, Found, SEALED_MAX};
 use crate::item::{Item, Meta, NewItem};
 use crate::slot::Place;
 use situ_device::{Device, Geometry};
@@ -23,7 +23,11 @@ fn device(sim: &SimExecutor, mib: u64, seed: u64) -> SimDevice {
 }
 
 fn open(device: &SimDevice) -> FlashLog {
-    FlashLog::open(Arc::new(device.clone()) as Arc<dyn Device>, ID, 5).unwrap()
+    let device = Arc::new(device.clone()) as Arc<dyn Device>;
+    match FlashLog::content(&device).unwrap() {
+        Content::Nothing => FlashLog::create(device, ID, 5).unwrap(),
+        _ => FlashLog::open(device).unwrap(),
+    }
 }
 
 /// The value of the item with an id: readers can tell whether they see the right bytes.
@@ -50,7 +54,7 @@ fn id_of(item: &Item<'_>) -> u64 {
 fn items_are_read_until_their_segment_leaves() {
     situ_sim::for_each_seed(1600, 4, |seed| {
         let sim = SimExecutor::new(seed);
-        let device = device(&sim, 8, seed);
+        let device = device(&sim, 12, seed);
         sim.run(|| {
             let log = open(&device);
             let mut rng = Rng::new(seed);
@@ -58,11 +62,11 @@ fn items_are_read_until_their_segment_leaves() {
             let mut left = 0;
             for id in 1..800 {
                 while append(&log, id).map(|place| there.insert(id, place)).is_none() {
-                    let flushed = log.flush(|Found { place, item, .. }| {
+                    let flushed = log.flush(|_| {}, |Found { place, item, .. }| {
                         let id = id_of(&item);
                         assert_eq!(there.remove(&id).unwrap().0, place);
                         left += 1;
-                    });
+                    }, |_| panic!("a segment is damaged"));
                     assert!(flushed.unwrap(), "an item fits when nothing waits for the device");
                 }
                 let asked = 1 + rng.below(id);
@@ -84,7 +88,7 @@ fn a_crash_at_any_time_loses_items_and_changes_none() {
     let mut restored = 0;
     situ_sim::for_each_seed(1700, 20, |seed| {
         let sim = SimExecutor::new(seed);
-        let device = device(&sim, 8, seed);
+        let device = device(&sim, 12, seed);
         let crashed = std::sync::Mutex::new(None);
         sim.run(|| {
             let log = open(&device);
@@ -92,7 +96,7 @@ fn a_crash_at_any_time_loses_items_and_changes_none() {
             device.crash_at(device.changes() + 1 + rng.below(80));
             for id in 1..500 {
                 while append(&log, id).is_none() {
-                    if log.flush(|found| _ = id_of(&found.item)).is_err() || device.has_crashed() {
+                    if log.flush(|_| {}, |found| _ = id_of(&found.item), |_| {}).is_err() || device.has_crashed() {
                         break;
                     }
                 }
@@ -108,7 +112,7 @@ fn a_crash_at_any_time_loses_items_and_changes_none() {
             let log = open(&device);
             let mut found = HashMap::new();
             let mut newest = 0;
-            log.scan(|Found { place, item, bytes }| {
+            log.scan(0, |Found { place, item, bytes, .. }| {
                 let id = id_of(&item);
                 assert!(id > newest, "the oldest come first");
                 newest = id;
@@ -122,13 +126,13 @@ fn a_crash_at_any_time_loses_items_and_changes_none() {
             // It goes on, and a second restart finds the new ones as well.
             for id in 1000..1300 {
                 while append(&log, id).is_none() {
-                    log.flush(|found| _ = id_of(&found.item)).unwrap();
+                    log.flush(|_| {}, |found| _ = id_of(&found.item), |_| {}).unwrap();
                 }
             }
             log.seal();
-            while log.flush(|_| ()).unwrap() {}
+            while log.flush(|_| {}, |_| {}, |_| {}).unwrap() {}
             let mut last = 0;
-            open(&device).scan(|found| last = id_of(&found.item)).unwrap();
+            open(&device).scan(0, |found| last = id_of(&found.item)).unwrap();
             assert_eq!(last, 1299);
         });
     });
@@ -163,7 +167,7 @@ fn what_is_written_is_little_more_than_what_was_appended() {
         let small = NewItem { meta: Meta::default(), key: b"a key of 16 byte", parts: [&[1; 250], b""] };
         while log.written_bytes.load(std::sync::atomic::Ordering::Relaxed) < 30 << 20 {
             if log.append(&small).is_none() {
-                log.flush(|_| ()).unwrap();
+                log.flush(|_| {}, |_| {}, |_| {}).unwrap();
             }
         }
         let written = log.written_bytes.load(std::sync::atomic::Ordering::Relaxed) as f64;
@@ -175,24 +179,24 @@ fn what_is_written_is_little_more_than_what_was_appended() {
 #[test]
 fn another_ones_device_is_left_as_it_is_and_damage_costs_items() {
     let sim = SimExecutor::new(1);
-    let (other, ours) = (device(&sim, 8, 1), device(&sim, 8, 2));
+    let (other, ours) = (device(&sim, 12, 1), device(&sim, 12, 2));
     sim.run(|| {
         other.set_contents(5000, b"a file system");
-        let refused = FlashLog::open(Arc::new(other.clone()) as Arc<dyn Device>, ID, 5).err().unwrap();
-        assert!(refused.to_string().contains("something else"), "{refused}");
-        assert_eq!(other.contents(5000..5013), b"a file system");
+        let other: Arc<dyn Device> = Arc::new(other);
+        assert_eq!(FlashLog::content(&other).unwrap(), Content::Other);
+        assert!(FlashLog::open(other).is_err());
         let log = open(&ours);
         let places: Vec<_> = (1..60).map(|id| append(&log, id).unwrap()).collect();
         log.seal();
-        while log.flush(|_| ()).unwrap() {}
+        while log.flush(|_| {}, |_| {}, |_| {}).unwrap() {}
         // One of the two superblocks, and a byte of an item.
         ours.rot(20, 1);
         let (place, bytes) = places[20];
         ours.rot(super::spot_offset(log.spot_of(place.segment)) + u64::from(place.offset) + bytes as u64 / 2, 3);
-        let log = FlashLog::open(Arc::new(ours.clone()) as Arc<dyn Device>, [9; 16], 6).unwrap();
-        assert_eq!(log.seed(), 5, "the log keeps its own");
+        let log = open(&ours);
+        assert_eq!(log.seed(), 5);
         let mut found = 0;
-        log.scan(|item| {
+        log.scan(0, |item| {
             assert_ne!(id_of(&item.item), 21);
             found += 1;
         })
@@ -200,4 +204,220 @@ fn another_ones_device_is_left_as_it_is_and_damage_costs_items() {
         assert!((20..59).contains(&found), "{found}");
         assert!(log.read(place, bytes).unwrap().is_none());
     });
+}
+
+/// A cache on a simulated device, against a map: with restarts of all kinds, only absence tells them apart.
+mod cache {
+    use super::device;
+    use crate::cache::Flash;
+    use crate::{Admission, Cache, Lookup, Meta, Options, Record, Start};
+    use situ_device::Device;
+    use situ_sim::{Fault, FaultPlan, Rng, Rule, SimDevice, SimExecutor};
+    use std::collections::HashMap;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    const NOW: u64 = 1_700_000_000;
+    const KEYS: u64 = 4000;
+
+    fn options() -> Options {
+        Options { lanes: 1, ..Options::of_memory(16 << 20) }
+    }
+
+    fn open(sim: &SimExecutor, device: &SimDevice, files: Option<&Path>, options: &Options, now: u64) -> (Cache, Start) {
+        let device = Arc::new(device.clone()) as Arc<dyn Device>;
+        let flash = Flash { device, env: sim.env(), files: files.map(|files| files.join("flash")) };
+        Cache::with_flash(options, flash, now).unwrap()
+    }
+
+    #[derive(Default)]
+    struct Model {
+        items: HashMap<u64, (u64, u64)>,
+        next: u64,
+        hits: u64,
+        now: u64,
+    }
+
+    fn name(key: u64) -> Vec<u8> {
+        format!("key number {key}").into_bytes()
+    }
+
+    fn value(id: u64) -> Vec<u8> {
+        let mut rng = Rng::new(id);
+        let length = if rng.chance(0.02) { 100_000 } else { 100 + rng.below(8000) };
+        id.to_le_bytes().into_iter().cycle().take(length as usize).collect()
+    }
+
+    impl Model {
+        fn put(&mut self, cache: &Cache, key: u64, expires: u64) {
+            self.next += 1;
+            let meta = Meta { id: self.next, expires, ..Meta::default() };
+            cache.put(&name(key), &meta, [&value(self.next), b""], self.now).unwrap();
+            self.items.insert(key, (self.next, expires));
+        }
+
+        fn check(&mut self, key: u64, found: Option<(u64, Vec<u8>)>) {
+            let Some((id, found)) = found else { return };
+            let expected = self.items.get(&key).filter(|(_, expires)| *expires == 0 || *expires > self.now);
+            assert_eq!(expected.map(|(id, _)| *id), Some(id), "an old value of key {key}");
+            assert!(found == value(id), "wrong bytes of key {key}");
+            self.hits += 1;
+        }
+
+        fn get(&mut self, cache: &Cache, key: u64) {
+            let of_record = |record: Record| (record.item().meta.id, record.item().value.to_vec());
+            let found = match cache.get(&name(key), self.now, |hit| (hit.item.meta.id, hit.item.value.to_vec())) {
+                Lookup::Hit(found) => Some(found),
+                Lookup::Miss => None,
+                Lookup::OnFlash => cache.fetch(&name(key), self.now).map(of_record),
+            };
+            self.check(key, found);
+        }
+
+        fn get_later(&mut self, sim: &SimExecutor, cache: &Cache, key: u64) {
+            let (answer, event) = (Arc::new(Mutex::new(None)), sim.env().executor.event());
+            let seen = event.generation();
+            let (told, tells) = (Arc::clone(&answer), Arc::clone(&event));
+            cache.get_later(
+                &name(key),
+                self.now,
+                Box::new(move |record: Option<Record>| {
+                    let found = record.map(|record| (record.item().meta.id, record.item().value.to_vec()));
+                    *told.lock().unwrap() = Some(found);
+                    tells.notify();
+                }),
+            );
+            event.wait(seen, None);
+            let found = answer.lock().unwrap().take().expect("an answer");
+            self.check(key, found);
+        }
+
+        fn steps(&mut self, sim: &SimExecutor, cache: &Cache, rng: &mut Rng, count: u64) {
+            for _ in 0..count {
+                let key = rng.below(KEYS).min(rng.below(KEYS));
+                match rng.below(12) {
+                    0..=4 => {
+                        let expires = if rng.chance(0.125) { self.now + 1 + rng.below(30) } else { 0 };
+                        self.put(cache, key, expires);
+                    }
+                    5 => {
+                        cache.delete(&name(key));
+                        self.items.remove(&key);
+                    }
+                    6 if rng.chance(0.025) => {
+                        self.now += rng.below(3);
+                        cache.tidy(self.now);
+                    }
+                    7 => self.get_later(sim, cache, key),
+                    _ => self.get(cache, key),
+                }
+            }
+        }
+
+        fn check_all(&mut self, cache: &Cache) -> u64 {
+            self.hits = 0;
+            (0..KEYS).for_each(|key| self.get(cache, key));
+            self.hits
+        }
+    }
+
+    fn model() -> Model {
+        Model { now: NOW, ..Model::default() }
+    }
+
+    #[test]
+    fn a_cache_on_flash_is_a_map_but_for_what_has_gone() {
+        situ_sim::for_each_seed(1800, 6, |seed| {
+            let sim = SimExecutor::new(seed);
+            let device = device(&sim, 40, seed);
+            sim.run(|| {
+                let mut options = options();
+                if seed % 3 == 0 {
+                    options.flash.admission = Admission::Read;
+                }
+                options.flash.reinserts = seed % 2 == 0;
+                options.flash.promote_at = (seed % 4) as u8;
+                let (cache, start) = open(&sim, &device, None, &options, NOW);
+                assert_eq!(start, Start::Empty);
+                let mut model = model();
+                model.steps(&sim, &cache, &mut Rng::new(seed), 30_000);
+                let flash = cache.properties().flash.unwrap();
+                assert!(flash.hits > 100 && flash.demoted > 1000 && flash.errors == 0, "{flash:?}");
+                assert_eq!(flash.misses, 0, "{flash:?}");
+                assert_eq!(flash.promoted > 0, seed % 4 > 0, "{flash:?}");
+                assert!(cache.properties().memory_bytes < 17 << 20);
+                cache.stop(NOW).unwrap();
+            });
+        });
+    }
+
+    #[test]
+    fn what_a_restart_finds_is_neither_old_nor_wrong() {
+        let (mut recovered, mut resumed) = (0, 0);
+        situ_sim::for_each_seed(1900, 8, |seed| {
+            let files = tempfile::tempdir().unwrap();
+            let mut rng = Rng::new(seed);
+            let (mut model, mut image) = (model(), None::<SimDevice>);
+            let mut expected = Start::Empty;
+            for life in 0..4 {
+                let sim = SimExecutor::new(seed * 10 + life);
+                let device = match image.take() {
+                    Some(image) => image.on(&sim.env()),
+                    None => device(&sim, 40, seed),
+                };
+                let stops_well = rng.chance(0.5);
+                sim.run(|| {
+                    let (cache, start) = open(&sim, &device, Some(files.path()), &options(), model.now);
+                    assert_eq!(start, expected);
+                    let hits = model.check_all(&cache);
+                    match start {
+                        Start::Recovered => recovered += hits,
+                        Start::Resumed => resumed += hits,
+                        Start::Empty => assert_eq!(hits, 0),
+                    }
+                    let length = 2000 + rng.below(15_000);
+                    model.steps(&sim, &cache, &mut rng, length);
+                    if stops_well {
+                        let there = model.check_all(&cache);
+                        cache.stop(model.now).unwrap();
+                        assert!(there > 500, "{there}");
+                    }
+                    // Otherwise the process dies: what it had in memory is gone, what it has written is not.
+                    if !stops_well {
+                        sim.kill();
+                    }
+                    image = Some(if stops_well { device.crash(seed) } else { device.crash_keep_all() });
+                });
+                expected = if stops_well { Start::Resumed } else { Start::Recovered };
+            }
+        });
+        assert!(recovered > 1000 && resumed > 1000, "{recovered} and {resumed}");
+    }
+
+    #[test]
+    fn a_drive_that_fails_takes_flash_out_of_service_and_not_the_cache() {
+        situ_sim::for_each_seed(2000, 4, |seed| {
+            let files = tempfile::tempdir().unwrap();
+            let sim = SimExecutor::new(seed);
+            let device = device(&sim, 40, seed);
+            sim.run(|| {
+                let (cache, _) = open(&sim, &device, Some(files.path()), &options(), NOW);
+                let (mut model, mut rng) = (model(), Rng::new(seed));
+                model.steps(&sim, &cache, &mut rng, 12_000);
+                device.set_faults(FaultPlan::none().with(Rule::new(Fault::Io)));
+                model.steps(&sim, &cache, &mut rng, 12_000);
+                let properties = cache.properties();
+                let flash = properties.flash.unwrap();
+                assert!(!flash.works && !flash.outlives && flash.errors > 0, "{flash:?}");
+                assert!(model.check_all(&cache) > 300, "memory serves on");
+                assert!(cache.stop(NOW).is_err());
+            });
+            let again = SimExecutor::new(seed + 1);
+            let device = super::device(&again, 40, seed);
+            again.run(|| {
+                let (_, start) = open(&again, &device, Some(files.path()), &options(), NOW);
+                assert_eq!(start, Start::Empty);
+            });
+        });
+    }
 }

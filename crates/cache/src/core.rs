@@ -1,0 +1,364 @@
+//! What the handles of a cache and its threads share.
+//!
+//! **Threads.** A *flusher* writes sealed segments to flash. *Readers* start when something is first read there, and end with the cache; each
+//! has a queue of the device with up to [`READ_DEPTH`] reads in flight.
+
+use crate::counters::Counters;
+use crate::flash::{Located, Read, Record, RecordBytes};
+use crate::memory::{Arrived, Lookup, Memory, OnFlash};
+use situ_device::{Buffer, Completion, Env, JobHandle, Next, Op, Queue, Requests, Ticket, lock};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Called once with the item of a key, or none, from any thread. It does not wait for anything.
+pub type OnItem = Box<dyn FnOnce(Option<Record>) + Send>;
+
+/// Threads that read flash.
+const READERS_MAX: usize = 4;
+/// Reads that may wait for a thread; beyond, the caller's thread reads.
+const WAITING_MAX: usize = 8192;
+/// Items that one reader has in flight.
+const READ_DEPTH: usize = 64;
+/// Transfers that one reader has in flight.
+const TRANSFERS_MAX: usize = 128;
+/// A key whose item moves so often while it is read counts as absent.
+const TRIES_MAX: u32 = 8;
+/// How long a wait for the device takes before it is begun again.
+const WAIT: Duration = Duration::from_secs(10);
+
+pub(crate) struct Core {
+    pub(crate) memory: Memory,
+    pub(crate) counters: Counters,
+    pub(crate) env: Env,
+    reads: Requests<Request>,
+    is_over: AtomicBool,
+    threads: Mutex<Vec<Box<dyn JobHandle>>>,
+    next_lane: AtomicU64,
+    number: u64,
+}
+
+/// A read that somebody waits for.
+struct Request {
+    key: Box<[u8]>,
+    now: u64,
+    tries: u32,
+    done: OnItem,
+}
+
+impl Request {
+    fn answer(self, record: Option<Record>) {
+        // The program's bug must not end a thread of the cache.
+        _ = catch_unwind(AssertUnwindSafe(|| (self.done)(record)));
+    }
+}
+
+/// An item that is being read.
+struct Pending {
+    request: Request,
+    at: OnFlash,
+    read: Read,
+    parts: Vec<Option<Buffer>>,
+    left: usize,
+    result: io::Result<()>,
+}
+
+/// What a reader has in flight.
+struct Flight {
+    queue: Box<dyn Queue>,
+    transfer_bytes_max: usize,
+    pending: HashMap<u64, Pending>,
+    next_pending: u64,
+    /// Transfers that wait for the queue: of which item, which part, and what.
+    waiting: VecDeque<(u64, usize, Op, Buffer)>,
+    in_flight: HashMap<Ticket, (u64, usize)>,
+    done: Vec<Completion>,
+}
+
+impl Core {
+    pub(crate) fn new(memory: Memory, env: Env) -> Core {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Core {
+            memory,
+            counters: Counters::default(),
+            reads: Requests::new(&env, READERS_MAX, WAITING_MAX),
+            env,
+            is_over: AtomicBool::new(false),
+            threads: Mutex::default(),
+            next_lane: AtomicU64::new(0),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// The lane of this thread.
+    pub(crate) fn lane(&self) -> usize {
+        thread_local! {
+            static LANE: std::cell::Cell<(u64, usize)> = const { std::cell::Cell::new((u64::MAX, 0)) };
+        }
+        let (number, lane) = LANE.get();
+        if number == self.number {
+            return lane;
+        }
+        let lane = self.next_lane.fetch_add(1, Ordering::Relaxed) as usize;
+        LANE.set((self.number, lane));
+        lane
+    }
+
+    /// Starts the flusher.
+    pub(crate) fn start(self: &Arc<Core>) -> io::Result<()> {
+        if self.memory.flash.is_some() {
+            let core = Arc::clone(self);
+            let flusher = self.env.executor.spawn("cache-flush", Box::new(move || core.keep_flushing()))?;
+            lock(&self.threads).push(flusher);
+        }
+        Ok(())
+    }
+
+    fn keep_flushing(&self) {
+        let Some(flash) = &self.memory.flash else { return };
+        loop {
+            let seen = flash.flusher.generation();
+            if self.is_over.load(Ordering::Acquire) {
+                return;
+            }
+            if !flash.flush(&self.memory.index, &self.counters) {
+                flash.flusher.wait(seen, None);
+            }
+        }
+    }
+
+    /// Ends the threads. Reads that wait are answered before.
+    pub(crate) fn end_threads(&self) {
+        self.is_over.store(true, Ordering::Release);
+        if let Some(flash) = &self.memory.flash {
+            flash.flusher.notify();
+        }
+        let flusher = std::mem::take(&mut *lock(&self.threads));
+        // A panic of a thread has been shown already.
+        self.reads.close().into_iter().chain(flusher).for_each(|thread| _ = thread.join());
+    }
+
+    /// Reads the item of a key and tells `done`, from this thread or another.
+    pub(crate) fn get_later(self: &Arc<Core>, key: &[u8], now: u64, done: OnItem) {
+        match self.reads.push(Request { key: key.into(), now, tries: 0, done }) {
+            Ok(true) => {
+                let core = Arc::clone(self);
+                let spawned = self.env.executor.spawn("cache-read", Box::new(move || core.serve_reads()));
+                if self.reads.started(spawned.ok()) {
+                    // There is no thread: what waits is read here.
+                    self.reads.take(usize::MAX).into_iter().for_each(|request| self.serve_here(request));
+                }
+            }
+            Ok(false) => {}
+            Err(request) => self.serve_here(request),
+        }
+    }
+
+    fn serve_here(&self, request: Request) {
+        let record = self.fetch(&request.key, request.now);
+        request.answer(record);
+    }
+
+    /// The item of a key. Waits for the device.
+    pub(crate) fn fetch(&self, key: &[u8], now: u64) -> Option<Record> {
+        for _ in 0..TRIES_MAX {
+            match self.look(key, now) {
+                Looked::Answer(record) => return record,
+                Looked::Again => {}
+                Looked::Read(at, read) => {
+                    let bytes = self.memory.flash.as_ref()?.log.read_at(read.first, read.bytes);
+                    let result = bytes.as_ref().map(|_| ()).map_err(|error| io::Error::from(error.kind()));
+                    self.note(&result);
+                    let record = self.memory.flash.as_ref()?.log.finish(&read, RecordBytes::Joined(bytes.unwrap_or_default()));
+                    if let Arrived::Answer(record) = self.arrived(key, at, record, now) {
+                        return record;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn arrived(&self, key: &[u8], at: OnFlash, record: Option<Record>, now: u64) -> Arrived {
+        self.memory.arrived(self.lane(), key, at, record, now, &self.counters)
+    }
+
+    /// Notes what became of a read of the device.
+    fn note(&self, result: &io::Result<()>) {
+        if let Some(flash) = &self.memory.flash
+            && flash.has_read(result, &self.counters)
+        {
+            flash.fail(&self.memory.index, &self.counters);
+        }
+    }
+
+    /// Looks where the item of a key is.
+    fn look(&self, key: &[u8], now: u64) -> Looked {
+        let at = match self.memory.get(key, now, |hit| Record::of(&hit.item)) {
+            Ok(found) => return Looked::Answer(found),
+            Err(at) => at,
+        };
+        let Some(flash) = &self.memory.flash else { return Looked::Answer(None) };
+        match flash.log.locate(at.place, at.length.bytes_max()) {
+            Located::There(read) => Looked::Read(at, read),
+            Located::Here(record) => match self.arrived(key, at, record, now) {
+                Arrived::Answer(record) => Looked::Answer(record),
+                Arrived::Changed => Looked::Again,
+            },
+        }
+    }
+
+    /// The body of a reader.
+    fn serve_reads(&self) {
+        let Some(flash) = &self.memory.flash else { return };
+        let mut flight = None;
+        loop {
+            let seen = self.reads.generation();
+            let requests = match &flight {
+                Some(Flight { pending, .. }) if !pending.is_empty() => self.reads.take(READ_DEPTH - pending.len()),
+                _ => match self.reads.next(READ_DEPTH) {
+                    Next::Serve(requests) => requests,
+                    Next::End => return,
+                    Next::Sleep => {
+                        self.reads.sleep(seen);
+                        continue;
+                    }
+                },
+            };
+            if flight.is_none() {
+                match flash.log.queue(TRANSFERS_MAX as u32) {
+                    Ok(queue) => flight = Some(Flight::new(queue, flash.log.transfer_bytes_max())),
+                    Err(error) => self.note(&Err(error)),
+                }
+            }
+            let Some(flight) = &mut flight else {
+                requests.into_iter().for_each(|request| self.serve_here(request));
+                continue;
+            };
+            requests.into_iter().for_each(|request| self.begin(flight, request));
+            for pending in flight.wait() {
+                self.end(flight, pending);
+            }
+        }
+    }
+
+    fn begin(&self, flight: &mut Flight, mut request: Request) {
+        while request.tries < TRIES_MAX {
+            match self.look(&request.key, request.now) {
+                Looked::Answer(record) => return request.answer(record),
+                Looked::Again => request.tries += 1,
+                Looked::Read(at, read) => return flight.begin(request, at, read),
+            }
+        }
+        request.answer(None);
+    }
+
+    fn end(&self, flight: &mut Flight, pending: Pending) {
+        let Pending { mut request, at, read, parts, result, .. } = pending;
+        self.note(&result);
+        let bytes = result.is_ok().then(|| joined(parts));
+        let log = self.memory.flash.as_ref().map(|flash| &flash.log);
+        let record = bytes.and_then(|bytes| log?.finish(&read, bytes));
+        match self.arrived(&request.key, at, record, request.now) {
+            Arrived::Answer(record) => request.answer(record),
+            Arrived::Changed => {
+                request.tries += 1;
+                self.begin(flight, request);
+            }
+        }
+    }
+}
+
+/// What a look-up asks for.
+enum Looked {
+    Answer(Option<Record>),
+    /// The item has moved meanwhile.
+    Again,
+    Read(OnFlash, Read),
+}
+
+fn joined(mut parts: Vec<Option<Buffer>>) -> RecordBytes {
+    if parts.len() == 1
+        && let Some(buffer) = parts.pop().flatten()
+    {
+        return RecordBytes::Buffer(buffer);
+    }
+    let mut all = Vec::with_capacity(parts.iter().flatten().map(|part| part.len()).sum());
+    parts.iter().flatten().for_each(|part| all.extend_from_slice(part));
+    RecordBytes::Joined(all)
+}
+
+impl Flight {
+    fn new(queue: Box<dyn Queue>, transfer_bytes_max: usize) -> Flight {
+        Flight {
+            queue,
+            transfer_bytes_max,
+            pending: HashMap::new(),
+            next_pending: 0,
+            waiting: VecDeque::new(),
+            in_flight: HashMap::new(),
+            done: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self, request: Request, at: OnFlash, read: Read) {
+        let number = self.next_pending;
+        self.next_pending += 1;
+        let starts = (0..read.bytes).step_by(self.transfer_bytes_max);
+        let mut parts = Vec::with_capacity(starts.len());
+        for (part, start) in starts.enumerate() {
+            let bytes = self.transfer_bytes_max.min(read.bytes - start);
+            let op = Op::Read { offset: read.first + start as u64 };
+            self.waiting.push_back((number, part, op, Buffer::new(bytes)));
+            parts.push(None);
+        }
+        let left = parts.len();
+        self.pending.insert(number, Pending { request, at, read, parts, left, result: Ok(()) });
+    }
+
+    /// Submits what waits, and waits for the first transfers to end. Items that are read, or have failed.
+    fn wait(&mut self) -> Vec<Pending> {
+        let mut ended = Vec::new();
+        while self.in_flight.len() < TRANSFERS_MAX
+            && let Some((number, part, op, buffer)) = self.waiting.pop_front()
+        {
+            match self.queue.submit(op, buffer) {
+                Ok(ticket) => _ = self.in_flight.insert(ticket, (number, part)),
+                Err((buffer, error)) => ended.extend(self.ended(number, part, buffer, Err(error))),
+            }
+        }
+        if ended.is_empty() {
+            self.queue.wait(&mut self.done, WAIT);
+        }
+        for Completion { ticket, buffer, result, .. } in std::mem::take(&mut self.done) {
+            if let Some((number, part)) = self.in_flight.remove(&ticket) {
+                ended.extend(self.ended(number, part, buffer, result));
+            }
+        }
+        ended
+    }
+
+    /// One part of an item has ended; the item, if it was the last.
+    fn ended(&mut self, number: u64, part: usize, buffer: Buffer, result: io::Result<()>) -> Option<Pending> {
+        let pending = self.pending.get_mut(&number)?;
+        pending.parts[part] = Some(buffer);
+        pending.left -= 1;
+        if pending.result.is_ok() {
+            pending.result = result;
+        }
+        if pending.left > 0 { None } else { self.pending.remove(&number) }
+    }
+}
+
+impl<T> From<Result<Option<T>, OnFlash>> for Lookup<T> {
+    fn from(found: Result<Option<T>, OnFlash>) -> Lookup<T> {
+        match found {
+            Ok(Some(made)) => Lookup::Hit(made),
+            Ok(None) => Lookup::Miss,
+            Err(_) => Lookup::OnFlash,
+        }
+    }
+}

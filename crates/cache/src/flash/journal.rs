@@ -1,0 +1,599 @@
+//! What outlives the process beside the log on flash, so that a restart trusts what it finds there.
+//!
+//! The log alone does not say which of its items were replaced or deleted while the newer value lay in memory. So each death of an item on
+//! flash is noted here, before anybody can see it.
+//!
+//! | file | content |
+//! |---|---|
+//! | `PREFIX.journal-0`, `PREFIX.journal-1` | deaths of items and of segments, 16 bytes each |
+//! | `PREFIX.index` | the index, as it was at a clean stop; it is removed at the start |
+//! | `PREFIX.records` | records of the cache's owner |
+//!
+//! **When the log is trusted.** After a clean stop. After the death of the process, too: the system has what was written to the files. After a
+//! restart of the machine without a clean stop it is not: the drive can have lost notes. The files say in which boot they were written.
+//!
+//! **Two journals.** When the log has gone round once, the older journal names only segments that are gone. It is then begun anew.
+//!
+//! **Failure.** If a note cannot be written, the journals are removed: the next start begins with an empty flash.
+//!
+//! ```text
+//! journal                                   note
+//! offset  bytes  field                      offset  bytes  field
+//!      0      8  "SITUCJRN"                      0      8  sequence number of the segment
+//!      8      4  version, 1                      8      4  offset of the record; 0: all of the segment
+//!     12      4  zeros                          12      4  crc32c of the cache's id and all before
+//!     16     16  the cache's id
+//!     32     16  the machine's boot
+//!     48      8  generation: this journal is journal-(generation modulo 2)
+//!     56      8  sequence number from which segments were not on flash when it was begun
+//!     64      4  crc32c of all before
+//!     68      4  zeros
+//! ```
+
+use crate::slot::{ALIGN, OFFSETS_END};
+use situ_device::lock;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+const JOURNAL_MAGIC: [u8; 8] = *b"SITUCJRN";
+const INDEX_MAGIC: [u8; 8] = *b"SITUCIDX";
+const RECORDS_MAGIC: [u8; 8] = *b"SITUCREC";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 72;
+const NOTE_BYTES: usize = 16;
+
+type Id = [u8; 16];
+
+/// See the module.
+pub(crate) struct Journal {
+    prefix: PathBuf,
+    id: Id,
+    state: Mutex<State>,
+    records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+}
+
+struct State {
+    /// `None` after a failure.
+    file: Option<File>,
+    generation: u64,
+    begun_at: u64,
+}
+
+/// Which items on flash have died.
+#[derive(Debug, Default)]
+pub(crate) struct Dead {
+    items: HashSet<u64>,
+    segments: HashSet<u64>,
+    /// The greatest sequence number that is named.
+    pub(crate) newest: u64,
+}
+
+impl Dead {
+    fn note(&mut self, sequence: u64, offset: u32) {
+        self.newest = self.newest.max(sequence);
+        if offset == 0 {
+            self.segments.insert(sequence);
+        } else {
+            self.items.insert(item_number(sequence, offset));
+        }
+    }
+
+    pub(crate) fn has(&self, sequence: u64, offset: u32) -> bool {
+        self.segments.contains(&sequence) || self.items.contains(&item_number(sequence, offset))
+    }
+}
+
+fn item_number(sequence: u64, offset: u32) -> u64 {
+    sequence * (OFFSETS_END / ALIGN) as u64 + u64::from(offset) / ALIGN as u64
+}
+
+/// What an earlier process left.
+pub(crate) struct Past {
+    pub(crate) journal: Journal,
+    pub(crate) dead: Dead,
+    /// The index, after a clean stop.
+    pub(crate) index: Option<Snapshot>,
+}
+
+/// The index as it was at a clean stop: numbers, and pieces of bytes that the owner knows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) next_sequence: u64,
+    pub(crate) shard_bits: u32,
+    /// Sequence number and base of what lies in each spot.
+    pub(crate) spots: Vec<[u64; 2]>,
+    /// Shard, and packed slot.
+    pub(crate) slots: Vec<[u32; 4]>,
+}
+
+struct Header {
+    boot: [u8; 16],
+    generation: u64,
+    begun_at: u64,
+}
+
+impl Header {
+    fn encode(&self, id: &Id) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&JOURNAL_MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..32].copy_from_slice(id);
+        bytes[32..48].copy_from_slice(&self.boot);
+        bytes[48..56].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.begun_at.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..64]);
+        bytes[64..68].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8], id: &Id) -> Option<Header> {
+        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+        let is_ours = bytes[..8] == JOURNAL_MAGIC
+            && bytes[8..12] == VERSION.to_le_bytes()
+            && bytes[16..32] == id[..]
+            && bytes[64..68] == crc32c::crc32c(&bytes[..64]).to_le_bytes();
+        let mut boot = [0; 16];
+        boot.copy_from_slice(&bytes[32..48]);
+        is_ours.then(|| Header { boot, generation: long(&bytes[48..]), begun_at: long(&bytes[56..]) })
+    }
+}
+
+fn note(id: &Id, sequence: u64, offset: u32) -> [u8; NOTE_BYTES] {
+    let mut bytes = [0; NOTE_BYTES];
+    bytes[..8].copy_from_slice(&sequence.to_le_bytes());
+    bytes[8..12].copy_from_slice(&offset.to_le_bytes());
+    let sum = crc32c::crc32c_append(crc32c::crc32c(id), &bytes[..12]);
+    bytes[12..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn long(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// What tells this boot of the machine from others; `None` if the system does not say.
+fn boot() -> Option<[u8; 16]> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    Some(u128::from_str_radix(&digits, 16).ok()?.to_le_bytes())
+}
+
+fn with_end(prefix: &Path, end: &str) -> PathBuf {
+    let mut name: OsString = prefix.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+fn journal_path(prefix: &Path, generation: u64) -> PathBuf {
+    with_end(prefix, if generation.is_multiple_of(2) { ".journal-0" } else { ".journal-1" })
+}
+
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)?.sync_all()
+}
+
+/// Removes a file that may not be there.
+fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path).or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
+/// Writes a file so that it is there as a whole, or not at all. The death of the process does not lose it; with `durable`, no loss of power does.
+fn write_whole(
+    path: &Path,
+    durable: bool,
+    fill: impl FnOnce(&mut Summed<BufWriter<File>>) -> io::Result<()>,
+) -> io::Result<()> {
+    let next = with_end(path, ".next");
+    let mut out = Summed { inner: BufWriter::new(File::create(&next)?), sum: 0 };
+    fill(&mut out)?;
+    let sum = out.sum;
+    out.write_all(&sum.to_le_bytes())?;
+    let file = out.inner.into_inner().map_err(io::IntoInnerError::into_error)?;
+    if durable {
+        file.sync_all()?;
+    }
+    fs::rename(&next, path)?;
+    if durable { sync_directory_of(path) } else { Ok(()) }
+}
+
+/// Sums what goes through.
+struct Summed<T> {
+    inner: T,
+    sum: u32,
+}
+
+impl<T: Write> Write for Summed<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.sum = crc32c::crc32c_append(self.sum, &bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<T: Read> Summed<T> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.inner.read_exact(&mut bytes).ok()?;
+        self.sum = crc32c::crc32c_append(self.sum, &bytes);
+        Some(bytes)
+    }
+
+    fn take_bytes(&mut self, count: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; count];
+        self.inner.read_exact(&mut bytes).ok()?;
+        self.sum = crc32c::crc32c_append(self.sum, &bytes);
+        Some(bytes)
+    }
+
+    /// Whether the sum of all before follows, and then the end.
+    fn ends_well(&mut self) -> bool {
+        let sum = self.sum;
+        self.take() == Some(sum.to_le_bytes()) && self.take::<1>().is_none()
+    }
+}
+
+impl Journal {
+    /// Begins anew: what is there of an earlier cache goes.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub(crate) fn create(prefix: &Path, id: Id) -> io::Result<Journal> {
+        for end in [".index", ".journal-0", ".journal-1", ".records"] {
+            remove(&with_end(prefix, end))?;
+        }
+        let journal = Journal::of(prefix, id, None, 0, 0);
+        journal.begin(&mut lock(&journal.state), 0, 0)?;
+        Ok(journal)
+    }
+
+    fn of(prefix: &Path, id: Id, file: Option<File>, generation: u64, begun_at: u64) -> Journal {
+        let state = Mutex::new(State { file, generation, begun_at });
+        Journal { prefix: prefix.to_owned(), id, state, records: Mutex::default() }
+    }
+
+    fn begin(&self, state: &mut State, generation: u64, begun_at: u64) -> io::Result<()> {
+        let mut file = File::create(journal_path(&self.prefix, generation))?;
+        let header = Header { boot: boot().unwrap_or_default(), generation, begun_at };
+        file.write_all(&header.encode(&self.id))?;
+        *state = State { file: Some(file), generation, begun_at };
+        Ok(())
+    }
+
+    /// What an earlier process has left for the cache with this id. `None`: nothing that can be trusted.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub(crate) fn open(prefix: &Path, id: Id) -> io::Result<Option<Past>> {
+        let index_path = with_end(prefix, ".index");
+        let index = read_index(&index_path, &id);
+        // From here on the stop was not a clean one.
+        remove(&index_path)?;
+        sync_directory_of(&index_path)?;
+        let this_boot = boot();
+        let mut found = Vec::new();
+        for generation in 0..2 {
+            let bytes = match fs::read(journal_path(prefix, generation)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                bytes => bytes?,
+            };
+            let header = Header::decode(&bytes, &id).filter(|header| header.generation % 2 == generation);
+            let is_of_this_boot = |header: &Header| index.is_some() || this_boot == Some(header.boot);
+            found.extend(header.filter(is_of_this_boot).map(|header| (header, bytes)));
+        }
+        found.sort_unstable_by_key(|(header, _)| header.generation);
+        let Some((newest, _)) = found.last() else { return Ok(None) };
+        let (generation, begun_at) = (newest.generation, newest.begun_at);
+        let is_whole = generation == 0 || found.len() == 2 && found[0].0.generation + 1 == generation;
+        let Some(records) = read_records(&with_end(prefix, ".records"), &id) else { return Ok(None) };
+        if !is_whole {
+            return Ok(None);
+        }
+        let mut dead = Dead::default();
+        let mut ends = 0;
+        for (header, bytes) in &found {
+            ends = HEADER_BYTES;
+            for bytes in bytes[HEADER_BYTES..].chunks_exact(NOTE_BYTES) {
+                let (sequence, offset) = (long(bytes), word(&bytes[8..]));
+                if bytes != note(&id, sequence, offset) {
+                    break;
+                }
+                dead.note(sequence, offset);
+                ends += NOTE_BYTES;
+            }
+            let renewed = Header { boot: this_boot.unwrap_or_default(), ..*header }.encode(&id);
+            let file = OpenOptions::new().write(true).open(journal_path(prefix, header.generation))?;
+            file.write_all_at(&renewed, 0)?;
+            file.sync_all()?;
+        }
+        let mut file = OpenOptions::new().write(true).open(journal_path(prefix, generation))?;
+        file.set_len(ends as u64)?;
+        io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+        let journal = Journal::of(prefix, id, Some(file), generation, begun_at);
+        *lock(&journal.records) = records;
+        Ok(Some(Past { journal, dead, index }))
+    }
+
+    /// Notes that an item has died. Costs a system call.
+    pub(crate) fn item_died(&self, sequence: u64, offset: u32) {
+        self.write(sequence, offset);
+    }
+
+    /// Notes that all items of a segment have died.
+    pub(crate) fn segment_died(&self, sequence: u64) {
+        self.write(sequence, 0);
+    }
+
+    fn write(&self, sequence: u64, offset: u32) {
+        let mut state = lock(&self.state);
+        let Some(file) = &mut state.file else { return };
+        if file.write_all(&note(&self.id, sequence, offset)).is_err() {
+            self.give_up(&mut state);
+        }
+    }
+
+    /// Nothing on flash is trusted by the next start.
+    fn give_up(&self, state: &mut State) {
+        state.file = None;
+        for generation in 0..2 {
+            // If the file system removes nothing, the journal is emptied; then it has no header.
+            let path = journal_path(&self.prefix, generation);
+            _ = remove(&path).or_else(|_| OpenOptions::new().write(true).open(&path)?.set_len(0));
+        }
+    }
+
+    /// Ends the trust: the next start begins with an empty flash.
+    pub(crate) fn abandon(&self) {
+        self.give_up(&mut lock(&self.state));
+    }
+
+    /// Whether notes are written: false after a failure.
+    pub(crate) fn works(&self) -> bool {
+        lock(&self.state).file.is_some()
+    }
+
+    /// Begins the next journal if no segment from before this one was begun is left: segments below `oldest` are gone.
+    pub(crate) fn turn(&self, oldest: u64, next: u64) {
+        let mut state = lock(&self.state);
+        if state.file.is_some() && oldest > state.begun_at {
+            let generation = state.generation + 1;
+            if self.begin(&mut state, generation, next).is_err() {
+                self.give_up(&mut state);
+            }
+        }
+    }
+
+    /// A record of the owner's.
+    pub(crate) fn record(&self, key: &[u8]) -> Option<Vec<u8>> {
+        lock(&self.records).get(key).cloned()
+    }
+
+    /// Stores a record of the owner's. The death of the process does not lose it.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub(crate) fn put_record(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let mut records = lock(&self.records);
+        records.insert(key.to_vec(), value.to_vec());
+        write_whole(&with_end(&self.prefix, ".records"), false, |out| {
+            out.write_all(&RECORDS_MAGIC)?;
+            out.write_all(&self.id)?;
+            out.write_all(&(records.len() as u32).to_le_bytes())?;
+            for (key, value) in &*records {
+                out.write_all(&(key.len() as u32).to_le_bytes())?;
+                out.write_all(&(value.len() as u32).to_le_bytes())?;
+                out.write_all(key)?;
+                out.write_all(value)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes everything durable and stores the index: the stop is a clean one.
+    ///
+    /// # Errors
+    /// The file system refuses; then the stop is none.
+    pub(crate) fn stop(&self, index: &Snapshot) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        let Some(file) = state.file.take() else {
+            return Err(io::Error::other("an earlier failure of the journal has ended it"));
+        };
+        file.sync_all()?;
+        if state.generation > 0 {
+            File::open(journal_path(&self.prefix, state.generation + 1))?.sync_all()?;
+        }
+        let records = with_end(&self.prefix, ".records");
+        if records.exists() {
+            File::open(records)?.sync_all()?;
+        }
+        write_whole(&with_end(&self.prefix, ".index"), true, |out| {
+            out.write_all(&INDEX_MAGIC)?;
+            out.write_all(&self.id)?;
+            out.write_all(&index.next_sequence.to_le_bytes())?;
+            out.write_all(&index.shard_bits.to_le_bytes())?;
+            out.write_all(&(index.spots.len() as u32).to_le_bytes())?;
+            out.write_all(&(index.slots.len() as u64).to_le_bytes())?;
+            for number in index.spots.iter().flatten() {
+                out.write_all(&number.to_le_bytes())?;
+            }
+            for number in index.slots.iter().flatten() {
+                out.write_all(&number.to_le_bytes())?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The index in a file, if it is whole and of the cache with this id.
+fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
+    let file = File::open(path).ok()?;
+    let bytes_max = file.metadata().ok()?.len();
+    let mut found = Summed { inner: BufReader::with_capacity(1 << 20, file), sum: 0 };
+    if found.take()? != INDEX_MAGIC || found.take()? != *id {
+        return None;
+    }
+    let next_sequence = u64::from_le_bytes(found.take()?);
+    let shard_bits = u32::from_le_bytes(found.take()?);
+    let spots = u32::from_le_bytes(found.take()?);
+    let slots = u64::from_le_bytes(found.take()?);
+    if slots.checked_mul(16)? > bytes_max || u64::from(spots) * 16 > bytes_max {
+        return None;
+    }
+    let mut index = Snapshot { next_sequence, shard_bits, ..Snapshot::default() };
+    for _ in 0..spots {
+        index.spots.push([u64::from_le_bytes(found.take()?), u64::from_le_bytes(found.take()?)]);
+    }
+    for _ in 0..slots {
+        let bytes: [u8; 16] = found.take()?;
+        let part = |at: usize| word(&bytes[at..]);
+        index.slots.push([part(0), part(4), part(8), part(12)]);
+    }
+    found.ends_well().then_some(index)
+}
+
+/// The records in a file; none if there is no file. `None` if the file is damaged or another cache's.
+fn read_records(path: &Path, id: &Id) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(BTreeMap::new()),
+        file => file.ok()?,
+    };
+    let bytes_max = file.metadata().ok()?.len();
+    let mut found = Summed { inner: BufReader::new(file), sum: 0 };
+    if found.take()? != RECORDS_MAGIC || found.take()? != *id {
+        return None;
+    }
+    let mut records = BTreeMap::new();
+    for _ in 0..u32::from_le_bytes(found.take()?) {
+        let (key, value) = (u32::from_le_bytes(found.take()?), u32::from_le_bytes(found.take()?));
+        if u64::from(key) + u64::from(value) > bytes_max {
+            return None;
+        }
+        records.insert(found.take_bytes(key as usize)?, found.take_bytes(value as usize)?);
+    }
+    found.ends_well().then_some(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: Id = [3; 16];
+
+    fn past(prefix: &Path) -> Option<Past> {
+        Journal::open(prefix, ID).unwrap()
+    }
+
+    #[test]
+    fn deaths_and_records_outlive_the_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let prefix = directory.path().join("flash");
+        assert!(past(&prefix).is_none());
+        let journal = Journal::create(&prefix, ID).unwrap();
+        journal.item_died(7, 56);
+        journal.segment_died(9);
+        journal.put_record(b"limit", b"100").unwrap();
+        drop(journal);
+        assert!(Journal::open(&prefix, [4; 16]).unwrap().is_none(), "another cache's");
+        for _ in 0..2 {
+            let past = past(&prefix).unwrap();
+            assert!(past.index.is_none() && past.dead.newest == 9);
+            assert!(past.dead.has(7, 56) && past.dead.has(9, 56) && past.dead.has(9, 800));
+            assert!(!past.dead.has(7, 60) && !past.dead.has(8, 56));
+            assert_eq!(past.journal.record(b"limit").unwrap(), b"100");
+        }
+        // A note that is half there counts for nothing, and the next one follows the last whole one.
+        let file = OpenOptions::new().append(true).open(journal_path(&prefix, 0)).unwrap();
+        (&file).write_all(&[1; 9]).unwrap();
+        past(&prefix).unwrap().journal.item_died(11, 60);
+        assert!(past(&prefix).unwrap().dead.has(11, 60));
+    }
+
+    #[test]
+    fn an_index_serves_one_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let prefix = directory.path().join("flash");
+        let journal = Journal::create(&prefix, ID).unwrap();
+        let index = Snapshot {
+            next_sequence: 12,
+            shard_bits: 6,
+            spots: vec![[1, 2], [3, 4], [0, 0]],
+            slots: vec![[1, 2, 3, 4], [5, 6, 7, 8]],
+        };
+        journal.stop(&index).unwrap();
+        assert_eq!(past(&prefix).unwrap().index, Some(index.clone()));
+        assert_eq!(past(&prefix).unwrap().index, None);
+        past(&prefix).unwrap().journal.stop(&index).unwrap();
+        let path = with_end(&prefix, ".index");
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(past(&prefix).unwrap().index, None, "damaged: the log is scanned");
+    }
+
+    #[test]
+    fn another_boot_trusts_only_a_clean_stop() {
+        let directory = tempfile::tempdir().unwrap();
+        let prefix = directory.path().join("flash");
+        let journal = Journal::create(&prefix, ID).unwrap();
+        journal.item_died(7, 56);
+        let other_boot = || {
+            let file = OpenOptions::new().write(true).open(journal_path(&prefix, 0)).unwrap();
+            let header = Header { boot: [9; 16], generation: 0, begun_at: 0 };
+            file.write_all_at(&header.encode(&ID), 0).unwrap();
+        };
+        journal.stop(&Snapshot::default()).unwrap();
+        other_boot();
+        let found = past(&prefix).unwrap();
+        assert!(found.index.is_some() && found.dead.has(7, 56));
+        other_boot();
+        assert!(past(&prefix).is_none());
+    }
+
+    #[test]
+    fn journals_take_turns_and_both_are_needed() {
+        let directory = tempfile::tempdir().unwrap();
+        let prefix = directory.path().join("flash");
+        let journal = Journal::create(&prefix, ID).unwrap();
+        journal.item_died(5, 56);
+        journal.turn(0, 20);
+        assert_eq!(lock(&journal.state).generation, 0);
+        journal.turn(1, 20);
+        journal.item_died(19, 56);
+        journal.turn(20, 40);
+        assert_eq!(lock(&journal.state).generation, 1, "segment 20 may be named by the older one");
+        let dead = past(&prefix).unwrap().dead;
+        assert!(dead.has(5, 56) && dead.has(19, 56));
+        journal.turn(21, 41);
+        journal.item_died(40, 56);
+        let dead = past(&prefix).unwrap().dead;
+        assert!(!dead.has(5, 56) && dead.has(19, 56) && dead.has(40, 56));
+        fs::remove_file(journal_path(&prefix, 1)).unwrap();
+        assert!(past(&prefix).is_none());
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_written_ends_the_trust() {
+        let directory = tempfile::tempdir().unwrap();
+        let prefix = directory.path().join("flash");
+        let journal = Journal::create(&prefix, ID).unwrap();
+        lock(&journal.state).file = Some(OpenOptions::new().read(true).open(journal_path(&prefix, 0)).unwrap());
+        journal.item_died(5, 56);
+        assert!(!journal.works());
+        assert!(journal.stop(&Snapshot::default()).is_err());
+        assert!(past(&prefix).is_none());
+    }
+}

@@ -1,0 +1,294 @@
+//! The tier on flash: the [log](super::FlashLog), the rules of what goes there, and what a restart may trust.
+//!
+//! **Failure.** A read that fails costs its item. A write that fails, or [`FAILURES_MAX`] reads in a row, take the tier out of service: the cache goes on in
+//! memory.
+
+use super::journal::{Journal, Snapshot};
+use super::{Content, FlashLog, Found, Going};
+use crate::counters::{Counters, add, count};
+use crate::index::{Index, KeyHash};
+use crate::item::Item;
+use crate::options::{Admission, FlashRules};
+use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
+use situ_device::{Device, DeviceLock, Event};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// So many reads in a row that fail take the tier out of service.
+const FAILURES_MAX: u32 = 8;
+
+/// See the module.
+pub(crate) struct FlashTier {
+    pub(crate) log: FlashLog,
+    journal: Option<Journal>,
+    rules: FlashRules,
+    has_failed: AtomicBool,
+    failures: AtomicU32,
+    now: AtomicU64,
+    /// Wakes the thread that writes to the device.
+    pub(crate) flusher: Arc<dyn Event>,
+    _lock: Box<dyn DeviceLock>,
+}
+
+/// What was found on the device when the cache was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Start {
+    /// Nothing that is trusted: the tier begins empty.
+    Empty,
+    /// What a clean stop left.
+    Resumed,
+    /// What the death of the process left: all items that are whole and had not died.
+    Recovered,
+}
+
+fn busy(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(error.kind(), "it is in use: mounted, or another process has it open"),
+        _ => error,
+    }
+}
+
+impl FlashTier {
+    /// The tier on a device, with an index that holds what is on it.
+    ///
+    /// # Errors
+    /// The device holds something else than a cache, is in use, too small, or fails; the files beside it cannot be written.
+    pub(crate) fn open(
+        device: Arc<dyn Device>,
+        prefix: Option<&Path>,
+        rules: FlashRules,
+        flusher: Arc<dyn Event>,
+        (fresh_id, fresh_seed): ([u8; 16], u64),
+        memory_bytes: usize,
+        now: u64,
+    ) -> io::Result<(FlashTier, Index, Start)> {
+        let device_lock = device.lock().map_err(busy)?;
+        let past = match (FlashLog::content(&device)?, prefix) {
+            (Content::Other, _) => {
+                let why = "it holds something else than a cache; nothing was changed. `wipefs --all` or `blkdiscard` empties a device";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            (Content::Cache { id }, Some(prefix)) => Journal::open(prefix, id)?,
+            (Content::Cache { .. } | Content::Nothing, _) => None,
+        };
+        let tier = |log: FlashLog, journal: Option<Journal>| FlashTier {
+            log,
+            journal,
+            rules,
+            has_failed: AtomicBool::new(false),
+            failures: AtomicU32::new(0),
+            now: AtomicU64::new(now),
+            flusher,
+            _lock: device_lock,
+        };
+        let Some(past) = past else {
+            let log = FlashLog::create(device, fresh_id, fresh_seed)?;
+            let journal = prefix.map(|prefix| Journal::create(prefix, fresh_id)).transpose()?;
+            let index = Index::new(memory_bytes, fresh_seed);
+            return Ok((tier(log, journal), index, Start::Empty));
+        };
+        let log = FlashLog::open(device)?;
+        let index = Index::new(memory_bytes, log.seed());
+        if past.index.is_some_and(|snapshot| resume(&log, &index, &snapshot)) {
+            return Ok((tier(log, Some(past.journal)), index, Start::Resumed));
+        }
+        log.scan(past.dead.newest, |Found { sequence, place, item, bytes }| {
+            if !past.dead.has(sequence, place.offset) && !item.has_expired(now) {
+                let length = LengthClass::of(bytes);
+                let hash = index.hash(item.key);
+                let slot = Slot { hash: hash.hash, place, tier: Tier::Flash, frequency: 0, length };
+                let mut shard = index.shard(hash);
+                // A later copy of the same key counts.
+                match shard.matches(hash).next() {
+                    Some((position, old)) => {
+                        if let Some(sequence) = log.sequence_of(old.place.segment) {
+                            past.journal.item_died(sequence, old.place.offset);
+                        }
+                        shard.replace(position, slot);
+                    }
+                    None => shard.insert(slot),
+                }
+            }
+        })?;
+        Ok((tier(log, Some(past.journal)), index, Start::Recovered))
+    }
+
+    /// Memory of its buffers and tables, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        if self.works() { self.log.memory_bytes() } else { 0 }
+    }
+
+    /// Whether the tier is in service.
+    pub(crate) fn works(&self) -> bool {
+        !self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Records of the owner's, if there is a place for them that outlives the process.
+    pub(crate) fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
+    }
+
+    pub(crate) fn set_now(&self, now: u64) {
+        self.now.store(now, Ordering::Relaxed);
+    }
+
+    /// Takes an item that leaves memory. `None`: it goes.
+    pub(crate) fn demote(&self, item: &Item<'_>, slot: &Slot, counters: &Counters) -> Option<Slot> {
+        if !self.works() {
+            return None;
+        }
+        let is_admitted = match self.rules.admission {
+            Admission::All => true,
+            Admission::Read => slot.tier == Tier::Main || slot.frequency > 0,
+        };
+        let again = item.again();
+        if !is_admitted || again.stored_bytes(item.meta.id) < self.rules.item_bytes_min {
+            count(&counters.not_admitted);
+            return None;
+        }
+        let Some((place, bytes)) = self.log.append(&again) else {
+            count(&counters.behind);
+            return None;
+        };
+        count(&counters.demoted);
+        add(&counters.demoted_bytes, bytes);
+        Some(Slot { hash: slot.hash, place, tier: Tier::Flash, frequency: 0, length: LengthClass::of(bytes) })
+    }
+
+    /// Wakes the thread that writes to the device, if there is something to be written. The caller holds no lock.
+    pub(crate) fn wake(&self) {
+        if self.log.is_waiting() {
+            self.flusher.notify();
+        }
+    }
+
+    /// Notes that the item at a place has died: its slot is about to go. The caller holds its shard.
+    pub(crate) fn dies(&self, place: Place) {
+        if let Some(journal) = &self.journal
+            && let Some(sequence) = self.log.sequence_of(place.segment)
+        {
+            journal.item_died(sequence, place.offset);
+        }
+    }
+
+    /// Writes a sealed segment, if there is one. What lay in its place goes, or is written again. False: none was sealed, or the tier is out of
+    /// service.
+    pub(crate) fn flush(&self, index: &Index, counters: &Counters) -> bool {
+        if !self.works() {
+            return false;
+        }
+        let goes = |going: Going| {
+            if let Some(journal) = &self.journal {
+                journal.segment_died(going.sequence);
+                let (oldest, next) = self.log.reach();
+                journal.turn(oldest, next);
+            }
+        };
+        let leaves = |found: Found<'_>| self.leaves(index, &found, counters);
+        let left = |going: Going| {
+            let before = index.len();
+            index.remove_all(|slot| slot.tier == Tier::Flash && slot.place.segment == going.number);
+            add(&counters.flash_evicted, before.saturating_sub(index.len()));
+        };
+        match self.log.flush(goes, leaves, left) {
+            Ok(has_flushed) => has_flushed,
+            Err(_) => {
+                self.fail(index, counters);
+                false
+            }
+        }
+    }
+
+    /// Decides what becomes of an item whose segment on flash goes.
+    fn leaves(&self, index: &Index, found: &Found<'_>, counters: &Counters) {
+        let hash = index.hash(found.item.key);
+        let mut shard = index.shard(hash);
+        let is_it = |slot: &Slot| slot.tier == Tier::Flash && slot.place == found.place;
+        let Some((position, slot)) = shard.matches(hash).find(|(_, slot)| is_it(slot)) else { return };
+        if found.item.has_expired(self.now.load(Ordering::Relaxed)) {
+            shard.remove(position);
+            count(&counters.reclaimed);
+            return;
+        }
+        if self.rules.reinserts
+            && slot.frequency > 0
+            && let Some((place, bytes)) = self.log.append(&found.item.again())
+        {
+            shard.replace(position, Slot { place, frequency: 0, ..slot });
+            count(&counters.reinserted);
+            add(&counters.reinserted_bytes, bytes);
+            return;
+        }
+        shard.remove(position);
+        count(&counters.flash_evicted);
+    }
+
+    /// What became of a read of the device. True if the tier has failed with it.
+    pub(crate) fn has_read(&self, result: &io::Result<()>, counters: &Counters) -> bool {
+        if result.is_ok() {
+            if self.failures.load(Ordering::Relaxed) > 0 {
+                self.failures.store(0, Ordering::Relaxed);
+            }
+            return false;
+        }
+        count(&counters.flash_errors);
+        self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_MAX
+    }
+
+    /// Takes the tier out of service: its items go.
+    pub(crate) fn fail(&self, index: &Index, counters: &Counters) {
+        count(&counters.flash_errors);
+        self.has_failed.store(true, Ordering::Relaxed);
+        self.log.close();
+        // Deaths are not noted any more.
+        self.journal.iter().for_each(Journal::abandon);
+        index.remove_all(|slot| slot.tier == Tier::Flash);
+    }
+
+    /// Whether an item that is read on flash goes back to memory now.
+    pub(crate) fn is_promoted(&self, frequency_before: u8) -> bool {
+        let promote_at = self.rules.promote_at.min(FREQUENCY_MAX + 1);
+        promote_at > 0 && frequency_before + 1 >= promote_at
+    }
+
+    /// Writes all that waits, and leaves what the next start trusts. The caller makes no other change from now on.
+    ///
+    /// # Errors
+    /// The device or the file system fails; then the next start begins with an empty flash, or scans the log.
+    pub(crate) fn stop(&self, index: &Index, counters: &Counters) -> io::Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        self.log.seal();
+        while self.flush(index, counters) {}
+        if !self.works() {
+            return Err(io::Error::other("the device of the cache has failed"));
+        }
+        self.log.sync()?;
+        let (next_sequence, spots) = self.log.spots();
+        let mut slots = Vec::with_capacity(index.len());
+        index.for_each(|shard, slot| {
+            if slot.tier == Tier::Flash {
+                let [first, second, third] = slot.pack();
+                slots.push([shard, first, second, third]);
+            }
+        });
+        journal.stop(&Snapshot { next_sequence, shard_bits: index.shard_bits(), spots, slots })
+    }
+}
+
+/// Fills the index from a snapshot. False, and an empty index, if it does not fit.
+fn resume(log: &FlashLog, index: &Index, snapshot: &Snapshot) -> bool {
+    if snapshot.shard_bits != index.shard_bits() || !log.resume(snapshot.next_sequence, &snapshot.spots) {
+        return false;
+    }
+    for [shard, first, second, third] in &snapshot.slots {
+        let slot = Slot::unpack([*first, *second, *third]).filter(|slot| slot.tier == Tier::Flash);
+        let hash = slot.and_then(|slot| index.hash_in(*shard, &slot));
+        if let (Some(slot), Some::<KeyHash>(hash)) = (slot, hash) {
+            index.shard(hash).insert(slot);
+        }
+    }
+    true
+}
