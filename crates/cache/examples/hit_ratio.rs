@@ -195,7 +195,7 @@ fn situ(requests: &[u64], options: &Options, workload: &Workload) -> f64 {
     let mut hits = 0;
     for key in requests {
         let name = format!("{key:016}");
-        if cache.get(name.as_bytes(), NOW, |_| ()).is_some() {
+        if cache.get(name.as_bytes(), NOW, |_| ()).hit().is_some() {
             hits += 1;
         } else {
             cache.put(name.as_bytes(), &Meta::default(), [&bytes[..workload.length(*key)], b""], NOW).unwrap();

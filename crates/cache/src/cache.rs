@@ -240,6 +240,18 @@ impl Cache {
         journal.map_or(Ok(false), |journal| journal.put_record(key, value).map(|()| true))
     }
 
+    /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the device.
+    pub fn spill(&self, now: u64) {
+        let core = self.core();
+        if let Some(flash) = &core.memory.flash {
+            flash.set_now(now);
+            core.memory.demote_all(flash, now, &core.counters, || {
+                flash.wake();
+                core.env.executor.yield_once();
+            });
+        }
+    }
+
     /// Stops a cache on flash, so that the next start finds all items again: those in memory are written to flash. To be called last, when
     /// nobody changes the cache any more. Does nothing without flash, or without files beside it.
     ///
@@ -250,7 +262,7 @@ impl Cache {
         core.end_threads();
         let Some(flash) = core.memory.flash.as_ref().filter(|flash| flash.journal().is_some()) else { return Ok(()) };
         flash.set_now(now);
-        core.memory.demote_all(flash, now, &core.counters);
+        core.memory.demote_all(flash, now, &core.counters, || _ = flash.flush(&core.memory.index, &core.counters));
         flash.stop(&core.memory.index, &core.counters)
     }
 

@@ -20,6 +20,9 @@
 //!
 //! **An overwrite** of the same length goes over the old item in place: it takes no room, and counts as a read.
 //!
+//! **Flash.** What goes is offered to the [tier on flash](crate::flash::tier). An item that comes back from there keeps its slot on flash: as long as
+//! it is not changed, it leaves memory without being written again, and the death of the process does not lose it.
+//!
 //! **Rejected**: copying the survivors of several segments into one, as Segcache does. S3-FIFO's queues do the same with fewer rules.
 //!
 //! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment.
@@ -321,8 +324,7 @@ impl Memory {
         };
         let Some(record) = record else {
             // What cannot be read does not come back.
-            flash.dies(slot.place);
-            shard.remove(position);
+            self.kill_flash(&mut shard, at.hash);
             count(&counters.flash_misses);
             return Arrived::Answer(None);
         };
@@ -332,7 +334,7 @@ impl Memory {
             return Arrived::Answer(None);
         }
         if item.has_expired(now) {
-            shard.remove(position);
+            self.kill_flash(&mut shard, at.hash);
             count(&counters.reclaimed);
             return Arrived::Answer(None);
         }
@@ -345,16 +347,19 @@ impl Memory {
         Arrived::Answer(Some(record))
     }
 
-    /// Takes an item from flash back to memory, if the index still names it there.
+    /// Takes an item from flash to memory as well, if the index still names it there and only there.
     fn promote(&self, lane: usize, at: OnFlash, item: &NewItem<'_>, now: u64, counters: &Counters) {
         self.store_and(lane, Tier::Main, item, now, counters, |place, bytes| {
             let mut shard = self.index.shard(at.hash);
             let is_it = |slot: &Slot| slot.tier == Tier::Flash && slot.place == at.place;
-            let Some((position, slot)) = shard.matches(at.hash).find(|(_, slot)| is_it(slot)) else { return };
-            self.dies(&slot);
+            let is_there = shard.matches(at.hash).any(|(_, slot)| is_it(&slot));
+            let is_copied = shard.matches(at.hash).any(|(_, slot)| slot.is_copied());
+            if !is_there || is_copied || shard.matches(at.hash).count() >= SAME_HASH_MAX {
+                return;
+            }
             self.segments.add_live(place.segment, bytes);
-            let length = LengthClass::default();
-            shard.replace(position, Slot { hash: slot.hash, place, tier: Tier::Main, frequency: 0, length });
+            let length = LengthClass::COPIED;
+            shard.insert(Slot { hash: at.hash.hash, place, tier: Tier::Main, frequency: 0, length });
             count(&counters.promoted);
         });
     }
@@ -364,9 +369,27 @@ impl Memory {
         let hash = self.index.hash(key);
         let mut shard = self.index.shard(hash);
         let Some((position, slot)) = self.find(&shard, hash, key) else { return false };
-        shard.remove(position);
-        self.dies(&slot);
+        if slot.tier.is_memory() {
+            shard.remove(position);
+            self.dies(&slot);
+        }
+        if !slot.tier.is_memory() || slot.is_copied() {
+            self.kill_flash(&mut shard, hash);
+        }
         true
+    }
+
+    /// The item on flash of a hash dies, and its slot goes. An item in memory is no copy of it any more.
+    fn kill_flash(&self, shard: &mut ShardGuard<'_>, hash: KeyHash) {
+        let copied = shard.matches(hash).find(|(_, slot)| slot.is_copied());
+        if let Some((position, slot)) = copied {
+            shard.replace(position, Slot { length: LengthClass::default(), ..slot });
+        }
+        let on_flash = shard.matches(hash).find(|(_, slot)| !slot.tier.is_memory());
+        if let Some((position, slot)) = on_flash {
+            self.dies(&slot);
+            shard.remove(position);
+        }
     }
 
     /// The slot of a key: of its item in memory, or the one on flash that has its hash.
@@ -401,8 +424,8 @@ impl Memory {
         self.flash.iter().for_each(FlashTier::wake);
     }
 
-    /// Writes all items in memory to flash that have not expired. Nobody else changes the cache meanwhile.
-    pub(crate) fn demote_all(&self, flash: &FlashTier, now: u64, counters: &Counters) {
+    /// Moves all items in memory to flash that have not expired. Calls `wait` while the device is behind.
+    pub(crate) fn demote_all(&self, flash: &FlashTier, now: u64, counters: &Counters, wait: impl Fn()) {
         let mut all = Vec::new();
         self.index.for_each(|shard, slot| {
             if slot.tier.is_memory() {
@@ -412,23 +435,29 @@ impl Memory {
         // The log keeps longest what comes last: items that were read.
         all.sort_unstable_by_key(|(is_main, place, _)| (*is_main, place.segment, place.offset));
         for (_, place, hash) in all {
-            let found = Found { hash, place, bytes: self.stored_at(place) };
-            while flash.works() && flash.log.is_waiting() && flash.flush(&self.index, counters) {}
-            self.demote_now(flash, &found, now, counters);
+            while flash.works() && flash.log.is_waiting() {
+                wait();
+            }
+            self.demote_now(flash, hash, place, now, counters);
         }
     }
 
-    fn demote_now(&self, flash: &FlashTier, found: &Found, now: u64, counters: &Counters) {
-        let mut shard = self.index.shard(found.hash);
-        let is_it = |slot: &Slot| slot.tier.is_memory() && slot.place == found.place;
-        let Some((position, slot)) = shard.matches(found.hash).find(|(_, slot)| is_it(slot)) else { return };
-        let content = self.segments.read(found.place.segment);
-        let item = Item::decode(content.from(found.place.offset), content.base).filter(|item| !item.has_expired(now));
-        let demoted = item.and_then(|item| flash.demote(&item, &slot, counters));
+    fn demote_now(&self, flash: &FlashTier, hash: KeyHash, place: Place, now: u64, counters: &Counters) {
+        let mut shard = self.index.shard(hash);
+        let is_it = |slot: &Slot| slot.tier.is_memory() && slot.place == place;
+        let Some((position, slot)) = shard.matches(hash).find(|(_, slot)| is_it(slot)) else { return };
+        let has_copy = slot.is_copied() && shard.matches(hash).any(|(_, slot)| !slot.tier.is_memory());
+        let content = self.segments.read(place.segment);
+        let Some(item) = Item::decode(content.from(place.offset), content.base) else {
+            unreachable!("an item in memory has lost its form")
+        };
+        let bytes = item.stored_bytes(content.base);
+        let goes_to_flash = !has_copy && !item.has_expired(now);
+        let demoted = if goes_to_flash { flash.take(&item, &slot, counters) } else { None };
         drop(content);
-        self.segments.remove_live(found.place.segment, found.bytes);
+        self.segments.remove_live(place.segment, bytes);
         match demoted {
-            Some(demoted) => self.demoted(&mut shard, found.hash, position, demoted, counters),
+            Some(demoted) => self.demoted(&mut shard, hash, position, demoted, counters),
             None => shard.remove(position),
         }
     }
@@ -443,15 +472,16 @@ impl Memory {
         counters: &Counters,
     ) {
         // There is one slot on flash for each hash: a key is not compared there.
-        let other = shard.matches(hash).find(|(_, slot)| !slot.tier.is_memory());
-        match other {
-            Some((other, old)) => {
-                self.dies(&old);
-                shard.replace(other, demoted);
-                shard.remove(position);
-                count(&counters.flash_evicted);
+        shard.replace(position, demoted);
+        let other = shard.matches(hash).find(|(_, slot)| slot.tier == Tier::Flash && slot.place != demoted.place);
+        if let Some((other, old)) = other {
+            self.dies(&old);
+            let copied = shard.matches(hash).find(|(_, slot)| slot.is_copied());
+            if let Some((position, slot)) = copied {
+                shard.replace(position, Slot { length: LengthClass::default(), ..slot });
             }
-            None => shard.replace(position, demoted),
+            shard.remove(other);
+            count(&counters.flash_evicted);
         }
     }
 
@@ -489,7 +519,10 @@ impl Memory {
             let frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
             if fits {
                 self.segments.put_over(slot.place.segment, slot.place.offset, item);
-                shard.replace(position, Slot { frequency, ..slot });
+                shard.replace(position, Slot { frequency, length: LengthClass::default(), ..slot });
+                if slot.is_copied() {
+                    self.kill_flash(&mut shard, hash);
+                }
             }
             return (Some(Old { tier: slot.tier, frequency }), fits);
         }
@@ -550,9 +583,16 @@ impl Memory {
         // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of them goes.
         let crowded = || shard.matches(hash).nth(SAME_HASH_MAX - 1);
         match self.find(&shard, hash, item.key).or_else(crowded) {
-            Some((position, old)) => {
+            Some((position, old)) if old.tier.is_memory() => {
                 self.dies(&old);
                 shard.replace(position, slot);
+                if old.is_copied() {
+                    self.kill_flash(&mut shard, hash);
+                }
+            }
+            Some(_) => {
+                self.kill_flash(&mut shard, hash);
+                shard.insert(slot);
             }
             None => shard.insert(slot),
         }
@@ -648,8 +688,9 @@ impl Memory {
             true => self.keep(reclaimer, &item, now),
             false => None,
         };
+        let has_copy = slot.is_copied() && shard.matches(found.hash).any(|(_, slot)| !slot.tier.is_memory());
         let demoted = match (&self.flash, place) {
-            (Some(flash), None) if !has_expired => flash.demote(&item, &slot, counters),
+            (Some(flash), None) if !has_expired && !has_copy => flash.demote(&item, &slot, counters),
             _ => None,
         };
         drop(content);
@@ -664,12 +705,19 @@ impl Memory {
             return true;
         }
         self.segments.remove_live(found.place.segment, found.bytes);
+        if has_copy && !has_expired {
+            shard.remove(position);
+            return false;
+        }
         if let Some(demoted) = demoted {
             self.demoted(&mut shard, found.hash, position, demoted, counters);
             return false;
         }
         shard.remove(position);
         if has_expired {
+            if has_copy {
+                self.kill_flash(&mut shard, found.hash);
+            }
             count(&counters.reclaimed);
         } else {
             count(&counters.evicted);

@@ -7,7 +7,8 @@
 //!   18  offset   where in the segment, in units of 4 bytes
 //!    2  tier     1 small queue, 2 main queue, 3 flash; 0: the slot is free
 //!    2  frequency  reads since the item came to its queue, 3 at most
-//!    8  length   on flash: about how long its record is (LengthClass), so that one read gets all of it; otherwise 0
+//!    8  length   on flash: about how long its record is (LengthClass), so that one read gets all of it; in memory: 1 if the slot on flash of
+//!                the same hash is a copy of the item, otherwise 0
 //! ```
 //!
 //! **Collisions.** A key that does not exist meets a slot of another key with equal hash. A look-up compares at most ten slots (two
@@ -58,6 +59,8 @@ impl Tier {
 pub(crate) struct LengthClass(u8);
 
 impl LengthClass {
+    /// Of a slot in memory: the item has a copy on flash.
+    pub(crate) const COPIED: LengthClass = LengthClass(1);
     const UNIT: usize = 16;
 
     /// The least class that so many bytes fit.
@@ -95,6 +98,11 @@ pub(crate) type PackedSlot = [u32; 3];
 const FREE: PackedSlot = [0; 3];
 
 impl Slot {
+    /// Whether the item is in memory and the slot on flash of the same hash is a copy of it.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.tier.is_memory() && self.length == LengthClass::COPIED
+    }
+
     pub(crate) fn pack(&self) -> PackedSlot {
         debug_assert!(self.hash < 1 << HASH_BITS && (self.place.segment as usize) < SEGMENTS_MAX);
         debug_assert!((self.place.offset as usize) < OFFSETS_END && (self.place.offset as usize).is_multiple_of(ALIGN));

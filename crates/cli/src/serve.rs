@@ -9,7 +9,7 @@ use crate::DONE;
 use crate::failure::{Failure, Outcome};
 use crate::hash;
 use crate::message::Message;
-use crate::options::{EngineName, Listen, ServeOptions};
+use crate::options::{AdmissionName, EngineName, FlashChoice, Listen, ServeOptions};
 use crate::output::Output;
 use crate::store::durability;
 use crate::text;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use situ::device::lock;
 use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
 use situ_server::{
-    CacheEngine, CaughtSignals, Engine, HashEngine, Server, ServerOptions, StartError, StopSignal, StoreEngine,
+    CacheEngine, CaughtSignals, Engine, HashEngine, OnTrouble, Server, ServerOptions, StartError, StopSignal, StoreEngine,
 };
 use std::fs::File;
 use std::io::{self, Write};
@@ -38,6 +38,8 @@ const NODE_PATIENCE_S: u64 = 600;
 const MEMORY_BYTES: u64 = 256 << 20;
 /// The least memory of a cache: the program itself takes up to 16 MiB.
 const CACHE_BYTES_MIN: u64 = 32 << 20;
+/// The least memory of a cache on flash: segments that are written take 7 MiB.
+const FLASH_MEMORY_BYTES_MIN: usize = 64 << 20;
 
 pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     if options.engine.engine == Some(EngineName::Cache) {
@@ -51,6 +53,7 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
 }
 
 fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
+    options.check_without_flash()?;
     let serving = Serving::prepare(options, out.is_json())?;
     let watch = watch_by(&serving.messages, options.node_patience.unwrap_or(NODE_PATIENCE_S));
     let home = options.directory.home().watched(&watch);
@@ -126,12 +129,92 @@ fn serve_cache(options: &ServeOptions, out: &mut Output) -> Outcome {
         )));
     }
     let serving = Serving::prepare(options, out.is_json())?;
-    let engine = CacheEngine::new(&cache::Options::of_memory(memory));
-    let engine = Arc::new(engine.map_err(|error| Failure::new("cannot make the cache", error))?);
-    let place = Place::Memory { bytes: memory as u64 };
+    let mut cache_options = cache::Options::of_memory(memory);
+    if options.flash.flash_admission == Some(AdmissionName::Read) {
+        cache_options.flash.admission = cache::Admission::Read;
+    }
+    let flash = options.flash.flash.as_deref();
+    let engine = match flash {
+        Some(path) => cache_on_flash(&cache_options, path, &options.flash, &serving.messages)?,
+        None => CacheEngine::new(&cache_options).map_err(|error| Failure::new("cannot make the cache", error))?,
+    };
+    let engine = Arc::new(engine);
+    let outlives = engine.properties().flash.is_some_and(|flash| flash.outlives);
+    let place = Place::Cache { memory_bytes: memory as u64, flash };
     serving.run(&engine, &Shown { place, metrics: "situ_cache", has_compactions: false }, || (), out)?;
-    serving.messages.line("stopped; the items are gone");
+    if !outlives {
+        serving.messages.line("stopped; the items are gone");
+        return DONE;
+    }
+    serving.messages.line("writing the items in memory to flash");
+    engine.stop().map_err(|error| Failure::new("the next start does not find the items", error))?;
+    serving.messages.line("stopped; the next start finds the items");
     DONE
+}
+
+/// Opens a cache in memory and on flash.
+fn cache_on_flash(
+    options: &cache::Options,
+    path: &Path,
+    choice: &FlashChoice,
+    messages: &Arc<Messages>,
+) -> Result<CacheEngine, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("cannot use the flash {}", path.display()), error);
+    if options.memory_bytes < FLASH_MEMORY_BYTES_MIN {
+        return Err(Failure::usage(format!("a cache on flash needs --memory {}M or more", FLASH_MEMORY_BYTES_MIN >> 20)));
+    }
+    let is_new = make_file(path, choice.flash_size)?;
+    let opened = situ::device::open(path, situ::device::OpenOptions::default()).map_err(|error| failed(&error));
+    let is_file = path.metadata().is_ok_and(|found| found.is_file());
+    let opened = opened.and_then(|device| {
+        if is_file {
+            device.reserve().map_err(|error| failed(&error))?;
+        }
+        let files = choice.flash_journal.clone().or_else(|| is_file.then(|| path.to_owned()));
+        let flash = cache::Flash { device, env: situ::device::Env::system(), files };
+        let told = Arc::clone(messages);
+        let tell: OnTrouble = Box::new(move |text| told.line(text));
+        CacheEngine::with_flash(options, flash, tell).map_err(|error| failed(&error))
+    });
+    let (engine, start) = opened.inspect_err(|_| {
+        // A file that was made for nothing goes again.
+        if is_new {
+            _ = std::fs::remove_file(path);
+        }
+    })?;
+    let items = text::count(engine.properties().items);
+    messages.line(&match start {
+        cache::Start::Resumed => format!("found {items} items on flash, as an earlier process left them"),
+        cache::Start::Recovered => format!("found {items} items on flash; the earlier process did not stop in order"),
+        _ => "the flash begins empty".to_owned(),
+    });
+    Ok(engine)
+}
+
+/// Makes the file of a cache, if there is to be one and nothing is there. True if it was made.
+fn make_file(path: &Path, size: Option<u64>) -> Result<bool, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("cannot make {}", path.display()), error);
+    match (path.metadata(), size) {
+        (Ok(found), Some(size)) if found.is_file() && found.len() != size => Err(Failure::usage(format!(
+            "{} exists and has {}; leave out --flash-size, or remove the file",
+            path.display(),
+            text::bytes(found.len())
+        ))),
+        (Ok(_), _) => Ok(false),
+        (Err(error), Some(size)) if error.kind() == io::ErrorKind::NotFound => {
+            let file = File::options().write(true).create_new(true).open(path).map_err(|error| failed(&error))?;
+            file.set_len(size).map_err(|error| {
+                _ = std::fs::remove_file(path);
+                failed(&error)
+            })?;
+            Ok(true)
+        }
+        (Err(error), None) if error.kind() == io::ErrorKind::NotFound => Err(Failure::usage(format!(
+            "{} does not exist; --flash-size 10G makes a file of 10G",
+            path.display()
+        ))),
+        (Err(error), _) => Err(failed(&error)),
+    }
 }
 
 /// What serving needs beside an engine.
@@ -146,14 +229,17 @@ struct Serving<'a> {
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Directory(&'a Path),
-    Memory { bytes: u64 },
+    Cache { memory_bytes: u64, flash: Option<&'a Path> },
 }
 
 impl std::fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::Directory(path) => path.display().fmt(f),
-            Place::Memory { bytes } => write!(f, "a cache in memory, {}", text::bytes(*bytes)),
+            Place::Cache { memory_bytes, flash: None } => write!(f, "a cache in memory, {}", text::bytes(*memory_bytes)),
+            Place::Cache { memory_bytes, flash: Some(path) } => {
+                write!(f, "a cache in memory, {}, and on flash, {}", text::bytes(*memory_bytes), path.display())
+            }
         }
     }
 }
@@ -196,10 +282,10 @@ impl Serving<'_> {
             event: "listening",
             directory: match store.place {
                 Place::Directory(path) => Some(path.display().to_string()),
-                Place::Memory { .. } => None,
+                Place::Cache { .. } => None,
             },
             durability: match store.place {
-                Place::Memory { .. } => "none",
+                Place::Cache { .. } => "none",
                 Place::Directory(_) if options.sync => "synced",
                 Place::Directory(_) => "buffered",
             },

@@ -1,7 +1,7 @@
 //! The cache engine: a [`Cache`] behind the [`Engine`] trait.
 //!
-//! Everything happens at once: a read is a hit or a miss, a write is done when [`Engine::write`] returns. Nothing outlives the process,
-//! the server's own records included.
+//! A write is done when [`Engine::write`] returns. A read is a hit or a miss at once, or it waits for the flash, and threads of the cache
+//! answer it. Without flash nothing outlives the process, the server's own records included.
 //!
 //! **Memory.** The limit is one of the whole process. The engine looks how much memory the process has in use beside the cache: for
 //! connections, say. The cache takes as much less, down to half of the limit. The engine looks four times a second, and whenever
@@ -18,12 +18,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use situ::cache::{Cache, Item, KEY_BYTES_MAX, Meta, Options, Properties};
+use situ::cache::{Cache, Flash, FlashProperties, Item, KEY_BYTES_MAX, Lookup, Meta, Options, Properties, Start};
 use situ::device::lock;
 
 use crate::clock::SteadyClock;
 use crate::engine::{
-    Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead,
+    Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, FlashState, Get, Health, Metric, MetricKind, OnRead,
     OnTaken, WriteBatch,
 };
 use crate::item::Header;
@@ -49,7 +49,12 @@ struct Shared {
     stored_bytes: AtomicU64,
     is_over: Mutex<bool>,
     over: Condvar,
+    /// Is told in prose what the flash has come to.
+    tell: OnTrouble,
 }
+
+/// Is told what has gone wrong with the flash, in a sentence.
+pub type OnTrouble = Box<dyn Fn(&str) + Send + Sync>;
 
 impl fmt::Debug for CacheEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,10 +68,52 @@ impl CacheEngine {
     /// # Errors
     /// The system starts no thread.
     pub fn new(options: &Options) -> Result<CacheEngine, EngineError> {
-        crate::raise_limit();
+        CacheEngine::of(Cache::new(options), options, SteadyClock::default(), Box::new(|_| ()))
+    }
+
+    /// A cache in memory and on flash, with what an earlier one has left there; and a thread that keeps it tidy. Raises the process's soft
+    /// limit of open files to the hard one.
+    ///
+    /// # Errors
+    /// The device holds something else than a cache, is in use, too small, or fails. The system starts no thread.
+    pub fn with_flash(
+        options: &Options,
+        flash: Flash,
+        tell: OnTrouble,
+    ) -> Result<(CacheEngine, Start), EngineError> {
         let clock = SteadyClock::default();
+        let (cache, start) = Cache::with_flash(options, flash, clock.unix_seconds()).map_err(EngineError::new)?;
+        Ok((CacheEngine::of(cache, options, clock, tell)?, start))
+    }
+
+    /// Stops the cache, so that the next start finds all items: those in memory are written to flash. To be called when the server has stopped.
+    /// Does nothing without flash, or without files beside it.
+    ///
+    /// # Errors
+    /// The device or the file system fails. The next start then finds fewer items, or none.
+    pub fn stop(&self) -> Result<(), EngineError> {
+        self.shared.cache.stop(self.shared.clock.unix_seconds()).map_err(EngineError::new)
+    }
+
+    /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the device.
+    pub fn spill(&self) {
+        self.shared.cache.spill(self.shared.clock.unix_seconds());
+    }
+
+    /// What the cache holds, and what it has done.
+    pub fn properties(&self) -> Properties {
+        self.shared.cache.properties()
+    }
+
+    fn of(
+        cache: Cache,
+        options: &Options,
+        clock: SteadyClock,
+        tell: OnTrouble,
+    ) -> Result<CacheEngine, EngineError> {
+        crate::raise_limit();
         let shared = Arc::new(Shared {
-            cache: Cache::new(options),
+            cache,
             memory_bytes_max: options.memory_bytes as u64,
             records: Mutex::default(),
             now_seconds: AtomicU64::new(clock.unix_seconds()),
@@ -75,6 +122,7 @@ impl CacheEngine {
             stored_bytes: AtomicU64::new(0),
             is_over: Mutex::new(false),
             over: Condvar::new(),
+            tell,
         });
         shared.look_at_memory(0);
         let tidied = Arc::clone(&shared);
@@ -102,6 +150,7 @@ impl Drop for CacheEngine {
 
 impl Shared {
     fn keep_tidy(&self) {
+        let mut before = self.cache.properties().flash;
         let mut is_over = lock(&self.is_over);
         while !*is_over {
             drop(is_over);
@@ -110,11 +159,24 @@ impl Shared {
             let beside = self.beside_bytes.load(Ordering::Relaxed);
             self.look_at_memory(beside - beside / 64);
             self.cache.tidy(now);
+            let flash = self.cache.properties().flash;
+            self.tell_of(before, flash);
+            before = flash;
             is_over = lock(&self.is_over);
             if !*is_over {
                 let waited = self.over.wait_timeout(is_over, TIDY_EVERY);
                 is_over = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
             }
+        }
+    }
+
+    /// Tells what has gone wrong with the flash since an earlier look.
+    fn tell_of(&self, before: Option<FlashProperties>, now: Option<FlashProperties>) {
+        let (Some(before), Some(now)) = (before, now) else { return };
+        if before.works && !now.works {
+            (self.tell)("the flash device has failed and is out of service; the cache goes on in memory");
+        } else if before.outlives && !now.outlives {
+            (self.tell)("the files beside the flash cannot be written; the next start begins with an empty flash");
         }
     }
 
@@ -168,6 +230,33 @@ fn resident_bytes() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
+/// Name, help and value.
+type Figure = (&'static str, &'static str, u64);
+
+/// Gauges and counters of the tier on flash.
+fn flash_metrics(flash: FlashProperties) -> ([Figure; 3], [Figure; 12]) {
+    let gauges = [
+        ("flash_works", "Whether the flash is in service; 0 after its device has failed.", u64::from(flash.works)),
+        ("flash_outlives", "Whether the items on flash outlive the process.", u64::from(flash.outlives)),
+        ("flash_max_bytes", "Bytes of the device that items may take.", flash.capacity_bytes),
+    ];
+    let counters = [
+        ("flash_demoted", "Items that went from memory to flash.", flash.demoted),
+        ("flash_demoted_bytes", "Bytes of items that went from memory to flash.", flash.demoted_bytes),
+        ("flash_not_admitted", "Items that the rules of admission kept from flash.", flash.not_admitted),
+        ("flash_behind", "Items that did not go to flash because the device was behind.", flash.behind),
+        ("flash_written_bytes", "Bytes written to the device.", flash.written_bytes),
+        ("flash_hits", "Reads of flash that found their item.", flash.hits),
+        ("flash_misses", "Reads of flash that found another key's item, or a damaged one.", flash.misses),
+        ("flash_promoted", "Items that went from flash back to memory.", flash.promoted),
+        ("flash_reinserted", "Items that were written again when their segment went.", flash.reinserted),
+        ("flash_reinserted_bytes", "Bytes of items that were written again.", flash.reinserted_bytes),
+        ("flash_evicted", "Items that went with their segment on flash.", flash.evicted),
+        ("flash_errors", "Operations of the device that failed.", flash.errors),
+    ];
+    (gauges, counters)
+}
+
 /// An item as the server knows values: a header, and the data.
 fn value_of(item: &Item<'_>) -> Vec<u8> {
     let Meta { state, flags, expires, id, given_cas } = item.meta;
@@ -181,9 +270,22 @@ fn value_of(item: &Item<'_>) -> Vec<u8> {
 impl Engine for CacheEngine {
     type Value = Vec<u8>;
 
-    fn get(&self, key: &[u8], _: &mut dyn FnMut() -> Option<OnRead<Vec<u8>>>) -> Result<Get<Vec<u8>>, EngineError> {
-        let found = self.shared.cache.get(key, self.shared.now(), |hit| value_of(&hit.item));
-        Ok(found.map_or(Get::Miss, Get::Hit))
+    fn get(&self, key: &[u8], later: &mut dyn FnMut() -> Option<OnRead<Vec<u8>>>) -> Result<Get<Vec<u8>>, EngineError> {
+        let (cache, now) = (&self.shared.cache, self.shared.now());
+        Ok(match cache.get(key, now, |hit| value_of(&hit.item)) {
+            Lookup::Hit(value) => Get::Hit(value),
+            Lookup::Miss => Get::Miss,
+            Lookup::OnFlash => {
+                if let Some(done) = later() {
+                    cache.get_later(
+                        key,
+                        now,
+                        Box::new(move |record| done(Ok(record.map(|record| value_of(&record.item()))))),
+                    );
+                }
+                Get::Later
+            }
+        })
     }
 
     fn write(&self, batch: WriteBatch, _: &OnTaken, done: Done) -> Admission {
@@ -207,10 +309,17 @@ impl Engine for CacheEngine {
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        if let Some(record) = self.shared.cache.record(key) {
+            return Ok(Some(record));
+        }
         Ok(lock(&self.shared.records).get(key).cloned())
     }
 
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
+        // A failure ends the trust in what is on flash: the record is needed by this process alone.
+        if self.shared.cache.put_record(key, value).is_ok_and(|is_stored| is_stored) {
+            return done(Ok(()));
+        }
         lock(&self.shared.records).insert(key.to_vec(), value.to_vec());
         done(Ok(()));
     }
@@ -220,7 +329,7 @@ impl Engine for CacheEngine {
     }
 
     fn disk_bytes(&self) -> u64 {
-        0
+        self.properties().flash.map_or(0, |flash| flash.written_bytes.min(flash.capacity_bytes))
     }
 
     fn write_stalled(&self) -> bool {
@@ -232,8 +341,22 @@ impl Engine for CacheEngine {
     }
 
     fn cache(&self) -> Option<CacheState> {
-        let Properties { memory_bytes, evicted, reclaimed, .. } = self.shared.cache.properties();
-        Some(CacheState { memory_bytes_max: self.shared.memory_bytes_max, memory_bytes, evicted, reclaimed })
+        let Properties { memory_bytes, evicted, reclaimed, flash, .. } = self.shared.cache.properties();
+        let flash = flash.map(|flash| FlashState {
+            works: flash.works,
+            bytes_max: flash.capacity_bytes,
+            bytes: flash.written_bytes.min(flash.capacity_bytes),
+            demoted: flash.demoted,
+            demoted_bytes: flash.demoted_bytes,
+            written_bytes: flash.written_bytes,
+            hits: flash.hits,
+            misses: flash.misses,
+            promoted: flash.promoted,
+            reinserted: flash.reinserted,
+            evicted: flash.evicted,
+            errors: flash.errors,
+        });
+        Some(CacheState { memory_bytes_max: self.shared.memory_bytes_max, memory_bytes, evicted, reclaimed, flash })
     }
 
     fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
@@ -252,10 +375,15 @@ impl Engine for CacheEngine {
             ("moved", "Items that stayed when their segment went.", properties.moved),
             ("ghost_hits", "Stored keys that had gone lately.", properties.ghost_hits),
         ];
+        let flash = properties.flash.map(flash_metrics);
+        let flash_gauges = flash.iter().flat_map(|(gauges, _)| *gauges);
+        let flash_counters = flash.iter().flat_map(|(_, counters)| *counters);
+        let gauges = gauges.into_iter().chain(flash_gauges);
+        let counters = counters.into_iter().chain(flash_counters);
         let gauges = gauges.map(|(name, help, value)| (format!("situ_cache_{name}"), help, value, MetricKind::Gauge));
         let counters =
             counters.map(|(name, help, value)| (format!("situ_cache_{name}_total"), help, value, MetricKind::Counter));
-        for (name, help, value, kind) in gauges.into_iter().chain(counters) {
+        for (name, help, value, kind) in gauges.chain(counters) {
             out(Metric { name: &name, help, kind, labels: &[], value: value as f64 });
         }
     }

@@ -220,6 +220,37 @@ pub struct CacheState {
     pub evicted: u64,
     /// Items that went because they had expired.
     pub reclaimed: u64,
+    /// What it holds on flash, and has done there; `None` without flash.
+    pub flash: Option<FlashState>,
+}
+
+/// What an engine that evicts holds on flash, and what it has done there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlashState {
+    /// False after the device has failed.
+    pub works: bool,
+    /// Bytes that items may take.
+    pub bytes_max: u64,
+    /// Bytes that items take.
+    pub bytes: u64,
+    /// Items that came from memory.
+    pub demoted: u64,
+    /// Bytes of these items.
+    pub demoted_bytes: u64,
+    /// Bytes written to the device.
+    pub written_bytes: u64,
+    /// Reads that found their item.
+    pub hits: u64,
+    /// Reads that found none.
+    pub misses: u64,
+    /// Items that went back to memory.
+    pub promoted: u64,
+    /// Items that were written again when their room was needed.
+    pub reinserted: u64,
+    /// Items that went to make room.
+    pub evicted: u64,
+    /// Operations of the device that failed.
+    pub errors: u64,
 }
 
 /// A key-value engine that can serve memcached.

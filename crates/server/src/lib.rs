@@ -97,11 +97,11 @@ mod store;
 mod stripe;
 mod turn;
 
-pub use cache::CacheEngine;
+pub use cache::{CacheEngine, OnTrouble};
 pub use descriptors::raise_limit;
 pub use engine::{
-    Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, Metric, MetricKind,
-    OnRead, OnTaken, WriteBatch,
+    Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, FlashState, Get, Health, Metric,
+    MetricKind, OnRead, OnTaken, WriteBatch,
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
 pub use hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};

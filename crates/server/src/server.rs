@@ -610,8 +610,6 @@ fn settings(
 ) -> Vec<(&'static str, String)> {
     let first = addresses.first();
     vec![
-        // Nothing is evicted, so there is no limit.
-        ("maxbytes", "0".to_owned()),
         ("maxconns", connections_max.to_string()),
         ("tcpport", first.map_or(0, SocketAddr::port).to_string()),
         ("udpport", "0".to_owned()),
@@ -621,7 +619,6 @@ fn settings(
             options.unix_socket.as_ref().map_or_else(|| "NULL".to_owned(), |path| path.display().to_string()),
         ),
         ("umask", format!("{:o}", options.unix_socket_mode)),
-        ("evictions", "off".to_owned()),
         ("num_threads", threads.to_string()),
         ("cas_enabled", "yes".to_owned()),
         ("binding_protocol", "ascii".to_owned()),

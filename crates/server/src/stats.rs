@@ -8,7 +8,7 @@ use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::engine::{CacheState, Engine};
+use crate::engine::{CacheState, Engine, FlashState};
 use crate::metrics::{Command, Counter, Counters, Totals};
 use crate::prefixes::Prefixes;
 
@@ -213,6 +213,9 @@ impl StatsSource {
                 for (name, value) in &self.settings {
                     stat(&mut text, name, value);
                 }
+                // A store evicts nothing, so it has no limit.
+                stat(&mut text, "maxbytes", cache.memory_bytes_max);
+                stat(&mut text, "evictions", if engine.cache().is_some() { "on" } else { "off" });
                 stat(&mut text, "verbosity", self.verbosity.load(Ordering::Relaxed));
                 stat(&mut text, "detail_enabled", if self.prefixes.is_on() { "yes" } else { "no" });
             }
@@ -275,7 +278,29 @@ impl StatsSource {
         for name in NEVER {
             stat(text, name, of_cache(&cache, name));
         }
+        cache.flash.iter().for_each(|flash| general_of_flash(text, flash));
         stat(text, "write_stalled", u8::from(engine.write_stalled()));
+    }
+}
+
+/// What memcached says of its external storage, under its names.
+fn general_of_flash(text: &mut String, flash: &FlashState) {
+    for (name, value) in [
+        ("get_extstore", flash.hits + flash.misses),
+        ("get_aborted_extstore", flash.errors),
+        ("recache_from_extstore", flash.promoted),
+        ("miss_from_extstore", flash.misses),
+        ("badcrc_from_extstore", 0),
+        ("extstore_objects_evicted", flash.evicted),
+        ("extstore_objects_read", flash.hits),
+        ("extstore_objects_written", flash.demoted + flash.reinserted),
+        ("extstore_compact_rescues", flash.reinserted),
+        ("extstore_bytes_written", flash.written_bytes),
+        ("extstore_bytes_used", flash.bytes),
+        ("extstore_limit_maxbytes", flash.bytes_max),
+        ("extstore_works", u64::from(flash.works)),
+    ] {
+        stat(text, name, value);
     }
 }
 

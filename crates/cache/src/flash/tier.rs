@@ -135,21 +135,22 @@ impl FlashTier {
         self.now.store(now, Ordering::Relaxed);
     }
 
-    /// Takes an item that leaves memory. `None`: it goes.
+    /// Takes an item that leaves memory, if the rules admit it. `None`: it goes.
     pub(crate) fn demote(&self, item: &Item<'_>, slot: &Slot, counters: &Counters) -> Option<Slot> {
-        if !self.works() {
-            return None;
-        }
         let is_admitted = match self.rules.admission {
             Admission::All => true,
             Admission::Read => slot.tier == Tier::Main || slot.frequency > 0,
         };
-        let again = item.again();
-        if !is_admitted || again.stored_bytes(item.meta.id) < self.rules.item_bytes_min {
+        if !is_admitted || item.stored_bytes(item.meta.id) < self.rules.item_bytes_min {
             count(&counters.not_admitted);
             return None;
         }
-        let Some((place, bytes)) = self.log.append(&again) else {
+        self.take(item, slot, counters)
+    }
+
+    /// Takes an item. `None` if the device is behind, or out of service.
+    pub(crate) fn take(&self, item: &Item<'_>, slot: &Slot, counters: &Counters) -> Option<Slot> {
+        let Some((place, bytes)) = self.log.append(&item.again()) else {
             count(&counters.behind);
             return None;
         };
@@ -211,6 +212,12 @@ impl FlashTier {
         if found.item.has_expired(self.now.load(Ordering::Relaxed)) {
             shard.remove(position);
             count(&counters.reclaimed);
+            return;
+        }
+        let copied = shard.matches(hash).find(|(_, slot)| slot.is_copied());
+        if let Some((of_memory, slot)) = copied {
+            shard.replace(of_memory, Slot { length: LengthClass::default(), ..slot });
+            shard.remove(position);
             return;
         }
         if self.rules.reinserts

@@ -13,7 +13,7 @@ pub(crate) enum EngineName {
     Lsm,
     /// Hash buckets on a drive that compresses: one map without an order, and no index in memory
     Hash,
-    /// A cache in memory, as memcached is: it evicts items when memory is full, and keeps nothing over a restart. Only for `serve`
+    /// A cache in memory and, with --flash, on a drive: as memcached, it evicts items when there is no room. Only for `serve`
     Cache,
 }
 

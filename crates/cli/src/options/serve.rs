@@ -4,7 +4,7 @@ use super::engine::refuse_for;
 use super::{Directory, EngineChoice, refuse_for_hash};
 use crate::failure::Failure;
 use crate::text::parse_bytes;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use situ_bench::CompactionSettings;
 use situ_server::MAX_VALUE_BYTES_LIMIT;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 ///
 /// The server speaks memcached's text protocol, classic and meta. It keeps items in the keyspace "items" until they are
 /// deleted, expire or are flushed. It does not touch other keyspaces. While it runs, get, scan, dump and inspect can read the
-/// store beside it. With --engine cache, the server is a cache in memory for what can be fetched again elsewhere. Every other engine is
+/// store beside it. With --engine cache, the server is a cache in memory and on flash, for what can be fetched again elsewhere. Every other engine is
 /// for what must not be lost. SIGTERM and SIGINT end it cleanly. SIGHUP makes it open the log file again, for logrotate.
 #[derive(Debug, Args)]
 #[command(
@@ -23,7 +23,8 @@ use std::path::PathBuf;
                         situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log\n  \
                         situ serve --listen localhost:11211 --auth-file /etc/situ.users --disable-flush-all\n  \
                         situ serve --engine hash /var/lib/situ-hash --buckets /dev/zram0\n  \
-                        situ serve --engine cache --memory 1G"
+                        situ serve --engine cache --memory 1G\n  \
+                        situ serve --engine cache --memory 1G --flash /var/cache/situ --flash-size 20G"
 )]
 pub(crate) struct ServeOptions {
     #[command(flatten)]
@@ -89,7 +90,38 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) flash: FlashChoice,
+    #[command(flatten)]
     pub(crate) compaction: CompactionSettings,
+}
+
+const FLASH_HEADING: &str = "Flash of a cache (--engine cache)";
+
+/// Where a cache keeps what memory has no room for.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct FlashChoice {
+    /// Drive that gets items when memory needs their room: a block device, or a file. It is empty, or holds a cache [default: none]
+    #[arg(long, value_name = "PATH", help_heading = FLASH_HEADING)]
+    pub(crate) flash: Option<PathBuf>,
+    /// Size of the file, which is made if it does not exist
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "flash", help_heading = FLASH_HEADING)]
+    pub(crate) flash_size: Option<u64>,
+    /// How the names of small files begin with whose help the items on flash outlive the process. Without them a block device
+    /// begins empty at each start [default: the name of the flash, if it is a file]
+    #[arg(long, value_name = "PREFIX", requires = "flash", help_heading = FLASH_HEADING)]
+    pub(crate) flash_journal: Option<PathBuf>,
+    /// Which items go to flash: all, or those that were read in memory, which spares the drive [default: all]
+    #[arg(long, value_name = "WHICH", requires = "flash", help_heading = FLASH_HEADING)]
+    pub(crate) flash_admission: Option<AdmissionName>,
+}
+
+/// Which items go to flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AdmissionName {
+    /// All items
+    All,
+    /// Items that were read in memory, or were stored again soon after they had gone
+    Read,
 }
 
 /// What `--listen` names.
@@ -166,7 +198,19 @@ impl ServeOptions {
     pub(crate) fn check_for_hash(&self) -> Result<(), Failure> {
         refuse_for_hash(&self.of_ordered_stores())?;
         refuse_for_hash(&[(self.memory.is_some(), "--memory")])?;
+        self.check_without_flash()?;
         self.directory.check_for_hash()
+    }
+
+    /// Stores have no flash tier.
+    ///
+    /// # Errors
+    /// There is one in the options.
+    pub(crate) fn check_without_flash(&self) -> Result<(), Failure> {
+        match self.flash.flash {
+            Some(_) => Err(Failure::usage("--flash is for caches; say --engine cache, or leave out --flash")),
+            None => Ok(()),
+        }
     }
 
     /// Options that mean nothing to a cache.
@@ -174,7 +218,7 @@ impl ServeOptions {
     /// # Errors
     /// One was given; the text names it.
     pub(crate) fn check_for_cache(&self) -> Result<(), Failure> {
-        let whom = "the cache, which keeps nothing on a disk";
+        let whom = "the cache, which keeps items only as long as there is room";
         refuse_for(whom, &self.of_ordered_stores())?;
         refuse_for(
             whom,

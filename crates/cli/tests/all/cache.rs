@@ -43,6 +43,99 @@ fn a_cache_stays_within_its_memory_and_leaves_no_file() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
+/// Sets keys from the range to values that name the round, and waits for the answers.
+fn set_all(serving: &Serving, keys: std::ops::Range<u32>, round: u32) {
+    let mut connection = serving.connect();
+    for start in keys.clone().step_by(500) {
+        let mut text = String::new();
+        for key in start..(start + 500).min(keys.end) {
+            text += &format!("ms key{key} 1000 q\r\n{}\r\n", format!("{key:06}/{round:03}").repeat(100));
+        }
+        connection.get_mut().write_all((text + "mn\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        connection.read_line(&mut line).unwrap();
+        assert_eq!(line, "MN\r\n");
+    }
+}
+
+/// The rounds of the values of all keys; `None` where there is none.
+fn rounds(serving: &Serving, keys: u32) -> Vec<Option<u32>> {
+    let mut connection = serving.connect();
+    let mut found = Vec::new();
+    for key in 0..keys {
+        connection.get_mut().write_all(format!("mg key{key} v\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        connection.read_line(&mut line).unwrap();
+        if line == "EN\r\n" {
+            found.push(None);
+            continue;
+        }
+        assert_eq!(line, "VA 1000\r\n");
+        let mut value = String::new();
+        connection.read_line(&mut value).unwrap();
+        let round: u32 = value[7..10].parse().unwrap();
+        assert_eq!(value.trim_end(), format!("{key:06}/{round:03}").repeat(100), "wrong bytes of key {key}");
+        found.push(Some(round));
+    }
+    found
+}
+
+#[test]
+fn items_on_flash_outlive_the_process_and_never_go_back() {
+    const KEYS: u32 = 80_000;
+    const OPTIONS: [&str; 8] =
+        ["--engine", "cache", "--memory", "64M", "--flash", "flash", "--flash-size", "512M"];
+    let directory = tempfile::tempdir().unwrap();
+    let mut expected = vec![0; KEYS as usize];
+    let mut serving = Serving::start(directory.path(), &OPTIONS);
+    for round in 0..3 {
+        set_all(&serving, 0..KEYS, 2 * round);
+        expected.fill(2 * round);
+        // Some of them lie on flash by now. The process dies at any moment after the answers.
+        set_all(&serving, 1000..16_000, 2 * round + 1);
+        expected[1000..16_000].fill(2 * round + 1);
+        let deleted = (0..200).map(|key| format!("delete key{key} noreply\r\n")).collect::<String>();
+        assert_eq!(serving.ask(&(deleted + "mn\r\nquit\r\n")), "MN\r\n");
+        let is_clean = round % 2 == 1;
+        let least = if is_clean { rounds(&serving, KEYS).iter().flatten().count() } else { 15_000 };
+        serving.signal(if is_clean { rustix::process::Signal::TERM } else { rustix::process::Signal::KILL });
+        assert_eq!(serving.wait(), is_clean.then_some(0));
+        serving = Serving::start(directory.path(), &OPTIONS);
+        let found = rounds(&serving, KEYS);
+        let there = found.iter().flatten().count();
+        assert!(there >= least, "{there} items came back after round {round}, not {least}");
+        assert!(found[..200].iter().all(Option::is_none), "deleted items came back");
+        for (key, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!(found.is_none_or(|found| found == *expected), "{found:?} of key {key}, not {expected}");
+        }
+    }
+    assert!(serving.ask("stats\r\nquit\r\n").contains("STAT extstore_works 1"));
+    let resident = resident_mib(serving.child.id());
+    assert!(resident <= MEMORY_MIB + 8, "{resident} MiB");
+}
+
+#[test]
+fn what_cannot_be_the_flash_of_a_cache_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("other"), vec![1; 64 << 20]).unwrap();
+    std::fs::write(directory.path().join("short"), vec![0; 1 << 20]).unwrap();
+    for (options, part) in [
+        (&["--memory", "64M", "--flash", "absent"][..], "--flash-size 10G makes a file"),
+        (&["--memory", "64M", "--flash", "other"], "something else than a cache"),
+        (&["--memory", "64M", "--flash", "other", "--flash-size", "1G"], "leave out --flash-size"),
+        (&["--memory", "64M", "--flash", "short"], "at least 9 MiB"),
+        (&["--memory", "32M", "--flash", "new", "--flash-size", "64M"], "64M or more"),
+        (&["--memory", "64M", "--flash", "new", "--flash-size", "1M"], "at least 9 MiB"),
+    ] {
+        let refused = situ(directory.path(), &[&["serve", "--engine", "cache"][..], options].concat());
+        assert!(refused.code != 0 && refused.stderr.contains(part), "{options:?}: {refused:?}");
+    }
+    let refused = situ(directory.path(), &["serve", "--flash", "other"]);
+    assert!(refused.code == 2 && refused.stderr.contains("--engine cache"), "{refused:?}");
+    assert!(std::fs::read(directory.path().join("other")).unwrap() == vec![1; 64 << 20]);
+    assert!(!directory.path().join("new").exists());
+}
+
 #[test]
 fn what_means_nothing_to_a_cache_is_refused() {
     let directory = tempfile::tempdir().unwrap();

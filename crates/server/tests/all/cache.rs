@@ -3,10 +3,11 @@
 use crate::differential::compare_with_memcached;
 use crate::durable::{Client, Durable, fetch, run_memccapable, serve_over};
 use situ::Durability;
-use situ::cache::{Cache, Meta, Options};
+use situ::cache::{Cache, Flash, Meta, Options, Start};
 use situ_server::{CacheEngine, Engine};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const MEMORY_BYTES: usize = 64 << 20;
@@ -32,6 +33,37 @@ fn memccapable_passes_over_a_cache() {
 #[test]
 fn answers_are_memcacheds_over_a_cache() {
     compare_with_memcached(900, 60, Arc::new(made()));
+}
+
+/// A cache whose memory has room for next to nothing: what is stored goes to flash soon.
+fn made_on_flash(directory: &Path) -> CacheEngine {
+    let path = directory.join("flash");
+    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
+    let device = situ::device::open(&path, situ::device::OpenOptions::default()).unwrap();
+    let flash = Flash { device, env: situ::device::Env::system(), files: Some(path) };
+    let (engine, start) = CacheEngine::with_flash(&Options::of_memory(28 << 20), flash, Box::new(|_| ())).unwrap();
+    assert_eq!(start, Start::Empty);
+    engine
+}
+
+#[test]
+fn answers_are_memcacheds_over_a_cache_on_flash() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Arc::new(made_on_flash(directory.path()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (spiller, stopped) = (Arc::clone(&engine), Arc::clone(&stop));
+    let spilling = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            spiller.spill();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    compare_with_memcached(901, 120, Arc::clone(&engine));
+    stop.store(true, Ordering::Relaxed);
+    spilling.join().unwrap();
+    let flash = engine.properties().flash.unwrap();
+    assert!(flash.hits > 100, "{flash:?}");
+    assert_eq!((flash.behind, flash.errors), (0, 0), "{flash:?}");
 }
 
 #[test]
@@ -78,7 +110,7 @@ fn the_longest_value_fits_and_takes_the_place_of_older_ones() {
     let key = [b'k'; 250];
     for _ in 0..3 {
         cache.put(&key, &meta, [&vec![7; longest], b""], 1).unwrap();
-        assert_eq!(cache.get(&key, 1, |hit| hit.item.value.len()), Some(longest));
+        assert_eq!(cache.get(&key, 1, |hit| hit.item.value.len()).hit(), Some(longest));
     }
     assert_eq!(cache.properties().items, 1);
 }
