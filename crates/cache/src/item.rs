@@ -18,6 +18,7 @@
 //! **Failure.** Decoding is total: bytes that are no item are `None`.
 
 use crate::slot::ALIGN;
+use situ_device::Buffer;
 use std::sync::Arc;
 
 const FLAGS: u8 = 1;
@@ -65,7 +66,7 @@ pub struct Hit<'a> {
     /// The item.
     pub item: Item<'a>,
     /// What holds a long value, to be kept without a copy: the value is the part of it that `item.value` points to.
-    pub whole: Option<&'a Arc<Vec<u8>>>,
+    pub whole: Option<&'a Arc<Buffer>>,
 }
 
 /// An item that is to be stored: the value is the concatenation of two parts.

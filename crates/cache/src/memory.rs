@@ -36,7 +36,7 @@ use crate::item::{Hit, Item, NewItem};
 use crate::options::Options;
 use crate::segment::Segments;
 use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
-use situ_device::lock;
+use situ_device::{PAGE_BYTES, lock};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -535,7 +535,7 @@ impl Memory {
         if bytes > self.longest() {
             return None;
         }
-        self.make_room(bytes, now, counters);
+        self.make_room(bytes.next_multiple_of(PAGE_BYTES), now, counters);
         Some((Place { segment: self.segments.hold(item)?, offset: 0 }, bytes))
     }
 

@@ -10,11 +10,12 @@
 //! segment.
 //!
 //! **Memory.** [`Segments::bytes`] counts the capacity of all segments and of spares. A spare is memory of a segment that has gone, kept
-//! for the next one: memory from the system would be cleared page by page.
+//! for the next one: memory from the system would be cleared page by page. Segments are mapped from the system: the heap of a process
+//! keeps pieces that large when they are freed, and fills them with holes.
 
 use crate::item::NewItem;
 use crate::slot::{OFFSETS_END, SEGMENTS_MAX};
-use situ_device::lock;
+use situ_device::{Buffer, PAGE_BYTES, lock};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
@@ -32,8 +33,11 @@ pub(crate) struct Content {
 enum Bytes {
     #[default]
     None,
-    Shared(Vec<u8>),
-    Whole(Arc<Vec<u8>>),
+    Shared {
+        bytes: Buffer,
+        used: usize,
+    },
+    Whole(Arc<Buffer>),
 }
 
 impl Content {
@@ -41,14 +45,14 @@ impl Content {
     pub(crate) fn from(&self, offset: u32) -> &[u8] {
         let bytes = match &self.bytes {
             Bytes::None => &[][..],
-            Bytes::Shared(bytes) => bytes,
+            Bytes::Shared { bytes, used } => &bytes[..*used],
             Bytes::Whole(bytes) => bytes,
         };
         bytes.get(offset as usize..).unwrap_or_default()
     }
 
     /// The bytes, if the segment has one item and never changes.
-    pub(crate) fn whole(&self) -> Option<&Arc<Vec<u8>>> {
+    pub(crate) fn whole(&self) -> Option<&Arc<Buffer>> {
         match &self.bytes {
             Bytes::Whole(bytes) => Some(bytes),
             _ => None,
@@ -58,8 +62,8 @@ impl Content {
     fn capacity(&self) -> usize {
         match &self.bytes {
             Bytes::None => 0,
-            Bytes::Shared(bytes) => bytes.capacity(),
-            Bytes::Whole(bytes) => bytes.capacity(),
+            Bytes::Shared { bytes, .. } => bytes.len(),
+            Bytes::Whole(bytes) => bytes.len(),
         }
     }
 }
@@ -83,7 +87,7 @@ pub(crate) struct Segments {
 
 struct Free {
     numbers: Vec<u32>,
-    spares: Vec<Vec<u8>>,
+    spares: Vec<Buffer>,
 }
 
 impl Segments {
@@ -121,11 +125,10 @@ impl Segments {
         let spare = free.spares.pop();
         drop(free);
         let bytes = spare.unwrap_or_else(|| {
-            let bytes = Vec::with_capacity(self.segment_bytes);
-            self.bytes.fetch_add(bytes.capacity(), Ordering::Relaxed);
-            bytes
+            self.bytes.fetch_add(self.segment_bytes, Ordering::Relaxed);
+            Buffer::new(self.segment_bytes)
         });
-        self.put(number, Content { bytes: Bytes::Shared(bytes), base }, 0);
+        self.put(number, Content { bytes: Bytes::Shared { bytes, used: 0 }, base }, 0);
         Some(number)
     }
 
@@ -133,9 +136,10 @@ impl Segments {
     pub(crate) fn hold(&self, item: &NewItem<'_>) -> Option<u32> {
         let number = lock(&self.free).numbers.pop()?;
         let base = item.meta.id;
-        let mut bytes = Vec::with_capacity(item.stored_bytes(base));
-        item.append_to(base, &mut bytes);
-        self.bytes.fetch_add(bytes.capacity(), Ordering::Relaxed);
+        let length = item.stored_bytes(base);
+        let mut bytes = Buffer::new(length.next_multiple_of(PAGE_BYTES));
+        item.put_over(base, &mut bytes[..length]);
+        self.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let content = Content { bytes: Bytes::Whole(Arc::new(bytes)), base };
         self.put(number, content, expiry(item.meta.expires));
         Some(number)
@@ -153,13 +157,11 @@ impl Segments {
         let segment = self.of(number);
         let mut content = segment.content.write().unwrap_or_else(PoisonError::into_inner);
         let base = content.base;
-        let Bytes::Shared(bytes) = &mut content.bytes else { return None };
-        let offset = bytes.len();
+        let Bytes::Shared { bytes, used } = &mut content.bytes else { return None };
+        let offset = *used;
         let length = item.stored_bytes(base);
-        if offset + length > bytes.capacity() {
-            return None;
-        }
-        item.append_to(base, bytes);
+        item.put_over(base, bytes.get_mut(offset..offset + length)?);
+        *used += length;
         segment.expires.fetch_max(expiry(item.meta.expires), Ordering::Relaxed);
         Some((offset as u32, length))
     }
@@ -169,7 +171,7 @@ impl Segments {
         let segment = self.of(number);
         let mut content = segment.content.write().unwrap_or_else(PoisonError::into_inner);
         let base = content.base;
-        let Bytes::Shared(bytes) = &mut content.bytes else {
+        let Bytes::Shared { bytes, .. } = &mut content.bytes else {
             unreachable!("an item is put over one in a segment of its own")
         };
         let end = offset as usize + item.stored_bytes(base);
@@ -211,10 +213,7 @@ impl Segments {
         let capacity = content.capacity();
         let mut free = lock(&self.free);
         match content.bytes {
-            Bytes::Shared(mut bytes) if free.spares.len() < SPARES_MAX => {
-                bytes.clear();
-                free.spares.push(bytes);
-            }
+            Bytes::Shared { bytes, .. } if free.spares.len() < SPARES_MAX => free.spares.push(bytes),
             _ => _ = self.bytes.fetch_sub(capacity, Ordering::Relaxed),
         }
         free.numbers.push(number);

@@ -18,6 +18,7 @@ mod import; // `import` in a program without RocksDB
 mod import_rocksdb; // `import rocksdb`: runs in `make test-import`
 mod inspect; // `inspect` of sound and of damaged stores; `bench`
 mod measure; // `serve` beside memcached, measured; ignored
+mod measure_flash; // a cache on flash beside extstore, measured; ignored
 mod node; // stores whose home is on a node: kills, stops, full disks
 mod node_failures; // stores whose node is lost, is stopped, is late, or has lost its files
 mod placement; // decisions of placement as a user meets them

@@ -33,10 +33,10 @@ const USED: &[u8] = b"STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server that is measured. Killed on drop.
-struct Measured {
-    name: &'static str,
-    address: SocketAddr,
-    process: Child,
+pub(crate) struct Measured {
+    pub(crate) name: &'static str,
+    pub(crate) address: SocketAddr,
+    pub(crate) process: Child,
 }
 
 impl Drop for Measured {
@@ -46,12 +46,12 @@ impl Drop for Measured {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Starts a server with all of its threads on [`SERVER_CORE`], and waits until it answers.
-fn start(name: &'static str, port: u16, command: &mut Command) -> Measured {
+pub(crate) fn start(name: &'static str, port: u16, command: &mut Command) -> Measured {
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let process = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
     let measured = Measured { name, address: SocketAddr::from(([127, 0, 0, 1], port)), process };
@@ -163,7 +163,7 @@ fn exchange(stream: &mut TcpStream, asked: &[u8], expected: &[u8]) {
 }
 
 /// User and system time in seconds, from a `stat` file under `/proc`.
-fn cpu_seconds(stat: &str) -> [f64; 2] {
+pub(crate) fn cpu_seconds(stat: &str) -> [f64; 2] {
     let stat = fs::read_to_string(stat).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     let ticks = rustix::param::clock_ticks_per_second() as f64;
@@ -198,7 +198,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 }
 
 /// Where and when.
-fn circumstances() -> Value {
+pub(crate) fn circumstances() -> Value {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -212,7 +212,7 @@ fn circumstances() -> Value {
     })
 }
 
-fn save(name: &str, result: &Value) {
+pub(crate) fn save(name: &str, result: &Value) {
     let directory = std::env::var_os("SITU_MEASURE_DIR").map_or(env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
     let path = directory.join(name);
     fs::write(&path, serde_json::to_string_pretty(result).unwrap() + "\n").unwrap();
