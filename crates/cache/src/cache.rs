@@ -313,7 +313,10 @@ impl Cache {
 
 impl fmt::Debug for Flash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flash").field("device", &self.device.describe()).field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("Flash")
+            .field("device", &self.device.describe())
+            .field("files", &self.files)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,17 +1,19 @@
 //! What the handles of a cache and its threads share.
 //!
-//! **Threads.** A *flusher* writes sealed segments to flash. *Readers* start when something is first read there, and end with the cache; each
-//! has a queue of the device with up to [`READ_DEPTH`] reads in flight.
+//! **Threads.** A *flusher* writes sealed segments to flash. *Readers* start when something is first read there, and end with the cache. Each
+//! has a queue of the device with up to [`READ_DEPTH`] reads in flight. Where a thread can wait for completions and for requests at the same time
+//! (a [`Watch`]), there is one reader: several would take the requests from each other one by one, and sleep for each. Otherwise there are up to
+//! [`READERS_MAX`].
 
 use crate::counters::Counters;
 use crate::flash::{Located, Read, Record, RecordBytes};
 use crate::memory::{Arrived, Lookup, Memory, OnFlash};
-use situ_device::{Buffer, Completion, Env, JobHandle, Next, Op, Queue, Requests, Ticket, lock};
+use situ_device::{Buffer, Completion, Env, JobHandle, Next, Op, Queue, Requests, Ticket, Watch, lock};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Called once with the item of a key, or none, from any thread. It does not wait for anything.
@@ -22,7 +24,7 @@ const READERS_MAX: usize = 4;
 /// Reads that may wait for a thread; beyond, the caller's thread reads.
 const WAITING_MAX: usize = 8192;
 /// Items that one reader has in flight.
-const READ_DEPTH: usize = 64;
+const READ_DEPTH: usize = 128;
 /// Transfers that one reader has in flight.
 const TRANSFERS_MAX: usize = 128;
 /// A key whose item moves so often while it is read counts as absent.
@@ -35,6 +37,9 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) env: Env,
     reads: Requests<Request>,
+    /// What the only reader waits for, and whether it does.
+    watch: OnceLock<Arc<dyn Watch>>,
+    sleeps: AtomicBool,
     is_over: AtomicBool,
     threads: Mutex<Vec<Box<dyn JobHandle>>>,
     next_lane: AtomicU64,
@@ -75,16 +80,23 @@ struct Flight {
     /// Transfers that wait for the queue: of which item, which part, and what.
     waiting: VecDeque<(u64, usize, Op, Buffer)>,
     in_flight: HashMap<Ticket, (u64, usize)>,
+    /// Transfers that the device did not take.
+    refused: Vec<(u64, usize, Buffer, io::Error)>,
     done: Vec<Completion>,
 }
 
 impl Core {
     pub(crate) fn new(memory: Memory, env: Env) -> Core {
+        let queue = memory.flash.as_ref().and_then(|flash| flash.log.queue(1).ok());
+        let can_be_watched = queue.is_some_and(|mut queue| matches!(queue.watch(), Ok(Some(_))));
+        let readers = if can_be_watched { 1 } else { READERS_MAX };
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Core {
             memory,
             counters: Counters::default(),
-            reads: Requests::new(&env, READERS_MAX, WAITING_MAX),
+            reads: Requests::new(&env, readers, WAITING_MAX),
+            watch: OnceLock::new(),
+            sleeps: AtomicBool::new(false),
             env,
             is_over: AtomicBool::new(false),
             threads: Mutex::default(),
@@ -137,8 +149,10 @@ impl Core {
             flash.flusher.notify();
         }
         let flusher = std::mem::take(&mut *lock(&self.threads));
+        let readers = self.reads.close();
+        self.watch.get().into_iter().for_each(|watch| watch.wake());
         // A panic of a thread has been shown already.
-        self.reads.close().into_iter().chain(flusher).for_each(|thread| _ = thread.join());
+        readers.into_iter().chain(flusher).for_each(|thread| _ = thread.join());
     }
 
     /// Reads the item of a key and tells `done`, from this thread or another.
@@ -152,7 +166,13 @@ impl Core {
                     self.reads.take(usize::MAX).into_iter().for_each(|request| self.serve_here(request));
                 }
             }
-            Ok(false) => {}
+            Ok(false) => {
+                if self.sleeps.swap(false, Ordering::SeqCst)
+                    && let Some(watch) = self.watch.get()
+                {
+                    watch.wake();
+                }
+            }
             Err(request) => self.serve_here(request),
         }
     }
@@ -172,7 +192,8 @@ impl Core {
                     let bytes = self.memory.flash.as_ref()?.log.read_at(read.first, read.bytes);
                     let result = bytes.as_ref().map(|_| ()).map_err(|error| io::Error::from(error.kind()));
                     self.note(&result);
-                    let record = self.memory.flash.as_ref()?.log.finish(&read, RecordBytes::Joined(bytes.unwrap_or_default()));
+                    let record =
+                        self.memory.flash.as_ref()?.log.finish(&read, RecordBytes::Joined(bytes.unwrap_or_default()));
                     if let Arrived::Answer(record) = self.arrived(key, at, record, now) {
                         return record;
                     }
@@ -230,7 +251,15 @@ impl Core {
             };
             if flight.is_none() {
                 match flash.log.queue(TRANSFERS_MAX as u32) {
-                    Ok(queue) => flight = Some(Flight::new(queue, flash.log.transfer_bytes_max())),
+                    Ok(mut queue) => {
+                        let watch = queue.watch();
+                        let mut new = Flight::new(queue, flash.log.transfer_bytes_max());
+                        if let Ok(Some(watch)) = watch {
+                            requests.into_iter().for_each(|request| self.begin(&mut new, request));
+                            return self.serve_watched(new, &**self.watch.get_or_init(|| watch));
+                        }
+                        flight = Some(new);
+                    }
                     Err(error) => self.note(&Err(error)),
                 }
             }
@@ -239,9 +268,40 @@ impl Core {
                 continue;
             };
             requests.into_iter().for_each(|request| self.begin(flight, request));
-            for pending in flight.wait() {
+            flight.submit();
+            if flight.refused.is_empty() {
+                flight.queue.wait(&mut flight.done, WAIT);
+            }
+            for pending in flight.ended() {
                 self.end(flight, pending);
             }
+        }
+    }
+
+    /// The body of the only reader of a queue that can be watched.
+    fn serve_watched(&self, mut flight: Flight, watch: &dyn Watch) {
+        loop {
+            let requests = self.reads.take(READ_DEPTH - flight.pending.len().min(READ_DEPTH));
+            let mut idles = requests.is_empty();
+            requests.into_iter().for_each(|request| self.begin(&mut flight, request));
+            flight.submit();
+            flight.queue.poll(&mut flight.done);
+            for pending in flight.ended() {
+                self.end(&mut flight, pending);
+                idles = false;
+            }
+            if !idles {
+                continue;
+            }
+            if flight.pending.is_empty() && self.reads.is_over() {
+                return;
+            }
+            self.sleeps.store(true, Ordering::SeqCst);
+            // A request that came before is seen here; the sender of a later one wakes.
+            if self.reads.is_empty() || flight.pending.len() >= READ_DEPTH {
+                watch.wait(Some(WAIT));
+            }
+            self.sleeps.store(false, Ordering::SeqCst);
         }
     }
 
@@ -300,6 +360,7 @@ impl Flight {
             next_pending: 0,
             waiting: VecDeque::new(),
             in_flight: HashMap::new(),
+            refused: Vec::new(),
             done: Vec::new(),
         }
     }
@@ -319,30 +380,34 @@ impl Flight {
         self.pending.insert(number, Pending { request, at, read, parts, left, result: Ok(()) });
     }
 
-    /// Submits what waits, and waits for the first transfers to end. Items that are read, or have failed.
-    fn wait(&mut self) -> Vec<Pending> {
-        let mut ended = Vec::new();
+    /// Submits what waits.
+    fn submit(&mut self) {
         while self.in_flight.len() < TRANSFERS_MAX
             && let Some((number, part, op, buffer)) = self.waiting.pop_front()
         {
             match self.queue.submit(op, buffer) {
                 Ok(ticket) => _ = self.in_flight.insert(ticket, (number, part)),
-                Err((buffer, error)) => ended.extend(self.ended(number, part, buffer, Err(error))),
+                Err((buffer, error)) => self.refused.push((number, part, buffer, error)),
             }
         }
-        if ended.is_empty() {
-            self.queue.wait(&mut self.done, WAIT);
+    }
+
+    /// Items that are read, or have failed.
+    fn ended(&mut self) -> Vec<Pending> {
+        let mut ended = Vec::new();
+        for (number, part, buffer, error) in std::mem::take(&mut self.refused) {
+            ended.extend(self.end_part(number, part, buffer, Err(error)));
         }
         for Completion { ticket, buffer, result, .. } in std::mem::take(&mut self.done) {
             if let Some((number, part)) = self.in_flight.remove(&ticket) {
-                ended.extend(self.ended(number, part, buffer, result));
+                ended.extend(self.end_part(number, part, buffer, result));
             }
         }
         ended
     }
 
     /// One part of an item has ended; the item, if it was the last.
-    fn ended(&mut self, number: u64, part: usize, buffer: Buffer, result: io::Result<()>) -> Option<Pending> {
+    fn end_part(&mut self, number: u64, part: usize, buffer: Buffer, result: io::Result<()>) -> Option<Pending> {
         let pending = self.pending.get_mut(&number)?;
         pending.parts[part] = Some(buffer);
         pending.left -= 1;

@@ -208,7 +208,8 @@ impl FlashLog {
     /// # Errors
     /// The device is too small, or fails.
     pub(crate) fn create(device: Arc<dyn Device>, id: [u8; 16], seed: u64) -> io::Result<FlashLog> {
-        let segments = u32::try_from(spots(&device).min(crate::slot::SEGMENTS_MAX as u64 / 2)).map_err(io::Error::other)?;
+        let segments =
+            u32::try_from(spots(&device).min(crate::slot::SEGMENTS_MAX as u64 / 2)).map_err(io::Error::other)?;
         if u64::from(segments) < SEGMENTS_MIN {
             return Err(invalid("a cache needs at least 9 MiB of flash"));
         }
@@ -223,7 +224,9 @@ impl FlashLog {
     /// The device has none, or fails.
     pub(crate) fn open(device: Arc<dyn Device>) -> io::Result<FlashLog> {
         let found = read_at(&device, 0, 2 * SUPERBLOCK_BYTES)?;
-        let fits = |found: &Superblock| u64::from(found.segments) <= spots(&device) && u64::from(found.segments) >= SEGMENTS_MIN;
+        let fits = |found: &Superblock| {
+            u64::from(found.segments) <= spots(&device) && u64::from(found.segments) >= SEGMENTS_MIN
+        };
         match found.chunks(SUPERBLOCK_BYTES).filter_map(Superblock::decode).find(fits) {
             Some(superblock) => Ok(FlashLog::of(device, superblock)),
             None => Err(invalid("the device holds no cache, or has become too small for it")),

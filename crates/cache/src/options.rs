@@ -62,7 +62,15 @@ impl Options {
         let memory_bytes = memory_bytes.max(MEMORY_BYTES_MIN);
         let lanes = std::thread::available_parallelism().map_or(1, usize::from);
         let segment_bytes = (memory_bytes / 256).next_power_of_two().clamp(64 << 10, 1 << 20);
-        Options { memory_bytes, lanes, segment_bytes, small_percent: 10, move_at: 1, item_bytes_about: 256, flash: FlashRules::default() }
+        Options {
+            memory_bytes,
+            lanes,
+            segment_bytes,
+            small_percent: 10,
+            move_at: 1,
+            item_bytes_about: 256,
+            flash: FlashRules::default(),
+        }
     }
 }
 

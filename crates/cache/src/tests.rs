@@ -151,5 +151,7 @@ fn expired_items_give_their_memory_back_before_others_go() {
         cache.put(&number.to_le_bytes(), &Meta::default(), [&value(number, 180), b""], NOW + 20).unwrap();
     }
     assert_eq!(cache.properties().evicted, 0);
-    assert!((1..250_000u64).step_by(2).all(|number| cache.get(&number.to_le_bytes(), NOW + 20, |_| ()).hit().is_some()));
+    assert!(
+        (1..250_000u64).step_by(2).all(|number| cache.get(&number.to_le_bytes(), NOW + 20, |_| ()).hit().is_some())
+    );
 }

@@ -18,7 +18,8 @@ use serde::Serialize;
 use situ::device::lock;
 use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
 use situ_server::{
-    CacheEngine, CaughtSignals, Engine, HashEngine, OnTrouble, Server, ServerOptions, StartError, StopSignal, StoreEngine,
+    CacheEngine, CaughtSignals, Engine, HashEngine, OnTrouble, Server, ServerOptions, StartError, StopSignal,
+    StoreEngine,
 };
 use std::fs::File;
 use std::io::{self, Write};
@@ -159,9 +160,13 @@ fn cache_on_flash(
     choice: &FlashChoice,
     messages: &Arc<Messages>,
 ) -> Result<CacheEngine, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("cannot use the flash {}", path.display()), error);
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new(format!("cannot use the flash {}", path.display()), error);
     if options.memory_bytes < FLASH_MEMORY_BYTES_MIN {
-        return Err(Failure::usage(format!("a cache on flash needs --memory {}M or more", FLASH_MEMORY_BYTES_MIN >> 20)));
+        return Err(Failure::usage(format!(
+            "a cache on flash needs --memory {}M or more",
+            FLASH_MEMORY_BYTES_MIN >> 20
+        )));
     }
     let is_new = make_file(path, choice.flash_size)?;
     let opened = situ::device::open(path, situ::device::OpenOptions::default()).map_err(|error| failed(&error));
@@ -209,10 +214,9 @@ fn make_file(path: &Path, size: Option<u64>) -> Result<bool, Failure> {
             })?;
             Ok(true)
         }
-        (Err(error), None) if error.kind() == io::ErrorKind::NotFound => Err(Failure::usage(format!(
-            "{} does not exist; --flash-size 10G makes a file of 10G",
-            path.display()
-        ))),
+        (Err(error), None) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::usage(format!("{} does not exist; --flash-size 10G makes a file of 10G", path.display())))
+        }
         (Err(error), _) => Err(failed(&error)),
     }
 }
@@ -236,7 +240,9 @@ impl std::fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::Directory(path) => path.display().fmt(f),
-            Place::Cache { memory_bytes, flash: None } => write!(f, "a cache in memory, {}", text::bytes(*memory_bytes)),
+            Place::Cache { memory_bytes, flash: None } => {
+                write!(f, "a cache in memory, {}", text::bytes(*memory_bytes))
+            }
             Place::Cache { memory_bytes, flash: Some(path) } => {
                 write!(f, "a cache in memory, {}, and on flash, {}", text::bytes(*memory_bytes), path.display())
             }

@@ -39,8 +39,7 @@ pub enum Next<T> {
 impl<T> Requests<T> {
     /// No requests. At most `waiting_max` of them wait for at most `threads_max` threads.
     pub fn new(env: &Env, threads_max: usize, waiting_max: usize) -> Requests<T> {
-        let state =
-            State { requests: VecDeque::new(), threads: Vec::new(), running: 0, idle: 0, closed: false };
+        let state = State { requests: VecDeque::new(), threads: Vec::new(), running: 0, idle: 0, closed: false };
         Requests { state: Mutex::new(state), event: env.executor.event(), threads_max, waiting_max }
     }
 
@@ -78,6 +77,17 @@ impl<T> Requests<T> {
         let mut state = lock(&self.state);
         let count = state.requests.len().min(count);
         state.requests.drain(..count).collect()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.state).requests.is_empty()
+    }
+
+    /// Whether nothing waits, and nothing more is taken: a thread that does not ask for the [next](Requests::next) requests ends then.
+    pub fn is_over(&self) -> bool {
+        let state = lock(&self.state);
+        state.closed && state.requests.is_empty()
     }
 
     /// What changes when something is pushed; for [`sleep`](Requests::sleep), to be read before [`next`](Requests::next).

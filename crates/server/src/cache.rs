@@ -23,8 +23,8 @@ use situ::device::lock;
 
 use crate::clock::SteadyClock;
 use crate::engine::{
-    Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, FlashState, Get, Health, Metric, MetricKind, OnRead,
-    OnTaken, WriteBatch,
+    Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, FlashState, Get, Health, Metric,
+    MetricKind, OnRead, OnTaken, WriteBatch,
 };
 use crate::item::Header;
 
@@ -76,11 +76,7 @@ impl CacheEngine {
     ///
     /// # Errors
     /// The device holds something else than a cache, is in use, too small, or fails. The system starts no thread.
-    pub fn with_flash(
-        options: &Options,
-        flash: Flash,
-        tell: OnTrouble,
-    ) -> Result<(CacheEngine, Start), EngineError> {
+    pub fn with_flash(options: &Options, flash: Flash, tell: OnTrouble) -> Result<(CacheEngine, Start), EngineError> {
         let clock = SteadyClock::default();
         let (cache, start) = Cache::with_flash(options, flash, clock.unix_seconds()).map_err(EngineError::new)?;
         Ok((CacheEngine::of(cache, options, clock, tell)?, start))
@@ -105,12 +101,7 @@ impl CacheEngine {
         self.shared.cache.properties()
     }
 
-    fn of(
-        cache: Cache,
-        options: &Options,
-        clock: SteadyClock,
-        tell: OnTrouble,
-    ) -> Result<CacheEngine, EngineError> {
+    fn of(cache: Cache, options: &Options, clock: SteadyClock, tell: OnTrouble) -> Result<CacheEngine, EngineError> {
         crate::raise_limit();
         let shared = Arc::new(Shared {
             cache,

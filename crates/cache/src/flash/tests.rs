@@ -62,11 +62,15 @@ fn items_are_read_until_their_segment_leaves() {
             let mut left = 0;
             for id in 1..800 {
                 while append(&log, id).map(|place| there.insert(id, place)).is_none() {
-                    let flushed = log.flush(|_| {}, |Found { place, item, .. }| {
-                        let id = id_of(&item);
-                        assert_eq!(there.remove(&id).unwrap().0, place);
-                        left += 1;
-                    }, |_| panic!("a segment is damaged"));
+                    let flushed = log.flush(
+                        |_| {},
+                        |Found { place, item, .. }| {
+                            let id = id_of(&item);
+                            assert_eq!(there.remove(&id).unwrap().0, place);
+                            left += 1;
+                        },
+                        |_| panic!("a segment is damaged"),
+                    );
                     assert!(flushed.unwrap(), "an item fits when nothing waits for the device");
                 }
                 let asked = 1 + rng.below(id);
@@ -224,7 +228,13 @@ mod cache {
         Options { lanes: 1, ..Options::of_memory(16 << 20) }
     }
 
-    fn open(sim: &SimExecutor, device: &SimDevice, files: Option<&Path>, options: &Options, now: u64) -> (Cache, Start) {
+    fn open(
+        sim: &SimExecutor,
+        device: &SimDevice,
+        files: Option<&Path>,
+        options: &Options,
+        now: u64,
+    ) -> (Cache, Start) {
         let device = Arc::new(device.clone()) as Arc<dyn Device>;
         let flash = Flash { device, env: sim.env(), files: files.map(|files| files.join("flash")) };
         Cache::with_flash(options, flash, now).unwrap()

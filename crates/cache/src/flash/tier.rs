@@ -46,7 +46,9 @@ pub enum Start {
 
 fn busy(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(error.kind(), "it is in use: mounted, or another process has it open"),
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(error.kind(), "it is in use: mounted, or another process has it open")
+        }
         _ => error,
     }
 }

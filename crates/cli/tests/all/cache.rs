@@ -83,8 +83,7 @@ fn rounds(serving: &Serving, keys: u32) -> Vec<Option<u32>> {
 #[test]
 fn items_on_flash_outlive_the_process_and_never_go_back() {
     const KEYS: u32 = 80_000;
-    const OPTIONS: [&str; 8] =
-        ["--engine", "cache", "--memory", "64M", "--flash", "flash", "--flash-size", "512M"];
+    const OPTIONS: [&str; 8] = ["--engine", "cache", "--memory", "64M", "--flash", "flash", "--flash-size", "512M"];
     let directory = tempfile::tempdir().unwrap();
     let mut expected = vec![0; KEYS as usize];
     let mut serving = Serving::start(directory.path(), &OPTIONS);
