@@ -1,8 +1,8 @@
 //! The cache as its users see it.
 
 use crate::core::{Core, OnItem};
+use crate::flash::Record;
 use crate::flash::tier::{FlashTier, Start};
-use crate::flash::{FlashLog, Record};
 use crate::index::Index;
 use crate::item::{Hit, KEY_BYTES_MAX, Meta, NewItem, VALUE_BYTES_MAX};
 use crate::memory::{Lookup, Memory};
@@ -175,12 +175,6 @@ impl Cache {
 
     fn core(&self) -> &Arc<Core> {
         &self.owner.core
-    }
-
-    /// The longest item that goes to flash, in bytes of its key, its value, and 40 more.
-    #[must_use]
-    pub fn flash_item_bytes_max() -> usize {
-        FlashLog::longest()
     }
 
     /// Stores an item in the place of the one that its key has. The value is the concatenation of two parts. `now` is the

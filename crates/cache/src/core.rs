@@ -6,7 +6,7 @@
 //! [`READERS_MAX`].
 
 use crate::counters::Counters;
-use crate::flash::{Located, Read, Record, RecordBytes};
+use crate::flash::{Located, Piece, Read, Record, RecordBytes};
 use crate::memory::{Arrived, Lookup, Memory, OnFlash};
 use situ_device::{Buffer, Completion, Env, JobHandle, Next, Op, Queue, Requests, Ticket, Watch, lock};
 use std::collections::{HashMap, VecDeque};
@@ -66,7 +66,9 @@ struct Pending {
     request: Request,
     at: OnFlash,
     read: Read,
+    /// What the transfers bring, and for each piece how many transfers it has.
     parts: Vec<Option<Buffer>>,
+    counts: Vec<usize>,
     left: usize,
     result: io::Result<()>,
 }
@@ -189,12 +191,10 @@ impl Core {
                 Looked::Answer(record) => return record,
                 Looked::Again => {}
                 Looked::Read(at, read) => {
-                    let bytes = self.memory.flash.as_ref()?.log.read_at(read.first, read.bytes);
-                    let result = bytes.as_ref().map(|_| ()).map_err(|error| io::Error::from(error.kind()));
+                    let found = self.memory.flash.as_ref()?.log.fetch(read);
+                    let result = found.as_ref().map(|_| ()).map_err(|error| io::Error::from(error.kind()));
                     self.note(&result);
-                    let record =
-                        self.memory.flash.as_ref()?.log.finish(&read, RecordBytes::Joined(bytes.unwrap_or_default()));
-                    if let Arrived::Answer(record) = self.arrived(key, at, record, now) {
+                    if let Arrived::Answer(record) = self.arrived(key, at, found.ok().flatten(), now) {
                         return record;
                     }
                 }
@@ -317,9 +317,9 @@ impl Core {
     }
 
     fn end(&self, flight: &mut Flight, pending: Pending) {
-        let Pending { mut request, at, read, parts, result, .. } = pending;
+        let Pending { mut request, at, read, parts, counts, result, .. } = pending;
         self.note(&result);
-        let bytes = result.is_ok().then(|| joined(parts));
+        let bytes = result.is_ok().then(|| joined(&read.pieces, parts, &counts));
         let log = self.memory.flash.as_ref().map(|flash| &flash.log);
         let record = bytes.and_then(|bytes| log?.finish(&read, bytes));
         match self.arrived(&request.key, at, record, request.now) {
@@ -340,14 +340,27 @@ enum Looked {
     Read(OnFlash, Read),
 }
 
-fn joined(mut parts: Vec<Option<Buffer>>) -> RecordBytes {
-    if parts.len() == 1
+/// The bytes of an item, of pieces and of what their transfers have brought.
+fn joined(pieces: &[Piece], mut parts: Vec<Option<Buffer>>, counts: &[usize]) -> RecordBytes {
+    if let ([Piece::There(extent)], 1) = (pieces, parts.len())
         && let Some(buffer) = parts.pop().flatten()
     {
-        return RecordBytes::Buffer(buffer);
+        return RecordBytes::Buffer(buffer, extent.skip);
     }
     let mut all = Vec::with_capacity(parts.iter().flatten().map(|part| part.len()).sum());
-    parts.iter().flatten().for_each(|part| all.extend_from_slice(part));
+    let mut parts = parts.into_iter().flatten();
+    for (piece, count) in pieces.iter().zip(counts) {
+        match piece {
+            Piece::Here(bytes) => all.extend_from_slice(bytes),
+            Piece::There(extent) => {
+                let mut skip = extent.skip;
+                for part in parts.by_ref().take(*count) {
+                    all.extend_from_slice(part.get(skip..).unwrap_or_default());
+                    skip = 0;
+                }
+            }
+        }
+    }
     RecordBytes::Joined(all)
 }
 
@@ -368,16 +381,23 @@ impl Flight {
     fn begin(&mut self, request: Request, at: OnFlash, read: Read) {
         let number = self.next_pending;
         self.next_pending += 1;
-        let starts = (0..read.bytes).step_by(self.transfer_bytes_max);
-        let mut parts = Vec::with_capacity(starts.len());
-        for (part, start) in starts.enumerate() {
-            let bytes = self.transfer_bytes_max.min(read.bytes - start);
-            let op = Op::Read { offset: read.first + start as u64 };
-            self.waiting.push_back((number, part, op, Buffer::new(bytes)));
-            parts.push(None);
+        let (mut parts, mut counts) = (Vec::new(), Vec::new());
+        for piece in &read.pieces {
+            let Piece::There(extent) = piece else {
+                counts.push(0);
+                continue;
+            };
+            let starts = (0..extent.bytes).step_by(self.transfer_bytes_max);
+            counts.push(starts.len());
+            for start in starts {
+                let bytes = self.transfer_bytes_max.min(extent.bytes - start);
+                let op = Op::Read { offset: extent.first + start as u64 };
+                self.waiting.push_back((number, parts.len(), op, Buffer::new(bytes)));
+                parts.push(None);
+            }
         }
         let left = parts.len();
-        self.pending.insert(number, Pending { request, at, read, parts, left, result: Ok(()) });
+        self.pending.insert(number, Pending { request, at, read, parts, counts, left, result: Ok(()) });
     }
 
     /// Submits what waits.

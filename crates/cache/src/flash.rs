@@ -9,6 +9,9 @@
 //! **Back-pressure.** When [`SEALED_MAX`] sealed segments wait for the device, nothing more is appended: such items go instead. Nobody waits for
 //! the device to take an item.
 //!
+//! **Long items.** A record of more than [`SPAN_MIN`] bytes that does not fit the open segment goes on in the next ones. Shorter ones begin a new segment: one read
+//! gets them.
+//!
 //! **Numbers.** Segments have sequence numbers. Segment `s` lies in spot `s` modulo the number of spots. Slots of the index know it by `s` modulo twice as
 //! many: so a segment that waits for the device is not taken for the one that still lies in its spot.
 //!
@@ -27,7 +30,7 @@ pub(crate) mod journal;
 pub(crate) mod tier;
 
 use crate::item::{Item, NewItem};
-use crate::slot::Place;
+use crate::slot::{ALIGN, Place};
 use format::{Header, RECORD_HEADER_BYTES, RECORDS_AT, SEGMENT_BYTES, SEGMENTS_AT, SUPERBLOCK_BYTES, Salt, Superblock};
 use situ_device::{Buffer, Completion, Device, Op, Queue, lock};
 use std::collections::VecDeque;
@@ -40,6 +43,8 @@ use std::time::Duration;
 pub(crate) const SEALED_MAX: usize = 4;
 /// Fewer spots make no log.
 const SEGMENTS_MIN: u64 = 2 * SEALED_MAX as u64;
+/// Records longer than this may lie in several segments.
+const SPAN_MIN: usize = 64 << 10;
 /// How long a wait for the device takes before it is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -89,7 +94,8 @@ struct Open {
     base: u64,
     bytes: Buffer,
     used: usize,
-    items: u32,
+    /// Where the first record begins that begins here.
+    first: usize,
 }
 
 /// A segment that waits for the device.
@@ -108,15 +114,29 @@ pub(crate) enum Located {
 }
 
 /// What is to be read of the device for an item.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Read {
     on_flash: OnFlash,
     offset: u32,
-    /// Where the read begins, in whole blocks of the device, and its length.
+    /// The pieces of the record, in order: one for each segment that it may lie in.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A piece of a record.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// In a buffer of the log.
+    Here(Vec<u8>),
+    /// On the device.
+    There(Extent),
+}
+
+/// Whole blocks of the device, and where the piece begins in them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
     pub(crate) first: u64,
     pub(crate) bytes: usize,
-    /// Where the record begins in what is read.
-    skip: usize,
+    pub(crate) skip: usize,
 }
 
 /// An item that was read: a record with what is needed to take it apart.
@@ -128,12 +148,12 @@ pub struct Record {
     base: u64,
 }
 
-/// Bytes of a device.
+/// Bytes that begin with a record.
 #[derive(Debug)]
 pub(crate) enum RecordBytes {
-    /// Of one transfer.
-    Buffer(Buffer),
-    /// Of several.
+    /// What one transfer has brought, from an offset on.
+    Buffer(Buffer, usize),
+    /// Pieces that were put together.
     Joined(Vec<u8>),
 }
 
@@ -142,7 +162,7 @@ impl std::ops::Deref for RecordBytes {
 
     fn deref(&self) -> &[u8] {
         match self {
-            RecordBytes::Buffer(bytes) => bytes,
+            RecordBytes::Buffer(bytes, skip) => bytes.get(*skip..).unwrap_or_default(),
             RecordBytes::Joined(bytes) => bytes,
         }
     }
@@ -179,6 +199,8 @@ pub(crate) struct Found<'a> {
     pub(crate) item: Item<'a>,
     /// Length of its record.
     pub(crate) bytes: usize,
+    /// Its value goes on in the next segments: this is a part of it.
+    pub(crate) is_part: bool,
 }
 
 fn invalid(why: &str) -> io::Error {
@@ -271,7 +293,8 @@ impl FlashLog {
     /// Memory of buffers and tables, in bytes, while it is written to.
     pub(crate) fn memory_bytes(&self) -> usize {
         // The open segment, sealed ones, the copy that is written, and the segment that goes for it.
-        (SEALED_MAX + 3) * SEGMENT_BYTES + self.superblock.segments as usize * size_of::<OnFlash>()
+        (self.waiting.load(Ordering::Relaxed).max(SEALED_MAX) + 3) * SEGMENT_BYTES
+            + self.superblock.segments as usize * size_of::<OnFlash>()
     }
 
     /// The id and the spots of the log, to be resumed after a clean stop.
@@ -296,18 +319,14 @@ impl FlashLog {
 
     /// The sequence number of the segment that slots call so, if it is there.
     pub(crate) fn sequence_of(&self, number: u32) -> Option<u64> {
-        let state = lock(&self.state);
-        let open = state.open.iter().map(|open| open.sequence);
-        let waiting = open.chain(state.sealed.iter().map(|sealed| sealed.sequence));
-        let on_flash = state.spots[self.spot_of(number) as usize].sequence;
-        let on_flash = (on_flash > 0).then_some(on_flash);
-        waiting.chain(on_flash).find(|sequence| self.number_of(*sequence) == number)
+        self.find(&lock(&self.state), number).map(|found| found.sequence)
     }
 
     /// The segments that the log has at most: sequence numbers from the first to before the second.
     pub(crate) fn reach(&self) -> (u64, u64) {
-        let next = lock(&self.state).next_sequence;
-        (next.saturating_sub(u64::from(self.superblock.segments) + SEALED_MAX as u64 + 1), next)
+        let state = lock(&self.state);
+        let waiting = state.sealed.len().max(SEALED_MAX) as u64 + 1;
+        (state.next_sequence.saturating_sub(u64::from(self.superblock.segments) + waiting), state.next_sequence)
     }
 
     /// Whether sealed segments wait for the device.
@@ -346,9 +365,9 @@ impl FlashLog {
         Salt { id: self.superblock.id, sequence }
     }
 
-    /// The longest item that a segment takes, in bytes of its stored form.
-    pub(crate) fn longest() -> usize {
-        SEGMENT_BYTES - RECORDS_AT - RECORD_HEADER_BYTES
+    /// The longest record that the log takes.
+    fn longest(&self) -> usize {
+        self.superblock.segments as usize / 4 * (SEGMENT_BYTES - RECORDS_AT)
     }
 
     /// Appends an item. `None`: the item is too long, or the device is behind.
@@ -358,26 +377,60 @@ impl FlashLog {
             return None;
         }
         // Most segments have ids that are near each other; the base of another one is its first item's.
-        let fits = |open: &Open| open.used + RECORD_HEADER_BYTES + item.stored_bytes(open.base) <= SEGMENT_BYTES;
-        if !state.open.as_ref().is_some_and(fits) {
-            if item.stored_bytes(item.meta.id) > FlashLog::longest() || state.sealed.len() >= SEALED_MAX {
+        let length = |open: &Open| RECORD_HEADER_BYTES + item.stored_bytes(open.base);
+        let fits = |open: &Open| open.used + length(open) <= SEGMENT_BYTES;
+        let begins = |open: &Open| fits(open) || length(open) > SPAN_MIN && open.used + SPAN_MIN / 4 <= SEGMENT_BYTES;
+        if !state.open.as_ref().is_some_and(begins) {
+            if state.sealed.len() >= SEALED_MAX {
                 return None;
             }
-            self.seal_open(&mut state);
-            let sequence = state.next_sequence;
-            state.next_sequence += 1;
-            let bytes = Buffer::new(SEGMENT_BYTES);
-            state.open = Some(Open { sequence, base: item.meta.id, bytes, used: RECORDS_AT, items: 0 });
+            self.open_next(&mut state, item.meta.id);
         }
         let open = state.open.as_mut()?;
-        let length = RECORD_HEADER_BYTES + item.stored_bytes(open.base);
-        let offset = open.used as u32;
-        let out = &mut open.bytes[open.used..open.used + length];
-        self.salt(open.sequence).put(offset, open.base, item, out);
-        open.used += length;
-        open.items += 1;
+        let (sequence, base, offset, length) = (open.sequence, open.base, open.used as u32, length(open));
+        if fits(open) {
+            let out = &mut open.bytes[open.used..open.used + length];
+            self.salt(sequence).put(offset, base, item, out);
+            open.used += length;
+        } else {
+            let more = (length - (SEGMENT_BYTES - open.used)).div_ceil(SEGMENT_BYTES - RECORDS_AT);
+            // A very long one may come alone.
+            let has_room = state.sealed.len() + more <= SEALED_MAX || state.sealed.is_empty();
+            if length > self.longest() || !has_room {
+                return None;
+            }
+            let mut record = vec![0; length];
+            self.salt(sequence).put(offset, base, item, &mut record);
+            self.append_pieces(&mut state, &record, item.meta.id)?;
+        }
         self.appended_bytes.fetch_add(length as u64, Ordering::Relaxed);
-        Some((Place { segment: self.number_of(open.sequence), offset }, length))
+        Some((Place { segment: self.number_of(sequence), offset }, length))
+    }
+
+    /// Appends a record to the open segment and those behind it.
+    fn append_pieces(&self, state: &mut State, mut record: &[u8], id: u64) -> Option<()> {
+        loop {
+            let open = state.open.as_mut()?;
+            let (piece, rest) = record.split_at(record.len().min(SEGMENT_BYTES - open.used));
+            open.bytes[open.used..open.used + piece.len()].copy_from_slice(piece);
+            open.used += piece.len();
+            if rest.is_empty() {
+                return Some(());
+            }
+            self.open_next(state, id);
+            let left = rest.len().min(SEGMENT_BYTES - RECORDS_AT);
+            state.open.as_mut()?.first = RECORDS_AT + left;
+            record = rest;
+        }
+    }
+
+    /// Seals the open segment, and opens another one.
+    fn open_next(&self, state: &mut State, base: u64) {
+        self.seal_open(state);
+        let sequence = state.next_sequence;
+        state.next_sequence += 1;
+        let bytes = Buffer::new(SEGMENT_BYTES);
+        state.open = Some(Open { sequence, base, bytes, used: RECORDS_AT, first: RECORDS_AT });
     }
 
     /// Seals the open segment, so that the next flushes write all that was appended.
@@ -386,8 +439,8 @@ impl FlashLog {
     }
 
     fn seal_open(&self, state: &mut State) {
-        let Some(Open { sequence, base, mut bytes, used, items }) = state.open.take() else { return };
-        let header = Header { sequence, base, used: used as u32, items };
+        let Some(Open { sequence, base, mut bytes, used, first }) = state.open.take() else { return };
+        let header = Header { sequence, base, used: used as u32, first: first as u32 };
         bytes[..RECORDS_AT].copy_from_slice(&header.encode(&self.superblock.id));
         state.sealed.push_back(Arc::new(Sealed { sequence, base, bytes }));
         self.waiting.store(state.sealed.len(), Ordering::Relaxed);
@@ -445,47 +498,86 @@ impl FlashLog {
     pub(crate) fn read(&self, place: Place, bytes_max: usize) -> io::Result<Option<Record>> {
         match self.locate(place, bytes_max) {
             Located::Here(record) => Ok(record),
-            Located::There(read) => {
-                let bytes = self.read_at(read.first, read.bytes)?;
-                Ok(self.finish(&read, RecordBytes::Joined(bytes)))
+            Located::There(read) => self.fetch(read),
+        }
+    }
+
+    /// Reads an item. Waits for the device.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub(crate) fn fetch(&self, read: Read) -> io::Result<Option<Record>> {
+        let mut all = Vec::new();
+        for piece in &read.pieces {
+            match piece {
+                Piece::Here(bytes) => all.extend_from_slice(bytes),
+                Piece::There(extent) => {
+                    let bytes = self.read_at(extent.first, extent.bytes)?;
+                    all.extend_from_slice(bytes.get(extent.skip..).unwrap_or_default());
+                }
             }
         }
+        Ok(self.finish(&read, RecordBytes::Joined(all)))
     }
 
     /// Finds the item at a place, whose record has at most so many bytes: in the buffers, or what is to be read of the device.
     pub(crate) fn locate(&self, place: Place, bytes_max: usize) -> Located {
         let state = lock(&self.state);
-        let open = state.open.iter().map(|open| (open.sequence, open.base, &open.bytes));
-        let sealed = state.sealed.iter().map(|sealed| (sealed.sequence, sealed.base, &sealed.bytes));
-        if let Some((sequence, base, bytes)) =
-            open.chain(sealed).find(|(sequence, ..)| self.number_of(*sequence) == place.segment)
-        {
-            let on_flash = OnFlash { sequence, base };
-            let end = bytes.len().min((place.offset as usize).saturating_add(bytes_max));
-            let found = bytes.get(place.offset as usize..end).unwrap_or_default().to_vec();
-            drop(state);
-            let read = Read { on_flash, offset: place.offset, first: 0, bytes: 0, skip: 0 };
-            return Located::Here(self.finish(&read, RecordBytes::Joined(found)));
+        let Some(on_flash) = self.find(&state, place.segment) else { return Located::Here(None) };
+        let mut pieces = Vec::new();
+        let (mut sequence, mut offset, mut left) = (on_flash.sequence, place.offset as usize, bytes_max);
+        while let Some(piece) = self.piece(&state, sequence, offset, left) {
+            left = left.saturating_sub(SEGMENT_BYTES - offset);
+            pieces.push(piece);
+            // Shorter records lie in one segment.
+            if left == 0 || bytes_max <= SPAN_MIN {
+                break;
+            }
+            (sequence, offset) = (sequence + 1, RECORDS_AT);
         }
-        let on_flash = state.spots[self.spot_of(place.segment) as usize];
         drop(state);
-        if on_flash.sequence == 0 || self.number_of(on_flash.sequence) != place.segment {
-            return Located::Here(None);
+        let read = Read { on_flash, offset: place.offset, pieces };
+        if read.pieces.iter().any(|piece| matches!(piece, Piece::There(_))) {
+            return Located::There(read);
         }
-        let spot = spot_offset(self.spot_of(place.segment));
+        let pieces = read.pieces.iter().map(|piece| if let Piece::Here(bytes) = piece { &bytes[..] } else { &[] });
+        let bytes = pieces.collect::<Vec<_>>().concat();
+        Located::Here(self.finish(&read, RecordBytes::Joined(bytes)))
+    }
+
+    /// The segment that slots call so, if it is there.
+    fn find(&self, state: &State, number: u32) -> Option<OnFlash> {
+        let open = state.open.iter().map(|open| OnFlash { sequence: open.sequence, base: open.base });
+        let sealed = state.sealed.iter().map(|sealed| OnFlash { sequence: sealed.sequence, base: sealed.base });
+        let on_flash = state.spots[self.spot_of(number) as usize];
+        let is_it = |found: &OnFlash| found.sequence > 0 && self.number_of(found.sequence) == number;
+        open.chain(sealed).chain([on_flash]).find(is_it)
+    }
+
+    /// At most so many bytes of a segment, from an offset on; `None` if the segment is not there.
+    fn piece(&self, state: &State, sequence: u64, offset: usize, bytes_max: usize) -> Option<Piece> {
+        let open = state.open.iter().map(|open| (open.sequence, &open.bytes));
+        let sealed = state.sealed.iter().map(|sealed| (sealed.sequence, &sealed.bytes));
+        let end = SEGMENT_BYTES.min(offset + bytes_max);
+        if let Some((_, bytes)) = open.chain(sealed).find(|(other, _)| *other == sequence) {
+            return Some(Piece::Here(bytes.get(offset..end)?.to_vec()));
+        }
+        let spot = self.spot_of(self.number_of(sequence));
+        if state.spots[spot as usize].sequence != sequence || offset >= end {
+            return None;
+        }
         let block = u64::from(self.device.geometry().block_bytes).max(4096);
-        let begin = spot + u64::from(place.offset);
+        let (begin, end) =
+            (spot_offset(spot) + offset as u64, (spot_offset(spot) + end as u64).next_multiple_of(block));
         let first = begin / block * block;
-        let end = (begin + bytes_max as u64).min(spot + SEGMENT_BYTES as u64).next_multiple_of(block);
-        let (bytes, skip) = ((end - first) as usize, (begin - first) as usize);
-        Located::There(Read { on_flash, offset: place.offset, first, bytes, skip })
+        Some(Piece::There(Extent { first, bytes: (end - first) as usize, skip: (begin - first) as usize }))
     }
 
     /// The item in what was read. `None`: there is no whole record.
     pub(crate) fn finish(&self, read: &Read, bytes: RecordBytes) -> Option<Record> {
         let OnFlash { sequence, base } = read.on_flash;
-        self.salt(sequence).get(read.offset, base, bytes.get(read.skip..)?)?;
-        Some(Record { bytes, start: read.skip + RECORD_HEADER_BYTES, base })
+        self.salt(sequence).get(read.offset, base, &bytes)?;
+        Some(Record { bytes, start: RECORD_HEADER_BYTES, base })
     }
 
     /// The longest transfer of the device.
@@ -531,16 +623,28 @@ impl FlashLog {
 
     /// Shows the records of a segment to `each`. False if not all of them are whole.
     fn each_record(&self, on_flash: &OnFlash, bytes: &[u8], each: &mut impl FnMut(Found<'_>)) -> bool {
-        let used = Header::decode(bytes, &self.superblock.id).map_or(0, |header| header.used);
+        let Some(header) = Header::decode(bytes, &self.superblock.id) else { return false };
         let (salt, segment) = (self.salt(on_flash.sequence), self.number_of(on_flash.sequence));
-        let mut offset = RECORDS_AT as u32;
-        while let Some(rest) = bytes.get(offset as usize..)
+        let mut offset = header.first;
+        while let Some(rest) = bytes.get(offset as usize..header.used as usize)
             && let Some((item, length)) = salt.get(offset, on_flash.base, rest)
         {
-            each(Found { sequence: on_flash.sequence, place: Place { segment, offset }, item, bytes: length });
+            let (place, sequence) = (Place { segment, offset }, on_flash.sequence);
+            each(Found { sequence, place, item, bytes: length, is_part: false });
             offset += length as u32;
         }
-        offset == used
+        // The rest of the last one lies in the next segments, if the segment is full. Its checksum is checked when it is read.
+        let rest = bytes.get(offset as usize + RECORD_HEADER_BYTES..header.used as usize).unwrap_or_default();
+        if header.used as usize == SEGMENT_BYTES
+            && let Some((item, value_bytes)) = Item::decode_part(rest, on_flash.base)
+            && item.value.len() < value_bytes
+        {
+            let (place, sequence) = (Place { segment, offset }, on_flash.sequence);
+            let length = rest.len() + RECORD_HEADER_BYTES - item.value.len() + value_bytes;
+            each(Found { sequence, place, item, bytes: length.next_multiple_of(ALIGN), is_part: true });
+            return true;
+        }
+        offset >= header.used
     }
 
     fn read_segment(&self, spot: u32) -> io::Result<Vec<u8>> {

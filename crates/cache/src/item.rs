@@ -162,6 +162,12 @@ impl NewItem<'_> {
 impl<'a> Item<'a> {
     /// The item at the beginning of `bytes`, in a segment with this base.
     pub(crate) fn decode(bytes: &'a [u8], base: u64) -> Option<Item<'a>> {
+        let (item, value_bytes) = Item::decode_part(bytes, base)?;
+        (item.value.len() == value_bytes).then_some(item)
+    }
+
+    /// The item at the beginning of `bytes`, with as much of its value as is there, and the length of the value.
+    pub(crate) fn decode_part(bytes: &'a [u8], base: u64) -> Option<(Item<'a>, usize)> {
         let (&[form, key_bytes], mut rest) = bytes.split_first_chunk::<2>()?;
         let value_bytes = match form & LONG_VALUE {
             0 => usize::from(u16::from_le_bytes(take(&mut rest)?)),
@@ -175,9 +181,9 @@ impl<'a> Item<'a> {
         let expires = if form & EXPIRES != 0 { u64::from(u32::from_le_bytes(take(&mut rest)?)) } else { 0 };
         let given_cas = if form & GIVEN_CAS != 0 { Some(u64::from_le_bytes(take(&mut rest)?)) } else { None };
         let (key, rest) = rest.split_at_checked(usize::from(key_bytes))?;
-        let value = rest.get(..value_bytes)?;
+        let value = &rest[..value_bytes.min(rest.len())];
         let meta = Meta { state: form >> STATE_AT & STATE_MASK, flags, expires, id, given_cas };
-        (!key.is_empty()).then_some(Item { meta, key, value })
+        (!key.is_empty()).then_some((Item { meta, key, value }, value_bytes))
     }
 
     /// The same item, to be stored elsewhere.

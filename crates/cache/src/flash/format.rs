@@ -14,12 +14,15 @@
 //!      8      4  version, 1                8      8  sequence number, from 1 on
 //!     12      4  segments                 16      8  base of the items' ids
 //!     16     16  the cache's own id       24      4  bytes in use, this header included
-//!     32      8  seed of the hashes       28      4  items
+//!     32      8  seed of the hashes       28      4  where its first record begins
 //!     40      4  bytes of a segment       32     16  the cache's own id
 //!     44      4  crc32c of all before     48      4  crc32c of all before
 //!                                         52      4  zeros
 //!                                         56      .  records
 //! ```
+//!
+//! A record that is longer than 64 KiB may begin in one segment and go on in the next ones, behind their headers. Where a segment's own first record begins
+//! is in its header: the length of a segment if none does.
 //!
 //! A record is a checksum (4 bytes) and an [item](crate::item), whose length is a multiple of 4. The checksum is the crc32c of the cache's id, the segment's sequence
 //! number, the record's offset, and the item. So what an older segment has left behind in the same place is no record.
@@ -83,7 +86,7 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
     pub(crate) base: u64,
     pub(crate) used: u32,
-    pub(crate) items: u32,
+    pub(crate) first: u32,
 }
 
 impl Header {
@@ -93,7 +96,7 @@ impl Header {
         bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.base.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.used.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.items.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.first.to_le_bytes());
         bytes[32..48].copy_from_slice(id);
         let sum = crc32c::crc32c(&bytes[..48]);
         bytes[48..52].copy_from_slice(&sum.to_le_bytes());
@@ -103,12 +106,13 @@ impl Header {
     pub(crate) fn decode(bytes: &[u8], id: &[u8; 16]) -> Option<Header> {
         let bytes: &[u8; RECORDS_AT] = bytes.first_chunk()?;
         let header =
-            Header { sequence: long(bytes, 8), base: long(bytes, 16), used: word(bytes, 24), items: word(bytes, 28) };
+            Header { sequence: long(bytes, 8), base: long(bytes, 16), used: word(bytes, 24), first: word(bytes, 28) };
         let is_ours = bytes[..8] == SEGMENT_MAGIC
             && bytes[32..48] == id[..]
             && word(bytes, 48) == crc32c::crc32c(&bytes[..48])
             && header.sequence > 0
-            && (RECORDS_AT..=SEGMENT_BYTES).contains(&(header.used as usize));
+            && (RECORDS_AT..=SEGMENT_BYTES).contains(&(header.used as usize))
+            && (RECORDS_AT..=SEGMENT_BYTES).contains(&(header.first as usize));
         is_ours.then_some(header)
     }
 }
@@ -166,9 +170,9 @@ mod tests {
         assert_eq!(bytes[..16], *b"SITUFLSH\x01\0\0\0\x2c\x01\0\0");
         assert_eq!(bytes[32..44], [8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 16, 0]);
         assert_eq!(Superblock::decode(&bytes), Some(superblock));
-        let header = Header { sequence: 9, base: 5, used: 100, items: 3 };
+        let header = Header { sequence: 9, base: 5, used: 100, first: 56 };
         let bytes = header.encode(&[7; 16]);
-        assert_eq!(bytes[..32], *b"SITUFSEG\x09\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x64\0\0\0\x03\0\0\0");
+        assert_eq!(bytes[..32], *b"SITUFSEG\x09\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x64\0\0\0\x38\0\0\0");
         assert_eq!(Header::decode(&bytes, &[7; 16]), Some(header));
         assert_eq!(Header::decode(&bytes, &[8; 16]), None, "another cache's");
     }
@@ -179,7 +183,7 @@ mod tests {
             let mut bytes = Superblock { segments: 3, id: [7; 16], seed: 5 }.encode();
             bytes[at.min(47)] ^= 1 << bit;
             prop_assert_eq!(Superblock::decode(&bytes), None);
-            let mut bytes = Header { sequence: 9, base: 5, used: 100, items: 3 }.encode(&[7; 16]);
+            let mut bytes = Header { sequence: 9, base: 5, used: 100, first: 56 }.encode(&[7; 16]);
             bytes[at.min(51)] ^= 1 << bit;
             prop_assert_eq!(Header::decode(&bytes, &[7; 16]), None);
         }

@@ -97,7 +97,7 @@ impl FlashTier {
         if past.index.is_some_and(|snapshot| resume(&log, &index, &snapshot)) {
             return Ok((tier(log, Some(past.journal)), index, Start::Resumed));
         }
-        log.scan(past.dead.newest, |Found { sequence, place, item, bytes }| {
+        log.scan(past.dead.newest, |Found { sequence, place, item, bytes, .. }| {
             if !past.dead.has(sequence, place.offset) && !item.has_expired(now) {
                 let length = LengthClass::of(bytes);
                 let hash = index.hash(item.key);
@@ -223,6 +223,7 @@ impl FlashTier {
             return;
         }
         if self.rules.reinserts
+            && !found.is_part
             && slot.frequency > 0
             && let Some((place, bytes)) = self.log.append(&found.item.again())
         {
