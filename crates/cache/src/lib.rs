@@ -1,15 +1,21 @@
-//! Situ: a cache. Today it holds items in memory; a tier on flash is to follow.
+//! Situ: a cache in memory and, if there is a device for it, on flash.
 //!
 //! ```text
-//!   Cache ──► Memory ──► Index: where the item of a key lies      shards of buckets of 12-byte slots
-//!                │
-//!                ├─────► Segments: items in the order in which they came, 1 MiB each
-//!                └─────► Ghosts: keys that have lately gone, 2 bytes each
+//!   Cache ──► Core: threads that write to flash and read there
+//!               │
+//!             Memory ──► Index: where the item of a key lies      shards of buckets of 12-byte slots
+//!               │
+//!               ├─────► Segments: items in the order in which they came, 1 MiB each
+//!               ├─────► Ghosts: keys that have lately gone, 2 bytes each
+//!               └─────► FlashTier ──► FlashLog: items that have left memory, in the order in which they did
+//!                          └────────► Journal: which items on flash have died, for restarts
 //! ```
 //!
 //! * **Memory.** An item takes 8 bytes beside its key and its value, up to 3 bytes of padding, a slot of about 15 bytes and 2 bytes of
-//!   ghosts. A time to live, flags, or a cas id of the client's take 4, 4 and 8 bytes more, where there are any. The
-//!   [limit](Options::memory_bytes) includes the index and all tables.
+//!   ghosts. A time to live, flags, or a cas id of the client's take 4, 4 and 8 bytes more, where there are any. An item on flash takes a
+//!   slot. The [limit](Options::memory_bytes) includes the index and all tables.
+//! * **Flash.** All of the index is in memory, so a miss costs no I/O. A hit costs one read. An item on flash is known by the hash of its key
+//!   alone, of which two keys have the same in one of 2^50 cases.
 //! * **What goes.** Segments leave in the order in which they came, as in Segcache (Yang et al., NSDI'21). What becomes of their items is decided by
 //!   S3-FIFO (Yang et al., SOSP'23): see `memory.rs`.
 //! * **Times to live.** Items that expire at about the same time share segments, which go as a whole.
