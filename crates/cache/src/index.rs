@@ -77,6 +77,12 @@ pub(crate) struct Shard {
     used: usize,
 }
 
+/// The slots of a hash. There is hardly ever more than one, so they need no memory of their own.
+struct Matches {
+    first: Option<(Position, Slot)>,
+    more: Vec<(Position, Slot)>,
+}
+
 /// Where a slot lies in its shard, until the next insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
@@ -161,7 +167,8 @@ pub(crate) struct ShardGuard<'a> {
 impl ShardGuard<'_> {
     /// The slots with this hash.
     pub(crate) fn matches(&self, hash: KeyHash) -> impl Iterator<Item = (Position, Slot)> + use<> {
-        self.shard.matches(hash.hash).into_iter().flatten()
+        let Matches { first, more } = self.shard.matches(hash.hash);
+        first.into_iter().chain(more)
     }
 
     /// Puts another slot of the same hash in the place of one.
@@ -233,17 +240,21 @@ fn grown(buckets: usize) -> usize {
 }
 
 impl Shard {
-    fn matches(&self, hash: u64) -> [Option<(Position, Slot)>; BUCKET_SLOTS * 2] {
-        let mut found = [None; BUCKET_SLOTS * 2];
+    fn matches(&self, hash: u64) -> Matches {
+        let mut found = Matches { first: None, more: Vec::new() };
         if self.buckets.is_empty() {
             return found;
         }
-        for (half, bucket) in found.chunks_exact_mut(BUCKET_SLOTS).zip(self.homes(hash)) {
-            let slots = &self.buckets[bucket].slots;
-            for (slot, (place, packed)) in half.iter_mut().zip(slots).enumerate() {
-                if hash_of(*packed) == hash && !is_free(*packed) {
+        for bucket in self.homes(hash) {
+            for (slot, packed) in self.buckets[bucket].slots.iter().enumerate() {
+                if hash_of(*packed) == hash
+                    && let Some(unpacked) = Slot::unpack(*packed)
+                {
                     let position = Position { bucket: bucket as u32, slot: slot as u32 };
-                    *place = Slot::unpack(*packed).map(|slot| (position, slot));
+                    match found.first {
+                        None => found.first = Some((position, unpacked)),
+                        Some(_) => found.more.push((position, unpacked)),
+                    }
                 }
             }
         }

@@ -24,7 +24,7 @@ use crate::io::BucketIo;
 use crate::large::LargeValues;
 use crate::options::HashOptions;
 use crate::overflow::Overflow;
-use crate::readers::{READERS_MAX, Request, WAITING_MAX};
+use crate::read_queue::{Request, read_queue};
 use crate::shortage::Patience;
 use crate::snapshots::Snapshots;
 use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
@@ -350,7 +350,7 @@ impl Core {
         let Superblock { store, seed, state, epoch, totals, .. } = superblock.current();
         Core {
             gate: Gate::new(&env),
-            readers: Requests::new(&env, READERS_MAX, WAITING_MAX),
+            readers: read_queue(&env),
             snapshots: Snapshots::default(),
             env,
             options,

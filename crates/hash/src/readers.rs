@@ -12,25 +12,12 @@ use crate::address::hash_of;
 use crate::core::Core;
 use crate::io::{LANE_DEPTH, QUICK_NS};
 use crate::read::{InBucket, Located};
+use crate::read_queue::{OnValue, Request};
 use crate::{Error, Result};
 use situ_device::Next;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Called once with the value of a key, or none. It does not wait.
-pub type OnValue = Box<dyn FnOnce(Result<Option<Vec<u8>>>) + Send>;
-
-/// Threads that read.
-pub(crate) const READERS_MAX: usize = 4;
-/// Reads that may wait for a thread; beyond, the caller's thread reads.
-pub(crate) const WAITING_MAX: usize = 4096;
-
-/// A read that somebody waits for.
-pub(crate) struct Request {
-    key: Box<[u8]>,
-    done: OnValue,
-}
 
 /// On a device that is not quick, one of so many reads is tried on the caller's thread: so a device that becomes quick is noticed.
 const TRY_EVERY: u64 = 512;

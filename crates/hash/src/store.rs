@@ -4,7 +4,7 @@ use crate::address::hash_of;
 use crate::batch::HashBatch;
 use crate::core::Core;
 use crate::opening::Locks;
-use crate::readers::OnValue;
+use crate::read_queue::OnValue;
 use crate::record::VALUE_BYTES_MAX;
 use crate::superblock::Totals;
 use crate::writes::{Write, Writes};
