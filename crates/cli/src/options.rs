@@ -6,7 +6,7 @@ mod serve;
 
 pub(crate) use engine::{EngineChoice, EngineName, only_served, refuse_for_hash};
 pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
-pub(crate) use serve::{AdmissionName, FlashChoice, Listen, ServeOptions};
+pub(crate) use serve::{AdmissionName, FlashChoice, Listen, MemorySize, ServeOptions};
 
 use crate::failure::Failure;
 use crate::store::Home;

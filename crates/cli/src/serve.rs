@@ -9,7 +9,7 @@ use crate::DONE;
 use crate::failure::{Failure, Outcome};
 use crate::hash;
 use crate::message::Message;
-use crate::options::{AdmissionName, EngineName, FlashChoice, Listen, ServeOptions};
+use crate::options::{AdmissionName, EngineName, FlashChoice, Listen, MemorySize, ServeOptions};
 use crate::output::Output;
 use crate::store::durability;
 use crate::text;
@@ -18,8 +18,8 @@ use serde::Serialize;
 use situ::device::lock;
 use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
 use situ_server::{
-    CacheEngine, CaughtSignals, Engine, HashEngine, OnTrouble, Server, ServerOptions, StartError, StopSignal,
-    StoreEngine,
+    CacheEngine, CaughtSignals, Engine, FOLLOWS_BYTES_MIN, HashEngine, OnTrouble, Server, ServerOptions, StartError,
+    StopSignal, StoreEngine,
 };
 use std::fs::File;
 use std::io::{self, Write};
@@ -62,7 +62,7 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     let mut store_options = Options::default();
     store_options.compaction = options.compaction.policy().map_err(Failure::usage)?;
     store_options.durability = durability(options.sync);
-    store_options.cache_bytes = options.memory.unwrap_or(MEMORY_BYTES);
+    store_options.cache_bytes = options.store_memory()?.unwrap_or(MEMORY_BYTES);
     store_options.keyspace.value_log_min_bytes =
         options.value_log_min.or_else(|| options.value_log.then_some(VALUE_LOG_MIN_BYTES));
     store_options.listener = Some(Arc::clone(&serving.messages) as _);
@@ -117,16 +117,25 @@ fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Out
 
 fn serve_cache(options: &ServeOptions, out: &mut Output) -> Outcome {
     options.check_for_cache()?;
-    let memory = options.memory.unwrap_or(MEMORY_BYTES);
+    let (memory, least) = match options.memory {
+        None => (MEMORY_BYTES, MEMORY_BYTES),
+        Some(MemorySize::Bytes(bytes)) => (bytes, bytes),
+        Some(MemorySize::Auto) => {
+            let all = situ_server::machine_memory_bytes();
+            let all =
+                all.ok_or_else(|| Failure::new("--memory auto", "the system does not say how much memory it has"))?;
+            (all - all / 10, FOLLOWS_BYTES_MIN)
+        }
+    };
     if memory < CACHE_BYTES_MIN {
         return Err(Failure::usage(format!("a cache needs --memory {}M or more", CACHE_BYTES_MIN >> 20)));
     }
     let memory = usize::try_from(memory).map_err(Failure::usage)?;
-    let longest = CacheEngine::value_bytes_max(memory);
+    let longest = CacheEngine::value_bytes_max(usize::try_from(least).map_err(Failure::usage)?);
     if options.max_value > longest {
         return Err(Failure::usage(format!(
             "with --memory {} a value has at most {longest} bytes; give more memory, or a smaller --max-value",
-            text::bytes(memory as u64)
+            if least < memory as u64 { "auto".to_owned() } else { text::bytes(memory as u64) }
         )));
     }
     let serving = Serving::prepare(options, out.is_json())?;
@@ -139,6 +148,9 @@ fn serve_cache(options: &ServeOptions, out: &mut Output) -> Outcome {
         Some(path) => cache_on_flash(&cache_options, path, &options.flash, &serving.messages)?,
         None => CacheEngine::new(&cache_options).map_err(|error| Failure::new("cannot make the cache", error))?,
     };
+    if options.memory == Some(MemorySize::Auto) {
+        engine.follow_pressure();
+    }
     let engine = Arc::new(engine);
     let outlives = engine.properties().flash.is_some_and(|flash| flash.outlives);
     let place = Place::Cache { memory_bytes: memory as u64, flash };

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -27,11 +27,15 @@ use crate::engine::{
     MetricKind, OnRead, OnTaken, WriteBatch,
 };
 use crate::item::Header;
+use crate::pressure;
 
 /// How often expired items go, and how often the process's memory is looked at.
 const TIDY_EVERY: Duration = Duration::from_millis(250);
 /// The process's memory is looked at when so many bytes more were stored.
 const LOOK_BYTES: u64 = 1 << 20;
+
+/// The least limit of memory that follows the machine's, in bytes.
+pub const FOLLOWS_BYTES_MIN: u64 = 64 << 20;
 
 /// A [`Cache`] that serves memcached. See the module.
 pub struct CacheEngine {
@@ -42,6 +46,9 @@ pub struct CacheEngine {
 struct Shared {
     cache: Cache,
     memory_bytes_max: u64,
+    /// The limit now; less than the greatest one if it follows the machine's memory.
+    limit_bytes: AtomicU64,
+    follows: AtomicBool,
     records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     clock: SteadyClock,
     now_seconds: AtomicU64,
@@ -91,6 +98,13 @@ impl CacheEngine {
         self.shared.cache.stop(self.shared.clock.unix_seconds()).map_err(EngineError::new)
     }
 
+    /// From now on the limit follows the memory that the machine, or the control group, has left: between [`FOLLOWS_BYTES_MIN`] and the
+    /// memory in the options. A tenth of the machine's memory is left to others.
+    pub fn follow_pressure(&self) {
+        self.shared.follows.store(true, Ordering::Relaxed);
+        self.shared.look_at_memory(0);
+    }
+
     /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the device.
     pub fn spill(&self) {
         self.shared.cache.spill(self.shared.clock.unix_seconds());
@@ -106,6 +120,8 @@ impl CacheEngine {
         let shared = Arc::new(Shared {
             cache,
             memory_bytes_max: options.memory_bytes as u64,
+            limit_bytes: AtomicU64::new(options.memory_bytes as u64),
+            follows: AtomicBool::new(false),
             records: Mutex::default(),
             now_seconds: AtomicU64::new(clock.unix_seconds()),
             clock,
@@ -174,10 +190,18 @@ impl Shared {
     /// Lets the cache have what the rest of the process does not use, which is taken to need `least`.
     fn look_at_memory(&self, least: u64) {
         let Some(resident) = resident_bytes() else { return };
+        let limit = self.limit(resident);
         let beside = resident.saturating_sub(self.cache.properties().memory_bytes);
-        let beside = beside.max(least).max(self.memory_bytes_max / 16).min(self.memory_bytes_max / 2);
+        let beside = beside.max(least).max(limit / 16).min(limit / 2);
+        self.limit_bytes.store(limit, Ordering::Relaxed);
         self.beside_bytes.store(beside, Ordering::Relaxed);
-        self.cache.set_beside(beside as usize);
+        self.cache.set_beside((beside + self.memory_bytes_max - limit) as usize);
+    }
+
+    /// The limit of the process, which takes so much memory now.
+    fn limit(&self, resident: u64) -> u64 {
+        let room = self.follows.load(Ordering::Relaxed).then(pressure::room).flatten();
+        room.map_or(self.memory_bytes_max, |room| limit_with(resident, room, self.memory_bytes_max))
     }
 
     /// Notes that so many bytes are to be stored.
@@ -212,6 +236,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// The limit of a process that takes so much memory, and may take so much more.
+fn limit_with(resident: u64, room: i64, memory_bytes_max: u64) -> u64 {
+    resident.saturating_add_signed(room).max(FOLLOWS_BYTES_MIN).min(memory_bytes_max)
 }
 
 /// Memory of this process, in bytes; `None` without a proc file system.
@@ -347,14 +376,15 @@ impl Engine for CacheEngine {
             evicted: flash.evicted,
             errors: flash.errors,
         });
-        Some(CacheState { memory_bytes_max: self.shared.memory_bytes_max, memory_bytes, evicted, reclaimed, flash })
+        let memory_bytes_max = self.shared.limit_bytes.load(Ordering::Relaxed);
+        Some(CacheState { memory_bytes_max, memory_bytes, evicted, reclaimed, flash })
     }
 
     fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
         let properties = self.shared.cache.properties();
         let beside = self.shared.beside_bytes.load(Ordering::Relaxed);
         let gauges = [
-            ("memory_max_bytes", "The limit of the process's memory.", self.shared.memory_bytes_max),
+            ("memory_max_bytes", "The limit of the process's memory.", self.shared.limit_bytes.load(Ordering::Relaxed)),
             ("memory_bytes", "Memory of the cache, its index included.", properties.memory_bytes),
             ("index_bytes", "Memory of the cache's index.", properties.index_bytes),
             ("beside_bytes", "Memory of the process beside the cache; the cache takes as much less.", beside),
@@ -377,5 +407,37 @@ impl Engine for CacheEngine {
         for (name, help, value, kind) in gauges.chain(counters) {
             out(Metric { name: &name, help, kind, labels: &[], value: value as f64 });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_follows_what_is_left() {
+        const MIB: u64 = 1 << 20;
+        let limit = |resident: u64, room: i64| limit_with(resident * MIB, room * MIB as i64, 1000 * MIB) / MIB;
+        assert_eq!(limit(300, 200), 500);
+        assert_eq!(limit(300, -100), 200);
+        assert_eq!(limit(300, 5000), 1000);
+        assert_eq!(limit(300, -5000), 64);
+    }
+
+    #[test]
+    fn a_cache_that_follows_gives_memory_back() {
+        let engine = CacheEngine::new(&Options::of_memory(256 << 20)).unwrap();
+        let header = Header { state: 0, flags: 0, expires: 0, id: 1, given_cas: None }.encode();
+        for number in 0..40_000u64 {
+            let change = ChangeInParts::Put { key: &number.to_le_bytes(), parts: [&header, &[1; 4000], b""] };
+            engine.write_at_once(change).unwrap().unwrap();
+        }
+        assert!(engine.properties().memory_bytes > 120 << 20);
+        // As if the machine had little left.
+        let shared = &engine.shared;
+        shared.cache.set_beside(192 << 20);
+        shared.cache.tidy(shared.now());
+        let left = engine.properties();
+        assert!(left.memory_bytes <= 66 << 20 && left.items > 1000, "{left:?}");
     }
 }

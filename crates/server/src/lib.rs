@@ -90,6 +90,7 @@ mod offline;
 mod output;
 mod parse;
 mod prefixes;
+mod pressure;
 mod room;
 mod server;
 mod stats;
@@ -97,7 +98,7 @@ mod store;
 mod stripe;
 mod turn;
 
-pub use cache::{CacheEngine, OnTrouble};
+pub use cache::{CacheEngine, FOLLOWS_BYTES_MIN, OnTrouble};
 pub use descriptors::raise_limit;
 pub use engine::{
     Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, FlashState, Get, Health, Metric,
@@ -108,6 +109,7 @@ pub use hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, sto
 pub use hash_store::{HashEngine, item_env};
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use offline::{ItemWriter, stored_rule};
+pub use pressure::machine_memory_bytes;
 pub use server::{
     CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal, outlive_file_limit,
 };

@@ -56,10 +56,10 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) node_patience: Option<u64>,
     /// Memory for cached blocks, indexes and filters. Other memory comes on top: memtables (up to 256M), the log's buffer,
-    /// waiting writes, merges, and the cache of a raw fast disk. With --engine cache it is the memory of the whole process, 32M or more
-    /// [default: 256M]
-    #[arg(short, long, value_name = "SIZE", value_parser = parse_memory_bytes)]
-    pub(crate) memory: Option<u64>,
+    /// waiting writes, merges, and the cache of a raw fast disk. With --engine cache it is the memory of the whole process, 32M or more,
+    /// or `auto`: it follows what the machine or its control group has left, and leaves a tenth to others [default: 256M]
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_memory)]
+    pub(crate) memory: Option<MemorySize>,
     /// Threads that serve connections, 1 to 1024 [default: one for each core]
     #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
@@ -148,10 +148,21 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
 /// The least and the most for `--memory`: with less than a megabyte not even the indexes of a small store are kept.
 const MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=16 << 40;
 
-fn parse_memory_bytes(text: &str) -> Result<u64, String> {
+/// What `--memory` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemorySize {
+    Bytes(u64),
+    /// As much as there is.
+    Auto,
+}
+
+fn parse_memory(text: &str) -> Result<MemorySize, String> {
+    if text == "auto" {
+        return Ok(MemorySize::Auto);
+    }
     let bytes = parse_bytes(text)?;
     match MEMORY_BYTES.contains(&bytes) {
-        true => Ok(bytes),
+        true => Ok(MemorySize::Bytes(bytes)),
         false => Err("memory is from 1M to 16T; 256M is the default".to_owned()),
     }
 }
@@ -189,6 +200,18 @@ impl ServeOptions {
             (compaction_rules.is_some(), "--compaction-rules"),
             (tables_per_job.is_some(), "--tables-per-job"),
         ]
+    }
+
+    /// Memory of an ordered store's caches, if it was given.
+    ///
+    /// # Errors
+    /// It is to follow the machine's: only a cache does.
+    pub(crate) fn store_memory(&self) -> Result<Option<u64>, Failure> {
+        match self.memory {
+            None => Ok(None),
+            Some(MemorySize::Bytes(bytes)) => Ok(Some(bytes)),
+            Some(MemorySize::Auto) => Err(Failure::usage("--memory auto is for caches; say --engine cache, or a size")),
+        }
     }
 
     /// Options that mean nothing to a hash store.

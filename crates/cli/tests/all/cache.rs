@@ -136,6 +136,17 @@ fn what_cannot_be_the_flash_of_a_cache_is_refused() {
 }
 
 #[test]
+fn memory_that_follows_the_machines_is_for_caches() {
+    let directory = tempfile::tempdir().unwrap();
+    let serving = Serving::start(directory.path(), &["--engine", "cache", "--memory", "auto"]);
+    let stats = serving.ask("stats\r\nquit\r\n");
+    let limit = stats.lines().find_map(|line| line.strip_prefix("STAT limit_maxbytes ")).unwrap();
+    assert!(limit.parse::<u64>().unwrap() >= 64 << 20, "{limit}");
+    let refused = situ(directory.path(), &["serve", "--memory", "auto"]);
+    assert!(refused.code == 2 && refused.stderr.contains("--engine cache"), "{refused:?}");
+}
+
+#[test]
 fn what_means_nothing_to_a_cache_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     for (options, part) in [
