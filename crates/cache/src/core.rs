@@ -253,12 +253,13 @@ impl Core {
                 match flash.log.queue(TRANSFERS_MAX as u32) {
                     Ok(mut queue) => {
                         let watch = queue.watch();
-                        let mut new = Flight::new(queue, flash.log.transfer_bytes_max());
                         if let Ok(Some(watch)) = watch {
+                            let mut new = Flight::new(queue, flash.piece_bytes_max());
                             requests.into_iter().for_each(|request| self.begin(&mut new, request));
                             return self.serve_watched(new, &**self.watch.get_or_init(|| watch));
                         }
-                        flight = Some(new);
+                        // Plain calls would read the pieces one after the other.
+                        flight = Some(Flight::new(queue, flash.log.transfer_bytes_max()));
                     }
                     Err(error) => self.note(&Err(error)),
                 }

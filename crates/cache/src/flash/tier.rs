@@ -10,7 +10,7 @@ use crate::index::{Index, KeyHash};
 use crate::item::Item;
 use crate::options::{Admission, FlashRules};
 use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
-use situ_device::{Device, DeviceLock, Event};
+use situ_device::{Device, DeviceLock, Event, PAGE_BYTES};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -121,6 +121,12 @@ impl FlashTier {
     /// Memory of its buffers and tables, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         if self.works() { self.log.memory_bytes() } else { 0 }
+    }
+
+    /// The longest transfer of a read where several are in flight.
+    pub(crate) fn piece_bytes_max(&self) -> usize {
+        let piece = self.rules.piece_bytes.max(1).next_multiple_of(PAGE_BYTES);
+        piece.min(self.log.transfer_bytes_max())
     }
 
     /// Whether the tier is in service.
