@@ -19,6 +19,7 @@ mod import_rocksdb; // `import rocksdb`: runs in `make test-import`
 mod inspect; // `inspect` of sound and of damaged stores; `bench`
 mod measure; // `serve` beside memcached, measured; ignored
 mod measure_flash; // a cache on flash beside extstore, measured; ignored
+mod measure_hits; // hit ratios of a cache beside memcached; ignored
 mod measure_load; // a full cache under ten thousand connections; ignored
 mod node; // stores whose home is on a node: kills, stops, full disks
 mod node_failures; // stores whose node is lost, is stopped, is late, or has lost its files
