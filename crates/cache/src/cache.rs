@@ -2,6 +2,7 @@
 
 use crate::core::{Core, OnItem};
 use crate::flash::Record;
+use crate::flash::journal::Journal;
 use crate::flash::tier::{FlashTier, Start};
 use crate::index::Index;
 use crate::item::{Hit, KEY_BYTES_MAX, Meta, NewItem, VALUE_BYTES_MAX};
@@ -277,7 +278,7 @@ impl Cache {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let flash = memory.flash.as_ref().map(|flash| FlashProperties {
             works: flash.works(),
-            outlives: flash.works() && flash.journal().is_some_and(|journal| journal.works()),
+            outlives: flash.works() && flash.journal().is_some_and(Journal::works),
             capacity_bytes: flash.log.capacity_bytes(),
             demoted: load(&counters.demoted),
             demoted_bytes: load(&counters.demoted_bytes),

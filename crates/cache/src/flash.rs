@@ -607,8 +607,8 @@ impl FlashLog {
         }
         found.sort_unstable_by_key(|header| header.sequence);
         let newest = found.last().map_or(0, |header| header.sequence).max(used);
-        // Segments that waited for the device when the process died have numbers, too.
-        let next = if newest == 0 { 1 } else { newest + SEALED_MAX as u64 + 2 };
+        // The next one can have been half written when the process died. Those behind it had not been begun.
+        let next = if newest == 0 { 1 } else { newest + 2 };
         lock(&self.state).next_sequence = next;
         found.retain(|header| header.sequence + u64::from(self.superblock.segments) >= next);
         for header in &found {

@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `PREFIX.journal-0`, `PREFIX.journal-1` | deaths of items and of segments, 16 bytes each |
 //! | `PREFIX.index` | the index, as it was at a clean stop; it is removed at the start |
-//! | `PREFIX.records` | records of the cache's owner |
+//! | `PREFIX.records` | records of the cache's owner, and which journal is the newest |
+//! | `PREFIX.lock` | locked by the process that uses the files |
 //!
 //! **When the log is trusted.** After a clean stop. After the death of the process, too: the system has what was written to the files. After a
 //! restart of the machine without a clean stop it is not: the drive can have lost notes. The files say in which boot they were written.
@@ -26,12 +27,16 @@
 //!     32     16  the machine's boot
 //!     48      8  generation: this journal is journal-(generation modulo 2)
 //!     56      8  sequence number from which segments were not on flash when it was begun
-//!     64      4  crc32c of all before
-//!     68      4  zeros
+//!     64      8  how often the cache had been started when it was last written to
+//!     72      4  crc32c of all before
+//!     76      4  zeros
 //! ```
+//!
+//! **Damage.** A note that is not whole ends a journal if none that is whole follows. Otherwise, and if a file is missing or older than the others, nothing is
+//! trusted. All files together can be older: do not restore them from a copy.
 
 use crate::slot::{ALIGN, OFFSETS_END};
-use situ_device::lock;
+use situ_device::{Flocked, lock};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -44,7 +49,7 @@ const JOURNAL_MAGIC: [u8; 8] = *b"SITUCJRN";
 const INDEX_MAGIC: [u8; 8] = *b"SITUCIDX";
 const RECORDS_MAGIC: [u8; 8] = *b"SITUCREC";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 72;
+const HEADER_BYTES: usize = 80;
 const NOTE_BYTES: usize = 16;
 
 type Id = [u8; 16];
@@ -54,7 +59,19 @@ pub(crate) struct Journal {
     prefix: PathBuf,
     id: Id,
     state: Mutex<State>,
-    records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    records: Mutex<Records>,
+    /// Keeps other processes from the files.
+    _lock: Flocked,
+}
+
+/// What the file of records says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Records {
+    /// A journal of this generation was begun: if none is there, it is lost.
+    generation: u64,
+    /// How often the cache was started. The newest journal, and the index of a clean stop, are of the last start.
+    starts: u64,
+    owners: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 struct State {
@@ -103,6 +120,7 @@ pub(crate) struct Past {
 /// The index as it was at a clean stop: numbers, and pieces of bytes that the owner knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Snapshot {
+    pub(crate) starts: u64,
     pub(crate) next_sequence: u64,
     pub(crate) shard_bits: u32,
     /// Sequence number and base of what lies in each spot.
@@ -115,6 +133,7 @@ struct Header {
     boot: [u8; 16],
     generation: u64,
     begun_at: u64,
+    starts: u64,
 }
 
 impl Header {
@@ -126,8 +145,9 @@ impl Header {
         bytes[32..48].copy_from_slice(&self.boot);
         bytes[48..56].copy_from_slice(&self.generation.to_le_bytes());
         bytes[56..64].copy_from_slice(&self.begun_at.to_le_bytes());
-        let sum = crc32c::crc32c(&bytes[..64]);
-        bytes[64..68].copy_from_slice(&sum.to_le_bytes());
+        bytes[64..72].copy_from_slice(&self.starts.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..72]);
+        bytes[72..76].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
@@ -136,10 +156,11 @@ impl Header {
         let is_ours = bytes[..8] == JOURNAL_MAGIC
             && bytes[8..12] == VERSION.to_le_bytes()
             && bytes[16..32] == id[..]
-            && bytes[64..68] == crc32c::crc32c(&bytes[..64]).to_le_bytes();
+            && bytes[72..76] == crc32c::crc32c(&bytes[..72]).to_le_bytes();
         let mut boot = [0; 16];
         boot.copy_from_slice(&bytes[32..48]);
-        is_ours.then(|| Header { boot, generation: long(&bytes[48..]), begun_at: long(&bytes[56..]) })
+        let word = |at: usize| long(&bytes[at..]);
+        is_ours.then(|| Header { boot, generation: word(48), begun_at: word(56), starts: word(64) })
     }
 }
 
@@ -250,25 +271,29 @@ impl Journal {
     /// Begins anew: what is there of an earlier cache goes.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// The file system refuses, or another process has the files.
     pub(crate) fn create(prefix: &Path, id: Id) -> io::Result<Journal> {
+        let lock_of_files = lock_files(prefix)?;
         for end in [".index", ".journal-0", ".journal-1", ".records"] {
             remove(&with_end(prefix, end))?;
         }
-        let journal = Journal::of(prefix, id, None, 0, 0);
+        let journal = Journal::of(prefix, id, Records { starts: 1, ..Records::default() }, lock_of_files);
         journal.begin(&mut lock(&journal.state), 0, 0)?;
         Ok(journal)
     }
 
-    fn of(prefix: &Path, id: Id, file: Option<File>, generation: u64, begun_at: u64) -> Journal {
-        let state = Mutex::new(State { file, generation, begun_at });
-        Journal { prefix: prefix.to_owned(), id, state, records: Mutex::default() }
+    fn of(prefix: &Path, id: Id, records: Records, lock_of_files: Flocked) -> Journal {
+        let state = Mutex::new(State { file: None, generation: 0, begun_at: 0 });
+        Journal { prefix: prefix.to_owned(), id, state, records: Mutex::new(records), _lock: lock_of_files }
     }
 
     fn begin(&self, state: &mut State, generation: u64, begun_at: u64) -> io::Result<()> {
+        let mut records = lock(&self.records);
         let mut file = File::create(journal_path(&self.prefix, generation))?;
-        let header = Header { boot: boot().unwrap_or_default(), generation, begun_at };
+        let header = Header { boot: boot().unwrap_or_default(), generation, begun_at, starts: records.starts };
         file.write_all(&header.encode(&self.id))?;
+        records.generation = generation;
+        self.write_records(&records)?;
         *state = State { file: Some(file), generation, begun_at };
         Ok(())
     }
@@ -276,54 +301,50 @@ impl Journal {
     /// What an earlier process has left for the cache with this id. `None`: nothing that can be trusted.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// The file system refuses, or another process has the files.
     pub(crate) fn open(prefix: &Path, id: Id) -> io::Result<Option<Past>> {
+        let lock_of_files = lock_files(prefix)?;
+        let Some(mut records) = read_records(&with_end(prefix, ".records"), &id) else { return Ok(None) };
         let index_path = with_end(prefix, ".index");
-        let index = read_index(&index_path, &id);
+        let index = read_index(&index_path, &id).filter(|index| index.starts == records.starts);
         // From here on the stop was not a clean one.
         remove(&index_path)?;
         sync_directory_of(&index_path)?;
         let this_boot = boot();
         let mut found = Vec::new();
+        let mut dead = Dead::default();
         for generation in 0..2 {
-            let bytes = match fs::read(journal_path(prefix, generation)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                bytes => bytes?,
+            let Some((header, ends)) = read_journal(&journal_path(prefix, generation), &id, &mut dead)? else {
+                continue;
             };
-            let header = Header::decode(&bytes, &id).filter(|header| header.generation % 2 == generation);
-            let is_of_this_boot = |header: &Header| index.is_some() || this_boot == Some(header.boot);
-            found.extend(header.filter(is_of_this_boot).map(|header| (header, bytes)));
+            let is_of_this_boot = index.is_some() || this_boot == Some(header.boot);
+            if header.generation % 2 != generation || !is_of_this_boot {
+                return Ok(None);
+            }
+            found.push((header, ends));
         }
         found.sort_unstable_by_key(|(header, _)| header.generation);
-        let Some((newest, _)) = found.last() else { return Ok(None) };
-        let (generation, begun_at) = (newest.generation, newest.begun_at);
-        let is_whole = generation == 0 || found.len() == 2 && found[0].0.generation + 1 == generation;
-        let Some(records) = read_records(&with_end(prefix, ".records"), &id) else { return Ok(None) };
-        if !is_whole {
+        let Some((newest, ends)) = found.last() else { return Ok(None) };
+        let (generation, begun_at, ends) = (newest.generation, newest.begun_at, *ends);
+        let has_older = generation == 0 || found.len() == 2 && found[0].0.generation + 1 == generation;
+        if !has_older || generation < records.generation || newest.starts != records.starts {
             return Ok(None);
         }
-        let mut dead = Dead::default();
-        let mut ends = 0;
-        for (header, bytes) in &found {
-            ends = HEADER_BYTES;
-            for bytes in bytes[HEADER_BYTES..].chunks_exact(NOTE_BYTES) {
-                let (sequence, offset) = (long(bytes), word(&bytes[8..]));
-                if bytes != note(&id, sequence, offset) {
-                    break;
-                }
-                dead.note(sequence, offset);
-                ends += NOTE_BYTES;
-            }
-            let renewed = Header { boot: this_boot.unwrap_or_default(), ..*header }.encode(&id);
+        records.starts += 1;
+        records.generation = generation;
+        let journal = Journal::of(prefix, id, records, lock_of_files);
+        for (header, _) in &found {
+            let starts = lock(&journal.records).starts;
+            let renewed = Header { boot: this_boot.unwrap_or_default(), starts, ..*header }.encode(&id);
             let file = OpenOptions::new().write(true).open(journal_path(prefix, header.generation))?;
             file.write_all_at(&renewed, 0)?;
             file.sync_all()?;
         }
+        journal.write_records(&lock(&journal.records))?;
         let mut file = OpenOptions::new().write(true).open(journal_path(prefix, generation))?;
-        file.set_len(ends as u64)?;
+        file.set_len(ends)?;
         io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
-        let journal = Journal::of(prefix, id, Some(file), generation, begun_at);
-        *lock(&journal.records) = records;
+        *lock(&journal.state) = State { file: Some(file), generation, begun_at };
         Ok(Some(Past { journal, dead, index }))
     }
 
@@ -378,21 +399,32 @@ impl Journal {
 
     /// A record of the owner's.
     pub(crate) fn record(&self, key: &[u8]) -> Option<Vec<u8>> {
-        lock(&self.records).get(key).cloned()
+        lock(&self.records).owners.get(key).cloned()
     }
 
-    /// Stores a record of the owner's. The death of the process does not lose it.
+    /// Stores a record of the owner's. The death of the process does not lose it. If it cannot be stored, the next start begins with an empty flash.
     ///
     /// # Errors
     /// The file system refuses.
     pub(crate) fn put_record(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let mut records = lock(&self.records);
-        records.insert(key.to_vec(), value.to_vec());
+        records.owners.insert(key.to_vec(), value.to_vec());
+        let written = self.write_records(&records);
+        drop(records);
+        if written.is_err() {
+            self.abandon();
+        }
+        written
+    }
+
+    fn write_records(&self, records: &Records) -> io::Result<()> {
         write_whole(&with_end(&self.prefix, ".records"), false, |out| {
             out.write_all(&RECORDS_MAGIC)?;
             out.write_all(&self.id)?;
-            out.write_all(&(records.len() as u32).to_le_bytes())?;
-            for (key, value) in &*records {
+            out.write_all(&records.generation.to_le_bytes())?;
+            out.write_all(&records.starts.to_le_bytes())?;
+            out.write_all(&(records.owners.len() as u32).to_le_bytes())?;
+            for (key, value) in &records.owners {
                 out.write_all(&(key.len() as u32).to_le_bytes())?;
                 out.write_all(&(value.len() as u32).to_le_bytes())?;
                 out.write_all(key)?;
@@ -419,9 +451,11 @@ impl Journal {
         if records.exists() {
             File::open(records)?.sync_all()?;
         }
+        let starts = lock(&self.records).starts;
         write_whole(&with_end(&self.prefix, ".index"), true, |out| {
             out.write_all(&INDEX_MAGIC)?;
             out.write_all(&self.id)?;
+            out.write_all(&starts.to_le_bytes())?;
             out.write_all(&index.next_sequence.to_le_bytes())?;
             out.write_all(&index.shard_bits.to_le_bytes())?;
             out.write_all(&(index.spots.len() as u32).to_le_bytes())?;
@@ -445,6 +479,7 @@ fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
     if found.take()? != INDEX_MAGIC || found.take()? != *id {
         return None;
     }
+    let starts = u64::from_le_bytes(found.take()?);
     let next_sequence = u64::from_le_bytes(found.take()?);
     let shard_bits = u32::from_le_bytes(found.take()?);
     let spots = u32::from_le_bytes(found.take()?);
@@ -452,7 +487,7 @@ fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
     if slots.checked_mul(16)? > bytes_max || u64::from(spots) * 16 > bytes_max {
         return None;
     }
-    let mut index = Snapshot { next_sequence, shard_bits, ..Snapshot::default() };
+    let mut index = Snapshot { starts, next_sequence, shard_bits, ..Snapshot::default() };
     for _ in 0..spots {
         index.spots.push([u64::from_le_bytes(found.take()?), u64::from_le_bytes(found.take()?)]);
     }
@@ -464,24 +499,66 @@ fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
     found.ends_well().then_some(index)
 }
 
-/// The records in a file; none if there is no file. `None` if the file is damaged or another cache's.
-fn read_records(path: &Path, id: &Id) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
+/// Reads a journal: its header, and where its notes end. `None` if there is none, or it is damaged.
+///
+/// # Errors
+/// The file system refuses.
+fn read_journal(path: &Path, id: &Id, dead: &mut Dead) -> io::Result<Option<(Header, u64)>> {
     let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(BTreeMap::new()),
-        file => file.ok()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
     };
+    let mut file = BufReader::with_capacity(1 << 20, file);
+    let mut bytes = [0; HEADER_BYTES];
+    let header = file.read_exact(&mut bytes).ok().and_then(|()| Header::decode(&bytes, id));
+    let Some(header) = header else { return Ok(None) };
+    let (mut ends, mut is_torn) = (HEADER_BYTES as u64, false);
+    let mut bytes = [0; NOTE_BYTES];
+    while file.read_exact(&mut bytes).is_ok() {
+        let (sequence, offset) = (long(&bytes), word(&bytes[8..]));
+        match bytes == note(id, sequence, offset) {
+            // Something in the middle is lost.
+            true if is_torn => return Ok(None),
+            true => {
+                dead.note(sequence, offset);
+                ends += NOTE_BYTES as u64;
+            }
+            false => is_torn = true,
+        }
+    }
+    Ok(Some((header, ends)))
+}
+
+/// Takes the files for this process.
+fn lock_files(prefix: &Path) -> io::Result<Flocked> {
+    let path = with_end(prefix, ".lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Flocked::new(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let why = format!("another process uses the files {}.*", prefix.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The records in a file. `None` if there is none, or it is damaged, or another cache's.
+fn read_records(path: &Path, id: &Id) -> Option<Records> {
+    let file = File::open(path).ok()?;
     let bytes_max = file.metadata().ok()?.len();
     let mut found = Summed { inner: BufReader::new(file), sum: 0 };
     if found.take()? != RECORDS_MAGIC || found.take()? != *id {
         return None;
     }
-    let mut records = BTreeMap::new();
+    let (generation, starts) = (u64::from_le_bytes(found.take()?), u64::from_le_bytes(found.take()?));
+    let mut records = Records { generation, starts, owners: BTreeMap::new() };
     for _ in 0..u32::from_le_bytes(found.take()?) {
         let (key, value) = (u32::from_le_bytes(found.take()?), u32::from_le_bytes(found.take()?));
         if u64::from(key) + u64::from(value) > bytes_max {
             return None;
         }
-        records.insert(found.take_bytes(key as usize)?, found.take_bytes(value as usize)?);
+        records.owners.insert(found.take_bytes(key as usize)?, found.take_bytes(value as usize)?);
     }
     found.ends_well().then_some(records)
 }
@@ -527,16 +604,21 @@ mod tests {
         let prefix = directory.path().join("flash");
         let journal = Journal::create(&prefix, ID).unwrap();
         let index = Snapshot {
+            starts: 1,
             next_sequence: 12,
             shard_bits: 6,
             spots: vec![[1, 2], [3, 4], [0, 0]],
             slots: vec![[1, 2, 3, 4], [5, 6, 7, 8]],
         };
         journal.stop(&index).unwrap();
+        drop(journal);
+        let path = with_end(&prefix, ".index");
+        let old = fs::read(&path).unwrap();
         assert_eq!(past(&prefix).unwrap().index, Some(index.clone()));
         assert_eq!(past(&prefix).unwrap().index, None);
+        fs::write(&path, &old).unwrap();
+        assert_eq!(past(&prefix).unwrap().index, None, "an index of an earlier stop");
         past(&prefix).unwrap().journal.stop(&index).unwrap();
-        let path = with_end(&prefix, ".index");
         let mut bytes = fs::read(&path).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 4;
@@ -550,16 +632,18 @@ mod tests {
         let prefix = directory.path().join("flash");
         let journal = Journal::create(&prefix, ID).unwrap();
         journal.item_died(7, 56);
-        let other_boot = || {
+        let other_boot = |starts: u64| {
             let file = OpenOptions::new().write(true).open(journal_path(&prefix, 0)).unwrap();
-            let header = Header { boot: [9; 16], generation: 0, begun_at: 0 };
+            let header = Header { boot: [9; 16], generation: 0, begun_at: 0, starts };
             file.write_all_at(&header.encode(&ID), 0).unwrap();
         };
         journal.stop(&Snapshot::default()).unwrap();
-        other_boot();
+        drop(journal);
+        other_boot(1);
         let found = past(&prefix).unwrap();
         assert!(found.index.is_some() && found.dead.has(7, 56));
-        other_boot();
+        drop(found);
+        other_boot(2);
         assert!(past(&prefix).is_none());
     }
 
@@ -575,14 +659,61 @@ mod tests {
         journal.item_died(19, 56);
         journal.turn(20, 40);
         assert_eq!(lock(&journal.state).generation, 1, "segment 20 may be named by the older one");
-        let dead = past(&prefix).unwrap().dead;
+        drop(journal);
+        let Past { journal, dead, .. } = past(&prefix).unwrap();
         assert!(dead.has(5, 56) && dead.has(19, 56));
         journal.turn(21, 41);
         journal.item_died(40, 56);
-        let dead = past(&prefix).unwrap().dead;
+        drop(journal);
+        let Past { journal, dead, .. } = past(&prefix).unwrap();
         assert!(!dead.has(5, 56) && dead.has(19, 56) && dead.has(40, 56));
+        drop(journal);
         fs::remove_file(journal_path(&prefix, 1)).unwrap();
         assert!(past(&prefix).is_none());
+    }
+
+    #[test]
+    fn files_that_are_lost_or_older_than_the_others_end_the_trust() {
+        let directory = tempfile::tempdir().unwrap();
+        let made = |name: &str, turns: bool| {
+            let prefix = directory.path().join(name);
+            let journal = Journal::create(&prefix, ID).unwrap();
+            journal.item_died(5, 56);
+            if turns {
+                journal.turn(1, 20);
+                journal.item_died(19, 56);
+            }
+            prefix
+        };
+        let prefix = made("newest journal", true);
+        fs::remove_file(journal_path(&prefix, 1)).unwrap();
+        assert!(past(&prefix).is_none());
+        let prefix = made("records", false);
+        fs::remove_file(with_end(&prefix, ".records")).unwrap();
+        assert!(past(&prefix).is_none());
+        let prefix = made("older journal", false);
+        let old = fs::read(journal_path(&prefix, 0)).unwrap();
+        past(&prefix).unwrap().journal.item_died(6, 56);
+        fs::write(journal_path(&prefix, 0), old).unwrap();
+        assert!(past(&prefix).is_none());
+        let prefix = made("a note in the middle", false);
+        past(&prefix).unwrap().journal.item_died(6, 56);
+        let mut bytes = fs::read(journal_path(&prefix, 0)).unwrap();
+        bytes[HEADER_BYTES + 3] ^= 1;
+        fs::write(journal_path(&prefix, 0), bytes).unwrap();
+        assert!(past(&prefix).is_none());
+        let prefix = made("records that cannot be written", false);
+        let journal = past(&prefix).unwrap().journal;
+        fs::create_dir(with_end(&prefix, ".records.next")).unwrap();
+        assert!(journal.put_record(b"flush", b"1").is_err());
+        assert!(!journal.works());
+        drop(journal);
+        assert!(past(&prefix).is_none());
+        let prefix = made("two processes", false);
+        let first = past(&prefix).unwrap();
+        assert!(Journal::open(&prefix, ID).is_err() && Journal::create(&prefix, ID).is_err());
+        drop(first);
+        assert!(past(&prefix).is_some());
     }
 
     #[test]
@@ -594,6 +725,7 @@ mod tests {
         journal.item_died(5, 56);
         assert!(!journal.works());
         assert!(journal.stop(&Snapshot::default()).is_err());
+        drop(journal);
         assert!(past(&prefix).is_none());
     }
 }

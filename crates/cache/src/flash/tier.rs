@@ -73,7 +73,11 @@ impl FlashTier {
                 let why = "it holds something else than a cache; nothing was changed. `wipefs --all` or `blkdiscard` empties a device";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
             }
-            (Content::Cache { id }, Some(prefix)) => Journal::open(prefix, id)?,
+            (Content::Cache { id }, Some(prefix)) => {
+                // A device that has become too small is refused before anything is changed.
+                FlashLog::open(Arc::clone(&device))?;
+                Journal::open(prefix, id)?
+            }
             (Content::Cache { .. } | Content::Nothing, _) => None,
         };
         let tier = |log: FlashLog, journal: Option<Journal>| FlashTier {
@@ -290,7 +294,7 @@ impl FlashTier {
                 slots.push([shard, first, second, third]);
             }
         });
-        journal.stop(&Snapshot { next_sequence, shard_bits: index.shard_bits(), spots, slots })
+        journal.stop(&Snapshot { starts: 0, next_sequence, shard_bits: index.shard_bits(), spots, slots })
     }
 }
 
