@@ -45,6 +45,8 @@ pub(crate) const SEALED_MAX: usize = 4;
 const SEGMENTS_MIN: u64 = 2 * SEALED_MAX as u64;
 /// Records longer than this may lie in several segments.
 const SPAN_MIN: usize = 64 << 10;
+/// So much at the end of a device is looked at before it is taken for an empty one.
+const TAIL_BYTES: u64 = 128 << 10;
 /// How long a wait for the device takes before it is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -146,6 +148,8 @@ pub struct Record {
     /// Where the item begins.
     start: usize,
     base: u64,
+    /// The segment that it was read from; 0 for a copy of an item in memory.
+    pub(crate) sequence: u64,
 }
 
 /// Bytes that begin with a record.
@@ -174,7 +178,7 @@ impl Record {
         let base = item.meta.id;
         let mut bytes = Vec::with_capacity(item.stored_bytes(base));
         item.again().append_to(base, &mut bytes);
-        Record { bytes: RecordBytes::Joined(bytes), start: 0, base }
+        Record { bytes: RecordBytes::Joined(bytes), start: 0, base, sequence: 0 }
     }
 
     /// The item.
@@ -216,13 +220,16 @@ impl FlashLog {
         if spots(device) < SEGMENTS_MIN {
             return Err(invalid("a cache needs at least 9 MiB of flash"));
         }
-        let found = read_at(device, 0, 2 * SUPERBLOCK_BYTES)?;
-        let ours = found.chunks(SUPERBLOCK_BYTES).find_map(Superblock::decode);
-        Ok(match ours {
-            Some(Superblock { id, .. }) => Content::Cache { id },
-            None if found.iter().all(|byte| *byte == 0) => Content::Nothing,
-            None => Content::Other,
-        })
+        let found = read_at(device, 0, SEGMENTS_AT as usize)?;
+        if let Some(Superblock { id, .. }) = found.chunks(SUPERBLOCK_BYTES).take(2).find_map(Superblock::decode) {
+            return Ok(Content::Cache { id });
+        }
+        // File systems and RAIDs say who they are at the front, or at the end.
+        let block = u64::from(device.geometry().block_bytes).max(4096);
+        let end = device.space().logical_total / block * block;
+        let tail = read_at(device, end - TAIL_BYTES, TAIL_BYTES as usize)?;
+        let is_blank = found.iter().chain(&tail).all(|byte| *byte == 0);
+        Ok(if is_blank { Content::Nothing } else { Content::Other })
     }
 
     /// An empty log. What the device had is lost.
@@ -297,7 +304,7 @@ impl FlashLog {
             + self.superblock.segments as usize * size_of::<OnFlash>()
     }
 
-    /// The id and the spots of the log, to be resumed after a clean stop.
+    /// The number of the next segment and the spots of the log, to be resumed after a clean stop.
     pub(crate) fn spots(&self) -> (u64, Vec<[u64; 2]>) {
         let state = lock(&self.state);
         (state.next_sequence, state.spots.iter().map(|spot| [spot.sequence, spot.base]).collect())
@@ -307,7 +314,8 @@ impl FlashLog {
     pub(crate) fn resume(&self, next_sequence: u64, spots: &[[u64; 2]]) -> bool {
         let mut state = lock(&self.state);
         let fits = |(spot, [sequence, _]): (usize, &[u64; 2])| {
-            *sequence == 0 || *sequence < next_sequence && self.spot_of(self.number_of(*sequence)) as usize == spot
+            let is_near = *sequence < next_sequence && *sequence + spots.len() as u64 >= next_sequence;
+            *sequence == 0 || is_near && self.spot_of(self.number_of(*sequence)) as usize == spot
         };
         if spots.len() != state.spots.len() || !spots.iter().enumerate().all(fits) {
             return false;
@@ -447,7 +455,7 @@ impl FlashLog {
     }
 
     /// Writes the oldest sealed segment. The segment that goes for it is named to `goes` before, then its items are shown to `leaves`. The
-    /// slots of items that are damaged are not shown: `goes` is told the number that slots have for the segment. False: none is sealed.
+    /// slots of items that are damaged are not shown: `left` is told the number that slots have for the segment. False: none is sealed.
     ///
     /// # Errors
     /// The device fails. Nothing that was appended is lost to readers.
@@ -577,7 +585,7 @@ impl FlashLog {
     pub(crate) fn finish(&self, read: &Read, bytes: RecordBytes) -> Option<Record> {
         let OnFlash { sequence, base } = read.on_flash;
         self.salt(sequence).get(read.offset, base, &bytes)?;
-        Some(Record { bytes, start: RECORD_HEADER_BYTES, base })
+        Some(Record { bytes, start: RECORD_HEADER_BYTES, base, sequence })
     }
 
     /// The longest transfer of the device.
@@ -593,32 +601,41 @@ impl FlashLog {
         self.device.queue(depth)
     }
 
-    /// Shows all items on the device to `each`, the oldest segment first, and goes on behind them. Sequence numbers up to `used` are not used
+    /// Shows all items on the device to `each`, the oldest segment first, and goes on behind them: the number of the next segment is returned. Sequence numbers up to `used` are not used
     /// again. Segments that are too old to have been kept are left out.
     ///
     /// # Errors
     /// The device fails.
-    pub(crate) fn scan(&self, used: u64, mut each: impl FnMut(Found<'_>)) -> io::Result<()> {
-        let mut found = Vec::new();
+    pub(crate) fn scan(&self, used: u64, mut each: impl FnMut(Found<'_>)) -> io::Result<u64> {
+        let (mut found, mut unreadable) = (Vec::new(), 0);
         for spot in 0..self.superblock.segments {
-            let block = self.read_at(spot_offset(spot), 4096)?;
+            // What cannot be read costs its items.
+            let Ok(block) = self.read_at(spot_offset(spot), 4096) else {
+                unreadable += 1;
+                continue;
+            };
             let header = Header::decode(&block, &self.superblock.id);
             found.extend(header.filter(|header| self.spot_of(self.number_of(header.sequence)) == spot));
         }
+        if unreadable == self.superblock.segments {
+            return Err(io::Error::other("no segment of the device can be read"));
+        }
         found.sort_unstable_by_key(|header| header.sequence);
         let newest = found.last().map_or(0, |header| header.sequence).max(used);
-        // The next one can have been half written when the process died. Those behind it had not been begun.
-        let next = if newest == 0 { 1 } else { newest + 2 };
+        // The next one can have been half written when the process died. Those behind it had not been begun. Segments that cannot be read may be the
+        // newest ones.
+        let next = if newest + unreadable as u64 == 0 { 1 } else { newest + 2 + u64::from(unreadable) };
         lock(&self.state).next_sequence = next;
         found.retain(|header| header.sequence + u64::from(self.superblock.segments) >= next);
         for header in &found {
             let spot = self.spot_of(self.number_of(header.sequence));
             let on_flash = OnFlash { sequence: header.sequence, base: header.base };
             lock(&self.state).spots[spot as usize] = on_flash;
-            let bytes = self.read_segment(spot)?;
-            self.each_record(&on_flash, &bytes, &mut each);
+            if let Ok(bytes) = self.read_segment(spot) {
+                self.each_record(&on_flash, &bytes, &mut each);
+            }
         }
-        Ok(())
+        Ok(next)
     }
 
     /// Shows the records of a segment to `each`. False if not all of them are whole.

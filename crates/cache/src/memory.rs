@@ -322,6 +322,11 @@ impl Memory {
         let Some((position, slot)) = shard.matches(at.hash).find(|(_, slot)| is_it(slot)) else {
             return Arrived::Changed;
         };
+        // Numbers of segments come again: while it was read, the place may have become that of another item.
+        let sequence = record.as_ref().map(|record| record.sequence);
+        if sequence.is_some_and(|sequence| flash.log.sequence_of(at.place.segment) != Some(sequence)) {
+            return Arrived::Changed;
+        }
         let Some(record) = record else {
             // What cannot be read does not come back.
             self.kill_flash(&mut shard, at.hash);
@@ -342,17 +347,19 @@ impl Memory {
         shard.replace(position, Slot { frequency: (slot.frequency + 1).min(FREQUENCY_MAX), ..slot });
         drop(shard);
         if flash.is_promoted(slot.frequency) {
-            self.promote(lane, at, &item.again(), now, counters);
+            self.promote(lane, at, &record, now, counters);
         }
         Arrived::Answer(Some(record))
     }
 
     /// Takes an item from flash to memory as well, if the index still names it there and only there.
-    fn promote(&self, lane: usize, at: OnFlash, item: &NewItem<'_>, now: u64, counters: &Counters) {
-        self.store_and(lane, Tier::Main, item, now, counters, |place, bytes| {
+    fn promote(&self, lane: usize, at: OnFlash, record: &Record, now: u64, counters: &Counters) {
+        self.store_and(lane, Tier::Main, &record.item().again(), now, counters, |place, bytes| {
             let mut shard = self.index.shard(at.hash);
             let is_it = |slot: &Slot| slot.tier == Tier::Flash && slot.place == at.place;
-            let is_there = shard.matches(at.hash).any(|(_, slot)| is_it(&slot));
+            let is_same = |flash: &FlashTier| flash.log.sequence_of(at.place.segment) == Some(record.sequence);
+            let is_there =
+                shard.matches(at.hash).any(|(_, slot)| is_it(&slot)) && self.flash.as_ref().is_some_and(is_same);
             let is_copied = shard.matches(at.hash).any(|(_, slot)| slot.is_copied());
             if !is_there || is_copied || shard.matches(at.hash).count() >= SAME_HASH_MAX {
                 return;

@@ -40,7 +40,7 @@ pub const FOLLOWS_BYTES_MIN: u64 = 64 << 20;
 /// A [`Cache`] that serves memcached. See the module.
 pub struct CacheEngine {
     shared: Arc<Shared>,
-    tidier: Option<JoinHandle<()>>,
+    tidier: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -95,6 +95,7 @@ impl CacheEngine {
     /// # Errors
     /// The device or the file system fails. The next start then finds fewer items, or none.
     pub fn stop(&self) -> Result<(), EngineError> {
+        self.end_tidier();
         self.shared.cache.stop(self.shared.clock.unix_seconds()).map_err(EngineError::new)
     }
 
@@ -108,6 +109,13 @@ impl CacheEngine {
     /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the device.
     pub fn spill(&self) {
         self.shared.cache.spill(self.shared.clock.unix_seconds());
+    }
+
+    fn end_tidier(&self) {
+        *lock(&self.shared.is_over) = true;
+        self.shared.over.notify_all();
+        // A panic of the thread has been shown already.
+        _ = lock(&self.tidier).take().map(JoinHandle::join);
     }
 
     /// What the cache holds, and what it has done.
@@ -135,7 +143,7 @@ impl CacheEngine {
         let tidied = Arc::clone(&shared);
         let tidier = std::thread::Builder::new().name("cache-tidy".to_owned()).spawn(move || tidied.keep_tidy());
         let tidier = tidier.map_err(|error| EngineError::new(format!("cannot start a thread: {error}")))?;
-        Ok(CacheEngine { shared, tidier: Some(tidier) })
+        Ok(CacheEngine { shared, tidier: Mutex::new(Some(tidier)) })
     }
 
     /// The longest value that a cache with so much memory takes for any key, in bytes.
@@ -148,10 +156,7 @@ impl CacheEngine {
 
 impl Drop for CacheEngine {
     fn drop(&mut self) {
-        *lock(&self.shared.is_over) = true;
-        self.shared.over.notify_all();
-        // A panic of the thread has been shown already.
-        _ = self.tidier.take().map(JoinHandle::join);
+        self.end_tidier();
     }
 }
 

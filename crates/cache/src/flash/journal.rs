@@ -79,6 +79,8 @@ struct State {
     file: Option<File>,
     generation: u64,
     begun_at: u64,
+    /// After a clean stop.
+    has_stopped: bool,
 }
 
 /// Which items on flash have died.
@@ -283,18 +285,21 @@ impl Journal {
     }
 
     fn of(prefix: &Path, id: Id, records: Records, lock_of_files: Flocked) -> Journal {
-        let state = Mutex::new(State { file: None, generation: 0, begun_at: 0 });
+        let state = Mutex::new(State { file: None, generation: 0, begun_at: 0, has_stopped: false });
         Journal { prefix: prefix.to_owned(), id, state, records: Mutex::new(records), _lock: lock_of_files }
     }
 
     fn begin(&self, state: &mut State, generation: u64, begun_at: u64) -> io::Result<()> {
         let mut records = lock(&self.records);
-        let mut file = File::create(journal_path(&self.prefix, generation))?;
+        let path = journal_path(&self.prefix, generation);
+        let next = with_end(&path, ".next");
+        let mut file = File::create(&next)?;
         let header = Header { boot: boot().unwrap_or_default(), generation, begun_at, starts: records.starts };
         file.write_all(&header.encode(&self.id))?;
+        fs::rename(&next, &path)?;
         records.generation = generation;
         self.write_records(&records)?;
-        *state = State { file: Some(file), generation, begun_at };
+        *state = State { file: Some(file), generation, begun_at, has_stopped: false };
         Ok(())
     }
 
@@ -344,7 +349,7 @@ impl Journal {
         let mut file = OpenOptions::new().write(true).open(journal_path(prefix, generation))?;
         file.set_len(ends)?;
         io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
-        *lock(&journal.state) = State { file: Some(file), generation, begun_at };
+        *lock(&journal.state) = State { file: Some(file), generation, begun_at, has_stopped: false };
         Ok(Some(Past { journal, dead, index }))
     }
 
@@ -368,6 +373,9 @@ impl Journal {
 
     /// Nothing on flash is trusted by the next start.
     fn give_up(&self, state: &mut State) {
+        if state.has_stopped {
+            return;
+        }
         state.file = None;
         for generation in 0..2 {
             // If the file system removes nothing, the journal is emptied; then it has no header.
@@ -387,8 +395,10 @@ impl Journal {
     }
 
     /// Begins the next journal if no segment from before this one was begun is left: segments below `oldest` are gone.
-    pub(crate) fn turn(&self, oldest: u64, next: u64) {
+    /// `reach` tells `oldest`, and the number that the next segment gets.
+    pub(crate) fn turn(&self, reach: impl FnOnce() -> (u64, u64)) {
         let mut state = lock(&self.state);
+        let (oldest, next) = reach();
         if state.file.is_some() && oldest > state.begun_at {
             let generation = state.generation + 1;
             if self.begin(&mut state, generation, next).is_err() {
@@ -452,6 +462,7 @@ impl Journal {
             File::open(records)?.sync_all()?;
         }
         let starts = lock(&self.records).starts;
+        state.has_stopped = true;
         write_whole(&with_end(&self.prefix, ".index"), true, |out| {
             out.write_all(&INDEX_MAGIC)?;
             out.write_all(&self.id)?;
@@ -653,16 +664,16 @@ mod tests {
         let prefix = directory.path().join("flash");
         let journal = Journal::create(&prefix, ID).unwrap();
         journal.item_died(5, 56);
-        journal.turn(0, 20);
+        journal.turn(|| (0, 20));
         assert_eq!(lock(&journal.state).generation, 0);
-        journal.turn(1, 20);
+        journal.turn(|| (1, 20));
         journal.item_died(19, 56);
-        journal.turn(20, 40);
+        journal.turn(|| (20, 40));
         assert_eq!(lock(&journal.state).generation, 1, "segment 20 may be named by the older one");
         drop(journal);
         let Past { journal, dead, .. } = past(&prefix).unwrap();
         assert!(dead.has(5, 56) && dead.has(19, 56));
-        journal.turn(21, 41);
+        journal.turn(|| (21, 41));
         journal.item_died(40, 56);
         drop(journal);
         let Past { journal, dead, .. } = past(&prefix).unwrap();
@@ -680,7 +691,7 @@ mod tests {
             let journal = Journal::create(&prefix, ID).unwrap();
             journal.item_died(5, 56);
             if turns {
-                journal.turn(1, 20);
+                journal.turn(|| (1, 20));
                 journal.item_died(19, 56);
             }
             prefix

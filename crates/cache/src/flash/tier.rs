@@ -25,6 +25,8 @@ pub(crate) struct FlashTier {
     journal: Option<Journal>,
     rules: FlashRules,
     has_failed: AtomicBool,
+    /// Nothing is written again: the cache is being stopped.
+    stops: AtomicBool,
     failures: AtomicU32,
     now: AtomicU64,
     /// Wakes the thread that writes to the device.
@@ -85,6 +87,7 @@ impl FlashTier {
             journal,
             rules,
             has_failed: AtomicBool::new(false),
+            stops: AtomicBool::new(false),
             failures: AtomicU32::new(0),
             now: AtomicU64::new(now),
             flusher,
@@ -101,7 +104,7 @@ impl FlashTier {
         if past.index.is_some_and(|snapshot| resume(&log, &index, &snapshot)) {
             return Ok((tier(log, Some(past.journal)), index, Start::Resumed));
         }
-        log.scan(past.dead.newest, |Found { sequence, place, item, bytes, .. }| {
+        let next = log.scan(past.dead.newest, |Found { sequence, place, item, bytes, .. }| {
             if !past.dead.has(sequence, place.offset) && !item.has_expired(now) {
                 let length = LengthClass::of(bytes);
                 let hash = index.hash(item.key);
@@ -119,6 +122,8 @@ impl FlashTier {
                 }
             }
         })?;
+        // Each life has numbers of its own, also one that dies before it has written anything.
+        past.journal.segment_died(next);
         Ok((tier(log, Some(past.journal)), index, Start::Recovered))
     }
 
@@ -145,6 +150,8 @@ impl FlashTier {
 
     pub(crate) fn set_now(&self, now: u64) {
         self.now.store(now, Ordering::Relaxed);
+        // The file system may not have let go of the files when the trust ended.
+        self.journal.iter().filter(|journal| !journal.works()).for_each(Journal::abandon);
     }
 
     /// Takes an item that leaves memory, if the rules admit it. `None`: it goes.
@@ -196,8 +203,7 @@ impl FlashTier {
         let goes = |going: Going| {
             if let Some(journal) = &self.journal {
                 journal.segment_died(going.sequence);
-                let (oldest, next) = self.log.reach();
-                journal.turn(oldest, next);
+                journal.turn(|| self.log.reach());
             }
         };
         let leaves = |found: Found<'_>| self.leaves(index, &found, counters);
@@ -233,11 +239,13 @@ impl FlashTier {
             return;
         }
         if self.rules.reinserts
+            && !self.stops.load(Ordering::Relaxed)
             && !found.is_part
             && slot.frequency > 0
             && let Some((place, bytes)) = self.log.append(&found.item.again())
         {
-            shard.replace(position, Slot { place, frequency: 0, ..slot });
+            let length = LengthClass::of(bytes);
+            shard.replace(position, Slot { place, frequency: 0, length, ..slot });
             count(&counters.reinserted);
             add(&counters.reinserted_bytes, bytes);
             return;
@@ -260,8 +268,10 @@ impl FlashTier {
 
     /// Takes the tier out of service: its items go.
     pub(crate) fn fail(&self, index: &Index, counters: &Counters) {
+        if self.has_failed.swap(true, Ordering::Relaxed) {
+            return;
+        }
         count(&counters.flash_errors);
-        self.has_failed.store(true, Ordering::Relaxed);
         self.log.close();
         // Deaths are not noted any more.
         self.journal.iter().for_each(Journal::abandon);
@@ -280,8 +290,11 @@ impl FlashTier {
     /// The device or the file system fails; then the next start begins with an empty flash, or scans the log.
     pub(crate) fn stop(&self, index: &Index, counters: &Counters) -> io::Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
+        self.stops.store(true, Ordering::Relaxed);
         self.log.seal();
         while self.flush(index, counters) {}
+        // What is appended now would be in the index and not on the device.
+        self.log.close();
         if !self.works() {
             return Err(io::Error::other("the device of the cache has failed"));
         }
