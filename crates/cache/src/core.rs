@@ -25,6 +25,8 @@ const READERS_MAX: usize = 4;
 const WAITING_MAX: usize = 8192;
 /// Items that one reader has in flight.
 const READ_DEPTH: usize = 128;
+/// With so many bytes in flight, a reader begins no other item.
+const READ_BYTES: usize = 4 << 20;
 /// Transfers that one reader has in flight.
 const TRANSFERS_MAX: usize = 128;
 /// A key whose item moves so often while it is read counts as absent.
@@ -79,6 +81,8 @@ struct Flight {
     transfer_bytes_max: usize,
     pending: HashMap<u64, Pending>,
     next_pending: u64,
+    /// Bytes that the pending items take.
+    bytes: usize,
     /// Transfers that wait for the queue: of which item, which part, and what.
     waiting: VecDeque<(u64, usize, Op, Buffer)>,
     in_flight: HashMap<Ticket, (u64, usize)>,
@@ -138,7 +142,9 @@ impl Core {
             if self.is_over.load(Ordering::Acquire) {
                 return;
             }
-            if !flash.flush(&self.memory.index, &self.counters) {
+            let has_flushed = flash.flush(&self.memory.index, &self.counters);
+            flash.bound_index(&self.memory.index, &self.counters);
+            if !has_flushed {
                 flash.flusher.wait(seen, None);
             }
         }
@@ -235,12 +241,12 @@ impl Core {
     /// The body of a reader.
     fn serve_reads(&self) {
         let Some(flash) = &self.memory.flash else { return };
-        let mut flight = None;
+        let mut flight: Option<Flight> = None;
         loop {
             let seen = self.reads.generation();
             let requests = match &flight {
-                Some(Flight { pending, .. }) if !pending.is_empty() => self.reads.take(READ_DEPTH - pending.len()),
-                _ => match self.reads.next(READ_DEPTH) {
+                Some(flight) if !flight.pending.is_empty() => Vec::new(),
+                _ => match self.reads.next(1) {
                     Next::Serve(requests) => requests,
                     Next::End => return,
                     Next::Sleep => {
@@ -282,9 +288,14 @@ impl Core {
     /// The body of the only reader of a queue that can be watched.
     fn serve_watched(&self, mut flight: Flight, watch: &dyn Watch) {
         loop {
-            let requests = self.reads.take(READ_DEPTH - flight.pending.len().min(READ_DEPTH));
-            let mut idles = requests.is_empty();
-            requests.into_iter().for_each(|request| self.begin(&mut flight, request));
+            let mut idles = true;
+            // Long items are taken one by one: so what is read at once stays within its bytes.
+            while flight.has_room()
+                && let Some(request) = self.reads.take(1).pop()
+            {
+                self.begin(&mut flight, request);
+                idles = false;
+            }
             flight.submit();
             flight.queue.poll(&mut flight.done);
             for pending in flight.ended() {
@@ -299,7 +310,7 @@ impl Core {
             }
             self.sleeps.store(true, Ordering::SeqCst);
             // A request that came before is seen here; the sender of a later one wakes.
-            if self.reads.is_empty() || flight.pending.len() >= READ_DEPTH {
+            if self.reads.is_empty() || !flight.has_room() {
                 watch.wait(Some(WAIT));
             }
             self.sleeps.store(false, Ordering::SeqCst);
@@ -372,11 +383,17 @@ impl Flight {
             transfer_bytes_max,
             pending: HashMap::new(),
             next_pending: 0,
+            bytes: 0,
             waiting: VecDeque::new(),
             in_flight: HashMap::new(),
             refused: Vec::new(),
             done: Vec::new(),
         }
+    }
+
+    /// Whether another item may be read at the same time.
+    fn has_room(&self) -> bool {
+        self.pending.len() < READ_DEPTH && self.bytes < READ_BYTES
     }
 
     fn begin(&mut self, request: Request, at: OnFlash, read: Read) {
@@ -398,6 +415,7 @@ impl Flight {
             }
         }
         let left = parts.len();
+        self.bytes += read.bytes();
         self.pending.insert(number, Pending { request, at, read, parts, counts, left, result: Ok(()) });
     }
 
@@ -435,7 +453,12 @@ impl Flight {
         if pending.result.is_ok() {
             pending.result = result;
         }
-        if pending.left > 0 { None } else { self.pending.remove(&number) }
+        if pending.left > 0 {
+            return None;
+        }
+        let pending = self.pending.remove(&number)?;
+        self.bytes -= pending.read.bytes();
+        Some(pending)
     }
 }
 

@@ -124,6 +124,17 @@ pub(crate) struct Read {
     pub(crate) pieces: Vec<Piece>,
 }
 
+impl Read {
+    /// Bytes that are read or were copied.
+    pub(crate) fn bytes(&self) -> usize {
+        let length = |piece: &Piece| match piece {
+            Piece::Here(bytes) => bytes.len(),
+            Piece::There(extent) => extent.bytes,
+        };
+        self.pieces.iter().map(length).sum()
+    }
+}
+
 /// A piece of a record.
 #[derive(Debug)]
 pub(crate) enum Piece {
@@ -335,6 +346,19 @@ impl FlashLog {
         let state = lock(&self.state);
         let waiting = state.sealed.len().max(SEALED_MAX) as u64 + 1;
         (state.next_sequence.saturating_sub(u64::from(self.superblock.segments) + waiting), state.next_sequence)
+    }
+
+    /// Gives up a sixteenth of the segments on flash, the oldest ones: which they were.
+    pub(crate) fn give_up_oldest(&self) -> Vec<Going> {
+        let mut state = lock(&self.state);
+        let mut all: Vec<u64> = state.spots.iter().map(|spot| spot.sequence).filter(|sequence| *sequence > 0).collect();
+        all.sort_unstable();
+        all.truncate(all.len().div_ceil(16));
+        for sequence in &all {
+            let spot = self.spot_of(self.number_of(*sequence));
+            state.spots[spot as usize] = OnFlash::default();
+        }
+        all.into_iter().map(|sequence| Going { sequence, number: self.number_of(sequence) }).collect()
     }
 
     /// Whether sealed segments wait for the device.

@@ -139,11 +139,16 @@ impl Index {
 
     /// The slots of each shard in turn, with the shard's number; a shard is locked meanwhile.
     pub(crate) fn for_each(&self, mut each: impl FnMut(u32, Slot)) {
-        for (number, shard) in self.shards.iter().enumerate() {
-            let shard = lock(shard);
-            for packed in shard.buckets.iter().flat_map(|bucket| bucket.slots) {
-                Slot::unpack(packed).into_iter().for_each(|slot| each(number as u32, slot));
-            }
+        for number in 0..self.shards.len() as u32 {
+            self.for_each_in(number, |slot| each(number, slot));
+        }
+    }
+
+    /// The slots of a shard, which is locked meanwhile.
+    pub(crate) fn for_each_in(&self, number: u32, mut each: impl FnMut(Slot)) {
+        let shard = lock(&self.shards[number as usize]);
+        for packed in shard.buckets.iter().flat_map(|bucket| bucket.slots) {
+            Slot::unpack(packed).into_iter().for_each(&mut each);
         }
     }
 

@@ -425,6 +425,7 @@ impl Memory {
     pub(crate) fn tidy(&self, now: u64, counters: &Counters) {
         if let Some(flash) = &self.flash {
             flash.set_now(now);
+            flash.bound_index(&self.index, counters);
         }
         while !self.reclaim_expired(now, counters) {}
         self.make_room(self.segments.segment_bytes(), now, counters);
@@ -433,19 +434,22 @@ impl Memory {
 
     /// Moves all items in memory to flash that have not expired. Calls `wait` while the device is behind.
     pub(crate) fn demote_all(&self, flash: &FlashTier, now: u64, counters: &Counters, wait: impl Fn()) {
-        let mut all = Vec::new();
-        self.index.for_each(|shard, slot| {
-            if slot.tier.is_memory() {
-                all.extend(self.index.hash_in(shard, &slot).map(|hash| (slot.tier == Tier::Main, slot.place, hash)));
-            }
-        });
         // The log keeps longest what comes last: items that were read.
-        all.sort_unstable_by_key(|(is_main, place, _)| (*is_main, place.segment, place.offset));
-        for (_, place, hash) in all {
-            while flash.works() && flash.log.is_waiting() {
-                wait();
+        for tier in [Tier::Small, Tier::Main] {
+            for shard in 0..1 << self.index.shard_bits() {
+                let mut all = Vec::new();
+                self.index.for_each_in(shard, |slot| {
+                    if slot.tier == tier {
+                        all.extend(self.index.hash_in(shard, &slot).map(|hash| (slot.place, hash)));
+                    }
+                });
+                for (place, hash) in all {
+                    while flash.works() && flash.log.is_waiting() {
+                        wait();
+                    }
+                    self.demote_now(flash, hash, place, now, counters);
+                }
             }
-            self.demote_now(flash, hash, place, now, counters);
         }
     }
 

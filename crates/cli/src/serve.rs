@@ -153,7 +153,7 @@ fn serve_cache(options: &ServeOptions, out: &mut Output) -> Outcome {
     }
     let engine = Arc::new(engine);
     let outlives = engine.properties().flash.is_some_and(|flash| flash.outlives);
-    let place = Place::Cache { memory_bytes: memory as u64, flash };
+    let place = Place::Cache { memory_bytes: memory as u64, flash, outlives };
     serving.run(&engine, &Shown { place, metrics: "situ_cache", has_compactions: false }, || (), out)?;
     if !outlives {
         serving.messages.line("stopped; the items are gone");
@@ -217,6 +217,10 @@ fn make_file(path: &Path, size: Option<u64>) -> Result<bool, Failure> {
             path.display(),
             text::bytes(found.len())
         ))),
+        (Ok(found), _) if found.is_file() && found.len() == 0 => Err(Failure::usage(format!(
+            "{} exists and is empty; remove it, and --flash-size 10G makes a file of 10G",
+            path.display()
+        ))),
         (Ok(_), _) => Ok(false),
         (Err(error), Some(size)) if error.kind() == io::ErrorKind::NotFound => {
             let file = File::options().write(true).create_new(true).open(path).map_err(|error| failed(&error))?;
@@ -245,17 +249,17 @@ struct Serving<'a> {
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Directory(&'a Path),
-    Cache { memory_bytes: u64, flash: Option<&'a Path> },
+    Cache { memory_bytes: u64, flash: Option<&'a Path>, outlives: bool },
 }
 
 impl std::fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::Directory(path) => path.display().fmt(f),
-            Place::Cache { memory_bytes, flash: None } => {
+            Place::Cache { memory_bytes, flash: None, .. } => {
                 write!(f, "a cache in memory, {}", text::bytes(*memory_bytes))
             }
-            Place::Cache { memory_bytes, flash: Some(path) } => {
+            Place::Cache { memory_bytes, flash: Some(path), .. } => {
                 write!(f, "a cache in memory, {}, and on flash, {}", text::bytes(*memory_bytes), path.display())
             }
         }
@@ -303,6 +307,7 @@ impl Serving<'_> {
                 Place::Cache { .. } => None,
             },
             durability: match store.place {
+                Place::Cache { outlives: true, .. } => "flash",
                 Place::Cache { .. } => "none",
                 Place::Directory(_) if options.sync => "synced",
                 Place::Directory(_) => "buffered",
@@ -392,6 +397,7 @@ impl Listening {
     fn banner(&self, store: &Shown<'_>) -> String {
         let survives = match self.durability {
             "synced" => "a write is answered when it survives power failure",
+            "flash" => "the next start finds the items on flash; the oldest ones go when flash is full",
             "none" => "none: the items are gone when the server stops, and the oldest ones go when memory is full",
             _ => "a write is answered when it survives this process; --sync waits for the disk",
         };

@@ -13,13 +13,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use situ::cache::{Cache, Flash, FlashProperties, Item, KEY_BYTES_MAX, Lookup, Meta, Options, Properties, Start};
-use situ::device::lock;
+use situ::cache::{
+    Cache, Flash, FlashProperties, Item, KEY_BYTES_MAX, Lookup, Meta, Options, Properties, Record, Start,
+};
+use situ::device::{Buffer, lock};
 
 use crate::clock::SteadyClock;
 use crate::engine::{
@@ -27,12 +30,15 @@ use crate::engine::{
     MetricKind, OnRead, OnTaken, WriteBatch,
 };
 use crate::item::Header;
+use crate::output::COPY_BYTES_MAX;
 use crate::pressure;
 
 /// How often expired items go, and how often the process's memory is looked at.
 const TIDY_EVERY: Duration = Duration::from_millis(250);
 /// The process's memory is looked at when so many bytes more were stored.
 const LOOK_BYTES: u64 = 1 << 20;
+/// Long values that wait to be sent may take this part of the memory.
+const HELD_SHARE: u64 = 4;
 
 /// The least limit of memory that follows the machine's, in bytes.
 pub const FOLLOWS_BYTES_MIN: u64 = 64 << 20;
@@ -53,6 +59,8 @@ struct Shared {
     clock: SteadyClock,
     now_seconds: AtomicU64,
     beside_bytes: AtomicU64,
+    /// Bytes of long values that wait to be sent.
+    held_bytes: Arc<AtomicU64>,
     stored_bytes: AtomicU64,
     is_over: Mutex<bool>,
     over: Condvar,
@@ -134,6 +142,7 @@ impl CacheEngine {
             now_seconds: AtomicU64::new(clock.unix_seconds()),
             clock,
             beside_bytes: AtomicU64::new(0),
+            held_bytes: Arc::default(),
             stored_bytes: AtomicU64::new(0),
             is_over: Mutex::new(false),
             over: Condvar::new(),
@@ -282,31 +291,89 @@ fn flash_metrics(flash: FlashProperties) -> ([Figure; 3], [Figure; 12]) {
     (gauges, counters)
 }
 
-/// An item as the server knows values: a header, and the data.
-fn value_of(item: &Item<'_>) -> Vec<u8> {
+/// A value as the server knows it: a header, and the data. A copy, so that the cache can use the item's room.
+#[derive(Debug)]
+pub struct CacheValue {
+    bytes: Bytes,
+    length: usize,
+    _held: Option<Held>,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Short(Vec<u8>),
+    /// Mapped from the system, so that it is given back when it has been sent: the heap would keep it.
+    Long(Buffer),
+}
+
+/// Bytes that count until they are dropped.
+#[derive(Debug)]
+struct Held {
+    all: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Deref for CacheValue {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Short(bytes) => bytes,
+            Bytes::Long(bytes) => &bytes[..self.length],
+        }
+    }
+}
+
+/// An item's header and its data. `held` counts long values: those are kept until the client has taken them, shorter ones are copied to
+/// its output. An error if too many bytes are kept.
+fn value_of(item: &Item<'_>, held: &Arc<AtomicU64>, held_bytes_max: u64) -> Result<CacheValue, EngineError> {
     let Meta { state, flags, expires, id, given_cas } = item.meta;
     let header = Header { state, flags, expires, id, given_cas }.encode();
-    let mut value = Vec::with_capacity(header.len() + item.value.len());
-    value.extend_from_slice(&header);
-    value.extend_from_slice(item.value);
-    value
+    let length = header.len() + item.value.len();
+    if item.value.len() < COPY_BYTES_MAX {
+        let mut value = Vec::with_capacity(length);
+        value.extend_from_slice(&header);
+        value.extend_from_slice(item.value);
+        return Ok(CacheValue { bytes: Bytes::Short(value), length, _held: None });
+    }
+    let bytes = length as u64;
+    let before = held.fetch_add(bytes, Ordering::Relaxed);
+    let counted = Held { all: Arc::clone(held), bytes };
+    if before > 0 && before + bytes > held_bytes_max {
+        return Err(EngineError::new("out of memory writing get response"));
+    }
+    let mut value = Buffer::new(length);
+    value[..header.len()].copy_from_slice(&header);
+    value[header.len()..length].copy_from_slice(item.value);
+    Ok(CacheValue { bytes: Bytes::Long(value), length, _held: Some(counted) })
 }
 
 impl Engine for CacheEngine {
-    type Value = Vec<u8>;
+    type Value = CacheValue;
 
-    fn get(&self, key: &[u8], later: &mut dyn FnMut() -> Option<OnRead<Vec<u8>>>) -> Result<Get<Vec<u8>>, EngineError> {
-        let (cache, now) = (&self.shared.cache, self.shared.now());
-        Ok(match cache.get(key, now, |hit| value_of(&hit.item)) {
-            Lookup::Hit(value) => Get::Hit(value),
+    fn get(
+        &self,
+        key: &[u8],
+        later: &mut dyn FnMut() -> Option<OnRead<CacheValue>>,
+    ) -> Result<Get<CacheValue>, EngineError> {
+        let Shared { cache, held_bytes, memory_bytes_max, .. } = &*self.shared;
+        let (now, held_bytes_max) = (self.shared.now(), memory_bytes_max / HELD_SHARE);
+        Ok(match cache.get(key, now, |hit| value_of(&hit.item, held_bytes, held_bytes_max)) {
+            Lookup::Hit(value) => Get::Hit(value?),
             Lookup::Miss => Get::Miss,
             Lookup::OnFlash => {
                 if let Some(done) = later() {
-                    cache.get_later(
-                        key,
-                        now,
-                        Box::new(move |record| done(Ok(record.map(|record| value_of(&record.item()))))),
-                    );
+                    let held = Arc::clone(held_bytes);
+                    let value = move |record: Option<Record>| {
+                        record.map(|record| value_of(&record.item(), &held, held_bytes_max)).transpose()
+                    };
+                    cache.get_later(key, now, Box::new(move |record| done(value(record))));
                 }
                 Get::Later
             }
@@ -341,7 +408,7 @@ impl Engine for CacheEngine {
     }
 
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
-        // A failure ends the trust in what is on flash: the record is needed by this process alone.
+        // A failure ends the trust in what is on flash. So the record is needed by this process alone.
         if self.shared.cache.put_record(key, value).is_ok_and(|is_stored| is_stored) {
             return done(Ok(()));
         }
@@ -392,6 +459,7 @@ impl Engine for CacheEngine {
             ("memory_max_bytes", "The limit of the process's memory.", self.shared.limit_bytes.load(Ordering::Relaxed)),
             ("memory_bytes", "Memory of the cache, its index included.", properties.memory_bytes),
             ("index_bytes", "Memory of the cache's index.", properties.index_bytes),
+            ("held_bytes", "Long values that wait to be sent.", self.shared.held_bytes.load(Ordering::Relaxed)),
             ("beside_bytes", "Memory of the process beside the cache; the cache takes as much less.", beside),
             ("items", "Items in the cache, expired ones included.", properties.items),
         ];

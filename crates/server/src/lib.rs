@@ -98,7 +98,7 @@ mod store;
 mod stripe;
 mod turn;
 
-pub use cache::{CacheEngine, FOLLOWS_BYTES_MIN, OnTrouble};
+pub use cache::{CacheEngine, CacheValue, FOLLOWS_BYTES_MIN, OnTrouble};
 pub use descriptors::raise_limit;
 pub use engine::{
     Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, FlashState, Get, Health, Metric,

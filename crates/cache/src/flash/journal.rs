@@ -51,6 +51,8 @@ const RECORDS_MAGIC: [u8; 8] = *b"SITUCREC";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 80;
 const NOTE_BYTES: usize = 16;
+/// What the file of the index has before its spots: magic, id, starts, next number, shard bits, count of spots.
+const INDEX_HEADER_BYTES: u64 = 8 + 16 + 8 + 8 + 4 + 4;
 
 type Id = [u8; 16];
 
@@ -444,11 +446,11 @@ impl Journal {
         })
     }
 
-    /// Makes everything durable and stores the index: the stop is a clean one.
+    /// Makes everything durable and stores the index: the stop is a clean one. `slots` calls its argument with each slot.
     ///
     /// # Errors
     /// The file system refuses; then the stop is none.
-    pub(crate) fn stop(&self, index: &Snapshot) -> io::Result<()> {
+    pub(crate) fn stop(&self, index: &Snapshot, slots: impl FnOnce(&mut dyn FnMut([u32; 4]))) -> io::Result<()> {
         let mut state = lock(&self.state);
         let Some(file) = state.file.take() else {
             return Err(io::Error::other("an earlier failure of the journal has ended it"));
@@ -470,14 +472,18 @@ impl Journal {
             out.write_all(&index.next_sequence.to_le_bytes())?;
             out.write_all(&index.shard_bits.to_le_bytes())?;
             out.write_all(&(index.spots.len() as u32).to_le_bytes())?;
-            out.write_all(&(index.slots.len() as u64).to_le_bytes())?;
             for number in index.spots.iter().flatten() {
                 out.write_all(&number.to_le_bytes())?;
             }
-            for number in index.slots.iter().flatten() {
-                out.write_all(&number.to_le_bytes())?;
-            }
-            Ok(())
+            let mut written = Ok(());
+            slots(&mut |slot| {
+                for number in slot {
+                    if written.is_ok() {
+                        written = out.write_all(&number.to_le_bytes());
+                    }
+                }
+            });
+            written
         })
     }
 }
@@ -494,10 +500,8 @@ fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
     let next_sequence = u64::from_le_bytes(found.take()?);
     let shard_bits = u32::from_le_bytes(found.take()?);
     let spots = u32::from_le_bytes(found.take()?);
-    let slots = u64::from_le_bytes(found.take()?);
-    if slots.checked_mul(16)? > bytes_max || u64::from(spots) * 16 > bytes_max {
-        return None;
-    }
+    // Slots fill the rest, but for the sum.
+    let slots = bytes_max.checked_sub(INDEX_HEADER_BYTES + u64::from(spots) * 16 + 4)? / 16;
     let mut index = Snapshot { starts, next_sequence, shard_bits, ..Snapshot::default() };
     for _ in 0..spots {
         index.spots.push([u64::from_le_bytes(found.take()?), u64::from_le_bytes(found.take()?)]);
@@ -621,7 +625,9 @@ mod tests {
             spots: vec![[1, 2], [3, 4], [0, 0]],
             slots: vec![[1, 2, 3, 4], [5, 6, 7, 8]],
         };
-        journal.stop(&index).unwrap();
+        let stop =
+            |journal: &Journal| journal.stop(&index, |each| index.slots.iter().for_each(|slot| each(*slot))).unwrap();
+        stop(&journal);
         drop(journal);
         let path = with_end(&prefix, ".index");
         let old = fs::read(&path).unwrap();
@@ -629,7 +635,7 @@ mod tests {
         assert_eq!(past(&prefix).unwrap().index, None);
         fs::write(&path, &old).unwrap();
         assert_eq!(past(&prefix).unwrap().index, None, "an index of an earlier stop");
-        past(&prefix).unwrap().journal.stop(&index).unwrap();
+        stop(&past(&prefix).unwrap().journal);
         let mut bytes = fs::read(&path).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 4;
@@ -648,7 +654,7 @@ mod tests {
             let header = Header { boot: [9; 16], generation: 0, begun_at: 0, starts };
             file.write_all_at(&header.encode(&ID), 0).unwrap();
         };
-        journal.stop(&Snapshot::default()).unwrap();
+        journal.stop(&Snapshot::default(), |_| ()).unwrap();
         drop(journal);
         other_boot(1);
         let found = past(&prefix).unwrap();
@@ -735,7 +741,7 @@ mod tests {
         lock(&journal.state).file = Some(OpenOptions::new().read(true).open(journal_path(&prefix, 0)).unwrap());
         journal.item_died(5, 56);
         assert!(!journal.works());
-        assert!(journal.stop(&Snapshot::default()).is_err());
+        assert!(journal.stop(&Snapshot::default(), |_| ()).is_err());
         drop(journal);
         assert!(past(&prefix).is_none());
     }

@@ -415,6 +415,9 @@ mod cache {
                     }
                     let length = 2000 + rng.below(15_000);
                     model.steps(&sim, &cache, &mut rng, length);
+                    if start != Start::Recovered {
+                        assert_eq!(cache.properties().flash.unwrap().misses, 0, "the index names what is there");
+                    }
                     if stops_well {
                         let there = model.check_all(&cache);
                         cache.stop(model.now).unwrap();
@@ -430,6 +433,49 @@ mod cache {
             }
         });
         assert!(recovered > 1000 && resumed > 1000, "{recovered} and {resumed}");
+    }
+
+    #[test]
+    fn the_index_takes_three_eighths_of_the_memory_at_most() {
+        let files = tempfile::tempdir().unwrap();
+        let (mut items, mut image) = (0, None::<SimDevice>);
+        for life in 0..3 {
+            let sim = SimExecutor::new(life);
+            let device = match image.take() {
+                Some(image) => image.on(&sim.env()),
+                None => device(&sim, 40, 1),
+            };
+            sim.run(|| {
+                let mut options = Options { lanes: 1, ..Options::of_memory(16 << 20) };
+                // The last one has less memory than the one before.
+                options.memory_bytes >>= u32::from(life == 2);
+                let (cache, _) = open(&sim, &device, Some(files.path()), &options, NOW);
+                let limit = options.memory_bytes as u64 / 8 * 3 + (1 << 20);
+                assert!(cache.properties().index_bytes <= limit, "{life}: {:?}", cache.properties());
+                if life > 0 {
+                    assert!(cache.properties().items > items / 4, "{life}: {:?} of {items}", cache.properties());
+                }
+                for number in 0..700_000u64 {
+                    if life == 0 {
+                        let meta = Meta { id: number, ..Meta::default() };
+                        cache.put(&number.to_le_bytes(), &meta, [b"v", b""], NOW).unwrap();
+                        if number % 10_000 == 0 {
+                            cache.tidy(NOW);
+                        }
+                    }
+                }
+                let properties = cache.properties();
+                assert!(properties.index_bytes <= limit, "{properties:?}");
+                items = properties.items;
+                if life == 0 {
+                    assert!(items > 300_000, "{properties:?}");
+                    cache.stop(NOW).unwrap();
+                } else {
+                    sim.kill();
+                }
+                image = Some(device.crash_keep_all());
+            });
+        }
     }
 
     #[test]

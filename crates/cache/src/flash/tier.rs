@@ -11,6 +11,7 @@ use crate::item::Item;
 use crate::options::{Admission, FlashRules};
 use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
 use situ_device::{Device, DeviceLock, Event, PAGE_BYTES};
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(crate) struct FlashTier {
     pub(crate) log: FlashLog,
     journal: Option<Journal>,
     rules: FlashRules,
+    memory_bytes_max: usize,
     has_failed: AtomicBool,
     /// Nothing is written again: the cache is being stopped.
     stops: AtomicBool,
@@ -44,6 +46,20 @@ pub enum Start {
     Resumed,
     /// What the death of the process left: all items that are whole and had not died.
     Recovered,
+}
+
+/// The most that the index may take of the memory: three eighths.
+fn index_bytes_max(memory_bytes: usize) -> usize {
+    memory_bytes / 8 * 3
+}
+
+/// The items of segments go.
+fn retire(segments: &[Going], index: &Index, journal: Option<&Journal>) {
+    for going in segments {
+        journal.iter().for_each(|journal| journal.segment_died(going.sequence));
+    }
+    let numbers: HashSet<u32> = segments.iter().map(|going| going.number).collect();
+    index.remove_all(|slot| slot.tier == Tier::Flash && numbers.contains(&slot.place.segment));
 }
 
 fn busy(error: io::Error) -> io::Error {
@@ -86,6 +102,7 @@ impl FlashTier {
             log,
             journal,
             rules,
+            memory_bytes_max: memory_bytes,
             has_failed: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             failures: AtomicU32::new(0),
@@ -101,9 +118,10 @@ impl FlashTier {
         };
         let log = FlashLog::open(device)?;
         let index = Index::new(memory_bytes, log.seed());
-        if past.index.is_some_and(|snapshot| resume(&log, &index, &snapshot)) {
+        if past.index.is_some_and(|snapshot| resume(&log, &index, &snapshot, memory_bytes)) {
             return Ok((tier(log, Some(past.journal)), index, Start::Resumed));
         }
+        let mut seen: Vec<Going> = Vec::new();
         let next = log.scan(past.dead.newest, |Found { sequence, place, item, bytes, .. }| {
             if !past.dead.has(sequence, place.offset) && !item.has_expired(now) {
                 let length = LengthClass::of(bytes);
@@ -119,6 +137,13 @@ impl FlashTier {
                         shard.replace(position, slot);
                     }
                     None => shard.insert(slot),
+                }
+            }
+            if seen.last().is_none_or(|last| last.sequence != sequence) {
+                seen.push(Going { sequence, number: place.segment });
+                if index.bytes() > index_bytes_max(memory_bytes) {
+                    let oldest: Vec<Going> = seen.drain(..seen.len().div_ceil(8)).collect();
+                    retire(&oldest, &index, Some(&past.journal));
                 }
             }
         })?;
@@ -221,6 +246,19 @@ impl FlashTier {
         }
     }
 
+    /// Gives up the oldest items on flash while the index takes more than its share of the memory.
+    pub(crate) fn bound_index(&self, index: &Index, counters: &Counters) {
+        while self.works() && index.bytes() > index_bytes_max(self.memory_bytes_max) {
+            let oldest = self.log.give_up_oldest();
+            if oldest.is_empty() {
+                return;
+            }
+            let before = index.len();
+            retire(&oldest, index, self.journal.as_ref());
+            add(&counters.flash_evicted, before.saturating_sub(index.len()));
+        }
+    }
+
     /// Decides what becomes of an item whose segment on flash goes.
     fn leaves(&self, index: &Index, found: &Found<'_>, counters: &Counters) {
         let hash = index.hash(found.item.key);
@@ -300,19 +338,24 @@ impl FlashTier {
         }
         self.log.sync()?;
         let (next_sequence, spots) = self.log.spots();
-        let mut slots = Vec::with_capacity(index.len());
-        index.for_each(|shard, slot| {
-            if slot.tier == Tier::Flash {
-                let [first, second, third] = slot.pack();
-                slots.push([shard, first, second, third]);
-            }
-        });
-        journal.stop(&Snapshot { starts: 0, next_sequence, shard_bits: index.shard_bits(), spots, slots })
+        let snapshot = Snapshot { next_sequence, shard_bits: index.shard_bits(), spots, ..Snapshot::default() };
+        journal.stop(&snapshot, |each| {
+            index.for_each(|shard, slot| {
+                if slot.tier == Tier::Flash {
+                    let [first, second, third] = slot.pack();
+                    each([shard, first, second, third]);
+                }
+            });
+        })
     }
 }
 
 /// Fills the index from a snapshot. False, and an empty index, if it does not fit.
-fn resume(log: &FlashLog, index: &Index, snapshot: &Snapshot) -> bool {
+fn resume(log: &FlashLog, index: &Index, snapshot: &Snapshot, memory_bytes: usize) -> bool {
+    // A slot takes up to 16 bytes in the index.
+    if snapshot.slots.len() * 16 > index_bytes_max(memory_bytes) {
+        return false;
+    }
     if snapshot.shard_bits != index.shard_bits() || !log.resume(snapshot.next_sequence, &snapshot.spots) {
         return false;
     }
