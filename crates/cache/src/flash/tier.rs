@@ -124,6 +124,13 @@ impl FlashTier {
         let mut seen: Vec<Going> = Vec::new();
         let next = log.scan(past.dead.newest, |Found { sequence, place, item, bytes, .. }| {
             if !past.dead.has(sequence, place.offset) && !item.has_expired(now) {
+                if seen.last().is_none_or(|last| last.sequence != sequence) {
+                    while index.bytes() > index_bytes_max(memory_bytes) && !seen.is_empty() {
+                        let oldest: Vec<Going> = seen.drain(..seen.len().div_ceil(8)).collect();
+                        retire(&oldest, &index, Some(&past.journal));
+                    }
+                    seen.push(Going { sequence, number: place.segment });
+                }
                 let length = LengthClass::of(bytes);
                 let hash = index.hash(item.key);
                 let slot = Slot { hash: hash.hash, place, tier: Tier::Flash, frequency: 0, length };
@@ -137,13 +144,6 @@ impl FlashTier {
                         shard.replace(position, slot);
                     }
                     None => shard.insert(slot),
-                }
-            }
-            if seen.last().is_none_or(|last| last.sequence != sequence) {
-                seen.push(Going { sequence, number: place.segment });
-                if index.bytes() > index_bytes_max(memory_bytes) {
-                    let oldest: Vec<Going> = seen.drain(..seen.len().div_ceil(8)).collect();
-                    retire(&oldest, &index, Some(&past.journal));
                 }
             }
         })?;
