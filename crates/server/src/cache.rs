@@ -293,17 +293,21 @@ fn flash_metrics(flash: FlashProperties) -> ([Figure; 3], [Figure; 12]) {
 
 /// A value as the server knows it: a header, and the data. A copy, so that the cache can use the item's room.
 #[derive(Debug)]
-pub struct CacheValue {
-    bytes: Bytes,
-    length: usize,
-    _held: Option<Held>,
-}
+pub struct CacheValue(Bytes);
 
 #[derive(Debug)]
 enum Bytes {
     Short(Vec<u8>),
-    /// Mapped from the system, so that it is given back when it has been sent: the heap would keep it.
-    Long(Buffer),
+    // In a box, as values are moved several times on their way and most are short.
+    Long(Box<LongValue>),
+}
+
+/// Mapped from the system, so that it is given back when it has been sent: the heap would keep it.
+#[derive(Debug)]
+struct LongValue {
+    buffer: Buffer,
+    length: usize,
+    _held: Held,
 }
 
 /// Bytes that count until they are dropped.
@@ -323,9 +327,9 @@ impl Deref for CacheValue {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.bytes {
+        match &self.0 {
             Bytes::Short(bytes) => bytes,
-            Bytes::Long(bytes) => &bytes[..self.length],
+            Bytes::Long(long) => &long.buffer[..long.length],
         }
     }
 }
@@ -340,7 +344,7 @@ fn value_of(item: &Item<'_>, held: &Arc<AtomicU64>, held_bytes_max: u64) -> Resu
         let mut value = Vec::with_capacity(length);
         value.extend_from_slice(&header);
         value.extend_from_slice(item.value);
-        return Ok(CacheValue { bytes: Bytes::Short(value), length, _held: None });
+        return Ok(CacheValue(Bytes::Short(value)));
     }
     let bytes = length as u64;
     let before = held.fetch_add(bytes, Ordering::Relaxed);
@@ -348,10 +352,10 @@ fn value_of(item: &Item<'_>, held: &Arc<AtomicU64>, held_bytes_max: u64) -> Resu
     if before > 0 && before + bytes > held_bytes_max {
         return Err(EngineError::new("out of memory writing get response"));
     }
-    let mut value = Buffer::new(length);
-    value[..header.len()].copy_from_slice(&header);
-    value[header.len()..length].copy_from_slice(item.value);
-    Ok(CacheValue { bytes: Bytes::Long(value), length, _held: Some(counted) })
+    let mut buffer = Buffer::new(length);
+    buffer[..header.len()].copy_from_slice(&header);
+    buffer[header.len()..length].copy_from_slice(item.value);
+    Ok(CacheValue(Bytes::Long(Box::new(LongValue { buffer, length, _held: counted }))))
 }
 
 impl Engine for CacheEngine {
