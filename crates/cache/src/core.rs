@@ -1,9 +1,9 @@
 //! What the handles of a cache and its threads share.
 //!
 //! **Threads.** A *flusher* writes sealed segments to flash. *Readers* start when something is first read there, and end with the cache. Each
-//! has a queue of the device with up to [`READ_DEPTH`] reads in flight. Where a thread can wait for completions and for requests at the same time
-//! (a [`Watch`]), there is one reader: several would take the requests from each other one by one, and sleep for each. Otherwise there are up to
-//! [`READERS_MAX`].
+//! has a queue of the device. Where a thread can wait for completions and for requests at the same time (a [`Watch`]), there is one reader with up to
+//! [`READ_DEPTH`] reads in flight: several would take the requests from each other one by one, and sleep for each. Otherwise there are up to
+//! [`READERS_MAX`], each with one read: there a read is a call that waits.
 
 use crate::counters::Counters;
 use crate::flash::{Located, Piece, Read, Record, RecordBytes};

@@ -308,6 +308,12 @@ impl FlashLog {
         u64::from(self.superblock.segments) * SEGMENT_BYTES as u64
     }
 
+    /// Bytes of the device that segments with items take now.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let state = lock(&self.state);
+        state.spots.iter().filter(|spot| spot.sequence > 0).count() as u64 * SEGMENT_BYTES as u64
+    }
+
     /// Memory of buffers and tables, in bytes, while it is written to.
     pub(crate) fn memory_bytes(&self) -> usize {
         // The open segment, sealed ones, the copy that is written, and the segment that goes for it.

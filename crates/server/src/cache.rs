@@ -268,10 +268,11 @@ fn resident_bytes() -> Option<u64> {
 type Figure = (&'static str, &'static str, u64);
 
 /// Gauges and counters of the tier on flash.
-fn flash_metrics(flash: FlashProperties) -> ([Figure; 3], [Figure; 12]) {
+fn flash_metrics(flash: FlashProperties, used_bytes: u64) -> ([Figure; 4], [Figure; 12]) {
     let gauges = [
         ("flash_works", "Whether the flash is in service; 0 after its device has failed.", u64::from(flash.works)),
         ("flash_outlives", "Whether the items on flash outlive the process.", u64::from(flash.outlives)),
+        ("flash_bytes", "Bytes of the device that items take.", used_bytes),
         ("flash_max_bytes", "Bytes of the device that items may take.", flash.capacity_bytes),
     ];
     let counters = [
@@ -425,7 +426,7 @@ impl Engine for CacheEngine {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.properties().flash.map_or(0, |flash| flash.written_bytes.min(flash.capacity_bytes))
+        self.shared.cache.flash_used_bytes()
     }
 
     fn write_stalled(&self) -> bool {
@@ -441,7 +442,7 @@ impl Engine for CacheEngine {
         let flash = flash.map(|flash| FlashState {
             works: flash.works,
             bytes_max: flash.capacity_bytes,
-            bytes: flash.written_bytes.min(flash.capacity_bytes),
+            bytes: self.shared.cache.flash_used_bytes(),
             demoted: flash.demoted,
             demoted_bytes: flash.demoted_bytes,
             written_bytes: flash.written_bytes,
@@ -473,7 +474,7 @@ impl Engine for CacheEngine {
             ("moved", "Items that stayed when their segment went.", properties.moved),
             ("ghost_hits", "Stored keys that had gone lately.", properties.ghost_hits),
         ];
-        let flash = properties.flash.map(flash_metrics);
+        let flash = properties.flash.map(|flash| flash_metrics(flash, self.shared.cache.flash_used_bytes()));
         let flash_gauges = flash.iter().flat_map(|(gauges, _)| *gauges);
         let flash_counters = flash.iter().flat_map(|(_, counters)| *counters);
         let gauges = gauges.into_iter().chain(flash_gauges);

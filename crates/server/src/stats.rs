@@ -290,7 +290,6 @@ fn general_of_flash(text: &mut String, flash: &FlashState) {
         ("get_aborted_extstore", flash.errors),
         ("recache_from_extstore", flash.promoted),
         ("miss_from_extstore", flash.misses),
-        ("badcrc_from_extstore", 0),
         ("extstore_objects_evicted", flash.evicted),
         ("extstore_objects_read", flash.hits),
         ("extstore_objects_written", flash.demoted + flash.reinserted),

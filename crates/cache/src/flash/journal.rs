@@ -32,6 +32,10 @@
 //!     76      4  zeros
 //! ```
 //!
+//! The index is its magic "SITUCIDX", the cache's id, how often the cache was started, the number of the next segment, shards as a power of two, how many spots
+//! follow, the spots (sequence number and base of each), the slots (shard and packed slot, 16 bytes), and a crc32c of all before. The records are
+//! "SITUCREC", the id, the newest journal's generation, starts, a count, and for each record two lengths, the key and the value; then the crc32c.
+//!
 //! **Damage.** A note that is not whole ends a journal if none that is whole follows. Otherwise, and if a file is missing or older than the others, nothing is
 //! trusted. All files together can be older: do not restore them from a copy.
 

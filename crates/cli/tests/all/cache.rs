@@ -113,7 +113,10 @@ fn items_on_flash_outlive_the_process_and_never_go_back() {
             assert!(found.is_none_or(|found| found == *expected), "{found:?} of key {key}, not {expected}");
         }
     }
-    assert!(serving.ask("stats\r\nquit\r\n").contains("STAT extstore_works 1"));
+    let stats = serving.ask("stats\r\nquit\r\n");
+    assert!(stats.contains("STAT extstore_works 1"));
+    let used = stats.lines().find_map(|line| line.strip_prefix("STAT extstore_bytes_used ")).unwrap();
+    assert!(used.parse::<u64>().unwrap() > 30 << 20, "{used} bytes are used, of an earlier process");
     let resident = resident_mib(serving.child.id());
     assert!(resident <= MEMORY_MIB + 8, "{resident} MiB");
 }
