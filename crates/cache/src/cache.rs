@@ -5,9 +5,10 @@ use crate::flash::Record;
 use crate::flash::journal::Journal;
 use crate::flash::tier::{FlashTier, Start};
 use crate::index::Index;
-use crate::item::{Hit, KEY_BYTES_MAX, Meta, NewItem, VALUE_BYTES_MAX};
+use crate::item::{Hit, KEY_BYTES_MAX, Meta, NewItem, OnEvicted, VALUE_BYTES_MAX};
 use crate::memory::{Lookup, Memory};
 use crate::options::Options;
+use crate::survey::Survey;
 use situ_device::{Device, Env};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -178,6 +179,30 @@ impl Cache {
         &self.owner.core
     }
 
+    /// A walk over all items.
+    ///
+    /// ```
+    /// # use situ_cache::{Cache, Meta, Options};
+    /// let cache = Cache::new(&Options::default());
+    /// cache.put(b"ada", &Meta::default(), [b"1815", b""], 0)?;
+    /// let mut survey = cache.survey();
+    /// let mut bytes = 0;
+    /// while survey.next(0, |item| bytes += item.key.len() + item.value_bytes) {}
+    /// assert_eq!(bytes, 7);
+    /// # Ok::<(), situ_cache::Refused>(())
+    /// ```
+    #[must_use]
+    pub fn survey(&self) -> Survey {
+        Survey::new(Arc::clone(self.core()))
+    }
+
+    /// From now on `tell` is told of each item that goes to make room, but for those that go with a segment on flash that cannot be read or that is given up
+    /// as the index is full: their keys are not known. Only the first call counts.
+    pub fn on_evicted(&self, tell: OnEvicted) {
+        // The second one is dropped, as is said.
+        _ = self.core().memory.on_evicted.set(tell);
+    }
+
     /// Stores an item in the place of the one that its key has. The value is the concatenation of two parts. `now` is the
     /// time, Unix seconds.
     ///
@@ -257,7 +282,8 @@ impl Cache {
         core.end_threads();
         let Some(flash) = core.memory.flash.as_ref().filter(|flash| flash.journal().is_some()) else { return Ok(()) };
         flash.set_now(now);
-        core.memory.demote_all(flash, now, &core.counters, || _ = flash.flush(&core.memory.index, &core.counters));
+        core.memory
+            .demote_all(flash, now, &core.counters, || _ = flash.flush(&core.memory.index, &core.counters, None));
         flash.stop(&core.memory.index, &core.counters)
     }
 

@@ -142,7 +142,7 @@ impl Core {
             if self.is_over.load(Ordering::Acquire) {
                 return;
             }
-            let has_flushed = flash.flush(&self.memory.index, &self.counters);
+            let has_flushed = flash.flush(&self.memory.index, &self.counters, self.memory.on_evicted.get());
             flash.bound_index(&self.memory.index, &self.counters);
             if !has_flushed {
                 flash.flusher.wait(seen, None);

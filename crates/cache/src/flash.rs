@@ -100,6 +100,15 @@ struct Open {
     first: usize,
 }
 
+impl Open {
+    /// What it is, its header if it were sealed now, and a copy of its bytes.
+    fn copy(&self) -> (OnFlash, Header, Vec<u8>) {
+        let &Open { sequence, base, used, first, .. } = self;
+        let header = Header { sequence, base, used: used as u32, first: first as u32 };
+        (OnFlash { sequence, base }, header, self.bytes[..used].to_vec())
+    }
+}
+
 /// A segment that waits for the device.
 struct Sealed {
     sequence: u64,
@@ -214,6 +223,8 @@ pub(crate) struct Found<'a> {
     pub(crate) item: Item<'a>,
     /// Length of its record.
     pub(crate) bytes: usize,
+    /// Length of its value.
+    pub(crate) value_bytes: usize,
     /// Its value goes on in the next segments: this is a part of it.
     pub(crate) is_part: bool,
 }
@@ -668,6 +679,30 @@ impl FlashLog {
         Ok(next)
     }
 
+    /// Shows the records of the segment with this sequence number to `each`, if the log has it.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub(crate) fn show(&self, sequence: u64, mut each: impl FnMut(Found<'_>)) -> io::Result<()> {
+        let state = lock(&self.state);
+        let spot = self.spot_of(self.number_of(sequence));
+        let on_flash = state.spots[spot as usize];
+        let sealed = state.sealed.iter().find(|sealed| sealed.sequence == sequence).cloned();
+        let open = state.open.as_ref().filter(|open| open.sequence == sequence).map(Open::copy);
+        drop(state);
+        let (on_flash, bytes) = match (open, sealed) {
+            (Some((on_flash, header, mut bytes)), _) => {
+                bytes[..RECORDS_AT].copy_from_slice(&header.encode(&self.superblock.id));
+                (on_flash, bytes)
+            }
+            (None, Some(sealed)) => (OnFlash { sequence, base: sealed.base }, sealed.bytes.to_vec()),
+            (None, None) if on_flash.sequence == sequence => (on_flash, self.read_segment(spot)?),
+            (None, None) => return Ok(()),
+        };
+        self.each_record(&on_flash, &bytes, &mut each);
+        Ok(())
+    }
+
     /// Shows the records of a segment to `each`. False if not all of them are whole.
     fn each_record(&self, on_flash: &OnFlash, bytes: &[u8], each: &mut impl FnMut(Found<'_>)) -> bool {
         let Some(header) = Header::decode(bytes, &self.superblock.id) else { return false };
@@ -677,7 +712,8 @@ impl FlashLog {
             && let Some((item, length)) = salt.get(offset, on_flash.base, rest)
         {
             let (place, sequence) = (Place { segment, offset }, on_flash.sequence);
-            each(Found { sequence, place, item, bytes: length, is_part: false });
+            let value_bytes = item.value.len();
+            each(Found { sequence, place, item, bytes: length, value_bytes, is_part: false });
             offset += length as u32;
         }
         // The rest of the last one lies in the next segments, if the segment is full. Its checksum is checked when it is read.
@@ -688,7 +724,8 @@ impl FlashLog {
         {
             let (place, sequence) = (Place { segment, offset }, on_flash.sequence);
             let length = rest.len() + RECORD_HEADER_BYTES - item.value.len() + value_bytes;
-            each(Found { sequence, place, item, bytes: length.next_multiple_of(ALIGN), is_part: true });
+            let bytes = length.next_multiple_of(ALIGN);
+            each(Found { sequence, place, item, bytes, value_bytes, is_part: true });
             return true;
         }
         offset >= header.used

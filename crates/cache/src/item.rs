@@ -69,6 +69,22 @@ pub struct Hit<'a> {
     pub whole: Option<&'a Arc<Buffer>>,
 }
 
+/// An item that goes to make room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evicted<'a> {
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// What belongs to it.
+    pub meta: Meta,
+    /// Length of its value.
+    pub value_bytes: usize,
+    /// Whether it was read since it was stored, or since its segment last went.
+    pub was_read: bool,
+}
+
+/// Is told of items that go to make room. It is called with locks held: it must be quick and must not call the cache.
+pub type OnEvicted = Box<dyn Fn(Evicted<'_>) + Send + Sync>;
+
 /// An item that is to be stored: the value is the concatenation of two parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewItem<'a> {

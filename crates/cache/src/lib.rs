@@ -39,6 +39,7 @@ mod memory;
 mod options;
 mod segment;
 mod slot;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +47,7 @@ pub use cache::{Cache, Flash, FlashProperties, Properties, Refused};
 pub use core::OnItem;
 pub use flash::Record;
 pub use flash::tier::Start;
-pub use item::{Hit, Item, KEY_BYTES_MAX, Meta, VALUE_BYTES_MAX};
+pub use item::{Evicted, Hit, Item, KEY_BYTES_MAX, Meta, OnEvicted, VALUE_BYTES_MAX};
 pub use memory::Lookup;
 pub use options::{Admission, FlashRules, MEMORY_BYTES_MIN, Options};
+pub use survey::{Survey, Surveyed};

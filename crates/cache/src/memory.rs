@@ -32,14 +32,14 @@ use crate::flash::Record;
 use crate::flash::tier::FlashTier;
 use crate::ghost::Ghosts;
 use crate::index::{Index, KeyHash, Position, ShardGuard};
-use crate::item::{Hit, Item, NewItem};
+use crate::item::{Evicted, Hit, Item, NewItem, OnEvicted};
 use crate::options::Options;
 use crate::segment::Segments;
 use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
 use situ_device::{PAGE_BYTES, lock};
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// Segments that may be looked at in vain before items go whatever was read.
 const PATIENCE: usize = 64;
@@ -64,6 +64,8 @@ pub(crate) struct Memory {
     limit_bytes: usize,
     /// Memory that the owner takes beside the cache, out of the same limit.
     beside_bytes: AtomicUsize,
+    /// Who is told of items that go.
+    pub(crate) on_evicted: OnceLock<OnEvicted>,
     has_classes: bool,
     small_percent: usize,
     move_at: u8,
@@ -186,6 +188,7 @@ impl Memory {
             reclaimer: Mutex::default(),
             limit_bytes: memory_bytes,
             beside_bytes: AtomicUsize::new(0),
+            on_evicted: OnceLock::new(),
             has_classes: count >= (lanes + 1) * CLASSES * SEGMENTS_FOR_CLASSES,
             small_percent,
             move_at,
@@ -704,6 +707,11 @@ impl Memory {
             (Some(flash), None) if !has_expired && !has_copy => flash.demote(&item, &slot, counters),
             _ => None,
         };
+        let goes = place.is_none() && demoted.is_none() && !has_expired && !has_copy;
+        if let Some(tell) = self.on_evicted.get().filter(|_| goes) {
+            let was_read = slot.frequency > 0 || tier == Tier::Main;
+            tell(Evicted { key: item.key, meta: item.meta, value_bytes: item.value.len(), was_read });
+        }
         drop(content);
         if let Some((place, bytes)) = place {
             if place != found.place {

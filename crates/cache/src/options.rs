@@ -45,7 +45,7 @@ impl Default for FlashRules {
             item_bytes_min: 0,
             promote_at: 2,
             reinserts: true,
-            piece_bytes: 1 << 20,
+            piece_bytes: 128 << 10,
         }
     }
 }

@@ -20,14 +20,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use situ::cache::{
-    Cache, Flash, FlashProperties, Item, KEY_BYTES_MAX, Lookup, Meta, Options, Properties, Record, Start,
+    Cache, Evicted, Flash, FlashProperties, Item, KEY_BYTES_MAX, Lookup, Meta, Options, Properties, Record, Start,
 };
 use situ::device::{Buffer, lock};
 
 use crate::clock::SteadyClock;
 use crate::engine::{
-    Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, FlashState, Get, Health, Metric,
-    MetricKind, OnRead, OnTaken, WriteBatch,
+    Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get, Health,
+    Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Survey, SurveyedItem, WriteBatch,
 };
 use crate::item::Header;
 use crate::output::COPY_BYTES_MAX;
@@ -39,6 +39,8 @@ const TIDY_EVERY: Duration = Duration::from_millis(250);
 const LOOK_BYTES: u64 = 1 << 20;
 /// Long values that wait to be sent may take this part of the memory.
 const HELD_SHARE: u64 = 4;
+/// Long values that arrive may take this part of the memory.
+const ARRIVING_SHARE: u64 = 4;
 
 /// The least limit of memory that follows the machine's, in bytes.
 pub const FOLLOWS_BYTES_MIN: u64 = 64 << 20;
@@ -61,6 +63,8 @@ struct Shared {
     beside_bytes: AtomicU64,
     /// Bytes of long values that wait to be sent.
     held_bytes: Arc<AtomicU64>,
+    /// Bytes of long values that arrive.
+    arriving_bytes: Arc<AtomicU64>,
     stored_bytes: AtomicU64,
     is_over: Mutex<bool>,
     over: Condvar,
@@ -143,6 +147,7 @@ impl CacheEngine {
             clock,
             beside_bytes: AtomicU64::new(0),
             held_bytes: Arc::default(),
+            arriving_bytes: Arc::default(),
             stored_bytes: AtomicU64::new(0),
             is_over: Mutex::new(false),
             over: Condvar::new(),
@@ -292,6 +297,23 @@ fn flash_metrics(flash: FlashProperties, used_bytes: u64) -> ([Figure; 4], [Figu
     (gauges, counters)
 }
 
+/// A survey of the cache as the server knows it.
+struct CacheSurvey(situ::cache::Survey);
+
+impl Survey for CacheSurvey {
+    fn next(&mut self, now_seconds: u64, each: &mut dyn FnMut(SurveyedItem<'_>)) -> Result<bool, EngineError> {
+        Ok(self.0.next(now_seconds, |item| {
+            let header = header_of(&item.meta);
+            each(SurveyedItem { key: item.key, header, value_bytes: item.value_bytes });
+        }))
+    }
+}
+
+fn header_of(meta: &Meta) -> Header {
+    let Meta { state, flags, expires, id, given_cas } = *meta;
+    Header { state, flags, expires, id, given_cas }
+}
+
 /// A value as the server knows it: a header, and the data. A copy, so that the cache can use the item's room.
 #[derive(Debug)]
 pub struct CacheValue(Bytes);
@@ -308,20 +330,7 @@ enum Bytes {
 struct LongValue {
     buffer: Buffer,
     length: usize,
-    _held: Held,
-}
-
-/// Bytes that count until they are dropped.
-#[derive(Debug)]
-struct Held {
-    all: Arc<AtomicU64>,
-    bytes: u64,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
+    _held: Reserved,
 }
 
 impl Deref for CacheValue {
@@ -338,8 +347,7 @@ impl Deref for CacheValue {
 /// An item's header and its data. `held` counts long values: those are kept until the client has taken them, shorter ones are copied to
 /// its output. An error if too many bytes are kept.
 fn value_of(item: &Item<'_>, held: &Arc<AtomicU64>, held_bytes_max: u64) -> Result<CacheValue, EngineError> {
-    let Meta { state, flags, expires, id, given_cas } = item.meta;
-    let header = Header { state, flags, expires, id, given_cas }.encode();
+    let header = header_of(&item.meta).encode();
     let length = header.len() + item.value.len();
     if item.value.len() < COPY_BYTES_MAX {
         let mut value = Vec::with_capacity(length);
@@ -347,10 +355,8 @@ fn value_of(item: &Item<'_>, held: &Arc<AtomicU64>, held_bytes_max: u64) -> Resu
         value.extend_from_slice(item.value);
         return Ok(CacheValue(Bytes::Short(value)));
     }
-    let bytes = length as u64;
-    let before = held.fetch_add(bytes, Ordering::Relaxed);
-    let counted = Held { all: Arc::clone(held), bytes };
-    if before > 0 && before + bytes > held_bytes_max {
+    let mut counted = Reserved::default();
+    if !counted.grow(held, length as u64, held_bytes_max) {
         return Err(EngineError::new("out of memory writing get response"));
     }
     let mut buffer = Buffer::new(length);
@@ -403,6 +409,26 @@ impl Engine for CacheEngine {
                 Ok(())
             }
         })
+    }
+
+    fn reserve(&self, reserved: &mut Reserved, bytes: usize) -> bool {
+        let Shared { arriving_bytes, memory_bytes_max, .. } = &*self.shared;
+        let has_room = reserved.grow(arriving_bytes, bytes as u64, memory_bytes_max / ARRIVING_SHARE);
+        if has_room {
+            self.shared.will_store(bytes);
+        }
+        has_room
+    }
+
+    fn survey(&self) -> Result<Option<Box<dyn Survey>>, EngineError> {
+        Ok(Some(Box::new(CacheSurvey(self.shared.cache.survey()))))
+    }
+
+    fn on_evicted(&self, tell: OnEvicted) {
+        self.shared.cache.on_evicted(Box::new(move |evicted| {
+            let Evicted { key, meta, value_bytes, was_read, .. } = evicted;
+            tell(EvictedItem { key, expires: meta.expires, value_bytes, was_read });
+        }));
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
@@ -465,6 +491,7 @@ impl Engine for CacheEngine {
             ("memory_bytes", "Memory of the cache, its index included.", properties.memory_bytes),
             ("index_bytes", "Memory of the cache's index.", properties.index_bytes),
             ("held_bytes", "Long values that wait to be sent.", self.shared.held_bytes.load(Ordering::Relaxed)),
+            ("arriving_bytes", "Long values that arrive.", self.shared.arriving_bytes.load(Ordering::Relaxed)),
             ("beside_bytes", "Memory of the process beside the cache; the cache takes as much less.", beside),
             ("items", "Items in the cache, expired ones included.", properties.items),
         ];

@@ -13,6 +13,7 @@ use crate::number::{parse_u64, push_decimal};
 use crate::output::{Await, COPY_BYTES_MAX, OnFailure, Reply, push_server_error};
 use crate::parse::{Store, StoreMode, next_key};
 use crate::prefixes::Event;
+use crate::watch;
 
 impl<E: Engine> Executor<E> {
     pub(crate) fn get(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool) -> Outcome {
@@ -119,13 +120,20 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    /// Refuses a value over the limit. As in memcached, a `set` leaves no older value behind to be read by mistake: what
+    /// Refuses a value over a limit. As in memcached, a `set` leaves no older value behind to be read by mistake: what
     /// cannot be read is removed, too, and the client is told why it could not be read, or why it is still there.
-    pub(crate) fn refuse_too_large(&mut self, session: &mut Session<E::Value>, store: &Store<'_>) -> Outcome {
-        const TEXT: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+    pub(crate) fn refuse(&mut self, session: &mut Session<E::Value>, store: &Store<'_>, why: Unstorable) -> Outcome {
         let command = store_command(store);
         let silent = store.noreply && store.meta.is_none();
-        let text: &'static [u8] = if silent { b"" } else { TEXT };
+        let (text, status, counter): (&'static [u8], _, _) = match why {
+            Unstorable::TooLarge => {
+                (b"SERVER_ERROR object too large for cache\r\n", "too_large", Counter::StoreTooLarge)
+            }
+            Unstorable::NoMemory => {
+                (b"SERVER_ERROR out of memory storing object\r\n", "no_memory", Counter::StoreNoMemory)
+            }
+        };
+        let text = if silent { b"" } else { text };
         if store.mode == StoreMode::Set || store.meta.is_some() {
             let (stripe, loaded) = match self.own_and_load(session, &store.key) {
                 Ok(loaded) => loaded,
@@ -143,14 +151,16 @@ impl<E: Engine> Executor<E> {
             if let Some(reply) = reply {
                 let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
                 self.remove(session, stripe, command, &store.key, reply, on_failure);
-                self.counters.add(Counter::StoreTooLarge, 1);
+                self.counters.add(counter, 1);
                 self.count_store(store);
+                self.tell_store(session, store, status, store.length);
                 return Outcome::Done;
             }
             self.stripes.release(stripe);
         }
-        self.counters.add(Counter::StoreTooLarge, 1);
+        self.counters.add(counter, 1);
         self.count_store(store);
+        self.tell_store(session, store, status, store.length);
         self.answer(session, command, |out| out.extend_from_slice(text));
         Outcome::Done
     }
@@ -190,6 +200,12 @@ impl<E: Engine> Executor<E> {
             Ok(decided) => decided,
             Err(refusal) => {
                 self.stripes.release(stripe);
+                let status = match refusal {
+                    Refusal::None | Refusal::NotStored => "not_stored",
+                    Refusal::Exists => "exists",
+                    Refusal::NotFound => "not_found",
+                };
+                self.tell_store(session, store, status, data.len());
                 self.answer(session, command, |out| push_store_answer(out, store, refusal, 0, data.len()));
                 return Outcome::Done;
             }
@@ -207,6 +223,7 @@ impl<E: Engine> Executor<E> {
         let header = Header { id, given_cas, ..header };
         self.counters.add(Counter::TotalItems, 1);
         self.access.stored(key, self.rule.now_seconds);
+        self.tell_store(session, store, "stored", parts[0].len() + parts[1].len());
         let reply = match (&store.meta, store.noreply) {
             (_, true) => Reply::Static(b""),
             (None, false) => Reply::Static(b"STORED\r\n"),
@@ -219,6 +236,14 @@ impl<E: Engine> Executor<E> {
         let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
         self.put(session, stripe, Some(command), key, header, parts, reply, on_failure);
         Outcome::Done
+    }
+
+    /// Tells watchers of a storage command.
+    fn tell_store(&self, session: &Session<E::Value>, store: &Store<'_>, status: &str, bytes: usize) {
+        if self.stats.watchers.want(watch::MUTATIONS) {
+            let (key, how) = (&store.key, (store.mode, store.expires));
+            self.stats.watchers.stored(key, status, how, session.descriptor, bytes);
+        }
     }
 
     fn count_store(&self, store: &Store<'_>) {
@@ -416,6 +441,13 @@ impl<E: Engine> Executor<E> {
             Box::new(move |result| inbox.post(Message::Completed { batch, connections: vec![connection], result })),
         );
     }
+}
+
+/// Why a value is not taken at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unstorable {
+    TooLarge,
+    NoMemory,
 }
 
 /// Largest item that `incr` looks at: memcached keeps larger ones in chunks, which are no numbers to it.

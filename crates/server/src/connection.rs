@@ -20,16 +20,20 @@
 //! A connection holds a granted stripe only from the grant to its next turn, and while it waits for a read. `park` gives
 //! the stripe back in all other cases. A client that takes no answers therefore never holds up other writers.
 
+use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read};
+use rustix::net::getpeername;
 
 use crate::auth::{self, Users};
-use crate::engine::Engine;
+use crate::classic::Unstorable;
+use crate::engine::{Engine, Reserved};
 use crate::execute::{Executor, Outcome, Session};
+use crate::feed::Taken;
 use crate::fetch::{Arrival, Reads};
 use crate::foreign;
 use crate::metrics::{Command, Counter};
@@ -54,6 +58,22 @@ struct Body {
     /// Data and its end of line.
     data: Vec<u8>,
     needed: usize,
+    /// Memory of the data.
+    reserved: Reserved,
+    /// There is no memory for it: so many bytes that are still to come are dropped.
+    refused: Option<usize>,
+}
+
+impl Body {
+    /// Counts so many more bytes. If there is no room for them the body is given up.
+    fn reserve(&mut self, engine: &impl Engine, bytes: usize) -> bool {
+        let has_room = engine.reserve(&mut self.reserved, bytes);
+        if !has_room {
+            self.refused = Some(self.needed - self.data.len());
+            (self.data, self.reserved) = (Vec::new(), Reserved::default());
+        }
+        has_room
+    }
 }
 
 /// A retrieval that has answered some of its keys. A line of a megabyte is not searched for its end, and its keys not
@@ -97,6 +117,8 @@ enum Parked {
     Turn,
     /// The client does not take its answers.
     Output,
+    /// Text of a feed is to be sent before anything is run.
+    Feed,
     /// Too many answers wait for the engine.
     Answers,
     /// The engine has not taken the last change, or cannot take another one.
@@ -127,6 +149,8 @@ pub(crate) struct Connection<E: Engine> {
     /// The server is stopping: run what was read, then close.
     pub(crate) draining: bool,
     pub(crate) queued: bool,
+    /// The client's address; `None` on a Unix socket.
+    pub(crate) peer: Option<SocketAddr>,
     /// When a byte was last received or sent.
     pub(crate) active: Instant,
 }
@@ -137,6 +161,8 @@ pub(crate) struct Broken;
 impl<E: Engine> Connection<E> {
     pub(crate) fn new(socket: OwnedFd, token: u64, now: Instant) -> Connection<E> {
         let output = Output::new();
+        let descriptor = socket.as_raw_fd();
+        let peer = getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
         Connection {
             socket,
             session: Session {
@@ -148,7 +174,11 @@ impl<E: Engine> Connection<E> {
                 started: now,
                 last_batch: None,
                 unheard: false,
+                feed: None,
+                watches: false,
+                descriptor,
             },
+            peer,
             input: Vec::new(),
             start: 0,
             needed: 0,
@@ -198,6 +228,11 @@ impl<E: Engine> Connection<E> {
         if let Some(body) = &mut self.body {
             let missing = body.needed.saturating_sub(body.data.len());
             let room = missing.min(BODY_STEP_BYTES.max(body.data.len()));
+            let more = (body.data.len() + room).saturating_sub(body.data.capacity());
+            if more > 0 && !body.reserve(executor.engine.as_ref(), more) {
+                self.run(executor, &[])?;
+                return Ok(());
+            }
             body.data.reserve_exact(room);
             let got = read(&self.socket, spare_capacity(&mut body.data));
             // The allocator may have given more room than was asked for.
@@ -263,13 +298,16 @@ impl<E: Engine> Connection<E> {
     }
 
     fn body_is_whole(&self) -> bool {
-        self.body.as_ref().is_some_and(|body| body.data.len() >= body.needed)
+        self.body.as_ref().is_some_and(|body| body.data.len() >= body.needed || body.refused.is_some())
     }
 
     /// Runs the commands in `input`; the number of bytes used up.
     fn run(&mut self, executor: &mut Executor<E>, input: &[u8]) -> Result<usize, Broken> {
         let mut used = 0;
         loop {
+            if self.session.watches {
+                return Ok(input.len());
+            }
             if self.session.granted.is_none()
                 && self.session.reads.is_empty()
                 && let Some(outcome) = executor.check(&self.session)
@@ -342,7 +380,7 @@ impl<E: Engine> Connection<E> {
         let mut length = end + 1;
         let outcome = match &request {
             Request::Store(store) if store.length > executor.limits.value_bytes_max => {
-                let outcome = executor.refuse_too_large(&mut self.session, store);
+                let outcome = executor.refuse(&mut self.session, store, Unstorable::TooLarge);
                 if outcome == Outcome::Done {
                     self.swallow = store.length + 2;
                 }
@@ -355,9 +393,22 @@ impl<E: Engine> Connection<E> {
                         self.needed = data_end;
                         return Step::Incomplete;
                     }
-                    let mut data = Vec::with_capacity(BODY_STEP_BYTES.min(store.length + 2));
-                    data.extend_from_slice(&input[length..]);
-                    self.body = Some(Body { line: line.to_vec(), data, needed: store.length + 2 });
+                    let room = BODY_STEP_BYTES.min(store.length + 2).max(input.len() - length);
+                    let mut body = Body {
+                        line: line.to_vec(),
+                        data: input[length..].to_vec(),
+                        needed: store.length + 2,
+                        reserved: Reserved::default(),
+                        refused: None,
+                    };
+                    if body.reserve(executor.engine.as_ref(), room) {
+                        body.data.reserve_exact(room - body.data.len());
+                    }
+                    let is_refused = body.refused.is_some();
+                    self.body = Some(body);
+                    if is_refused {
+                        self.run_body(executor);
+                    }
                     return Step::Taken;
                 };
                 length = data_end;
@@ -422,6 +473,19 @@ impl<E: Engine> Connection<E> {
     fn run_body(&mut self, executor: &mut Executor<E>) -> bool {
         let Some(body) = self.body.take() else { return true };
         let request = parse(&body.line);
+        if let (Some(missing), Request::Store(store)) = (body.refused, &request) {
+            return match executor.refuse(&mut self.session, store, Unstorable::NoMemory) {
+                Outcome::Done => {
+                    self.swallow = missing;
+                    true
+                }
+                outcome => {
+                    self.stop(executor, outcome, 0, 0);
+                    self.body = Some(body);
+                    false
+                }
+            };
+        }
         match run_store(executor, &mut self.session, &request, &body.data) {
             Outcome::Done => true,
             outcome => {
@@ -451,6 +515,10 @@ impl<E: Engine> Connection<E> {
             Outcome::Yield => {
                 executor.counters.add(Counter::ConnectionYields, 1);
                 self.park(executor, Parked::Turn);
+                used
+            }
+            Outcome::Fed => {
+                self.park(executor, Parked::Feed);
                 used
             }
             Outcome::Full => {
@@ -533,8 +601,45 @@ impl<E: Engine> Connection<E> {
         self.parked.is_some()
     }
 
-    /// Sends what can be sent and unparks what that allows.
+    /// Appends what the feed has, if most of the output has been sent. True if there was something.
+    fn take_feed(&mut self, executor: &Executor<E>) -> bool {
+        let Some(feed) = &self.session.feed else { return false };
+        let unheard = self.session.unheard;
+        if !unheard && !executor.has_drained(&self.session.output) {
+            return false;
+        }
+        let Taken { text, skipped, has_ended } = feed.0.take();
+        let is_there = !text.is_empty() || skipped > 0;
+        if !unheard {
+            self.session.output.append(|out| {
+                out.extend_from_slice(&text);
+                if skipped > 0 {
+                    out.extend_from_slice(format!("skipped={skipped}\n").as_bytes());
+                }
+            });
+        }
+        if has_ended || unheard {
+            self.session.feed = None;
+            self.closing |= self.session.watches;
+            if self.parked == Some(Parked::Feed) {
+                self.parked = None;
+            }
+        }
+        is_there
+    }
+
+    /// Sends what can be sent, of the feed as well, and unparks what that allows.
     pub(crate) fn send(&mut self, executor: &Executor<E>) -> Progress {
+        self.take_feed(executor);
+        let progress = self.send_output(executor);
+        match progress {
+            // What was too much before.
+            Progress::Empty if self.take_feed(executor) => self.send_output(executor),
+            _ => progress,
+        }
+    }
+
+    fn send_output(&mut self, executor: &Executor<E>) -> Progress {
         let mut sent_bytes = 0;
         let progress = match self.session.unheard {
             true => self.session.output.discard(),
@@ -573,7 +678,13 @@ impl<E: Engine> Connection<E> {
 
     /// True if it neither sends nor takes anything, for no reason on our side.
     pub(crate) fn is_silent(&self) -> bool {
-        self.session.output.awaiting() == 0 && matches!(self.parked, None | Some(Parked::Output))
+        let waits_for_client = match self.parked {
+            None => !self.session.watches || !self.session.output.is_empty(),
+            Some(Parked::Output) => true,
+            Some(Parked::Feed) => !self.session.output.is_empty(),
+            Some(_) => false,
+        };
+        self.session.output.awaiting() == 0 && waits_for_client
     }
 
     /// True if the connection has ended and everything is sent. One that is queued has commands left to run.

@@ -12,9 +12,11 @@
 //! event loop that gave it goes on reading for everybody, but gives no other batch before this one is taken.
 
 use crate::compactions::Compactions;
+use crate::item::Header;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why the engine could not do what it was asked. The message is sent to clients after `SERVER_ERROR `.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -253,6 +255,99 @@ pub struct FlashState {
     pub errors: u64,
 }
 
+/// An item that a survey shows.
+#[derive(Debug, Clone, Copy)]
+pub struct SurveyedItem<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) header: Header,
+    pub(crate) value_bytes: usize,
+}
+
+impl<'a> SurveyedItem<'a> {
+    /// An item as an engine stores it: a header and the data. `None` if the value is none of a server's.
+    pub fn of(key: &'a [u8], value: &[u8]) -> Option<SurveyedItem<'a>> {
+        let header = Header::decode(value)?;
+        Some(SurveyedItem { key, header, value_bytes: value.len() - header.byte_len() })
+    }
+}
+
+/// A walk over the items of an engine, on a thread that may wait.
+pub trait Survey: Send {
+    /// Shows some more items, dead ones included, to `each`, which is quick. `now_seconds` is Unix time. False at the end.
+    ///
+    /// # Errors
+    /// The engine cannot read on.
+    fn next(&mut self, now_seconds: u64, each: &mut dyn FnMut(SurveyedItem<'_>)) -> Result<bool, EngineError>;
+}
+
+/// A [`Survey`] of keys and values.
+pub(crate) struct Pairs<I>(pub(crate) I);
+
+/// Pairs in a step of a survey.
+const PAIRS: usize = 256;
+
+impl<I, K, V> Survey for Pairs<I>
+where
+    I: Iterator<Item = Result<(K, V), EngineError>> + Send,
+    K: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    fn next(&mut self, _: u64, each: &mut dyn FnMut(SurveyedItem<'_>)) -> Result<bool, EngineError> {
+        for _ in 0..PAIRS {
+            let Some(pair) = self.0.next() else { return Ok(false) };
+            let (key, value) = pair?;
+            SurveyedItem::of(key.as_ref(), value.as_ref()).into_iter().for_each(&mut *each);
+        }
+        Ok(true)
+    }
+}
+
+/// An item that an engine has dropped to make room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvictedItem<'a> {
+    /// 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// Expiration time, Unix seconds; 0 means never.
+    pub expires: u64,
+    /// Length of the data.
+    pub value_bytes: usize,
+    /// Whether it was read lately.
+    pub was_read: bool,
+}
+
+/// Is told of items that an engine drops to make room. It is quick and does not call the engine.
+pub type OnEvicted = Box<dyn Fn(EvictedItem<'_>) + Send + Sync>;
+
+/// Memory that counts towards a bound of the engine's until this is dropped.
+#[derive(Debug, Default)]
+pub struct Reserved {
+    /// The sum that it is a part of.
+    sum: Option<Arc<AtomicU64>>,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// Counts so many bytes more in `sum`; false, and nothing is counted, if that would be more than `bytes_max` and others have something in it.
+    pub(crate) fn grow(&mut self, sum: &Arc<AtomicU64>, bytes: u64, bytes_max: u64) -> bool {
+        let before = sum.fetch_add(bytes, Ordering::Relaxed);
+        if before > self.bytes && before + bytes > bytes_max {
+            sum.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        self.bytes += bytes;
+        self.sum.get_or_insert_with(|| Arc::clone(sum));
+        true
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(sum) = &self.sum {
+            sum.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A key-value engine that can serve memcached.
 ///
 /// **Threads.** Called from every event loop at once. `get`, `write` and `put_meta` must not wait, neither for the disk
@@ -289,6 +384,26 @@ pub trait Engine: Send + Sync + 'static {
     fn write_at_once(&self, change: ChangeInParts<'_>) -> Option<Result<(), EngineError>> {
         let _ = change;
         None
+    }
+
+    /// Counts memory of a value that arrives: so many bytes more. False if there is no room for it; then the server refuses the value. An engine
+    /// with a limit of memory includes these bytes in it.
+    fn reserve(&self, reserved: &mut Reserved, bytes: usize) -> bool {
+        let _ = (reserved, bytes);
+        true
+    }
+
+    /// A walk over all items, for `lru_crawler metadump`. `None` if the engine cannot list its items.
+    ///
+    /// # Errors
+    /// The engine cannot begin.
+    fn survey(&self) -> Result<Option<Box<dyn Survey>>, EngineError> {
+        Ok(None)
+    }
+
+    /// From now on `tell` is told of items that go to make room. The server calls this once.
+    fn on_evicted(&self, tell: OnEvicted) {
+        let _ = tell;
     }
 
     /// A server's own record, kept apart from the items. `None` if it was never put.

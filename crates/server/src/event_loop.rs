@@ -37,6 +37,7 @@ use crate::metrics::Counter;
 use crate::output::Progress;
 use crate::server::Shared;
 use crate::turn::Share;
+use crate::watch::{self, Closed};
 
 /// Epoll data of the inbox's eventfd; connection tokens are generations and slots, which never reach this.
 const WAKE: u64 = u64::MAX;
@@ -208,7 +209,7 @@ impl<E: Engine> EventLoop<E> {
             self.send(token);
             if self.connection(token).is_some_and(|connection| is_idle(connection)) {
                 self.executor.counters.add(Counter::ConnectionsIdleClosed, 1);
-                self.close(token);
+                self.close(token, Closed::Idle);
             }
         }
     }
@@ -291,6 +292,7 @@ impl<E: Engine> EventLoop<E> {
                         self.executor.stripes.release(stripe);
                     }
                 }
+                Message::Fed { connection } => self.dirty.push(connection),
                 Message::Stop => self.stop(),
             }
         }
@@ -333,6 +335,7 @@ impl<E: Engine> EventLoop<E> {
         for token in tokens {
             if let Some(connection) = self.connection(token) {
                 connection.draining = true;
+                connection.closing |= connection.session.watches;
                 self.make_ready(token);
             }
         }
@@ -375,7 +378,7 @@ impl<E: Engine> EventLoop<E> {
         // What was read before it was parked is still to be run, also while the server stops.
         let unparked = was_parked && !connection.is_parked();
         match progress {
-            Progress::Empty if connection.is_finished() && !unparked => self.close(token),
+            Progress::Empty if connection.is_finished() && !unparked => self.close(token, Closed::Normal),
             _ => {
                 if connection.has_work() || unparked {
                     self.make_ready(token);
@@ -471,10 +474,11 @@ impl<E: Engine> EventLoop<E> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let added = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags);
         let connection = Connection::new(socket, token, self.executor.now);
+        self.tell(&connection, None);
         self.connections[slot] = Some(Box::new(connection));
         self.open += 1;
         if added.is_err() {
-            self.close(token);
+            self.close(token, Closed::Normal);
         }
     }
 
@@ -483,15 +487,29 @@ impl<E: Engine> EventLoop<E> {
         self.shared.connection_closed();
     }
 
-    fn close(&mut self, token: u64) {
+    /// Tells watchers that a connection has begun, or has ended for a reason.
+    fn tell(&self, connection: &Connection<E>, closed: Option<Closed>) {
+        let watchers = &self.executor.stats.watchers;
+        if watchers.want(watch::CONNECTIONS) {
+            watchers.connection(connection.peer, closed, connection.session.descriptor);
+        }
+    }
+
+    fn close(&mut self, token: u64, why: Closed) {
         let slot = (token & 0xffff_ffff) as usize;
         if self.connection(token).is_none() {
             return;
         }
-        if let Some(connection) = self.connections.get_mut(slot).and_then(Option::take)
-            && let Some(stripe) = connection.session.granted
-        {
-            self.executor.stripes.release(stripe);
+        if let Some(connection) = self.connections.get_mut(slot).and_then(Option::take) {
+            if let Some(stripe) = connection.session.granted {
+                self.executor.stripes.release(stripe);
+            }
+            self.tell(&connection, Some(why));
+            let watches = connection.session.watches;
+            drop(connection);
+            if watches {
+                self.executor.stats.watchers.forget_gone();
+            }
         }
         // Tokens of listeners and the wake-up must stay out of reach.
         self.generations[slot] = (self.generations[slot] + 1) & 0x7fff_ffff;
@@ -503,7 +521,7 @@ impl<E: Engine> EventLoop<E> {
     fn close_all(&mut self) {
         let tokens: Vec<u64> = self.connections.iter().flatten().map(|connection| connection.session.token).collect();
         for token in tokens {
-            self.close(token);
+            self.close(token, Closed::Shutdown);
         }
         // Stripes that were granted meanwhile go on to loops that still work.
         let mut messages = Vec::new();

@@ -30,8 +30,10 @@ use std::time::Instant;
 
 use crate::access::AccessTable;
 use crate::auth::Users;
+use crate::dump::Dumps;
 use crate::durable::Durable;
 use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, OnTaken, WriteBatch};
+use crate::feed::{Feed, FeedReader};
 use crate::fetch::{Fetched, Fetches, Reads};
 use crate::inbox::{Inbox, Message};
 use crate::item::{ExpiryRule, Header};
@@ -42,6 +44,7 @@ use crate::room::Room;
 use crate::stats::StatsSource;
 use crate::stripe::{StripeIndex, Stripes};
 use crate::turn::{SURVEY_COMMANDS, Share};
+use crate::watch;
 
 /// A batch that has grown to this is submitted before the turn ends.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -63,6 +66,12 @@ pub(crate) struct Session<V> {
     pub(crate) last_batch: Option<u64>,
     /// Nobody takes the answers: they are dropped instead of sent.
     pub(crate) unheard: bool,
+    /// Text that comes from other threads. Unless the connection watches, nothing is run before its end.
+    pub(crate) feed: Option<FeedReader>,
+    /// The connection is told what happens, and runs nothing more.
+    pub(crate) watches: bool,
+    /// The number of its socket, as watchers are told it.
+    pub(crate) descriptor: i32,
 }
 
 /// How a command's turn ended.
@@ -78,6 +87,8 @@ pub(crate) enum Outcome {
     Crowded,
     /// Run it again, or what is left of it, when others have had their turn.
     Yield,
+    /// Run nothing before the end of the connection's feed.
+    Fed,
     /// Run it again when output has drained.
     Full,
     /// Run it again when the engine has answered.
@@ -121,6 +132,7 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) access: Arc<AccessTable>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stats: Arc<StatsSource>,
+    pub(crate) dumps: Arc<Dumps>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) loop_index: usize,
     pub(crate) limits: Limits,
@@ -239,6 +251,9 @@ impl<E: Engine> Executor<E> {
 
     /// Why nothing more may be run for a connection now, if so.
     pub(crate) fn check(&self, session: &Session<E::Value>) -> Option<Outcome> {
+        if session.feed.is_some() {
+            return Some(Outcome::Fed);
+        }
         if self.waiting.is_some() && session.last_batch == self.waiting {
             return Some(Outcome::Held);
         }
@@ -328,7 +343,12 @@ impl<E: Engine> Executor<E> {
             Some(fetched) => fetched,
             None => self.ask(session, key)?,
         };
-        Ok(self.judge(fetched))
+        let loaded = self.judge(fetched);
+        if self.stats.watchers.want(watch::FETCHERS) {
+            let found = loaded.as_ref().ok().and_then(|item| item.as_ref()).map(|item| item.data().len());
+            self.stats.watchers.fetched(key, found, session.descriptor);
+        }
+        Ok(loaded)
     }
 
     /// The item that was fetched, if it is alive.
@@ -542,6 +562,36 @@ impl<E: Engine> Executor<E> {
         });
     }
 
+    /// Begins to list all items for a connection.
+    fn dump(&self, session: &mut Session<E::Value>) {
+        let survey = match self.engine.survey() {
+            Ok(Some(survey)) => survey,
+            Ok(None) => {
+                return self.say(session, Command::Other, "CLIENT_ERROR this engine cannot list its items", false);
+            }
+            Err(error) => return self.fail(session, Command::Other, &error, false),
+        };
+        let rule = self.durable.rule(self.rule.now_seconds);
+        let feed = Feed::new(Arc::clone(&self.inbox), session.token);
+        if self.dumps.begin(survey, rule, Arc::clone(&self.access), Arc::clone(&feed)) {
+            session.feed = Some(FeedReader(feed));
+            self.answer(session, Command::Other, |_| {});
+        } else {
+            self.say(session, Command::Other, "BUSY currently processing crawler request", false);
+        }
+    }
+
+    /// From now on a connection is told what happens.
+    fn watch(&self, session: &mut Session<E::Value>, interests: u8) {
+        let feed = Feed::new(Arc::clone(&self.inbox), session.token);
+        let reader = FeedReader(Arc::clone(&feed));
+        if !self.stats.watchers.add(interests, feed) {
+            return self.say(session, Command::Other, "WATCHER_TOO_MANY log watcher limit reached", false);
+        }
+        self.say(session, Command::Other, "OK", false);
+        (session.feed, session.watches) = (Some(reader), true);
+    }
+
     /// Runs one command; `data` is the data block of a storage command, without its end of line.
     pub(crate) fn execute(&mut self, session: &mut Session<E::Value>, request: &Request<'_>, data: &[u8]) -> Outcome {
         let outcome = match request {
@@ -592,6 +642,14 @@ impl<E: Engine> Executor<E> {
                 self.commands_left = self.commands_left.saturating_sub(SURVEY_COMMANDS);
                 let text = self.stats.prefixes.dump();
                 self.answer(session, Command::Stats, |out| out.extend_from_slice(&text));
+                Outcome::Done
+            }
+            Request::Dump => {
+                self.dump(session);
+                Outcome::Done
+            }
+            Request::Watch { interests } => {
+                self.watch(session, *interests);
                 Outcome::Done
             }
             Request::Verbosity { level, noreply } => {

@@ -31,10 +31,11 @@ use crate::completion::Completion;
 use crate::descriptors;
 use crate::durable::LIMIT_KEY;
 use crate::engine::{
-    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, Pairs, Survey,
+    WriteBatch,
 };
 use crate::filter::MARGIN_SECONDS;
-use crate::hash_records::{holds_entries, reserved};
+use crate::hash_records::{holds_entries, is_reserved, reserved};
 use crate::item::{HEADER_BYTES_MAX, Header};
 use crate::server::MAX_VALUE_BYTES_LIMIT;
 
@@ -178,6 +179,13 @@ impl Engine for HashEngine {
         };
         drop(batch);
         self.submit(gathered, self.durability, Some(on_taken), done)
+    }
+
+    fn survey(&self) -> Result<Option<Box<dyn Survey>>, EngineError> {
+        let pairs = self.store.scan().map_err(EngineError::new)?;
+        // The server's own records are no items, and are left out.
+        let pairs = pairs.filter(|pair| !pair.as_ref().is_ok_and(|(key, _)| is_reserved(key)));
+        Ok(Some(Box::new(Pairs(pairs.map(|pair| pair.map_err(EngineError::new))))))
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {

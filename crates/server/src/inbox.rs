@@ -28,6 +28,8 @@ pub(crate) enum Message {
     Arrived,
     /// `stripe` now belongs to `connection`.
     Granted { connection: u64, stripe: StripeIndex },
+    /// There is text in the connection's feed.
+    Fed { connection: u64 },
     /// Finish what was read, then end.
     Stop,
 }

@@ -65,10 +65,12 @@ pub mod compactions;
 mod completion;
 mod connection;
 mod descriptors;
+mod dump;
 mod durable;
 mod engine;
 mod event_loop;
 mod execute;
+mod feed;
 mod fetch;
 mod filter;
 mod foreign;
@@ -97,12 +99,13 @@ mod stats;
 mod store;
 mod stripe;
 mod turn;
+mod watch;
 
 pub use cache::{CacheEngine, CacheValue, FOLLOWS_BYTES_MIN, OnTrouble};
 pub use descriptors::raise_limit;
 pub use engine::{
-    Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, FlashState, Get, Health, Metric,
-    MetricKind, OnRead, OnTaken, WriteBatch,
+    Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get,
+    Health, Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Survey, SurveyedItem, WriteBatch,
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
 pub use hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};

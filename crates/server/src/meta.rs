@@ -14,6 +14,7 @@
 
 use crate::base64;
 use crate::classic::{Delta, NOT_NUMERIC};
+use crate::dump::size_as_memcached;
 use crate::engine::{Engine, EngineError};
 use crate::execute::{Executor, Item, Outcome, Session};
 use crate::item::{BINARY_KEY, Header, STALE, TOKEN_SENT, expires_at};
@@ -442,9 +443,7 @@ impl<E: Engine> Executor<E> {
             return Outcome::Done;
         };
         let (now, access) = (self.rule.now_seconds, self.access.get(key));
-        // The size that memcached would need, so that tools add up the same numbers.
-        let flags_bytes = if item.header.flags == 0 { 0 } else { 4 };
-        let size = 56 + key.len() + 1 + flags_bytes + item.data().len() + 2;
+        let size = size_as_memcached(key, item.header.flags, item.data().len());
         let expires = match item.header.expires {
             0 => -1,
             expires => now.wrapping_sub(expires) as i64,

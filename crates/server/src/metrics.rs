@@ -89,6 +89,7 @@ pub(crate) enum Counter {
     CasMisses,
     CasBad,
     StoreTooLarge,
+    StoreNoMemory,
     ReadFailures,
     WriteFailures,
     DamagedItems,
@@ -110,7 +111,7 @@ pub(crate) enum Counter {
     DiskReads,
 }
 
-const COUNTERS: [(&str, &str); 33] = [
+const COUNTERS: [(&str, &str); 34] = [
     ("get_hits", "Keys found by retrieval commands."),
     ("get_misses", "Keys not found by retrieval commands."),
     ("touch_hits", "Keys found by commands that set an expiration time."),
@@ -125,6 +126,7 @@ const COUNTERS: [(&str, &str); 33] = [
     ("cas_misses", "Conditional stores of a key that was not there."),
     ("cas_badval", "Conditional stores whose cas id did not match."),
     ("store_too_large", "Stores refused for their size."),
+    ("store_no_memory", "Stores refused as there was no memory for what arrived."),
     ("read_failures", "Reads that the engine could not answer."),
     ("write_failures", "Writes that the engine refused."),
     ("damaged_items", "Values read that were not written by this server."),

@@ -20,6 +20,7 @@ use std::io::BufRead;
 
 use crate::foreign;
 use crate::number::{parse_i32, parse_u32, parse_u64};
+use crate::watch;
 
 pub(crate) use meta::Meta;
 
@@ -117,6 +118,12 @@ pub(crate) enum Request<'a> {
     Verbosity {
         level: u32,
         noreply: bool,
+    },
+    /// `lru_crawler metadump`.
+    Dump,
+    /// `watch`, with bits of what the client is to be told.
+    Watch {
+        interests: u8,
     },
     Quit,
     /// An answer that needs no engine, errors above all. `swallow` bytes of data follow and are dropped.
@@ -220,6 +227,8 @@ pub(crate) fn parse(line: &[u8]) -> Request<'_> {
             },
         },
         b"stats" => parse_stats(&tokens),
+        b"lru_crawler" => parse_crawler(&tokens),
+        b"watch" => parse_watch(&tokens),
         b"version" => answer("VERSION 1.6.18"),
         b"verbosity" if (2..=3).contains(&count) => match parse_u32(tokens.at(1)) {
             Some(level) => Request::Verbosity { level, noreply },
@@ -352,6 +361,51 @@ fn parse_touch<'a>(tokens: &Tokens<'a>) -> Request<'a> {
         Some(expires) => return Request::Touch { key, expires, noreply },
     };
     Request::Answer { text, noreply, swallow: 0 }
+}
+
+/// Situ has no crawler, and needs none: the cache drops expired items by itself. What would tune or start one is taken and changes nothing.
+fn parse_crawler<'a>(tokens: &Tokens<'a>) -> Request<'a> {
+    const SLEEP_US_MAX: u32 = 1_000_000;
+    // All items are in one class, 1. memcached has up to 63.
+    let classes = || {
+        tokens.at(2).split(|byte| *byte == b',').map(|class| parse_u32(class).filter(|class| (1..64).contains(class)))
+    };
+    match (tokens.at(1), tokens.count) {
+        (b"metadump" | b"crawl", 3)
+            if !matches!(tokens.at(2), b"all" | b"hash") && classes().any(|class| class.is_none()) =>
+        {
+            answer("BADCLASS invalid class id")
+        }
+        (b"metadump", 3) if matches!(tokens.at(2), b"all" | b"hash") || classes().any(|class| class == Some(1)) => {
+            Request::Dump
+        }
+        (b"metadump", 3) => answer("END"),
+        (b"crawl", 3) | (b"enable" | b"disable", 2) => answer("OK"),
+        (b"sleep" | b"tocrawl", 3) => match parse_u32(tokens.at(2)) {
+            None => answer(BAD_LINE),
+            Some(value) if tokens.at(1) == b"sleep" && value > SLEEP_US_MAX => {
+                answer("CLIENT_ERROR sleep must be one second or less")
+            }
+            Some(_) => answer("OK"),
+        },
+        _ => answer("ERROR"),
+    }
+}
+
+fn parse_watch<'a>(tokens: &Tokens<'a>) -> Request<'a> {
+    let mut interests = 0;
+    for name in tokens.as_slice().iter().skip(1) {
+        interests |= match *name {
+            b"fetchers" => watch::FETCHERS,
+            b"mutations" => watch::MUTATIONS,
+            b"evictions" => watch::EVICTIONS,
+            b"connevents" => watch::CONNECTIONS,
+            // memcached knows these; nothing of the kind happens here.
+            b"rawcmds" | b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" => 0,
+            _ => return answer("ERROR"),
+        };
+    }
+    Request::Watch { interests: if tokens.count == 1 { watch::FETCHERS } else { interests } }
 }
 
 fn parse_stats<'a>(tokens: &Tokens<'a>) -> Request<'a> {

@@ -21,8 +21,9 @@ use crate::access::AccessTable;
 use crate::auth::Users;
 use crate::clock::SteadyClock;
 use crate::descriptors;
+use crate::dump::Dumps;
 use crate::durable::Durable;
-use crate::engine::{Engine, EngineError, WriteBatch};
+use crate::engine::{Engine, EngineError, EvictedItem, WriteBatch};
 use crate::event_loop::{EventLoop, Listener};
 use crate::execute::{Executor, Limits};
 use crate::fetch::{Fetches, READS_MAX};
@@ -35,6 +36,7 @@ use crate::room::Room;
 use crate::stats::StatsSource;
 use crate::stripe::Stripes;
 use crate::turn::Share;
+use crate::watch::{self, Watchers};
 
 /// Largest `max_value_bytes`: 1 GiB, less what an engine needs around a value and what may share its batch.
 pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (2 << 20);
@@ -263,6 +265,7 @@ pub struct Server {
     warnings: Vec<String>,
     http_address: Option<SocketAddr>,
     unix_socket: Option<PathBuf>,
+    dumps: Arc<Dumps>,
     clock: Arc<SteadyClock>,
     rule: Box<dyn Fn(u64) -> ExpiryRule + Send + Sync>,
 }
@@ -304,6 +307,15 @@ impl Server {
         let counters: Vec<Arc<Counters>> = (0..threads).map(|_| Arc::default()).collect();
         let clock = Arc::new(SteadyClock::default());
         let started_seconds = clock.unix_seconds();
+        let watchers = Arc::new(Watchers::default());
+        let (told, now) = (Arc::clone(&watchers), Arc::clone(&clock));
+        engine.on_evicted(Box::new(move |item| {
+            if told.want(watch::EVICTIONS) {
+                let EvictedItem { key, expires, value_bytes, was_read } = item;
+                let ttl = (expires != 0).then(|| expires.saturating_sub(now.unix_seconds()));
+                told.evicted(key, was_read, ttl, value_bytes);
+            }
+        }));
         let stats = Arc::new(StatsSource {
             counters: counters.clone(),
             started_seconds,
@@ -311,6 +323,7 @@ impl Server {
             settings: settings(options, connections_max, threads, &addresses),
             baseline: Mutex::default(),
             prefixes: Prefixes::default(),
+            watchers: Arc::clone(&watchers),
             verbosity: AtomicU32::new(0),
             reserved_descriptors: descriptors::reserve(open_files_max, threads),
         });
@@ -341,6 +354,7 @@ impl Server {
             warnings: warned,
             http_address: http.as_ref().and_then(|listener| listener.local_addr().ok()),
             unix_socket: options.unix_socket.clone(),
+            dumps: Arc::default(),
             clock,
             rule: {
                 let durable = Arc::clone(&durable);
@@ -361,6 +375,7 @@ impl Server {
                 access: Arc::clone(&access),
                 counters,
                 stats: Arc::clone(&stats),
+                dumps: Arc::clone(&server.dumps),
                 inbox,
                 loop_index,
                 limits: Limits {
@@ -454,6 +469,7 @@ impl Server {
             // A loop that panicked has told its story on stderr; the others are still to be joined.
             let _ = thread.join();
         }
+        self.dumps.join();
         if let Some(path) = self.unix_socket.take() {
             // Somebody may have removed it already.
             let _ = std::fs::remove_file(path);
@@ -626,7 +642,7 @@ fn settings(
         ("stat_key_prefix", ":".to_owned()),
         ("auth_enabled_sasl", "no".to_owned()),
         ("auth_enabled_ascii", options.auth_file.as_ref().map_or("no".into(), |path| path.display().to_string())),
-        ("dump_enabled", "no".to_owned()),
+        ("dump_enabled", "yes".to_owned()),
         ("ssl_enabled", "no".to_owned()),
         ("item_size_max", options.max_value_bytes.to_string()),
         ("maxconns_fast", "yes".to_owned()),

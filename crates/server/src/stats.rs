@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use crate::engine::{CacheState, Engine, FlashState};
 use crate::metrics::{Command, Counter, Counters, Totals};
 use crate::prefixes::Prefixes;
+use crate::watch::Watchers;
 
 /// Where the numbers come from.
 pub(crate) struct StatsSource {
@@ -22,6 +23,8 @@ pub(crate) struct StatsSource {
     /// What the counters showed at the last `stats reset`.
     pub(crate) baseline: Mutex<Vec<u64>>,
     pub(crate) prefixes: Prefixes,
+    /// Connections that are told what happens.
+    pub(crate) watchers: Arc<Watchers>,
     /// What `verbosity` was last given.
     pub(crate) verbosity: AtomicU32,
     /// Descriptors that connections leave to the store.
@@ -29,7 +32,7 @@ pub(crate) struct StatsSource {
 }
 
 /// Resettable counters, with memcached's names.
-const COUNTED: [(&str, Source); 32] = [
+const COUNTED: [(&str, Source); 33] = [
     ("total_connections", Source::Counter(Counter::ConnectionsOpened)),
     ("rejected_connections", Source::Counter(Counter::ConnectionsRejected)),
     ("cmd_get", Source::Sum(Counter::GetHits, Counter::GetMisses)),
@@ -53,6 +56,7 @@ const COUNTED: [(&str, Source); 32] = [
     ("touch_hits", Source::Counter(Counter::TouchHits)),
     ("touch_misses", Source::Counter(Counter::TouchMisses)),
     ("store_too_large", Source::Counter(Counter::StoreTooLarge)),
+    ("store_no_memory", Source::Counter(Counter::StoreNoMemory)),
     ("auth_cmds", Source::Counter(Counter::Logins)),
     ("auth_errors", Source::Counter(Counter::LoginFailures)),
     ("conn_yields", Source::Counter(Counter::ConnectionYields)),
@@ -65,7 +69,7 @@ const COUNTED: [(&str, Source); 32] = [
 ];
 
 /// What memcached counts and a store does not. A cache evicts and reclaims.
-const NEVER: [&str; 46] = [
+const NEVER: [&str; 45] = [
     "response_obj_oom",
     "response_obj_count",
     "response_obj_bytes",
@@ -73,7 +77,6 @@ const NEVER: [&str; 46] = [
     "read_buf_bytes",
     "read_buf_bytes_free",
     "read_buf_oom",
-    "store_no_memory",
     "listen_disabled_num",
     "time_in_listen_disabled_us",
     "hash_power_level",
@@ -247,6 +250,17 @@ impl StatsSource {
         text
     }
 
+    /// What watchers were told.
+    fn watched(&self, name: &str) -> Option<u64> {
+        let Watchers { count, sent, skipped, .. } = &*self.watchers;
+        Some(match name {
+            "log_watchers" => count.load(Ordering::Relaxed) as u64,
+            "log_watcher_sent" | "log_worker_written" => sent.load(Ordering::Relaxed),
+            "log_watcher_skipped" => skipped.load(Ordering::Relaxed),
+            _ => return None,
+        })
+    }
+
     fn general<E: Engine>(&self, text: &mut String, engine: &E, now_seconds: u64) {
         stat(text, "pid", std::process::id());
         stat(text, "uptime", now_seconds.saturating_sub(self.started_seconds));
@@ -276,7 +290,7 @@ impl StatsSource {
         stat(text, "bytes", engine.disk_bytes() + cache.memory_bytes);
         stat(text, "curr_items", engine.approximate_items());
         for name in NEVER {
-            stat(text, name, of_cache(&cache, name));
+            stat(text, name, self.watched(name).unwrap_or_else(|| of_cache(&cache, name)));
         }
         cache.flash.iter().for_each(|flash| general_of_flash(text, flash));
         stat(text, "write_stalled", u8::from(engine.write_stalled()));

@@ -34,7 +34,8 @@ use crate::completion::Completion;
 use crate::descriptors;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY};
 use crate::engine::{
-    Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+    Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, Pairs,
+    Survey, WriteBatch,
 };
 use crate::filter::ItemFilter;
 
@@ -218,6 +219,11 @@ impl Engine for StoreEngine {
             return Admission::Taken;
         }
         self.submit(gathered, self.durability, Some(on_taken), done)
+    }
+
+    fn survey(&self) -> Result<Option<Box<dyn Survey>>, EngineError> {
+        let items = self.items.iter().map_err(EngineError::new)?;
+        Ok(Some(Box::new(Pairs(items.map(|pair| pair.map_err(EngineError::new))))))
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {

@@ -352,6 +352,34 @@ mod cache {
             }
         }
 
+        /// A survey shows each item that a read finds, once and as it is. Reads make items move, so some go meanwhile.
+        fn check_survey(&mut self, cache: &Cache) {
+            let evicted = || cache.properties().evicted + cache.properties().flash.unwrap().evicted;
+            let before = evicted();
+            let mut shown = HashMap::new();
+            let mut survey = cache.survey();
+            while survey.next(self.now, |item| {
+                let seen = (item.meta.id, item.value_bytes);
+                assert_eq!(shown.insert(item.key.to_vec(), seen), None, "an item is shown twice");
+            }) {}
+            let mut found = HashMap::new();
+            for key in 0..KEYS {
+                let item = match cache.get(&name(key), self.now, |hit| (hit.item.meta.id, hit.item.value.len())) {
+                    Lookup::Hit(item) => Some(item),
+                    Lookup::Miss => None,
+                    Lookup::OnFlash => cache.fetch(&name(key), self.now).map(|record| {
+                        let item = record.item();
+                        (item.meta.id, item.value.len())
+                    }),
+                };
+                found.extend(item.map(|item| (name(key), item)));
+            }
+            assert!(found.len() > 100);
+            assert!(found.iter().all(|(key, item)| shown.get(key) == Some(item)));
+            let gone = evicted() - before;
+            assert!((shown.len() - found.len()) as u64 <= gone, "{} of {} are found", found.len(), shown.len());
+        }
+
         fn check_all(&mut self, cache: &Cache) -> u64 {
             self.hits = 0;
             (0..KEYS).for_each(|key| self.get(cache, key));
@@ -377,6 +405,12 @@ mod cache {
                 options.flash.promote_at = (seed % 4) as u8;
                 let (cache, start) = open(&sim, &device, None, &options, NOW);
                 assert_eq!(start, Start::Empty);
+                let told = Arc::new(Mutex::new(0));
+                let tell = Arc::clone(&told);
+                cache.on_evicted(Box::new(move |evicted| {
+                    assert!(evicted.key.starts_with(b"key number ") && evicted.value_bytes > 0);
+                    *tell.lock().unwrap() += 1;
+                }));
                 let mut model = model();
                 model.steps(&sim, &cache, &mut Rng::new(seed), 30_000);
                 let flash = cache.properties().flash.unwrap();
@@ -384,6 +418,11 @@ mod cache {
                 assert_eq!(flash.misses, 0, "{flash:?}");
                 assert_eq!(flash.promoted > 0, seed % 4 > 0, "{flash:?}");
                 assert!(cache.properties().memory_bytes < 17 << 20);
+                let gone = cache.properties().evicted + cache.properties().flash.unwrap().evicted;
+                assert_eq!(*told.lock().unwrap(), gone, "{:?}", cache.properties());
+                model.check_survey(&cache);
+                cache.spill(model.now);
+                model.check_survey(&cache);
                 cache.stop(NOW).unwrap();
             });
         });

@@ -7,7 +7,7 @@ use super::journal::{Journal, Snapshot};
 use super::{Content, FlashLog, Found, Going};
 use crate::counters::{Counters, add, count};
 use crate::index::{Index, KeyHash};
-use crate::item::Item;
+use crate::item::{Evicted, Item, OnEvicted};
 use crate::options::{Admission, FlashRules};
 use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
 use situ_device::{Device, DeviceLock, Event, PAGE_BYTES};
@@ -221,7 +221,7 @@ impl FlashTier {
 
     /// Writes a sealed segment, if there is one. What lay in its place goes, or is written again. False: none was sealed, or the tier is out of
     /// service.
-    pub(crate) fn flush(&self, index: &Index, counters: &Counters) -> bool {
+    pub(crate) fn flush(&self, index: &Index, counters: &Counters, on_evicted: Option<&OnEvicted>) -> bool {
         if !self.works() {
             return false;
         }
@@ -231,7 +231,14 @@ impl FlashTier {
                 journal.turn(|| self.log.reach());
             }
         };
-        let leaves = |found: Found<'_>| self.leaves(index, &found, counters);
+        let leaves = |found: Found<'_>| {
+            if self.leaves(index, &found, counters)
+                && let Some(tell) = on_evicted
+            {
+                let Found { item, value_bytes, .. } = found;
+                tell(Evicted { key: item.key, meta: item.meta, value_bytes, was_read: false });
+            }
+        };
         let left = |going: Going| {
             let before = index.len();
             index.remove_all(|slot| slot.tier == Tier::Flash && slot.place.segment == going.number);
@@ -259,22 +266,22 @@ impl FlashTier {
         }
     }
 
-    /// Decides what becomes of an item whose segment on flash goes.
-    fn leaves(&self, index: &Index, found: &Found<'_>, counters: &Counters) {
+    /// Decides what becomes of an item whose segment on flash goes. True if it is evicted.
+    fn leaves(&self, index: &Index, found: &Found<'_>, counters: &Counters) -> bool {
         let hash = index.hash(found.item.key);
         let mut shard = index.shard(hash);
         let is_it = |slot: &Slot| slot.tier == Tier::Flash && slot.place == found.place;
-        let Some((position, slot)) = shard.matches(hash).find(|(_, slot)| is_it(slot)) else { return };
+        let Some((position, slot)) = shard.matches(hash).find(|(_, slot)| is_it(slot)) else { return false };
         if found.item.has_expired(self.now.load(Ordering::Relaxed)) {
             shard.remove(position);
             count(&counters.reclaimed);
-            return;
+            return false;
         }
         let copied = shard.matches(hash).find(|(_, slot)| slot.is_copied());
         if let Some((of_memory, slot)) = copied {
             shard.replace(of_memory, Slot { length: LengthClass::default(), ..slot });
             shard.remove(position);
-            return;
+            return false;
         }
         if self.rules.reinserts
             && !self.stops.load(Ordering::Relaxed)
@@ -286,10 +293,11 @@ impl FlashTier {
             shard.replace(position, Slot { place, frequency: 0, length, ..slot });
             count(&counters.reinserted);
             add(&counters.reinserted_bytes, bytes);
-            return;
+            return false;
         }
         shard.remove(position);
         count(&counters.flash_evicted);
+        true
     }
 
     /// What became of a read of the device. True if the tier has failed with it.
@@ -330,7 +338,7 @@ impl FlashTier {
         let Some(journal) = &self.journal else { return Ok(()) };
         self.stops.store(true, Ordering::Relaxed);
         self.log.seal();
-        while self.flush(index, counters) {}
+        while self.flush(index, counters, None) {}
         // What is appended now would be in the index and not on the device.
         self.log.close();
         if !self.works() {

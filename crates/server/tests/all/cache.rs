@@ -4,7 +4,7 @@ use crate::differential::compare_with_memcached;
 use crate::durable::{Client, Durable, fetch, run_memccapable, serve_over};
 use situ::Durability;
 use situ::cache::{Cache, Flash, Meta, Options, Start};
-use situ_server::{CacheEngine, Engine};
+use situ_server::{CacheEngine, Engine, Server, ServerOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ fn answers_are_memcacheds_over_a_cache() {
 }
 
 /// A cache whose memory has room for next to nothing: what is stored goes to flash soon.
-fn made_on_flash(directory: &Path) -> CacheEngine {
+pub(crate) fn made_on_flash(directory: &Path) -> CacheEngine {
     let path = directory.join("flash");
     std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
     let device = situ::device::open(&path, situ::device::OpenOptions::default()).unwrap();
@@ -44,6 +44,47 @@ fn made_on_flash(directory: &Path) -> CacheEngine {
     let (engine, start) = CacheEngine::with_flash(&Options::of_memory(28 << 20), flash, Box::new(|_| ())).unwrap();
     assert_eq!(start, Start::Empty);
     engine
+}
+
+/// A server over an engine.
+pub(crate) fn serve(engine: &Arc<CacheEngine>) -> Server {
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        threads: 1,
+        max_value_bytes: CacheEngine::value_bytes_max(28 << 20),
+        ..ServerOptions::default()
+    };
+    Server::start(&options, Arc::clone(engine)).unwrap()
+}
+
+/// Values that arrive take a quarter of the memory at most. Those that find no room are refused, and the connection goes on.
+#[test]
+fn long_values_that_arrive_are_bounded() {
+    let engine = Arc::new(CacheEngine::new(&Options::of_memory(28 << 20)).unwrap());
+    let server = serve(&engine);
+    let value = "v".repeat(1_000_000);
+    let mut ask = crate::line_client::Client::connect(&server);
+    assert_eq!(ask.ask("set key-19 0 0 3\r\nold\r\n"), "STORED");
+    let mut clients: Vec<_> = (0..20).map(|_| crate::line_client::Client::connect(&server)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(&format!("set key-{number} 0 0 1000000\r\n{}", &value[..900_000]));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let mut answers = Vec::new();
+    for client in &mut clients {
+        client.send(&format!("{}\r\nversion\r\n", &value[900_000..]));
+        answers.push(client.line());
+        assert_eq!(client.line(), "VERSION 1.6.18");
+    }
+    let refused = answers.iter().filter(|line| *line == "SERVER_ERROR out of memory storing object").count();
+    let stored = answers.iter().filter(|line| *line == "STORED").count();
+    assert!(refused > 5 && stored >= 4 && refused + stored == 20, "{answers:?}");
+    assert_eq!(ask.statistic("store_no_memory"), refused as u64);
+    // A client whose newer value was refused does not find the older one.
+    let is_refused = answers[19].starts_with("SERVER_ERROR");
+    ask.send("get key-19\r\n");
+    assert_eq!(ask.line() == "END", is_refused);
+    server.stop(Duration::from_secs(5));
 }
 
 #[test]

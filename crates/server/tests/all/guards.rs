@@ -225,17 +225,8 @@ fn commands_do_what_they_say_or_refuse() {
     let settings = said(address, b"verbosity 3\r\nstats detail on\r\nstats settings\r\n");
     assert!(settings.starts_with("OK\r\nOK\r\n") && settings.contains("STAT verbosity 3\r\n"), "{settings}");
     assert!(settings.contains("STAT detail_enabled yes\r\n"), "{settings}");
-    for refused in [
-        "lru tune 1 2 3 4",
-        "lru_crawler enable",
-        "lru_crawler metadump all",
-        "slabs reassign 1 2",
-        "watch",
-        "misbehave",
-        "extstore x 1",
-        "refresh_certs",
-        "shutdown",
-    ] {
+    for refused in ["lru tune 1 2 3 4", "slabs reassign 1 2", "misbehave", "extstore x 1", "refresh_certs", "shutdown"]
+    {
         let answer = said(address, format!("{refused}\r\n").as_bytes());
         assert!(answer.starts_with("ERROR"), "{refused}: {answer}");
     }

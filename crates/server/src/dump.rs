@@ -1,0 +1,94 @@
+//! `lru_crawler metadump`: a line for each item, as memcached 1.6.18 writes it.
+//!
+//! A thread of its own walks over the engine's items ([`Survey`]), which may wait for a disk, and puts lines into the connection's
+//! [feed](crate::feed). There is one dump at a time in a server; the client of another one is told that it is busy. A dump ends with its connection.
+//!
+//! Sizes are what memcached would need, as `me` shows them, so that tools add up the same numbers.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use situ::device::lock;
+
+use crate::access::AccessTable;
+use crate::engine::{Survey, SurveyedItem};
+use crate::feed::Feed;
+use crate::item::{ExpiryRule, Header};
+use crate::watch::push_uri;
+
+/// Text that is gathered before it goes to the feed.
+const CHUNK_BYTES: usize = 32 << 10;
+
+/// The dump of a server that is under way, if there is one.
+#[derive(Default)]
+pub(crate) struct Dumps {
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What memcached says of an item's size: its header, the key, flags if there are any, and the data with the end of a line.
+pub(crate) fn size_as_memcached(key: &[u8], flags: u32, value_bytes: usize) -> usize {
+    let flags_bytes = if flags == 0 { 0 } else { 4 };
+    56 + key.len() + 1 + flags_bytes + value_bytes + 2
+}
+
+impl Dumps {
+    /// Begins a dump; false if one is under way, or there is no thread for it.
+    pub(crate) fn begin(
+        &self,
+        survey: Box<dyn Survey>,
+        rule: ExpiryRule,
+        access: Arc<AccessTable>,
+        feed: Arc<Feed>,
+    ) -> bool {
+        let mut thread = lock(&self.thread);
+        if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return false;
+        }
+        let body = move || dump(survey, &rule, &access, &feed);
+        *thread = std::thread::Builder::new().name("situ-dump".to_owned()).spawn(body).ok();
+        thread.is_some()
+    }
+
+    /// Waits for the end of the dump. Its connection is gone, so it ends soon.
+    pub(crate) fn join(&self) {
+        // A panic of the thread has been shown already.
+        _ = lock(&self.thread).take().map(JoinHandle::join);
+    }
+}
+
+fn dump(mut survey: Box<dyn Survey>, rule: &ExpiryRule, access: &AccessTable, feed: &Feed) {
+    let mut text = String::with_capacity(2 * CHUNK_BYTES);
+    loop {
+        let step = survey.next(rule.now_seconds, &mut |item| push_line(&mut text, &item, rule, access));
+        let is_over = !matches!(step, Ok(true));
+        match step {
+            Ok(true) => {}
+            Ok(false) => text.push_str("END\r\n"),
+            Err(error) => _ = write!(text, "SERVER_ERROR {error}\r\n"),
+        }
+        if (is_over || text.len() >= CHUNK_BYTES) && !feed.put(text.as_bytes()) {
+            return;
+        }
+        if is_over {
+            return feed.end();
+        }
+        if text.len() >= CHUNK_BYTES {
+            text.clear();
+        }
+    }
+}
+
+fn push_line(text: &mut String, item: &SurveyedItem<'_>, rule: &ExpiryRule, access: &AccessTable) {
+    let &SurveyedItem { key, header: Header { flags, expires, .. }, value_bytes } = item;
+    if rule.kills(&item.header) {
+        return;
+    }
+    let expires = if expires == 0 { -1 } else { i64::try_from(expires).unwrap_or(i64::MAX) };
+    let seen = access.get(key);
+    let (fetch, cas) = (if seen.fetched { "yes" } else { "no" }, item.header.cas());
+    let size = size_as_memcached(key, flags, value_bytes);
+    text.push_str("key=");
+    push_uri(text, key);
+    _ = writeln!(text, " exp={expires} la={} cas={cas} fetch={fetch} cls=1 size={size}", seen.last);
+}

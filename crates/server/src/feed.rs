@@ -1,0 +1,179 @@
+//! Text that other threads have for one connection: a [dump](crate::dump) of all items, or what a [watcher](crate::watch) is told.
+//!
+//! 1. A producer puts text into the feed. If the connection has not been told, a message goes to its event loop.
+//! 2. The loop takes all of the text when the connection has sent most of what it had, so a slow client holds [`TEXT_BYTES_MAX`] here and its
+//!    share of the output there.
+//! 3. A full feed makes its producer wait ([`Feed::put`]), or drops the text and counts it ([`Feed::put_or_skip`]).
+//!
+//! **Threads.** Any number of producers, one reader. The feed ends with its reader: producers are told.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use situ::device::lock;
+
+use crate::inbox::{Inbox, Message};
+
+/// Text that waits for the connection.
+const TEXT_BYTES_MAX: usize = 256 << 10;
+
+#[derive(Default)]
+struct State {
+    text: Vec<u8>,
+    /// Lines that were dropped since the reader last took the text.
+    skipped: u64,
+    /// A message to the loop is under way.
+    is_told: bool,
+    /// Nothing more comes.
+    has_ended: bool,
+    /// Nobody reads any more.
+    is_given_up: bool,
+}
+
+/// See the module.
+pub(crate) struct Feed {
+    inbox: Arc<Inbox>,
+    connection: u64,
+    state: Mutex<State>,
+    taken: Condvar,
+}
+
+/// What a reader gets.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) text: Vec<u8>,
+    /// Lines that are missing behind the text.
+    pub(crate) skipped: u64,
+    /// This was all.
+    pub(crate) has_ended: bool,
+}
+
+impl Feed {
+    /// A feed for a connection of the loop with this inbox.
+    pub(crate) fn new(inbox: Arc<Inbox>, connection: u64) -> Arc<Feed> {
+        Arc::new(Feed { inbox, connection, state: Mutex::default(), taken: Condvar::new() })
+    }
+
+    /// Puts text into the feed, as soon as there is room. False if nobody reads any more.
+    pub(crate) fn put(&self, text: &[u8]) -> bool {
+        let mut state = lock(&self.state);
+        while state.text.len() >= TEXT_BYTES_MAX && !state.is_given_up {
+            state = self.taken.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        if state.is_given_up {
+            return false;
+        }
+        state.text.extend_from_slice(text);
+        self.tell(state);
+        true
+    }
+
+    /// Puts a line into the feed if there is room, otherwise counts it. False if it is missing.
+    pub(crate) fn put_or_skip(&self, line: &[u8]) -> bool {
+        let mut state = lock(&self.state);
+        if state.is_given_up || state.skipped > 0 || state.text.len() + line.len() > TEXT_BYTES_MAX {
+            state.skipped += 1;
+            return false;
+        }
+        state.text.extend_from_slice(line);
+        self.tell(state);
+        true
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn end(&self) {
+        let mut state = lock(&self.state);
+        state.has_ended = true;
+        self.tell(state);
+    }
+
+    fn tell(&self, mut state: std::sync::MutexGuard<'_, State>) {
+        let was_told = std::mem::replace(&mut state.is_told, true);
+        drop(state);
+        if !was_told {
+            self.inbox.post(Message::Fed { connection: self.connection });
+        }
+    }
+
+    /// All that is there.
+    pub(crate) fn take(&self) -> Taken {
+        let mut state = lock(&self.state);
+        state.is_told = false;
+        self.taken.notify_all();
+        let (text, skipped) = (std::mem::take(&mut state.text), std::mem::take(&mut state.skipped));
+        Taken { text, skipped, has_ended: state.has_ended }
+    }
+
+    /// The reader is gone.
+    fn give_up(&self) {
+        let mut state = lock(&self.state);
+        state.is_given_up = true;
+        state.text = Vec::new();
+        self.taken.notify_all();
+    }
+
+    /// Whether nobody reads any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        lock(&self.state).is_given_up
+    }
+}
+
+/// The reader's end of a feed.
+pub(crate) struct FeedReader(pub(crate) Arc<Feed>);
+
+impl Drop for FeedReader {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made() -> (Arc<Inbox>, Arc<Feed>) {
+        let inbox = Arc::new(Inbox::new().unwrap());
+        (Arc::clone(&inbox), Feed::new(inbox, 7))
+    }
+
+    fn messages(inbox: &Inbox) -> usize {
+        let mut messages = Vec::new();
+        inbox.take(&mut messages);
+        messages.len()
+    }
+
+    #[test]
+    fn one_message_tells_of_all_text_until_it_is_taken() {
+        let (inbox, feed) = made();
+        assert!(feed.put(b"a") && feed.put_or_skip(b"b"));
+        assert_eq!(messages(&inbox), 1);
+        assert_eq!(feed.take(), Taken { text: b"ab".to_vec(), skipped: 0, has_ended: false });
+        feed.end();
+        assert_eq!(messages(&inbox), 1);
+        assert!(feed.take().has_ended);
+    }
+
+    #[test]
+    fn a_full_feed_skips_lines_or_makes_their_producer_wait() {
+        let (inbox, feed) = made();
+        let line = vec![b'x'; TEXT_BYTES_MAX];
+        assert!(feed.put_or_skip(&line));
+        assert!(!feed.put_or_skip(b"y"));
+        assert!(!feed.put_or_skip(b""), "no line comes behind one that is missing");
+        let reader = FeedReader(Arc::clone(&feed));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| feed.put(b"z"));
+            let taken = reader.0.take();
+            assert_eq!((taken.text.len(), taken.skipped), (TEXT_BYTES_MAX, 2));
+            assert!(waiting.join().unwrap());
+        });
+        assert_eq!(feed.take().text, b"z");
+        assert!(messages(&inbox) >= 2);
+        assert!(feed.put(&line));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| feed.put(b"z"));
+            drop(reader);
+            assert!(!waiting.join().unwrap());
+        });
+        assert!(feed.is_given_up() && !feed.put_or_skip(b"y"));
+    }
+}
