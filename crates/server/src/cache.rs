@@ -27,7 +27,7 @@ use situ::device::{Buffer, lock};
 use crate::clock::SteadyClock;
 use crate::engine::{
     Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get, Health,
-    Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Survey, SurveyedItem, WriteBatch,
+    Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Shown, ShownItem, Survey, SurveyedItem, WriteBatch,
 };
 use crate::item::Header;
 use crate::output::COPY_BYTES_MAX;
@@ -368,6 +368,8 @@ fn value_of(item: &Item<'_>, held: &Arc<AtomicU64>, held_bytes_max: u64) -> Resu
 impl Engine for CacheEngine {
     type Value = CacheValue;
 
+    const CHANGES_AT_ONCE: bool = true;
+
     fn get(
         &self,
         key: &[u8],
@@ -389,6 +391,22 @@ impl Engine for CacheEngine {
                 Get::Later
             }
         })
+    }
+
+    fn show(&self, key: &[u8], show: impl FnOnce(ShownItem<'_>)) -> Result<Shown<CacheValue>, EngineError> {
+        let Shared { cache, held_bytes, memory_bytes_max, .. } = &*self.shared;
+        let shown = cache.get(key, self.shared.now(), |hit| {
+            if hit.item.value.len() < COPY_BYTES_MAX {
+                show(ShownItem { header: header_of(&hit.item.meta), data: hit.item.value });
+                return Ok(Shown::Item);
+            }
+            value_of(&hit.item, held_bytes, memory_bytes_max / HELD_SHARE).map(Shown::Value)
+        });
+        match shown {
+            Lookup::Hit(shown) => shown,
+            Lookup::Miss => Ok(Shown::Miss),
+            Lookup::OnFlash => Ok(Shown::Ask),
+        }
     }
 
     fn write(&self, batch: WriteBatch, _: &OnTaken, done: Done) -> Admission {

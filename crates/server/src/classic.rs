@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::engine::{Engine, EngineError};
-use crate::execute::{Executor, Item, Outcome, Session};
+use crate::engine::{ChangeInParts, Engine, EngineError};
+use crate::execute::{Executor, Glance, Item, Outcome, Session};
 use crate::inbox::Message;
 use crate::item::{BINARY_KEY, Header, STALE, TOKEN_SENT, expires_at};
 use crate::metrics::{Command, Counter};
@@ -26,7 +26,21 @@ impl<E: Engine> Executor<E> {
             if !is_first && self.commands_left == 0 {
                 return Outcome::Yield;
             }
-            let item = match self.load_ordered(session, key) {
+            let glance = self.glance(session, key, |output, header, data| {
+                output.append(|out| {
+                    push_value_line(out, key, header, data.len(), with_cas);
+                    out.extend_from_slice(data);
+                    out.extend_from_slice(b"\r\n");
+                });
+                true
+            });
+            let is_shown = matches!(glance, Glance::Shown);
+            let loaded = match glance {
+                Glance::Shown => Ok(Ok(None)),
+                Glance::Loaded(loaded) => Ok(loaded),
+                Glance::Ask => self.load_ordered(session, key),
+            };
+            let item = match loaded {
                 Ok(Ok(item)) => item,
                 Ok(Err(error)) => {
                     session.resume = 0;
@@ -43,13 +57,13 @@ impl<E: Engine> Executor<E> {
             self.counters.add(Counter::Keys, 1);
             self.commands_left = self.commands_left.saturating_sub(usize::from(!is_first));
             session.resume = next;
-            self.stats.prefixes.count(key, if item.is_some() { Event::Hit } else { Event::Miss });
-            let Some(item) = item else {
-                self.counters.add(Counter::GetMisses, 1);
-                continue;
-            };
-            self.counters.add(Counter::GetHits, 1);
-            self.access.fetched(key, self.rule.now_seconds);
+            let is_hit = is_shown || item.is_some();
+            self.stats.prefixes.count(key, if is_hit { Event::Hit } else { Event::Miss });
+            self.counters.add(if is_hit { Counter::GetHits } else { Counter::GetMisses }, 1);
+            if is_hit {
+                self.access.fetched(key, self.rule.now_seconds);
+            }
+            let Some(item) = item else { continue };
             session.output.append(|out| push_value_line(out, key, &item.header, item.data().len(), with_cas));
             session.output.append_value(item.value, item.header.byte_len());
             session.output.append(|out| out.extend_from_slice(b"\r\n"));
@@ -170,6 +184,12 @@ impl<E: Engine> Executor<E> {
         let command = store_command(store);
         // Errors of meta commands are never silent.
         let silent = store.noreply && store.meta.is_none();
+        if E::CHANGES_AT_ONCE && store.mode == StoreMode::Set && session.granted.is_none() {
+            let made = self.stripes.while_free(self.stripes.of(key), || self.set_at_once(session, store, data));
+            if made.is_some() {
+                return Outcome::Done;
+            }
+        }
         let owned = match store.mode {
             StoreMode::Set => self.own(session, key).map(|stripe| (stripe, Ok(None))),
             _ => self.own_and_load(session, key),
@@ -187,15 +207,7 @@ impl<E: Engine> Executor<E> {
                 return Outcome::Done;
             }
         };
-        let binary = store.meta.as_ref().is_some_and(|meta| meta.binary_key);
-        let fresh = Header {
-            state: if binary { BINARY_KEY } else { 0 },
-            flags: store.flags,
-            expires: expires_at(store.expires, self.rule.now_seconds),
-            id: 0,
-            given_cas: None,
-        };
-        let decision = self.decide(store, old.as_ref(), fresh, data);
+        let decision = self.decide(store, old.as_ref(), self.fresh_header(store), data);
         let (header, parts) = match decision {
             Ok(decided) => decided,
             Err(refusal) => {
@@ -210,32 +222,76 @@ impl<E: Engine> Executor<E> {
                 return Outcome::Done;
             }
         };
-        let id = match self.durable.next_cas() {
-            Ok(id) => id,
+        match self.accept(session, store, header, parts) {
+            Ok((header, reply)) => {
+                let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
+                self.put(session, stripe, Some(command), key, header, parts, reply, on_failure);
+            }
             Err(error) => {
                 self.stripes.release(stripe);
                 self.fail(session, command, &error, silent);
-                return Outcome::Done;
             }
+        }
+        Outcome::Done
+    }
+
+    /// Stores a value whatever is there, with an engine that makes changes at once. Nobody owns the stripe meanwhile.
+    fn set_at_once(&self, session: &mut Session<E::Value>, store: &Store<'_>, data: &[u8]) {
+        let (key, command) = (&store.key, store_command(store));
+        let silent = store.noreply && store.meta.is_none();
+        self.count_store(store);
+        let (header, reply) = match self.accept(session, store, self.fresh_header(store), [data, b""]) {
+            Ok(accepted) => accepted,
+            Err(error) => return self.fail(session, command, &error, silent),
         };
+        let header = header.encode();
+        let change = ChangeInParts::Put { key, parts: [&header, data, b""] };
+        let Some(outcome) = self.engine.write_at_once(change) else {
+            unreachable!("an engine that makes changes at once has not made one")
+        };
+        let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
+        self.made(session, Some(command), outcome, reply, on_failure);
+    }
+
+    /// The header of an item that is stored, but for its cas ids.
+    fn fresh_header(&self, store: &Store<'_>) -> Header {
+        let binary = store.meta.as_ref().is_some_and(|meta| meta.binary_key);
+        Header {
+            state: if binary { BINARY_KEY } else { 0 },
+            flags: store.flags,
+            expires: expires_at(store.expires, self.rule.now_seconds),
+            id: 0,
+            given_cas: None,
+        }
+    }
+
+    /// Gives an item that is about to be stored its cas ids, and counts it. Its header, and the answer.
+    fn accept(
+        &self,
+        session: &Session<E::Value>,
+        store: &Store<'_>,
+        header: Header,
+        parts: [&[u8]; 2],
+    ) -> Result<(Header, Reply<E::Value>), EngineError> {
+        let id = self.durable.next_cas()?;
+        let length = parts[0].len() + parts[1].len();
         // As in memcached, storing takes 0 for no cas id; the other commands take it for one.
         let given_cas = store.meta.as_ref().and_then(|meta| meta.new_cas).filter(|cas| *cas != 0);
         let header = Header { id, given_cas, ..header };
         self.counters.add(Counter::TotalItems, 1);
-        self.access.stored(key, self.rule.now_seconds);
-        self.tell_store(session, store, "stored", parts[0].len() + parts[1].len());
+        self.access.stored(&store.key, self.rule.now_seconds);
+        self.tell_store(session, store, "stored", length);
         let reply = match (&store.meta, store.noreply) {
             (_, true) => Reply::Static(b""),
             (None, false) => Reply::Static(b"STORED\r\n"),
+            (Some(meta), false) if meta.tokens.is_empty() => Reply::Static(b"HD\r\n"),
             (Some(_), false) => {
                 let mut text = Vec::with_capacity(64);
-                push_store_answer(&mut text, store, Refusal::None, header.cas(), parts[0].len() + parts[1].len());
+                push_store_answer(&mut text, store, Refusal::None, header.cas(), length);
                 Reply::Bytes(text)
             }
         };
-        let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
-        self.put(session, stripe, Some(command), key, header, parts, reply, on_failure);
-        Outcome::Done
+        Ok((header, reply))
     }
 
     /// Tells watchers of a storage command.
@@ -431,6 +487,7 @@ impl<E: Engine> Executor<E> {
         let batch = self.next_number;
         self.next_number += 1;
         let (reply, on_failure) = classic_reply(b"OK\r\n", noreply);
+        self.end_lap(session);
         let (command, started) = (Some(Command::FlushAll), session.started);
         session.output.append_await(Await { batch, reply, write_bytes: 0, on_failure, command, started });
         let at = if delay > 0 { expires_at(delay, self.rule.now_seconds) } else { 0 };
@@ -512,7 +569,7 @@ fn push_store_answer(out: &mut Vec<u8>, store: &Store<'_>, refusal: Refusal, cas
         Refusal::NotFound => b"NF",
     });
     let key: &Cow<'_, [u8]> = &store.key;
-    for token in meta.tokens.as_slice() {
+    for token in meta.tokens.iter() {
         match token.first() {
             Some(b'O') => crate::meta::push_token(out, token),
             Some(b'k') => crate::meta::push_key(out, key, meta.binary_key),

@@ -32,7 +32,7 @@ use rustix::net::getpeername;
 use crate::auth::{self, Users};
 use crate::classic::Unstorable;
 use crate::engine::{Engine, Reserved};
-use crate::execute::{Executor, Outcome, Session};
+use crate::execute::{Executor, Lap, Outcome, Session};
 use crate::feed::Taken;
 use crate::fetch::{Arrival, Reads};
 use crate::foreign;
@@ -172,6 +172,7 @@ impl<E: Engine> Connection<E> {
                 reads: Reads::new(),
                 resume: 0,
                 started: now,
+                lap: Lap::NEW,
                 last_batch: None,
                 unheard: false,
                 feed: None,
@@ -199,6 +200,7 @@ impl<E: Engine> Connection<E> {
     /// Reads once and runs what can be run. `scratch` is the loop's, empty, with room for a read.
     pub(crate) fn serve(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>) -> Result<(), Broken> {
         let result = self.take_turn(executor, scratch);
+        executor.end_lap(&mut self.session);
         let may_hold = self.parked == Some(Parked::Read);
         debug_assert!(may_hold || self.session.granted.is_none(), "a connection holds a stripe after its turn");
         result
@@ -211,6 +213,8 @@ impl<E: Engine> Connection<E> {
         // A command that has waited for its reads began before it waited.
         if self.session.reads.is_empty() {
             self.session.started = Instant::now();
+        } else {
+            self.session.lap = Lap::ALONE;
         }
         if self.input.len() > self.start || self.body_is_whole() {
             // Left over from before parking.

@@ -348,6 +348,26 @@ impl Drop for Reserved {
     }
 }
 
+/// An item that an engine shows where it lies.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownItem<'a> {
+    pub(crate) header: Header,
+    pub(crate) data: &'a [u8],
+}
+
+/// What came of [`Engine::show`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown<V> {
+    /// The item was shown.
+    Item,
+    /// The item is long, and was not shown: its value.
+    Value(V),
+    /// The key does not exist.
+    Miss,
+    /// The engine cannot show it now: [`Engine::get`] is to be asked.
+    Ask,
+}
+
 /// A key-value engine that can serve memcached.
 ///
 /// **Threads.** Called from every event loop at once. `get`, `write` and `put_meta` must not wait, neither for the disk
@@ -374,10 +394,23 @@ pub trait Engine: Send + Sync + 'static {
         later: &mut dyn FnMut() -> Option<OnRead<Self::Value>>,
     ) -> Result<Get<Self::Value>, EngineError>;
 
+    /// Shows the item of `key` where it lies, if it is in memory and short: a copy of it would cost as much as finding it. `show` is quick and does not call
+    /// the engine.
+    ///
+    /// # Errors
+    /// As [`get`](Engine::get).
+    fn show(&self, key: &[u8], show: impl FnOnce(ShownItem<'_>)) -> Result<Shown<Self::Value>, EngineError> {
+        let _ = (key, show);
+        Ok(Shown::Ask)
+    }
+
     /// Applies `batch` atomically, then calls `done`: inline or later, from any thread, exactly once.
     ///
     /// Once `done(Ok)` is called, every `get` sees the batch. Batches that wait are taken in the order they were given.
     fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission;
+
+    /// Whether [`write_at_once`](Engine::write_at_once) makes changes.
+    const CHANGES_AT_ONCE: bool = false;
 
     /// Applies one change and returns, if the engine never waits for anything; otherwise `None`, and the change is to be
     /// [written](Engine::write). The value is the concatenation of the parts. Every later `get` sees the change.

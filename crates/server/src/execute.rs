@@ -32,7 +32,7 @@ use crate::access::AccessTable;
 use crate::auth::Users;
 use crate::dump::Dumps;
 use crate::durable::Durable;
-use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, OnTaken, WriteBatch};
+use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, OnTaken, Shown, WriteBatch};
 use crate::feed::{Feed, FeedReader};
 use crate::fetch::{Fetched, Fetches, Reads};
 use crate::inbox::{Inbox, Message};
@@ -60,8 +60,9 @@ pub(crate) struct Session<V> {
     pub(crate) reads: Reads<V>,
     /// Where in its keys an interrupted retrieval goes on.
     pub(crate) resume: usize,
-    /// When the current command began.
+    /// When the current command began, or the first one of the lap.
     pub(crate) started: Instant,
+    pub(crate) lap: Lap,
     /// The batch that its last change is in.
     pub(crate) last_batch: Option<u64>,
     /// Nobody takes the answers: they are dropped instead of sent.
@@ -72,6 +73,33 @@ pub(crate) struct Session<V> {
     pub(crate) watches: bool,
     /// The number of its socket, as watchers are told it.
     pub(crate) descriptor: i32,
+}
+
+/// Commands of one kind that were answered in a row since the clock was last read: a reading costs as much as a tenth of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lap {
+    command: Command,
+    commands: u32,
+    commands_max: u32,
+}
+
+/// So many commands have their time measured together.
+const LAP_MAX: u32 = 16;
+
+impl Lap {
+    pub(crate) const NEW: Lap = Lap { command: Command::Other, commands: 0, commands_max: LAP_MAX };
+    /// The next command has waited: its time is measured alone.
+    pub(crate) const ALONE: Lap = Lap { commands_max: 1, ..Lap::NEW };
+}
+
+/// What came of a glance at an item.
+pub(crate) enum Glance<V> {
+    /// It was shown.
+    Shown,
+    /// It is long, or absent, or the engine has failed.
+    Loaded(Loaded<V>),
+    /// It is to be loaded.
+    Ask,
 }
 
 /// How a command's turn ended.
@@ -344,11 +372,63 @@ impl<E: Engine> Executor<E> {
             None => self.ask(session, key)?,
         };
         let loaded = self.judge(fetched);
+        let found = loaded.as_ref().ok().and_then(|item| item.as_ref()).map(|item| item.data().len());
+        self.tell_fetched(session, key, found);
+        Ok(loaded)
+    }
+
+    /// Tells watchers that a command has looked for an item, and has found one of so many bytes.
+    fn tell_fetched(&self, session: &Session<E::Value>, key: &[u8], found: Option<usize>) {
         if self.stats.watchers.want(watch::FETCHERS) {
-            let found = loaded.as_ref().ok().and_then(|item| item.as_ref()).map(|item| item.data().len());
             self.stats.watchers.fetched(key, found, session.descriptor);
         }
-        Ok(loaded)
+    }
+
+    /// Shows the live item of `key` where it lies, if that needs neither a stripe nor a copy. `show` appends the answer; false if it cannot, and
+    /// the item is to be loaded.
+    pub(crate) fn glance(
+        &self,
+        session: &mut Session<E::Value>,
+        key: &[u8],
+        show: impl FnOnce(&mut Output<E::Value>, &Header, &[u8]) -> bool,
+    ) -> Glance<E::Value> {
+        if !session.reads.is_empty() || !Self::reads_freely(session) {
+            return Glance::Ask;
+        }
+        let rule = ExpiryRule { barrier_cas: self.durable.barrier(), ..self.rule };
+        let mut dead = None;
+        let mut shown = None;
+        let output = &mut session.output;
+        let outcome = self.engine.show(key, |item| match rule.kills(&item.header) {
+            true => dead = Some(item.header),
+            false => shown = show(output, &item.header, item.data).then_some(item.data.len()),
+        });
+        let loaded = match outcome {
+            Ok(Shown::Item) => match (dead, shown) {
+                (Some(header), _) => {
+                    self.count_dead(&header, &rule);
+                    Ok(None)
+                }
+                (None, Some(length)) => {
+                    self.tell_fetched(session, key, Some(length));
+                    return Glance::Shown;
+                }
+                (None, None) => return Glance::Ask,
+            },
+            Ok(Shown::Value(value)) => self.judge(Ok(Some(value))),
+            Ok(Shown::Miss) => Ok(None),
+            Ok(Shown::Ask) => return Glance::Ask,
+            Err(error) => self.judge(Err(error)),
+        };
+        let found = loaded.as_ref().ok().and_then(|item| item.as_ref()).map(|item| item.data().len());
+        self.tell_fetched(session, key, found);
+        Glance::Loaded(loaded)
+    }
+
+    /// Counts an item that was found dead.
+    fn count_dead(&self, header: &Header, rule: &ExpiryRule) {
+        let was_flushed = header.id < rule.barrier_cas;
+        self.counters.add(if was_flushed { Counter::ItemsFlushed } else { Counter::ItemsExpired }, 1);
     }
 
     /// The item that was fetched, if it is alive.
@@ -367,8 +447,7 @@ impl<E: Engine> Executor<E> {
         };
         let rule = ExpiryRule { barrier_cas: self.durable.barrier(), ..self.rule };
         if rule.kills(&header) {
-            let was_flushed = header.id < rule.barrier_cas;
-            self.counters.add(if was_flushed { Counter::ItemsFlushed } else { Counter::ItemsExpired }, 1);
+            self.count_dead(&header, &rule);
             return Ok(None);
         }
         Ok(Some(Item { header, value }))
@@ -501,6 +580,19 @@ impl<E: Engine> Executor<E> {
     ) -> Option<Reply<E::Value>> {
         let Some(outcome) = self.engine.write_at_once(change) else { return Some(reply) };
         self.stripes.release(stripe);
+        self.made(session, command, outcome, reply, on_failure);
+        None
+    }
+
+    /// Answers a change that the engine has made, or has refused.
+    pub(crate) fn made(
+        &self,
+        session: &mut Session<E::Value>,
+        command: Option<Command>,
+        outcome: Result<(), EngineError>,
+        reply: Reply<E::Value>,
+        on_failure: OnFailure,
+    ) {
         match outcome {
             Ok(()) => session.output.append_reply(reply),
             Err(error) => {
@@ -513,7 +605,6 @@ impl<E: Engine> Executor<E> {
         if let Some(command) = command {
             self.answer(session, command, |_| {});
         }
-        None
     }
 
     fn gathered(
@@ -525,6 +616,7 @@ impl<E: Engine> Executor<E> {
         reply: Reply<E::Value>,
         on_failure: OnFailure,
     ) {
+        self.end_lap(session);
         self.owners.push((session.token, stripe));
         session.last_batch = Some(self.batch_number);
         let (batch, started) = (self.batch_number, session.started);
@@ -538,10 +630,26 @@ impl<E: Engine> Executor<E> {
     /// Answers at once.
     pub(crate) fn answer(&self, session: &mut Session<E::Value>, command: Command, fill: impl FnOnce(&mut Vec<u8>)) {
         session.output.append(fill);
-        let now = Instant::now();
-        self.counters.answered(command, now.saturating_duration_since(session.started));
-        // The next command of a pipeline begins where this one ended: one reading of the clock serves both.
-        session.started = now;
+        self.counters.count(command);
+        if session.lap.command != command {
+            self.end_lap(session);
+            session.lap.command = command;
+        }
+        session.lap.commands += 1;
+        if session.lap.commands >= session.lap.commands_max {
+            self.end_lap(session);
+        }
+    }
+
+    /// Reads the clock: the commands that were answered since took that long together. The next command of a pipeline begins where the last one ended.
+    pub(crate) fn end_lap(&self, session: &mut Session<E::Value>) {
+        let Lap { command, commands, .. } = session.lap;
+        if commands > 0 {
+            let now = Instant::now();
+            self.counters.took(command, commands, now.saturating_duration_since(session.started));
+            session.started = now;
+            session.lap = Lap::NEW;
+        }
     }
 
     /// Answers a line of text at once, or nothing.

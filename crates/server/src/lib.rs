@@ -105,7 +105,8 @@ pub use cache::{CacheEngine, CacheValue, FOLLOWS_BYTES_MIN, OnTrouble};
 pub use descriptors::raise_limit;
 pub use engine::{
     Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get,
-    Health, Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Survey, SurveyedItem, WriteBatch,
+    Health, Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Shown, ShownItem, Survey, SurveyedItem,
+    WriteBatch,
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
 pub use hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};

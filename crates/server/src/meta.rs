@@ -16,7 +16,7 @@ use crate::base64;
 use crate::classic::{Delta, NOT_NUMERIC};
 use crate::dump::size_as_memcached;
 use crate::engine::{Engine, EngineError};
-use crate::execute::{Executor, Item, Outcome, Session};
+use crate::execute::{Executor, Glance, Item, Outcome, Session};
 use crate::item::{BINARY_KEY, Header, STALE, TOKEN_SENT, expires_at};
 use crate::metrics::{Command, Counter};
 use crate::number::push_decimal;
@@ -64,7 +64,7 @@ fn deleted<V>(key: &[u8], meta: &Meta<'_>) -> Reply<V> {
 /// The answer of a command that found no item, or refused it: a code, the opaque and the key.
 fn push_bare(out: &mut Vec<u8>, code: &[u8], key: &[u8], meta: &Meta<'_>) {
     out.extend_from_slice(code);
-    for token in meta.tokens.as_slice() {
+    for token in meta.tokens.iter() {
         match token.first() {
             Some(b'O') => push_token(out, token),
             Some(b'k') => push_key(out, key, meta.binary_key),
@@ -90,7 +90,31 @@ impl<E: Engine> Executor<E> {
         // With a stripe, and with what was read under it, the command has been here before.
         let must_own = meta.changes_item || session.granted.is_some() && !session.reads.is_empty();
         if !must_own {
-            let item = match self.load_ordered(session, key) {
+            let must_win = |header: &Header| header.state & (STALE | TOKEN_SENT) == STALE;
+            let glance = self.glance(session, key, |output, header, data| {
+                let is_shown = !must_win(header);
+                if is_shown {
+                    let mut header = *header;
+                    output.append(|out| {
+                        self.push_meta_hit(out, key, meta, &mut header, data.len(), false);
+                        if wants_value(meta, &header) {
+                            out.extend_from_slice(data);
+                            out.extend_from_slice(b"\r\n");
+                        }
+                    });
+                }
+                is_shown
+            });
+            let loaded = match glance {
+                Glance::Shown => {
+                    self.count_meta_hit(key, meta);
+                    self.answer(session, Command::MetaGet, |_| {});
+                    return Outcome::Done;
+                }
+                Glance::Loaded(loaded) => Ok(loaded),
+                Glance::Ask => self.load_ordered(session, key),
+            };
+            let item = match loaded {
                 Ok(Ok(item)) => item,
                 Ok(Err(error)) => {
                     self.fail(session, Command::MetaGet, &error, false);
@@ -98,8 +122,7 @@ impl<E: Engine> Executor<E> {
                 }
                 Err(wait) => return wait,
             };
-            let must_win = |item: &Item<_>| item.header.state & (STALE | TOKEN_SENT) == STALE;
-            if !item.as_ref().is_some_and(must_win) {
+            if !item.as_ref().is_some_and(|item| must_win(&item.header)) {
                 self.meta_get_answer(session, key, meta, item);
                 return Outcome::Done;
             }
@@ -228,7 +251,7 @@ impl<E: Engine> Executor<E> {
         } else {
             out.extend_from_slice(b"HD");
         }
-        for token in meta.tokens.as_slice() {
+        for token in meta.tokens.iter() {
             match token.first() {
                 Some(b'T') => header.expires = expires_at(meta.ttl.unwrap_or(0), now),
                 Some(b'N') if created => {
@@ -410,7 +433,7 @@ impl<E: Engine> Executor<E> {
         } else {
             text.extend_from_slice(b"HD");
         }
-        for token in meta.tokens.as_slice() {
+        for token in meta.tokens.iter() {
             match token.first() {
                 Some(b'c') => push_number(&mut text, b'c', header.cas()),
                 Some(b't') => push_ttl(&mut text, header, now),

@@ -179,11 +179,22 @@ impl Counters {
 
     /// One command of this kind was answered after `latency`.
     pub(crate) fn answered(&self, command: Command, latency: Duration) {
-        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        let class = COMMANDS[command as usize].1 as usize;
-        let bucket = (64 - (nanoseconds / 1000).leading_zeros() as usize).min(BUCKETS - 1);
+        self.count(command);
+        self.took(command, 1, latency);
+    }
+
+    /// One command of this kind was answered.
+    pub(crate) fn count(&self, command: Command) {
         bump(&self.commands[command as usize], 1);
-        bump(&self.latency[class][bucket], 1);
+    }
+
+    /// So many commands of this kind were answered in a row, in so much time together.
+    pub(crate) fn took(&self, command: Command, commands: u32, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let class = COMMANDS[command as usize].1 as usize;
+        let each = nanoseconds / u64::from(commands.max(1));
+        let bucket = (64 - (each / 1000).leading_zeros() as usize).min(BUCKETS - 1);
+        bump(&self.latency[class][bucket], u64::from(commands));
         bump(&self.latency_nanoseconds[class], nanoseconds);
     }
 }

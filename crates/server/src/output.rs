@@ -20,7 +20,7 @@ use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use crate::engine::EngineError;
 use crate::metrics::{Command, Counter, Counters};
@@ -303,8 +303,12 @@ impl<V: Deref<Target = [u8]>> Output<V> {
             if count == 0 {
                 return Ok(if self.segments.is_empty() { Progress::Empty } else { Progress::Waiting });
             }
-            let mut control = SendAncillaryBuffer::default();
-            match sendmsg(&socket, &slices[..count], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let sent = match &slices[..count] {
+                [slice] => send(&socket, slice, flags),
+                slices => sendmsg(&socket, slices, &mut SendAncillaryBuffer::default(), flags),
+            };
+            match sent {
                 Ok(bytes) => {
                     *sent_bytes += bytes as u64;
                     self.advance(bytes);

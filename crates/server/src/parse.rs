@@ -16,7 +16,6 @@
 mod meta;
 
 use std::borrow::Cow;
-use std::io::BufRead;
 
 use crate::foreign;
 use crate::number::{parse_i32, parse_u32, parse_u64};
@@ -143,13 +142,14 @@ fn answer<'a>(text: &'static str) -> Request<'a> {
 /// Up to 23 tokens of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tokens<'a> {
+    line: &'a [u8],
     list: [&'a [u8]; TOKENS_MAX],
     count: usize,
 }
 
 impl<'a> Tokens<'a> {
     fn split(line: &'a [u8]) -> Tokens<'a> {
-        let mut tokens = Tokens { list: [&[]; TOKENS_MAX], count: 0 };
+        let mut tokens = Tokens { line, list: [&[]; TOKENS_MAX], count: 0 };
         for token in line.split(|byte| *byte == b' ').filter(|token| !token.is_empty()) {
             if tokens.count == TOKENS_MAX {
                 break;
@@ -160,10 +160,18 @@ impl<'a> Tokens<'a> {
         tokens
     }
 
-    fn skip(mut self, count: usize) -> Tokens<'a> {
-        self.list.rotate_left(count.min(TOKENS_MAX));
-        self.count = self.count.saturating_sub(count);
-        self
+    /// The tokens behind the first `count`.
+    fn behind(&self, count: usize) -> TokenList<'a> {
+        let line = self.line;
+        let place = |token: &[u8]| (token.as_ptr() as usize).saturating_sub(line.as_ptr() as usize);
+        let text = match self.as_slice().get(count..) {
+            Some([first, ..]) => line.get(place(first)..).unwrap_or_default(),
+            _ => &[],
+        };
+        // What is behind the last token that counts is left out.
+        let last = self.as_slice().last().map_or(0, |last| place(last) + last.len());
+        let end = last.saturating_sub(place(text)).min(text.len());
+        TokenList { text: &text[..end] }
     }
 
     /// The token at `index`, empty past the end.
@@ -177,6 +185,30 @@ impl<'a> Tokens<'a> {
 
     fn says_noreply(&self) -> bool {
         self.as_slice().last() == Some(&&b"noreply"[..])
+    }
+}
+
+/// Tokens of a line, as a part of it: a request is moved several times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TokenList<'a> {
+    text: &'a [u8],
+}
+
+impl<'a> TokenList<'a> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = self.text;
+        std::iter::from_fn(move || {
+            let start = rest.iter().position(|byte| *byte != b' ')?;
+            let from = &rest[start..];
+            let length = from.iter().position(|byte| *byte == b' ').unwrap_or(from.len());
+            let (token, behind) = from.split_at(length);
+            rest = behind;
+            Some(token)
+        })
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.text.is_empty()
     }
 }
 
@@ -250,15 +282,9 @@ pub(crate) fn parse(line: &[u8]) -> Request<'_> {
     }
 }
 
-/// The first place of `wanted`. Most lines are short; in one of a megabyte the system's library searches faster.
+/// The first place of `wanted`.
 pub(crate) fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
-    const SHORT_BYTES: usize = 64;
-    let (short, mut long) = bytes.split_at(bytes.len().min(SHORT_BYTES));
-    short.iter().position(|byte| *byte == wanted).or_else(|| {
-        let skipped = long.skip_until(wanted).ok()?;
-        let place = (short.len() + skipped).checked_sub(1)?;
-        (bytes.get(place) == Some(&wanted)).then_some(place)
-    })
+    memchr::memchr(wanted, bytes)
 }
 
 /// The keys of a retrieval command, without leading spaces, in turn.
@@ -443,18 +469,6 @@ mod tests {
             let line = format!("{command} {arguments}");
             if let Request::Store(store) = parse(line.as_bytes()) {
                 prop_assert!(!store.key.is_empty() && store.key.len() <= KEY_BYTES_MAX);
-            }
-        }
-    }
-
-    #[test]
-    fn the_first_of_a_byte_is_found_wherever_it_is() {
-        for length in [0, 1, 63, 64, 65, 200] {
-            let mut bytes = vec![b'x'; length];
-            assert_eq!(find(&bytes, b'y'), None, "{length}");
-            for place in (0..length).rev() {
-                bytes[place] = b'y';
-                assert_eq!(find(&bytes, b'y'), Some(place), "{length}");
             }
         }
     }

@@ -21,6 +21,8 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use crate::inbox::{Inbox, Message};
 
 const STRIPES: usize = 8192;
@@ -43,18 +45,24 @@ struct Waiter {
 pub(crate) struct Stripes {
     stripes: Box<[Mutex<Stripe>]>,
     inboxes: Vec<Arc<Inbox>>,
-    hasher: RandomState,
+    seed: u64,
 }
 
 impl Stripes {
     pub(crate) fn new(inboxes: Vec<Arc<Inbox>>) -> Stripes {
         let stripes = (0..STRIPES).map(|_| Mutex::new(Stripe::default())).collect();
-        Stripes { stripes, inboxes, hasher: RandomState::new() }
+        Stripes { stripes, inboxes, seed: RandomState::new().hash_one("stripes") }
     }
 
-    /// The stripe of `key`. The hash is keyed, so that clients cannot aim at one stripe.
+    /// The stripe of `key`. The hash is seeded, so that clients cannot aim at one stripe.
     pub(crate) fn of(&self, key: &[u8]) -> StripeIndex {
-        (self.hasher.hash_one(key) % STRIPES as u64) as StripeIndex
+        (xxh3_64_with_seed(key, self.seed) % STRIPES as u64) as StripeIndex
+    }
+
+    /// Runs `change`, which waits for nothing, while nobody owns `stripe` and nobody can come to own it. `None`: somebody owns it.
+    pub(crate) fn while_free<T>(&self, stripe: StripeIndex, change: impl FnOnce() -> T) -> Option<T> {
+        let stripe = self.lock(stripe);
+        (!stripe.owned).then(change)
     }
 
     /// Takes `stripe` if it is free.

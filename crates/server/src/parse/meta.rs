@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{BAD_LINE, KEY_BYTES_MAX, LENGTH_MAX, Request, Store, StoreMode, Tokens, answer};
+use super::{BAD_LINE, KEY_BYTES_MAX, LENGTH_MAX, Request, Store, StoreMode, TokenList, Tokens, answer};
 use crate::base64;
 use crate::number::{parse_i32, parse_u32, parse_u64};
 
@@ -16,7 +16,7 @@ const OPAQUE_TOO_LONG: &str = "CLIENT_ERROR opaque token too long";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Meta<'a> {
     /// All tokens after the key (and length) in the order given.
-    pub(crate) tokens: Tokens<'a>,
+    pub(crate) tokens: TokenList<'a>,
     pub(crate) binary_key: bool,
     pub(crate) quiet: bool,
     pub(crate) value: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Meta<'a> {
 /// The flags after the first `skip` tokens, or the error.
 fn parse_meta_flags<'a>(tokens: &Tokens<'a>, skip: usize) -> Result<Meta<'a>, &'static str> {
     let mut meta = Meta {
-        tokens: tokens.skip(skip),
+        tokens: tokens.behind(skip),
         binary_key: false,
         quiet: false,
         value: false,
@@ -61,7 +61,7 @@ fn parse_meta_flags<'a>(tokens: &Tokens<'a>, skip: usize) -> Result<Meta<'a>, &'
     let mut seen = 0u128;
     // The original goes on after a bad argument and reports the last one.
     let mut error = None;
-    for token in meta.tokens.as_slice() {
+    for token in meta.tokens.iter() {
         let Some((&flag, argument)) = token.split_first() else { continue };
         if flag >= 127 || seen & (1 << flag) != 0 {
             return Err("CLIENT_ERROR duplicate flag");
@@ -126,14 +126,13 @@ fn parse_meta_flags<'a>(tokens: &Tokens<'a>, skip: usize) -> Result<Meta<'a>, &'
 
 fn meta_key<'a>(tokens: &Tokens<'a>, binary: bool) -> Cow<'a, [u8]> {
     let key = tokens.at(1);
-    match base64::decode(key) {
-        Some(bytes) if binary => Cow::Owned(bytes),
-        _ => Cow::Borrowed(key),
-    }
+    // One that cannot be decoded was refused before.
+    let decoded = if binary { base64::decode(key) } else { None };
+    decoded.map_or(Cow::Borrowed(key), Cow::Owned)
 }
 
-fn opaque_too_long(tokens: &Tokens<'_>) -> bool {
-    tokens.as_slice().iter().any(|token| token.first() == Some(&b'O') && token.len() > OPAQUE_TOKEN_BYTES_MAX)
+fn opaque_too_long(tokens: TokenList<'_>) -> bool {
+    tokens.iter().any(|token| token.first() == Some(&b'O') && token.len() > OPAQUE_TOKEN_BYTES_MAX)
 }
 
 /// What all meta commands check first.
@@ -152,7 +151,7 @@ pub(super) fn parse_meta_get<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     }
     match parse_meta_flags(tokens, 2) {
         Err(text) => answer(text),
-        Ok(meta) if opaque_too_long(&meta.tokens) => answer(OPAQUE_TOO_LONG),
+        Ok(meta) if opaque_too_long(meta.tokens) => answer(OPAQUE_TOO_LONG),
         Ok(meta) => Request::MetaGet { key: meta_key(tokens, meta.binary_key), meta },
     }
 }
@@ -179,7 +178,7 @@ pub(super) fn parse_meta_set<'a>(tokens: &Tokens<'a>) -> Request<'a> {
         Some(b'R') => StoreMode::Replace,
         Some(_) => return refuse("CLIENT_ERROR invalid mode for ms M token"),
     };
-    if opaque_too_long(&meta.tokens) {
+    if opaque_too_long(meta.tokens) {
         return refuse(OPAQUE_TOO_LONG);
     }
     let mode = match mode {
@@ -204,7 +203,7 @@ pub(super) fn parse_meta_delete<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     }
     match parse_meta_flags(tokens, 2) {
         Err(_) => answer("CLIENT_ERROR invalid or duplicate flag"),
-        Ok(meta) if opaque_too_long(&meta.tokens) => answer(OPAQUE_TOO_LONG),
+        Ok(meta) if opaque_too_long(meta.tokens) => answer(OPAQUE_TOO_LONG),
         Ok(meta) => Request::MetaDelete { key: meta_key(tokens, meta.binary_key), meta },
     }
 }
@@ -219,7 +218,7 @@ pub(super) fn parse_meta_arithmetic<'a>(tokens: &Tokens<'a>) -> Request<'a> {
         Some(b'D' | b'-') => false,
         _ => return answer("CLIENT_ERROR invalid mode for ma M token"),
     };
-    if opaque_too_long(&meta.tokens) {
+    if opaque_too_long(meta.tokens) {
         return answer(OPAQUE_TOO_LONG);
     }
     Request::MetaArithmetic { key: meta_key(tokens, meta.binary_key), increment, meta }
