@@ -6,7 +6,7 @@ use crate::flash::journal::Journal;
 use crate::flash::tier::{FlashTier, Start};
 use crate::index::Index;
 use crate::item::{Hit, KEY_BYTES_MAX, Meta, NewItem, OnEvicted, VALUE_BYTES_MAX};
-use crate::memory::{Lookup, Memory};
+use crate::memory::{Beside, Lookup, Memory};
 use crate::options::Options;
 use crate::survey::Survey;
 use situ_device::{Device, Env};
@@ -287,9 +287,15 @@ impl Cache {
         flash.stop(&core.memory.index, &core.counters)
     }
 
-    /// Memory that the cache's owner takes out of the same limit, in bytes: for connections, say. The cache then takes less.
-    pub fn set_beside(&self, bytes: usize) {
-        self.core().memory.set_beside(bytes);
+    /// Memory that the cache's owner takes out of the same limit. The cache then takes less.
+    #[must_use]
+    pub fn beside(&self) -> Beside {
+        self.core().memory.beside()
+    }
+
+    /// Gives memory back that is beyond the limit, or beyond what its [owner](Cache::beside) leaves. Costs a few loads if there is none.
+    pub fn shrink(&self, now: u64) {
+        self.core().memory.shrink(now, &self.core().counters);
     }
 
     /// Does what puts need not wait for: expired segments go, and memory beyond the limit is given back. To be called about once a second.

@@ -57,9 +57,12 @@ struct Request {
 }
 
 impl Request {
-    fn answer(self, record: Option<Record>) {
+    /// Answers, and makes room for what the cache's owner keeps of the answer.
+    fn answer(self, record: Option<Record>, core: &Core) {
+        let now = self.now;
         // The program's bug must not end a thread of the cache.
         _ = catch_unwind(AssertUnwindSafe(|| (self.done)(record)));
+        core.memory.shrink(now, &core.counters);
     }
 }
 
@@ -187,7 +190,7 @@ impl Core {
 
     fn serve_here(&self, request: Request) {
         let record = self.fetch(&request.key, request.now);
-        request.answer(record);
+        request.answer(record, self);
     }
 
     /// The item of a key. Waits for the device.
@@ -320,12 +323,12 @@ impl Core {
     fn begin(&self, flight: &mut Flight, mut request: Request) {
         while request.tries < TRIES_MAX {
             match self.look(&request.key, request.now) {
-                Looked::Answer(record) => return request.answer(record),
+                Looked::Answer(record) => return request.answer(record, self),
                 Looked::Again => request.tries += 1,
                 Looked::Read(at, read) => return flight.begin(request, at, read),
             }
         }
-        request.answer(None);
+        request.answer(None, self);
     }
 
     fn end(&self, flight: &mut Flight, pending: Pending) {
@@ -335,7 +338,7 @@ impl Core {
         let log = self.memory.flash.as_ref().map(|flash| &flash.log);
         let record = bytes.and_then(|bytes| log?.finish(&read, bytes));
         match self.arrived(&request.key, at, record, request.now) {
-            Arrived::Answer(record) => request.answer(record),
+            Arrived::Answer(record) => request.answer(record, self),
             Arrived::Changed => {
                 request.tries += 1;
                 self.begin(flight, request);

@@ -365,6 +365,11 @@ impl FlashLog {
         (state.next_sequence.saturating_sub(u64::from(self.superblock.segments) + waiting), state.next_sequence)
     }
 
+    /// Where the next item comes, if that is behind others: the number of the segment, and the offset.
+    pub(crate) fn end(&self) -> Option<(u64, u32)> {
+        lock(&self.state).open.as_ref().map(|open| (open.sequence, open.used as u32))
+    }
+
     /// Gives up a sixteenth of the segments on flash, the oldest ones: which they were.
     pub(crate) fn give_up_oldest(&self) -> Vec<Going> {
         let mut state = lock(&self.state);

@@ -15,6 +15,9 @@ pub struct Options {
     /// Reads that take an item from the small queue to the main queue. The default is 1: `examples/hit_ratio.rs` finds it a little better
     /// than S3-FIFO's 2.
     pub move_at: u8,
+    /// Whether items that expire at about the same time share segments, which then go as a whole. The default is true. A small memory has
+    /// too few segments for it.
+    pub ttl_classes: bool,
     /// About how long an item is. It only says how many keys are remembered that have gone. The default is 256.
     pub item_bytes_about: usize,
     /// Rules of the tier on flash, if the cache has one.
@@ -77,6 +80,7 @@ impl Options {
             segment_bytes,
             small_percent: 10,
             move_at: 1,
+            ttl_classes: true,
             item_bytes_about: 256,
             flash: FlashRules::default(),
         }

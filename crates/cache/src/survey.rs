@@ -35,6 +35,8 @@ pub struct Survey {
     shard: u32,
     /// Segments on flash that were there when the survey began, from the first to before the second.
     segments: (u64, u64),
+    /// Where the last one of them ended then.
+    end: Option<(u64, u32)>,
 }
 
 impl std::fmt::Debug for Survey {
@@ -45,8 +47,9 @@ impl std::fmt::Debug for Survey {
 
 impl Survey {
     pub(crate) fn new(core: Arc<Core>) -> Survey {
-        let segments = core.memory.flash.as_ref().map_or((0, 0), |flash| flash.log.reach());
-        Survey { core, shard: 0, segments }
+        let log = core.memory.flash.as_ref().map(|flash| &flash.log);
+        let (segments, end) = log.map_or(((0, 0), None), |log| (log.reach(), log.end()));
+        Survey { core, shard: 0, segments, end }
     }
 
     /// Shows the next items that have not expired at `now`, Unix seconds: those of a shard, or of a segment on flash. False at the end. Waits for the device.
@@ -69,6 +72,9 @@ impl Survey {
         };
         // A segment that cannot be read, or has gone, has nothing to show.
         _ = flash.log.show(self.segments.0, |found| {
+            if self.end.is_some_and(|(sequence, offset)| found.sequence == sequence && found.place.offset >= offset) {
+                return;
+            }
             let hash = memory.index.hash(found.item.key);
             let shard = memory.index.shard(hash);
             let is_it = |slot: &crate::slot::Slot| !slot.tier.is_memory() && slot.place == found.place;

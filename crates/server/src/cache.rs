@@ -5,7 +5,8 @@
 //!
 //! **Memory.** The limit is one of the whole process. The engine looks how much memory the process has in use beside the cache: for
 //! connections, say. The cache takes as much less, down to half of the limit. The engine looks four times a second, and whenever
-//! [`LOOK_BYTES`] more were stored. What was in use beside the cache is kept free for a while: it may be needed again.
+//! [`LOOK_BYTES`] more were stored. What was in use beside the cache is kept free for a while: it may be needed again. Long values that are on their
+//! way are counted one by one, and the cache makes room for each at once: hundreds of them can come between two looks.
 //!
 //! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server judges each item by its own clock as well,
 //! so a client never sees an item that has expired.
@@ -24,12 +25,13 @@ use situ::cache::{
 };
 use situ::device::{Buffer, lock};
 
+use crate::allowance::Allowance;
 use crate::clock::SteadyClock;
 use crate::engine::{
     Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get, Health,
     Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Shown, ShownItem, Survey, SurveyedItem, WriteBatch,
 };
-use crate::item::Header;
+use crate::item::{HEADER_BYTES_MAX, Header};
 use crate::output::COPY_BYTES_MAX;
 use crate::pressure;
 
@@ -37,10 +39,6 @@ use crate::pressure;
 const TIDY_EVERY: Duration = Duration::from_millis(250);
 /// The process's memory is looked at when so many bytes more were stored.
 const LOOK_BYTES: u64 = 1 << 20;
-/// Long values that wait to be sent may take this part of the memory.
-const HELD_SHARE: u64 = 4;
-/// Long values that arrive may take this part of the memory.
-const ARRIVING_SHARE: u64 = 4;
 
 /// The least limit of memory that follows the machine's, in bytes.
 pub const FOLLOWS_BYTES_MIN: u64 = 64 << 20;
@@ -53,18 +51,11 @@ pub struct CacheEngine {
 
 struct Shared {
     cache: Cache,
-    memory_bytes_max: u64,
-    /// The limit now; less than the greatest one if it follows the machine's memory.
-    limit_bytes: AtomicU64,
+    allowance: Arc<Allowance>,
     follows: AtomicBool,
     records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     clock: SteadyClock,
     now_seconds: AtomicU64,
-    beside_bytes: AtomicU64,
-    /// Bytes of long values that wait to be sent.
-    held_bytes: Arc<AtomicU64>,
-    /// Bytes of long values that arrive.
-    arriving_bytes: Arc<AtomicU64>,
     stored_bytes: AtomicU64,
     is_over: Mutex<bool>,
     over: Condvar,
@@ -138,16 +129,12 @@ impl CacheEngine {
     fn of(cache: Cache, options: &Options, clock: SteadyClock, tell: OnTrouble) -> Result<CacheEngine, EngineError> {
         crate::raise_limit();
         let shared = Arc::new(Shared {
+            allowance: Arc::new(Allowance::new(options.memory_bytes as u64, cache.beside())),
             cache,
-            memory_bytes_max: options.memory_bytes as u64,
-            limit_bytes: AtomicU64::new(options.memory_bytes as u64),
             follows: AtomicBool::new(false),
             records: Mutex::default(),
             now_seconds: AtomicU64::new(clock.unix_seconds()),
             clock,
-            beside_bytes: AtomicU64::new(0),
-            held_bytes: Arc::default(),
-            arriving_bytes: Arc::default(),
             stored_bytes: AtomicU64::new(0),
             is_over: Mutex::new(false),
             over: Condvar::new(),
@@ -182,8 +169,8 @@ impl Shared {
             drop(is_over);
             let now = self.clock.unix_seconds();
             self.now_seconds.store(now, Ordering::Relaxed);
-            let beside = self.beside_bytes.load(Ordering::Relaxed);
-            self.look_at_memory(beside - beside / 64);
+            let rest = self.allowance.rest_bytes();
+            self.look_at_memory(rest - rest / 64);
             self.cache.tidy(now);
             let flash = self.cache.properties().flash;
             self.tell_of(before, flash);
@@ -208,26 +195,24 @@ impl Shared {
 
     /// Lets the cache have what the rest of the process does not use, which is taken to need `least`.
     fn look_at_memory(&self, least: u64) {
-        let Some(resident) = resident_bytes() else { return };
-        let limit = self.limit(resident);
-        let beside = resident.saturating_sub(self.cache.properties().memory_bytes);
-        let beside = beside.max(least).max(limit / 16).min(limit / 2);
-        self.limit_bytes.store(limit, Ordering::Relaxed);
-        self.beside_bytes.store(beside, Ordering::Relaxed);
-        self.cache.set_beside((beside + self.memory_bytes_max - limit) as usize);
+        if let Some(resident) = resident_bytes() {
+            let limit = self.limit(resident);
+            self.allowance.note(limit, resident, self.cache.properties().memory_bytes, least);
+        }
     }
 
     /// The limit of the process, which takes so much memory now.
     fn limit(&self, resident: u64) -> u64 {
         let room = self.follows.load(Ordering::Relaxed).then(pressure::room).flatten();
-        room.map_or(self.memory_bytes_max, |room| limit_with(resident, room, self.memory_bytes_max))
+        let most = self.allowance.memory_bytes_max();
+        room.map_or(most, |room| limit_with(resident, room, most))
     }
 
     /// Notes that so many bytes are to be stored.
     fn will_store(&self, bytes: usize) {
         let before = self.stored_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if before / LOOK_BYTES != (before + bytes as u64) / LOOK_BYTES {
-            self.look_at_memory(self.beside_bytes.load(Ordering::Relaxed));
+            self.look_at_memory(self.allowance.rest_bytes());
         }
     }
 
@@ -344,25 +329,41 @@ impl Deref for CacheValue {
     }
 }
 
-/// An item's header and its data. `held` counts long values: those are kept until the client has taken them, shorter ones are copied to
-/// its output. An error if too many bytes are kept.
-fn value_of(item: &Item<'_>, held: &Arc<AtomicU64>, held_bytes_max: u64) -> Result<CacheValue, EngineError> {
-    let header = header_of(&item.meta).encode();
-    let length = header.len() + item.value.len();
+/// A value that is long if `item` is, with its memory counted. No lock is held when the cache [makes room](Cache::shrink) for a long one.
+fn value_of(item: &Item<'_>, allowance: &Allowance) -> Result<CacheValue, EngineError> {
     if item.value.len() < COPY_BYTES_MAX {
-        let mut value = Vec::with_capacity(length);
+        return Ok(CacheValue::short(item));
+    }
+    let mut reserved = Reserved::default();
+    match allowance.hold(&mut reserved, HEADER_BYTES_MAX + item.value.len()) {
+        true => Ok(CacheValue::long(item, reserved)),
+        false => Err(EngineError::new("out of memory writing get response")),
+    }
+}
+
+impl CacheValue {
+    /// Copied to the client's output soon.
+    fn short(item: &Item<'_>) -> CacheValue {
+        let header = header_of(&item.meta).encode();
+        let mut value = Vec::with_capacity(header.len() + item.value.len());
         value.extend_from_slice(&header);
         value.extend_from_slice(item.value);
-        return Ok(CacheValue(Bytes::Short(value)));
+        CacheValue(Bytes::Short(value))
     }
-    let mut counted = Reserved::default();
-    if !counted.grow(held, length as u64, held_bytes_max) {
-        return Err(EngineError::new("out of memory writing get response"));
+
+    /// Kept until the client has taken it.
+    fn long(item: &Item<'_>, reserved: Reserved) -> CacheValue {
+        let header = header_of(&item.meta).encode();
+        let length = header.len() + item.value.len();
+        let mut buffer = Buffer::new(length);
+        buffer[..header.len()].copy_from_slice(&header);
+        buffer[header.len()..length].copy_from_slice(item.value);
+        CacheValue(Bytes::Long(Box::new(LongValue { buffer, length, _held: reserved })))
     }
-    let mut buffer = Buffer::new(length);
-    buffer[..header.len()].copy_from_slice(&header);
-    buffer[header.len()..length].copy_from_slice(item.value);
-    Ok(CacheValue(Bytes::Long(Box::new(LongValue { buffer, length, _held: counted }))))
+
+    fn is_long(&self) -> bool {
+        matches!(self.0, Bytes::Long(_))
+    }
 }
 
 impl Engine for CacheEngine {
@@ -375,16 +376,23 @@ impl Engine for CacheEngine {
         key: &[u8],
         later: &mut dyn FnMut() -> Option<OnRead<CacheValue>>,
     ) -> Result<Get<CacheValue>, EngineError> {
-        let Shared { cache, held_bytes, memory_bytes_max, .. } = &*self.shared;
-        let (now, held_bytes_max) = (self.shared.now(), memory_bytes_max / HELD_SHARE);
-        Ok(match cache.get(key, now, |hit| value_of(&hit.item, held_bytes, held_bytes_max)) {
-            Lookup::Hit(value) => Get::Hit(value?),
+        let Shared { cache, allowance, .. } = &*self.shared;
+        let now = self.shared.now();
+        Ok(match cache.get(key, now, |hit| value_of(&hit.item, allowance)) {
+            Lookup::Hit(value) => {
+                let value = value?;
+                if value.is_long() {
+                    cache.shrink(now);
+                }
+                Get::Hit(value)
+            }
             Lookup::Miss => Get::Miss,
             Lookup::OnFlash => {
                 if let Some(done) = later() {
-                    let held = Arc::clone(held_bytes);
+                    // The cache makes room for the value itself: what waits in the cache must not keep the cache alive.
+                    let allowance = Arc::clone(allowance);
                     let value = move |record: Option<Record>| {
-                        record.map(|record| value_of(&record.item(), &held, held_bytes_max)).transpose()
+                        record.map(|record| value_of(&record.item(), &allowance)).transpose()
                     };
                     cache.get_later(key, now, Box::new(move |record| done(value(record))));
                 }
@@ -394,14 +402,18 @@ impl Engine for CacheEngine {
     }
 
     fn show(&self, key: &[u8], show: impl FnOnce(ShownItem<'_>)) -> Result<Shown<CacheValue>, EngineError> {
-        let Shared { cache, held_bytes, memory_bytes_max, .. } = &*self.shared;
-        let shown = cache.get(key, self.shared.now(), |hit| {
+        let Shared { cache, allowance, .. } = &*self.shared;
+        let now = self.shared.now();
+        let shown = cache.get(key, now, |hit| {
             if hit.item.value.len() < COPY_BYTES_MAX {
                 show(ShownItem { header: header_of(&hit.item.meta), data: hit.item.value });
                 return Ok(Shown::Item);
             }
-            value_of(&hit.item, held_bytes, memory_bytes_max / HELD_SHARE).map(Shown::Value)
+            value_of(&hit.item, allowance).map(Shown::Value)
         });
+        if matches!(shown, Lookup::Hit(Ok(Shown::Value(_)))) {
+            cache.shrink(now);
+        }
         match shown {
             Lookup::Hit(shown) => shown,
             Lookup::Miss => Ok(Shown::Miss),
@@ -430,10 +442,9 @@ impl Engine for CacheEngine {
     }
 
     fn reserve(&self, reserved: &mut Reserved, bytes: usize) -> bool {
-        let Shared { arriving_bytes, memory_bytes_max, .. } = &*self.shared;
-        let has_room = reserved.grow(arriving_bytes, bytes as u64, memory_bytes_max / ARRIVING_SHARE);
+        let has_room = self.shared.allowance.arrive(reserved, bytes);
         if has_room {
-            self.shared.will_store(bytes);
+            self.shared.cache.shrink(self.shared.now());
         }
         has_room
     }
@@ -497,19 +508,20 @@ impl Engine for CacheEngine {
             evicted: flash.evicted,
             errors: flash.errors,
         });
-        let memory_bytes_max = self.shared.limit_bytes.load(Ordering::Relaxed);
+        let memory_bytes_max = self.shared.allowance.limit_bytes();
         Some(CacheState { memory_bytes_max, memory_bytes, evicted, reclaimed, flash })
     }
 
     fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
         let properties = self.shared.cache.properties();
-        let beside = self.shared.beside_bytes.load(Ordering::Relaxed);
+        let allowance = &self.shared.allowance;
+        let beside = allowance.beside_bytes();
         let gauges = [
-            ("memory_max_bytes", "The limit of the process's memory.", self.shared.limit_bytes.load(Ordering::Relaxed)),
+            ("memory_max_bytes", "The limit of the process's memory.", allowance.limit_bytes()),
             ("memory_bytes", "Memory of the cache, its index included.", properties.memory_bytes),
             ("index_bytes", "Memory of the cache's index.", properties.index_bytes),
-            ("held_bytes", "Long values that wait to be sent.", self.shared.held_bytes.load(Ordering::Relaxed)),
-            ("arriving_bytes", "Long values that arrive.", self.shared.arriving_bytes.load(Ordering::Relaxed)),
+            ("held_bytes", "Long values that wait to be sent.", allowance.held_bytes()),
+            ("arriving_bytes", "Long values that arrive.", allowance.arriving_bytes()),
             ("beside_bytes", "Memory of the process beside the cache; the cache takes as much less.", beside),
             ("items", "Items in the cache, expired ones included.", properties.items),
         ];
@@ -558,7 +570,7 @@ mod tests {
         assert!(engine.properties().memory_bytes > 120 << 20);
         // As if the machine had little left.
         let shared = &engine.shared;
-        shared.cache.set_beside(192 << 20);
+        shared.cache.beside().set(192 << 20);
         shared.cache.tidy(shared.now());
         let left = engine.properties();
         assert!(left.memory_bytes <= 66 << 20 && left.items > 1000, "{left:?}");

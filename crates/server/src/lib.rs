@@ -56,6 +56,7 @@
 extern crate self as situ_server;
 
 mod access;
+mod allowance;
 mod auth;
 mod base64;
 mod cache;

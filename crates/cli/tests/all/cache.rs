@@ -1,15 +1,14 @@
 //! `serve --engine cache`: a cache is served without a directory, and it stays within its memory.
 
 use crate::common::{Serving, situ};
+use crate::measure::resident_bytes;
 use std::io::{BufRead, Write};
 
 const MEMORY_MIB: u64 = 64;
 
 /// Resident memory of a process, in MiB.
 fn resident_mib(process: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    resident_bytes(process) >> 20
 }
 
 #[test]

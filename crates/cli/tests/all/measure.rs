@@ -294,7 +294,7 @@ fn gets_of_hot_values_reach_60_percent_of_memcacheds_on_the_same_core() {
 }
 
 /// Resident bytes of a process.
-fn resident_bytes(process: u32) -> u64 {
+pub(crate) fn resident_bytes(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024

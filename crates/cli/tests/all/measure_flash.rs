@@ -19,7 +19,7 @@
 //! | `SITU_MEASURE_ONLY` | one of the servers, `situ` or `extstore` | both |
 //! | `SITU_MEASURE_SITU`, `SITU_MEASURE_EXTSTORE` | more options of a server | |
 
-use crate::measure::{Measured, circumstances, cpu_seconds, free_port, save, start};
+use crate::measure::{Measured, circumstances, cpu_seconds, free_port, resident_bytes, save, start};
 use rustix::event::epoll;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -220,12 +220,6 @@ fn stats(server: &Measured) -> BTreeMap<String, u64> {
     text.lines().filter_map(line).collect()
 }
 
-fn resident_kib(server: &Measured) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{}/status", server.process.id())).unwrap();
-    let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 /// A program whose memory, the page cache included, is limited if the system lets us.
 fn limited(program: &str, bytes: usize) -> (Command, bool) {
     let is_limited = fs::create_dir_all(GROUP).is_ok()
@@ -297,9 +291,9 @@ fn reads_of_flash_beside_extstore() {
             }
         }
         let after = stats(&server);
-        println!("{name}: {} KiB resident; {after:?}", resident_kib(&server));
+        println!("{name}: {} KiB resident; {after:?}", resident_bytes(server.process.id()) >> 10);
         results.push(json!({
-            "server": name, "resident_kib": resident_kib(&server), "loaded": loaded, "after": after, "more_options": more,
+            "server": name, "resident_kib": resident_bytes(server.process.id()) >> 10, "loaded": loaded, "after": after, "more_options": more,
         }));
         drop(server);
         remove(&path);

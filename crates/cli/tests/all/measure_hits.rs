@@ -9,7 +9,7 @@
 //!
 //! `SITU_MEASURE_MEMORY_MIB` is the memory of each server (64), `SITU_MEASURE_REQUESTS` how many there are (4,000,000), `SITU_MEASURE_DIR` where the result goes.
 
-use crate::measure::{Measured, circumstances, free_port, save, start};
+use crate::measure::{Measured, circumstances, free_port, resident_bytes, save, start};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -116,10 +116,60 @@ impl Workload {
     }
 }
 
-fn resident_kib(server: &Measured) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{}/status", server.process.id())).unwrap();
-    let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+/// A server whose process takes so much memory.
+fn serve(name: &'static str, memory_mib: u64) -> Measured {
+    let port = free_port();
+    let mut command = Command::new(if name == "situ" { env!("CARGO_BIN_EXE_situ") } else { "memcached" });
+    if name == "situ" {
+        let listen = format!("127.0.0.1:{port}");
+        command.args(["serve", "--engine", "cache", "--no-http", "--threads", "1", "--listen", &listen]);
+        command.args(["--memory", &format!("{memory_mib}M")]);
+    } else {
+        // Its process takes 7 MiB more than its items.
+        let items_mib = memory_mib - 7;
+        command.args(["-u", "root", "-t", "1", "-m", &items_mib.to_string(), "-p", &port.to_string()]);
+    }
+    start(name, port, &mut command)
+}
+
+/// How many items a full server has, and what its process takes for each beside key and value.
+#[test]
+#[ignore = "takes minutes, and wants memcached"]
+fn memory_of_an_item_beside_memcached() {
+    let memory_mib = 256;
+    let mut results: Vec<Value> = Vec::new();
+    for value_bytes in [10, 100, 300, 1000, 5000] {
+        for name in ["situ", "memcached"] {
+            let server = serve(name, memory_mib);
+            let mut connection = BufReader::new(TcpStream::connect(server.address).unwrap());
+            let value = "v".repeat(value_bytes);
+            let mut line = String::new();
+            let count = 2 * (memory_mib << 20) / (16 + value_bytes as u64);
+            for start in (0..count).step_by(1000) {
+                let sets = (start..start + 1000).map(|key| format!("ms {key:016} {value_bytes} q\r\n{value}\r\n"));
+                let text = sets.collect::<String>() + "mn\r\n";
+                connection.get_mut().write_all(text.as_bytes()).unwrap();
+                line.clear();
+                connection.read_line(&mut line).unwrap();
+                assert_eq!(line, "MN\r\n");
+            }
+            connection.get_mut().write_all(b"stats\r\n").unwrap();
+            let mut items = 0;
+            while line != "END\r\n" {
+                line.clear();
+                connection.read_line(&mut line).unwrap();
+                items = line.strip_prefix("STAT curr_items ").map_or(items, |text| text.trim_end().parse().unwrap());
+            }
+            let resident = resident_bytes(server.process.id());
+            let beside = resident as f64 / f64::from(items) - (16 + value_bytes) as f64;
+            let result = json!({
+                "server": name, "value_bytes": value_bytes, "items": items, "resident_kib": resident >> 10, "beside_bytes": beside,
+            });
+            println!("{result}");
+            results.push(result);
+        }
+    }
+    save("items.json", &json!({"circumstances": circumstances(), "memory_mib": memory_mib, "results": results}));
 }
 
 #[test]
@@ -130,19 +180,8 @@ fn hit_ratios_beside_memcached() {
     let mut results: Vec<Value> = Vec::new();
     for workload in WORKLOADS {
         let run = |name: &'static str| {
-            let port = free_port();
-            let mut command = Command::new(if name == "situ" { env!("CARGO_BIN_EXE_situ") } else { "memcached" });
-            if name == "situ" {
-                let listen = format!("127.0.0.1:{port}");
-                command.args(["serve", "--engine", "cache", "--no-http", "--threads", "1", "--listen", &listen]);
-                command.args(["--memory", &format!("{memory_mib}M")]);
-            } else {
-                // Its process takes 7 MiB more than its items.
-                let items_mib = memory_mib - 7;
-                command.args(["-u", "root", "-t", "1", "-m", &items_mib.to_string(), "-p", &port.to_string()]);
-            }
-            let server = start(name, port, &mut command);
-            (workload.hit_ratio(&server, requests), resident_kib(&server))
+            let server = serve(name, memory_mib);
+            (workload.hit_ratio(&server, requests), resident_bytes(server.process.id()) >> 10)
         };
         let ((mine, my_kib), (theirs, their_kib)) = (run("situ"), run("memcached"));
         let result = json!({

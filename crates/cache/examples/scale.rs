@@ -1,0 +1,71 @@
+//! How many hits and stores threads of one process do: one thread, then two, and so on, each on a processor of its own.
+//!
+//! ```sh
+//! cargo run --release -p situ-cache --example scale
+//! ```
+//!
+//! 100,000 items of 100 bytes in memory, uniform keys. Without a network: what the cache itself lets threads do beside each other.
+
+use situ_cache::{Cache, Meta, Options};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+const KEYS: u64 = 100_000;
+const TIME: Duration = Duration::from_secs(2);
+
+/// Operations a second of so many threads; `stores_of_ten` of ten are stores.
+fn run(cache: &Cache, threads: usize, stores_of_ten: u64) -> f64 {
+    let barrier = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads as u64)
+            .map(|thread| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    let mut state = thread + 1;
+                    let (mut done, mut bytes) = (0u64, 0);
+                    barrier.wait();
+                    let begun = Instant::now();
+                    while begun.elapsed() < TIME {
+                        for _ in 0..1000 {
+                            state =
+                                state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                            let key = format!("{:016}", (state >> 33) % KEYS);
+                            if (state >> 20) % 10 < stores_of_ten {
+                                cache.put(key.as_bytes(), &Meta::default(), [&[7; 100], b""], 0).expect("a short item");
+                            } else {
+                                bytes += cache.get(key.as_bytes(), 0, |hit| hit.item.value.len()).hit().unwrap_or(0);
+                            }
+                        }
+                        done += 1000;
+                    }
+                    assert!(stores_of_ten == 10 || bytes > 0);
+                    done as f64 / begun.elapsed().as_secs_f64()
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker")).sum()
+    })
+}
+
+fn main() {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let cache = Cache::new(&Options::of_memory(256 << 20));
+    for key in 0..KEYS {
+        cache.put(format!("{key:016}").as_bytes(), &Meta::default(), [&[7; 100], b""], 0).expect("a short item");
+    }
+    println!("| operations | threads | a second, five runs | of one thread, median |");
+    println!("|---|---:|---|---:|");
+    for (name, stores) in [("gets", 0), ("nine gets, one store", 1), ("stores", 10)] {
+        let mut one = 0.0;
+        for threads in (1..=processors).take_while(|threads| *threads <= 8) {
+            let mut rates: Vec<f64> = (0..5).map(|_| run(&cache, threads, stores)).collect();
+            rates.sort_by(f64::total_cmp);
+            let median = rates[rates.len() / 2];
+            if threads == 1 {
+                one = median;
+            }
+            let all: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
+            println!("| {name} | {threads} | {} | {:.2} |", all.join(" "), median / one);
+        }
+    }
+}
