@@ -6,7 +6,7 @@ use crate::flash::journal::Journal;
 use crate::flash::tier::{FlashTier, Start};
 use crate::index::Index;
 use crate::item::{Hit, KEY_BYTES_MAX, Meta, NewItem, OnEvicted, VALUE_BYTES_MAX};
-use crate::memory::{Beside, Lookup, Memory};
+use crate::memory::{Lookup, Memory, OwnerMemory};
 use crate::options::Options;
 use crate::survey::Survey;
 use situ_device::{Device, Env};
@@ -175,6 +175,12 @@ impl Cache {
         Cache { owner: Arc::new(Owner { core: Arc::new(core) }) }
     }
 
+    /// The tier on flash.
+    #[cfg(test)]
+    pub(crate) fn flash(&self) -> Option<&FlashTier> {
+        self.core().memory.flash.as_ref()
+    }
+
     fn core(&self) -> &Arc<Core> {
         &self.owner.core
     }
@@ -289,7 +295,7 @@ impl Cache {
 
     /// Memory that the cache's owner takes out of the same limit. The cache then takes less.
     #[must_use]
-    pub fn beside(&self) -> Beside {
+    pub fn beside(&self) -> OwnerMemory {
         self.core().memory.beside()
     }
 

@@ -68,8 +68,18 @@ struct State {
     next_sequence: u64,
     /// Nothing more is appended.
     is_closed: bool,
-    /// What lies in each spot of the device.
+    /// What lies in each spot of the device, and in how many of them there is something.
     spots: Box<[OnFlash]>,
+    used_spots: u64,
+}
+
+impl State {
+    fn set_spot(&mut self, spot: u32, on_flash: OnFlash) {
+        let place = &mut self.spots[spot as usize];
+        self.used_spots += u64::from(on_flash.sequence > 0);
+        self.used_spots -= u64::from(place.sequence > 0);
+        *place = on_flash;
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -265,7 +275,7 @@ impl FlashLog {
             return Err(invalid("a cache needs at least 9 MiB of flash"));
         }
         let log = FlashLog::of(device, Superblock { segments, id, seed });
-        log.write_superblock()?;
+        log.write_superblock(&log.superblock)?;
         Ok(log)
     }
 
@@ -294,6 +304,7 @@ impl FlashLog {
                 next_sequence: 1,
                 is_closed: false,
                 spots: vec![OnFlash::default(); superblock.segments as usize].into(),
+                used_spots: 0,
             }),
             waiting: AtomicUsize::new(0),
             appended_bytes: AtomicU64::new(0),
@@ -301,10 +312,19 @@ impl FlashLog {
         }
     }
 
-    fn write_superblock(&self) -> io::Result<()> {
+    /// Gives the device another id than the files beside it have: the next start trusts none of them. This log goes on.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub(crate) fn disown(&self) -> io::Result<()> {
+        let id = self.superblock.id.map(|byte| !byte);
+        self.write_superblock(&Superblock { id, ..self.superblock })
+    }
+
+    fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
         let mut both = vec![0; 2 * SUPERBLOCK_BYTES];
         for copy in both.chunks_mut(SUPERBLOCK_BYTES) {
-            copy[..48].copy_from_slice(&self.superblock.encode());
+            copy[..48].copy_from_slice(&superblock.encode());
         }
         run(&self.device, vec![(Op::Write { offset: 0, durable: true }, Buffer::copy_of(&both))]).map(drop)
     }
@@ -321,8 +341,7 @@ impl FlashLog {
 
     /// Bytes of the device that segments with items take now.
     pub(crate) fn used_bytes(&self) -> u64 {
-        let state = lock(&self.state);
-        state.spots.iter().filter(|spot| spot.sequence > 0).count() as u64 * SEGMENT_BYTES as u64
+        lock(&self.state).used_spots * SEGMENT_BYTES as u64
     }
 
     /// Memory of buffers and tables, in bytes, while it is written to.
@@ -349,7 +368,9 @@ impl FlashLog {
             return false;
         }
         state.next_sequence = next_sequence;
-        state.spots = spots.iter().map(|[sequence, base]| OnFlash { sequence: *sequence, base: *base }).collect();
+        for (spot, [sequence, base]) in spots.iter().enumerate() {
+            state.set_spot(spot as u32, OnFlash { sequence: *sequence, base: *base });
+        }
         true
     }
 
@@ -370,17 +391,25 @@ impl FlashLog {
         lock(&self.state).open.as_ref().map(|open| (open.sequence, open.used as u32))
     }
 
-    /// Gives up a sixteenth of the segments on flash, the oldest ones: which they were.
-    pub(crate) fn give_up_oldest(&self) -> Vec<Going> {
-        let mut state = lock(&self.state);
+    /// A sixteenth of the segments on flash, the oldest ones.
+    pub(crate) fn oldest(&self) -> Vec<Going> {
+        let state = lock(&self.state);
         let mut all: Vec<u64> = state.spots.iter().map(|spot| spot.sequence).filter(|sequence| *sequence > 0).collect();
         all.sort_unstable();
         all.truncate(all.len().div_ceil(16));
-        for sequence in &all {
-            let spot = self.spot_of(self.number_of(*sequence));
-            state.spots[spot as usize] = OnFlash::default();
-        }
+        drop(state);
         all.into_iter().map(|sequence| Going { sequence, number: self.number_of(sequence) }).collect()
+    }
+
+    /// From now on the log does not have these segments.
+    pub(crate) fn forget(&self, segments: &[Going]) {
+        let mut state = lock(&self.state);
+        for Going { sequence, number } in segments {
+            let spot = self.spot_of(*number);
+            if state.spots[spot as usize].sequence == *sequence {
+                state.set_spot(spot, OnFlash::default());
+            }
+        }
     }
 
     /// Whether sealed segments wait for the device.
@@ -525,7 +554,7 @@ impl FlashLog {
             }
         }
         // From here on readers do not trust what the device has in this spot.
-        lock(&self.state).spots[spot as usize] = OnFlash::default();
+        lock(&self.state).set_spot(spot, OnFlash::default());
         let most = (self.device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES);
         let writes = sealed.bytes.chunks(most).enumerate().map(|(index, part)| {
             let offset = spot_offset(spot) + (index * most) as u64;
@@ -534,7 +563,7 @@ impl FlashLog {
         run(&self.device, writes.collect())?;
         self.written_bytes.fetch_add(SEGMENT_BYTES as u64, Ordering::Relaxed);
         let mut state = lock(&self.state);
-        state.spots[spot as usize] = OnFlash { sequence: sealed.sequence, base: sealed.base };
+        state.set_spot(spot, OnFlash { sequence: sealed.sequence, base: sealed.base });
         let front = state.sealed.pop_front();
         self.waiting.store(state.sealed.len(), Ordering::Relaxed);
         assert!(
@@ -676,7 +705,7 @@ impl FlashLog {
         for header in &found {
             let spot = self.spot_of(self.number_of(header.sequence));
             let on_flash = OnFlash { sequence: header.sequence, base: header.base };
-            lock(&self.state).spots[spot as usize] = on_flash;
+            lock(&self.state).set_spot(spot, on_flash);
             if let Ok(bytes) = self.read_segment(spot) {
                 self.each_record(&on_flash, &bytes, &mut each);
             }

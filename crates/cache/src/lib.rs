@@ -48,6 +48,6 @@ pub use core::OnItem;
 pub use flash::Record;
 pub use flash::tier::Start;
 pub use item::{Evicted, Hit, Item, KEY_BYTES_MAX, Meta, OnEvicted, VALUE_BYTES_MAX};
-pub use memory::{Beside, Lookup};
+pub use memory::{Lookup, OwnerMemory};
 pub use options::{Admission, FlashRules, MEMORY_BYTES_MIN, Options};
 pub use survey::{Survey, Surveyed};

@@ -26,10 +26,12 @@
 //!
 //! **Rejected**: copying the survivors of several segments into one, as Segcache does. S3-FIFO's queues do the same with fewer rules.
 //!
-//! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment.
+//! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment; then the log's and the journal's, and those of whoever is
+//! [told of evictions](crate::OnEvicted).
+
+mod overflow;
 
 use crate::counters::{Counters, count};
-use crate::flash::Record;
 use crate::flash::tier::FlashTier;
 use crate::ghost::Ghosts;
 use crate::index::{Index, KeyHash, Position, ShardGuard};
@@ -42,10 +44,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+pub(crate) use overflow::{Arrived, OnFlash};
+
 /// Segments that may be looked at in vain before items go whatever was read.
 const PATIENCE: usize = 64;
 /// Keys with all 44 bits of a hash in common that stay at the same time.
 const SAME_HASH_MAX: usize = 4;
+/// A put that needs a segment looks at so many others, unless there is room before.
+const WORK_SEGMENTS: usize = 16;
 /// Items of the victim that are found at a time.
 const LOOK_ITEMS: usize = 32;
 /// Bounds of the classes of times to live, in seconds. What lives longer is in the class of items that do not expire.
@@ -99,27 +105,11 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Where an item on flash lies, as the index has it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OnFlash {
-    pub(crate) hash: KeyHash,
-    pub(crate) place: Place,
-    pub(crate) length: LengthClass,
-}
-
-/// What came of a read of flash.
-pub(crate) enum Arrived {
-    /// The key's item, or none.
-    Answer(Option<Record>),
-    /// The index has changed meanwhile: look again.
-    Changed,
-}
-
 /// Memory that a cache's owner takes beside it, out of the same limit: for connections, say. It does not keep the cache alive.
 #[derive(Debug, Clone)]
-pub struct Beside(Arc<AtomicUsize>);
+pub struct OwnerMemory(Arc<AtomicUsize>);
 
-impl Beside {
+impl OwnerMemory {
     /// From now on the owner takes so many bytes. The cache gives memory back with the next put, [`tidy`](crate::Cache::tidy) or
     /// [`shrink`](crate::Cache::shrink), or when it has answered a read of flash.
     pub fn set(&self, bytes: usize) {
@@ -219,8 +209,8 @@ impl Memory {
     }
 
     /// What the owner takes beside the cache, out of the same limit.
-    pub(crate) fn beside(&self) -> Beside {
-        Beside(Arc::clone(&self.beside_bytes))
+    pub(crate) fn beside(&self) -> OwnerMemory {
+        OwnerMemory(Arc::clone(&self.beside_bytes))
     }
 
     /// What segments may take.
@@ -322,71 +312,6 @@ impl Memory {
         on_flash.map_or(Ok(None), Err)
     }
 
-    /// What a read of flash has found for a key: its item, if it is still the one that the index names.
-    pub(crate) fn arrived(
-        &self,
-        lane: usize,
-        key: &[u8],
-        at: OnFlash,
-        record: Option<Record>,
-        now: u64,
-        counters: &Counters,
-    ) -> Arrived {
-        let Some(flash) = &self.flash else { return Arrived::Answer(None) };
-        let mut shard = self.index.shard(at.hash);
-        let is_it = |slot: &Slot| slot.tier == Tier::Flash && slot.place == at.place;
-        let Some((position, slot)) = shard.matches(at.hash).find(|(_, slot)| is_it(slot)) else {
-            return Arrived::Changed;
-        };
-        // Numbers of segments come again: while it was read, the place may have become that of another item.
-        let sequence = record.as_ref().map(|record| record.sequence);
-        if sequence.is_some_and(|sequence| flash.log.sequence_of(at.place.segment) != Some(sequence)) {
-            return Arrived::Changed;
-        }
-        let Some(record) = record else {
-            // What cannot be read does not come back.
-            self.kill_flash(&mut shard, at.hash);
-            count(&counters.flash_misses);
-            return Arrived::Answer(None);
-        };
-        let item = record.item();
-        if item.key != key {
-            count(&counters.flash_misses);
-            return Arrived::Answer(None);
-        }
-        if item.has_expired(now) {
-            self.kill_flash(&mut shard, at.hash);
-            count(&counters.reclaimed);
-            return Arrived::Answer(None);
-        }
-        count(&counters.flash_hits);
-        shard.replace(position, Slot { frequency: (slot.frequency + 1).min(FREQUENCY_MAX), ..slot });
-        drop(shard);
-        if flash.is_promoted(slot.frequency) {
-            self.promote(lane, at, &record, now, counters);
-        }
-        Arrived::Answer(Some(record))
-    }
-
-    /// Takes an item from flash to memory as well, if the index still names it there and only there.
-    fn promote(&self, lane: usize, at: OnFlash, record: &Record, now: u64, counters: &Counters) {
-        self.store_and(lane, Tier::Main, &record.item().again(), now, counters, |place, bytes| {
-            let mut shard = self.index.shard(at.hash);
-            let is_it = |slot: &Slot| slot.tier == Tier::Flash && slot.place == at.place;
-            let is_same = |flash: &FlashTier| flash.log.sequence_of(at.place.segment) == Some(record.sequence);
-            let is_there =
-                shard.matches(at.hash).any(|(_, slot)| is_it(&slot)) && self.flash.as_ref().is_some_and(is_same);
-            let is_copied = shard.matches(at.hash).any(|(_, slot)| slot.is_copied());
-            if !is_there || is_copied || shard.matches(at.hash).count() >= SAME_HASH_MAX {
-                return;
-            }
-            self.segments.add_live(place.segment, bytes);
-            let length = LengthClass::COPIED;
-            shard.insert(Slot { hash: at.hash.hash, place, tier: Tier::Main, frequency: 0, length });
-            count(&counters.promoted);
-        });
-    }
-
     /// Removes the item of `key`. An item on flash is known by its hash alone.
     pub(crate) fn delete(&self, key: &[u8]) -> bool {
         let hash = self.index.hash(key);
@@ -400,19 +325,6 @@ impl Memory {
             self.kill_flash(&mut shard, hash);
         }
         true
-    }
-
-    /// The item on flash of a hash dies, and its slot goes. An item in memory is no copy of it any more.
-    fn kill_flash(&self, shard: &mut ShardGuard<'_>, hash: KeyHash) {
-        let copied = shard.matches(hash).find(|(_, slot)| slot.is_copied());
-        if let Some((position, slot)) = copied {
-            shard.replace(position, Slot { length: LengthClass::default(), ..slot });
-        }
-        let on_flash = shard.matches(hash).find(|(_, slot)| !slot.tier.is_memory());
-        if let Some((position, slot)) = on_flash {
-            self.dies(&slot);
-            shard.remove(position);
-        }
     }
 
     /// The slot of a key: of its item in memory, or the one on flash that has its hash.
@@ -444,72 +356,9 @@ impl Memory {
             flash.bound_index(&self.index, counters);
         }
         while !self.reclaim_expired(now, counters) {}
-        self.make_room(self.segments.segment_bytes(), now, counters);
+        // There is a thread for this: it pays for all.
+        self.make_room(usize::MAX / 4, now, counters);
         self.flash.iter().for_each(FlashTier::wake);
-    }
-
-    /// Moves all items in memory to flash that have not expired. Calls `wait` while the device is behind.
-    pub(crate) fn demote_all(&self, flash: &FlashTier, now: u64, counters: &Counters, wait: impl Fn()) {
-        // The log keeps longest what comes last: items that were read.
-        for tier in [Tier::Small, Tier::Main] {
-            for shard in 0..1 << self.index.shard_bits() {
-                let mut all = Vec::new();
-                self.index.for_each_in(shard, |slot| {
-                    if slot.tier == tier {
-                        all.extend(self.index.hash_in(shard, &slot).map(|hash| (slot.place, hash)));
-                    }
-                });
-                for (place, hash) in all {
-                    while flash.works() && flash.log.is_waiting() {
-                        wait();
-                    }
-                    self.demote_now(flash, hash, place, now, counters);
-                }
-            }
-        }
-    }
-
-    fn demote_now(&self, flash: &FlashTier, hash: KeyHash, place: Place, now: u64, counters: &Counters) {
-        let mut shard = self.index.shard(hash);
-        let is_it = |slot: &Slot| slot.tier.is_memory() && slot.place == place;
-        let Some((position, slot)) = shard.matches(hash).find(|(_, slot)| is_it(slot)) else { return };
-        let has_copy = slot.is_copied() && shard.matches(hash).any(|(_, slot)| !slot.tier.is_memory());
-        let content = self.segments.read(place.segment);
-        let Some(item) = Item::decode(content.from(place.offset), content.base) else {
-            unreachable!("an item in memory has lost its form")
-        };
-        let bytes = item.stored_bytes(content.base);
-        let goes_to_flash = !has_copy && !item.has_expired(now);
-        let demoted = if goes_to_flash { flash.take(&item, &slot, counters) } else { None };
-        drop(content);
-        self.segments.remove_live(place.segment, bytes);
-        match demoted {
-            Some(demoted) => self.demoted(&mut shard, hash, position, demoted, counters),
-            None => shard.remove(position),
-        }
-    }
-
-    /// Puts the slot of an item on flash in the place of its slot in memory.
-    fn demoted(
-        &self,
-        shard: &mut ShardGuard<'_>,
-        hash: KeyHash,
-        position: Position,
-        demoted: Slot,
-        counters: &Counters,
-    ) {
-        // There is one slot on flash for each hash: a key is not compared there.
-        shard.replace(position, demoted);
-        let other = shard.matches(hash).find(|(_, slot)| slot.tier == Tier::Flash && slot.place != demoted.place);
-        if let Some((other, old)) = other {
-            self.dies(&old);
-            let copied = shard.matches(hash).find(|(_, slot)| slot.is_copied());
-            if let Some((position, slot)) = copied {
-                shard.replace(position, Slot { length: LengthClass::default(), ..slot });
-            }
-            shard.remove(other);
-            count(&counters.flash_evicted);
-        }
     }
 
     /// A part of what expired segments hold. True if nothing is left.
@@ -562,7 +411,7 @@ impl Memory {
         if bytes > self.longest() {
             return None;
         }
-        self.make_room(bytes.next_multiple_of(PAGE_BYTES), now, counters);
+        self.claim(bytes.next_multiple_of(PAGE_BYTES), now, counters);
         Some((Place { segment: self.segments.hold(item)?, offset: 0 }, bytes))
     }
 
@@ -579,7 +428,7 @@ impl Memory {
         if let Some(place) = self.append(*open, item) {
             return Some(place);
         }
-        self.make_room(self.segments.segment_bytes(), now, counters);
+        self.claim(self.segments.segment_bytes(), now, counters);
         self.append_to_next(open, item, |full, bytes| lock(&self.reclaimer).seal(tier, full, bytes))
     }
 
@@ -589,7 +438,7 @@ impl Memory {
         Some((Place { segment, offset }, bytes))
     }
 
-    /// Begins another segment, and seals the one that is full.
+    /// Begins another segment, whose memory was claimed, and seals the one that is full.
     fn append_to_next(
         &self,
         open: &mut Option<u32>,
@@ -649,19 +498,39 @@ impl Memory {
     /// Gives memory back that is beyond the limit.
     pub(crate) fn shrink(&self, now: u64, counters: &Counters) {
         if self.segments.bytes() > self.room() {
-            self.make_room(0, now, counters);
+            self.make_room(self.segments.segment_bytes(), now, counters);
             self.flash.iter().for_each(FlashTier::wake);
         }
     }
 
-    /// Makes room for a segment of so many bytes.
-    fn make_room(&self, bytes: usize, now: u64, counters: &Counters) {
-        while self.segments.bytes() + bytes > self.room() {
+    /// Takes memory for a segment, and makes room for it.
+    fn claim(&self, bytes: usize, now: u64, counters: &Counters) {
+        self.segments.claim(bytes);
+        self.make_room(bytes, now, counters);
+    }
+
+    /// Gives back what is beyond the limit. When the limit falls by gigabytes, no put pays for all of it: the work ends when `least` bytes have been given
+    /// back, and twice as many and [`WORK_SEGMENTS`] have been looked at.
+    fn make_room(&self, least: usize, now: u64, counters: &Counters) {
+        let segment = self.segments.segment_bytes();
+        let (before, mut looked) = (self.segments.bytes(), 0usize);
+        loop {
+            let bytes = self.segments.bytes();
+            if bytes <= self.room() {
+                break;
+            }
+            let is_paid =
+                before.saturating_sub(bytes) >= least && looked >= least.saturating_mul(2) + WORK_SEGMENTS * segment;
+            if is_paid {
+                return;
+            }
             let mut reclaimer = lock(&self.reclaimer);
-            if self.reclaim(&mut reclaimer, self.segments.segment_bytes(), now, counters) == 0 {
+            let more = self.reclaim(&mut reclaimer, segment, now, counters);
+            if more == 0 {
                 // All that is left is open.
                 return;
             }
+            looked += more;
         }
         lock(&self.reclaimer).in_vain = 0;
     }
@@ -777,6 +646,7 @@ impl Memory {
             return Some(place);
         }
         let mut open = reclaimer.survivors[class];
+        self.segments.claim(self.segments.segment_bytes());
         let place = self.append_to_next(&mut open, &again, |full, bytes| reclaimer.seal(Tier::Main, full, bytes));
         reclaimer.survivors[class] = open;
         place

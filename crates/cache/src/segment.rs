@@ -118,28 +118,42 @@ impl Segments {
         self.segment_bytes
     }
 
-    /// A new segment for many items, or `None` if all numbers are taken.
+    /// Counts memory before it is taken, so that two who make room at the same time do not take the same room.
+    pub(crate) fn claim(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// A new segment for many items, whose memory was claimed. `None` if all numbers are taken; then it is claimed no more.
     pub(crate) fn share(&self, base: u64) -> Option<u32> {
         let mut free = lock(&self.free);
-        let number = free.numbers.pop()?;
-        let spare = free.spares.pop();
+        let number = free.numbers.pop();
+        let spare = number.and_then(|_| free.spares.pop());
         drop(free);
-        let bytes = spare.unwrap_or_else(|| {
-            self.bytes.fetch_add(self.segment_bytes, Ordering::Relaxed);
-            Buffer::new(self.segment_bytes)
-        });
+        if number.is_none() || spare.is_some() {
+            self.give_back(self.segment_bytes);
+        }
+        let number = number?;
+        let bytes = spare.unwrap_or_else(|| Buffer::new(self.segment_bytes));
         self.put(number, Content { bytes: Bytes::Shared { bytes, used: 0 }, base }, 0);
         Some(number)
     }
 
-    /// A new segment for one item, or `None` if all numbers are taken.
+    /// A new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken; then it is claimed no more.
     pub(crate) fn hold(&self, item: &NewItem<'_>) -> Option<u32> {
-        let number = lock(&self.free).numbers.pop()?;
         let base = item.meta.id;
         let length = item.stored_bytes(base);
-        let mut bytes = Buffer::new(length.next_multiple_of(PAGE_BYTES));
+        let claimed = length.next_multiple_of(PAGE_BYTES);
+        let Some(number) = lock(&self.free).numbers.pop() else {
+            self.give_back(claimed);
+            return None;
+        };
+        let mut bytes = Buffer::new(claimed);
+        assert!(bytes.len() == claimed, "a buffer has another length than was asked for");
         item.put_over(base, &mut bytes[..length]);
-        self.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let content = Content { bytes: Bytes::Whole(Arc::new(bytes)), base };
         self.put(number, content, expiry(item.meta.expires));
         Some(number)

@@ -4,8 +4,8 @@
 //!    than an item takes.
 //! 2. Items on flash, one segment at a time, the oldest first: the index has no keys of them, so the segments are read.
 //!
-//! An item that nobody changes or reads meanwhile is shown once. Any other one may be left out or be shown twice: it may go to a place that the survey
-//! has passed, or has yet to come to.
+//! An item that is there all the time is shown, and mostly once: one that goes from memory to flash meanwhile is shown twice. An item that is read or changed meanwhile may be
+//! left out: it may go to a place that the survey has passed.
 
 use crate::core::Core;
 use crate::item::{Item, Meta};
@@ -33,8 +33,8 @@ impl<'a> Surveyed<'a> {
 pub struct Survey {
     core: Arc<Core>,
     shard: u32,
-    /// Segments on flash that were there when the survey began, from the first to before the second.
-    segments: (u64, u64),
+    /// Segments on flash that were there when those in memory had been shown, from the first to before the second.
+    segments: Option<(u64, u64)>,
     /// Where the last one of them ended then.
     end: Option<(u64, u32)>,
 }
@@ -47,9 +47,7 @@ impl std::fmt::Debug for Survey {
 
 impl Survey {
     pub(crate) fn new(core: Arc<Core>) -> Survey {
-        let log = core.memory.flash.as_ref().map(|flash| &flash.log);
-        let (segments, end) = log.map_or(((0, 0), None), |log| (log.reach(), log.end()));
-        Survey { core, shard: 0, segments, end }
+        Survey { core, shard: 0, segments: None, end: None }
     }
 
     /// Shows the next items that have not expired at `now`, Unix seconds: those of a shard, or of a segment on flash. False at the end. Waits for the device.
@@ -66,12 +64,16 @@ impl Survey {
             self.shard += 1;
             return true;
         }
-        let Some(flash) = memory.flash.as_ref().filter(|flash| flash.works() && self.segments.0 < self.segments.1)
-        else {
+        let Some(flash) = memory.flash.as_ref().filter(|flash| flash.works()) else { return false };
+        let (next, last) = *self.segments.get_or_insert_with(|| {
+            self.end = flash.log.end();
+            flash.log.reach()
+        });
+        if next >= last {
             return false;
-        };
+        }
         // A segment that cannot be read, or has gone, has nothing to show.
-        _ = flash.log.show(self.segments.0, |found| {
+        _ = flash.log.show(next, |found| {
             if self.end.is_some_and(|(sequence, offset)| found.sequence == sequence && found.place.offset >= offset) {
                 return;
             }
@@ -84,7 +86,7 @@ impl Survey {
                 each(Surveyed::of(&found.item, found.value_bytes));
             }
         });
-        self.segments.0 += 1;
+        self.segments = Some((next + 1, last));
         true
     }
 }

@@ -6,10 +6,11 @@
 //!
 //! The cache takes as much less, down to half of the limit.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use situ::cache::Beside;
+use situ::cache::OwnerMemory;
+use situ::device::lock;
 
 use crate::engine::Reserved;
 
@@ -26,11 +27,12 @@ pub(crate) struct Allowance {
     rest_bytes: AtomicU64,
     held_bytes: Arc<AtomicU64>,
     arriving_bytes: Arc<AtomicU64>,
-    beside: Beside,
+    beside: OwnerMemory,
+    telling: Mutex<()>,
 }
 
 impl Allowance {
-    pub(crate) fn new(memory_bytes_max: u64, beside: Beside) -> Allowance {
+    pub(crate) fn new(memory_bytes_max: u64, beside: OwnerMemory) -> Allowance {
         Allowance {
             memory_bytes_max,
             limit_bytes: AtomicU64::new(memory_bytes_max),
@@ -38,6 +40,7 @@ impl Allowance {
             held_bytes: Arc::default(),
             arriving_bytes: Arc::default(),
             beside,
+            telling: Mutex::default(),
         }
     }
 
@@ -78,6 +81,8 @@ impl Allowance {
     }
 
     fn tell(&self) {
+        // One at a time, so that an older sum does not come after a newer one.
+        let _turn = lock(&self.telling);
         self.beside.set((self.beside_bytes() + self.memory_bytes_max - self.limit_bytes()) as usize);
     }
 
@@ -92,7 +97,7 @@ impl Allowance {
     }
 
     fn reserve(&self, reserved: &mut Reserved, bytes: usize, sum: &Arc<AtomicU64>, other: &AtomicU64) -> bool {
-        let eighth = self.memory_bytes_max / 8;
+        let eighth = self.limit_bytes() / 8;
         let left = (ALL_EIGHTHS * eighth).saturating_sub(other.load(Ordering::Relaxed));
         let has_room = reserved.grow(sum, bytes as u64, left.min(KIND_EIGHTHS * eighth));
         if has_room {

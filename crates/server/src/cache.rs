@@ -14,16 +14,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use situ::cache::{
     Cache, Evicted, Flash, FlashProperties, Item, KEY_BYTES_MAX, Lookup, Meta, Options, Properties, Record, Start,
 };
-use situ::device::{Buffer, lock};
+use situ::device::{Buffer, PAGE_BYTES, lock};
 
 use crate::allowance::Allowance;
 use crate::clock::SteadyClock;
@@ -47,6 +47,8 @@ pub const FOLLOWS_BYTES_MIN: u64 = 64 << 20;
 pub struct CacheEngine {
     shared: Arc<Shared>,
     tidier: Mutex<Option<JoinHandle<()>>>,
+    /// `None` without flash, and after the stop.
+    recorder: Mutex<Option<Recorder>>,
 }
 
 struct Shared {
@@ -61,6 +63,19 @@ struct Shared {
     over: Condvar,
     /// Is told in prose what the flash has come to.
     tell: OnTrouble,
+}
+
+/// A record of the server's that is to be stored.
+struct NewRecord {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    done: Done,
+}
+
+/// The thread that stores records: an event loop does not wait for a file system.
+struct Recorder {
+    records: mpsc::Sender<NewRecord>,
+    thread: JoinHandle<()>,
 }
 
 /// Is told what has gone wrong with the flash, in a sentence.
@@ -98,7 +113,7 @@ impl CacheEngine {
     /// # Errors
     /// The device or the file system fails. The next start then finds fewer items, or none.
     pub fn stop(&self) -> Result<(), EngineError> {
-        self.end_tidier();
+        self.end_threads();
         self.shared.cache.stop(self.shared.clock.unix_seconds()).map_err(EngineError::new)
     }
 
@@ -114,7 +129,9 @@ impl CacheEngine {
         self.shared.cache.spill(self.shared.clock.unix_seconds());
     }
 
-    fn end_tidier(&self) {
+    fn end_threads(&self) {
+        let recorder = lock(&self.recorder).take();
+        recorder.into_iter().for_each(Recorder::end);
         *lock(&self.shared.is_over) = true;
         self.shared.over.notify_all();
         // A panic of the thread has been shown already.
@@ -141,10 +158,11 @@ impl CacheEngine {
             tell,
         });
         shared.look_at_memory(0);
+        let recorder = if shared.cache.properties().flash.is_some() { Some(Recorder::start(&shared)?) } else { None };
         let tidied = Arc::clone(&shared);
         let tidier = std::thread::Builder::new().name("cache-tidy".to_owned()).spawn(move || tidied.keep_tidy());
-        let tidier = tidier.map_err(|error| EngineError::new(format!("cannot start a thread: {error}")))?;
-        Ok(CacheEngine { shared, tidier: Mutex::new(Some(tidier)) })
+        let tidier = Mutex::new(Some(tidier.map_err(no_thread)?));
+        Ok(CacheEngine { shared, tidier, recorder: Mutex::new(recorder) })
     }
 
     /// The longest value that a cache with so much memory takes for any key, in bytes.
@@ -155,9 +173,30 @@ impl CacheEngine {
     }
 }
 
+fn no_thread(error: std::io::Error) -> EngineError {
+    EngineError::new(format!("cannot start a thread: {error}"))
+}
+
+impl Recorder {
+    fn start(shared: &Arc<Shared>) -> Result<Recorder, EngineError> {
+        let (records, received) = mpsc::channel();
+        let shared = Arc::clone(shared);
+        let body = move || received.into_iter().for_each(|record| shared.put_record(record));
+        let thread = std::thread::Builder::new().name("cache-records".to_owned()).spawn(body).map_err(no_thread)?;
+        Ok(Recorder { records, thread })
+    }
+
+    /// Ends when all records that were sent are stored.
+    fn end(self) {
+        drop(self.records);
+        // A panic of the thread has been shown already.
+        _ = self.thread.join();
+    }
+}
+
 impl Drop for CacheEngine {
     fn drop(&mut self) {
-        self.end_tidier();
+        self.end_threads();
     }
 }
 
@@ -214,6 +253,16 @@ impl Shared {
         if before / LOOK_BYTES != (before + bytes as u64) / LOOK_BYTES {
             self.look_at_memory(self.allowance.rest_bytes());
         }
+    }
+
+    /// Stores a record of the server's. Without flash, or without files beside it, the record ends with the process, as all items do.
+    fn put_record(&self, record: NewRecord) {
+        let NewRecord { key, value, done } = record;
+        // A failure ends the trust in what is on flash. So the record is needed by this process alone.
+        if !self.cache.put_record(&key, &value).is_ok_and(|is_stored| is_stored) {
+            lock(&self.records).insert(key, value);
+        }
+        done(Ok(()));
     }
 
     fn now(&self) -> u64 {
@@ -329,16 +378,47 @@ impl Deref for CacheValue {
     }
 }
 
-/// A value that is long if `item` is, with its memory counted. No lock is held when the cache [makes room](Cache::shrink) for a long one.
-fn value_of(item: &Item<'_>, allowance: &Allowance) -> Result<CacheValue, EngineError> {
+/// A value that is being made of an item.
+enum Making {
+    Made(CacheValue),
+    /// The item is long and never changes: it can be copied when no lock is held.
+    ToCopy {
+        whole: Arc<Buffer>,
+        at: Range<usize>,
+        meta: Meta,
+        reserved: Reserved,
+    },
+}
+
+impl Making {
+    /// The value. No lock is held when the cache [makes room](Cache::shrink) for a long one.
+    fn finish(self) -> CacheValue {
+        match self {
+            Making::Made(value) => value,
+            Making::ToCopy { whole, at, meta, reserved } => CacheValue::long(&meta, &whole[at], reserved),
+        }
+    }
+}
+
+/// Begins to make a value, which is long if the item is, and counts its memory.
+fn make(item: &Item<'_>, whole: Option<&Arc<Buffer>>, allowance: &Allowance) -> Result<Making, EngineError> {
     if item.value.len() < COPY_BYTES_MAX {
-        return Ok(CacheValue::short(item));
+        return Ok(Making::Made(CacheValue::short(item)));
     }
     let mut reserved = Reserved::default();
-    match allowance.hold(&mut reserved, HEADER_BYTES_MAX + item.value.len()) {
-        true => Ok(CacheValue::long(item, reserved)),
-        false => Err(EngineError::new("out of memory writing get response")),
+    // Memory comes in pages.
+    let bytes = (HEADER_BYTES_MAX + item.value.len()).next_multiple_of(PAGE_BYTES);
+    if !allowance.hold(&mut reserved, bytes) {
+        return Err(EngineError::new("out of memory writing get response"));
     }
+    Ok(match whole {
+        Some(whole) => {
+            let start = item.value.as_ptr() as usize - whole.as_ptr() as usize;
+            let at = start..start + item.value.len();
+            Making::ToCopy { whole: Arc::clone(whole), at, meta: item.meta, reserved }
+        }
+        None => Making::Made(CacheValue::long(&item.meta, item.value, reserved)),
+    })
 }
 
 impl CacheValue {
@@ -352,12 +432,12 @@ impl CacheValue {
     }
 
     /// Kept until the client has taken it.
-    fn long(item: &Item<'_>, reserved: Reserved) -> CacheValue {
-        let header = header_of(&item.meta).encode();
-        let length = header.len() + item.value.len();
+    fn long(meta: &Meta, data: &[u8], reserved: Reserved) -> CacheValue {
+        let header = header_of(meta).encode();
+        let length = header.len() + data.len();
         let mut buffer = Buffer::new(length);
         buffer[..header.len()].copy_from_slice(&header);
-        buffer[header.len()..length].copy_from_slice(item.value);
+        buffer[header.len()..length].copy_from_slice(data);
         CacheValue(Bytes::Long(Box::new(LongValue { buffer, length, _held: reserved })))
     }
 
@@ -378,9 +458,9 @@ impl Engine for CacheEngine {
     ) -> Result<Get<CacheValue>, EngineError> {
         let Shared { cache, allowance, .. } = &*self.shared;
         let now = self.shared.now();
-        Ok(match cache.get(key, now, |hit| value_of(&hit.item, allowance)) {
-            Lookup::Hit(value) => {
-                let value = value?;
+        Ok(match cache.get(key, now, |hit| make(&hit.item, hit.whole, allowance)) {
+            Lookup::Hit(making) => {
+                let value = making?.finish();
                 if value.is_long() {
                     cache.shrink(now);
                 }
@@ -392,7 +472,7 @@ impl Engine for CacheEngine {
                     // The cache makes room for the value itself: what waits in the cache must not keep the cache alive.
                     let allowance = Arc::clone(allowance);
                     let value = move |record: Option<Record>| {
-                        record.map(|record| value_of(&record.item(), &allowance)).transpose()
+                        record.map(|record| Ok(make(&record.item(), None, &allowance)?.finish())).transpose()
                     };
                     cache.get_later(key, now, Box::new(move |record| done(value(record))));
                 }
@@ -401,21 +481,29 @@ impl Engine for CacheEngine {
         })
     }
 
-    fn show(&self, key: &[u8], show: impl FnOnce(ShownItem<'_>)) -> Result<Shown<CacheValue>, EngineError> {
+    fn show(
+        &self,
+        key: &[u8],
+        copies: bool,
+        show: impl FnOnce(ShownItem<'_>),
+    ) -> Result<Shown<CacheValue>, EngineError> {
         let Shared { cache, allowance, .. } = &*self.shared;
         let now = self.shared.now();
         let shown = cache.get(key, now, |hit| {
-            if hit.item.value.len() < COPY_BYTES_MAX {
+            if !copies || hit.item.value.len() < COPY_BYTES_MAX {
                 show(ShownItem { header: header_of(&hit.item.meta), data: hit.item.value });
-                return Ok(Shown::Item);
+                return Ok(None);
             }
-            value_of(&hit.item, allowance).map(Shown::Value)
+            make(&hit.item, hit.whole, allowance).map(Some)
         });
-        if matches!(shown, Lookup::Hit(Ok(Shown::Value(_)))) {
-            cache.shrink(now);
-        }
         match shown {
-            Lookup::Hit(shown) => shown,
+            Lookup::Hit(Ok(None)) => Ok(Shown::Item),
+            Lookup::Hit(Ok(Some(making))) => {
+                let value = making.finish();
+                cache.shrink(now);
+                Ok(Shown::Value(value))
+            }
+            Lookup::Hit(Err(error)) => Err(error),
             Lookup::Miss => Ok(Shown::Miss),
             Lookup::OnFlash => Ok(Shown::Ask),
         }
@@ -460,6 +548,10 @@ impl Engine for CacheEngine {
         }));
     }
 
+    fn delete_unread(&self, key: &[u8]) -> Option<bool> {
+        Some(self.shared.cache.delete(key))
+    }
+
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         if let Some(record) = self.shared.cache.record(key) {
             return Ok(Some(record));
@@ -468,12 +560,14 @@ impl Engine for CacheEngine {
     }
 
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
-        // A failure ends the trust in what is on flash. So the record is needed by this process alone.
-        if self.shared.cache.put_record(key, value).is_ok_and(|is_stored| is_stored) {
-            return done(Ok(()));
+        let record = NewRecord { key: key.to_vec(), value: value.to_vec(), done };
+        let sent = match &*lock(&self.recorder) {
+            Some(recorder) => recorder.records.send(record).map_err(|refused| refused.0),
+            None => Err(record),
+        };
+        if let Err(record) = sent {
+            self.shared.put_record(record);
         }
-        lock(&self.shared.records).insert(key.to_vec(), value.to_vec());
-        done(Ok(()));
     }
 
     fn approximate_items(&self) -> u64 {

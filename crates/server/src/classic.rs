@@ -26,7 +26,7 @@ impl<E: Engine> Executor<E> {
             if !is_first && self.commands_left == 0 {
                 return Outcome::Yield;
             }
-            let glance = self.glance(session, key, |output, header, data| {
+            let glance = self.glance(session, key, true, |output, header, data| {
                 output.append(|out| {
                     push_value_line(out, key, header, data.len(), with_cas);
                     out.extend_from_slice(data);
@@ -246,6 +246,7 @@ impl<E: Engine> Executor<E> {
         };
         let header = header.encode();
         let change = ChangeInParts::Put { key, parts: [&header, data, b""] };
+        self.has_copied(data.len());
         let Some(outcome) = self.engine.write_at_once(change) else {
             unreachable!("an engine that makes changes at once has not made one")
         };
@@ -365,6 +366,16 @@ impl<E: Engine> Executor<E> {
     }
 
     pub(crate) fn delete(&mut self, session: &mut Session<E::Value>, key: &[u8], noreply: bool) -> Outcome {
+        // Only an answer needs to know whether the item was alive, which may take a read of flash.
+        if noreply && E::CHANGES_AT_ONCE && session.granted.is_none() {
+            let delete = || self.engine.delete_unread(key);
+            if let Some(Some(was_there)) = self.stripes.while_free(self.stripes.of(key), delete) {
+                self.stats.prefixes.count(key, Event::Delete);
+                self.counters.add(if was_there { Counter::DeleteHits } else { Counter::DeleteMisses }, 1);
+                self.answer(session, Command::Delete, |_| {});
+                return Outcome::Done;
+            }
+        }
         let (stripe, loaded) = match self.own_and_load(session, key) {
             Ok(loaded) => loaded,
             Err(wait) => return wait,

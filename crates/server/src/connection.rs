@@ -612,7 +612,7 @@ impl<E: Engine> Connection<E> {
         if !unheard && !executor.has_drained(&self.session.output) {
             return false;
         }
-        let Taken { text, skipped, has_ended } = feed.0.take();
+        let Taken { text, skipped, has_ended, is_cut } = feed.0.take();
         let is_there = !text.is_empty() || skipped > 0;
         if !unheard {
             self.session.output.append(|out| {
@@ -624,7 +624,7 @@ impl<E: Engine> Connection<E> {
         }
         if has_ended || unheard {
             self.session.feed = None;
-            self.closing |= self.session.watches;
+            self.closing |= self.session.watches || is_cut;
             if self.parked == Some(Parked::Feed) {
                 self.parked = None;
             }

@@ -1,7 +1,8 @@
 //! `lru_crawler metadump`: a line for each item, as memcached 1.6.18 writes it.
 //!
 //! A thread of its own walks over the engine's items ([`Survey`]), which may wait for a disk, and puts lines into the connection's
-//! [feed](crate::feed). There is one dump at a time in a server; the client of another one is told that it is busy. A dump ends with its connection.
+//! [feed](crate::feed). There is one dump at a time in a server; the client of another one is told that it is busy. A dump ends with its connection, and with
+//! a client that has taken nothing for a minute.
 //!
 //! Sizes are what memcached would need, as `me` shows them, so that tools add up the same numbers.
 
@@ -12,7 +13,7 @@ use std::thread::JoinHandle;
 use situ::device::lock;
 
 use crate::access::AccessTable;
-use crate::engine::{Survey, SurveyedItem};
+use crate::engine::{EngineError, Survey, SurveyedItem};
 use crate::feed::Feed;
 use crate::item::{ExpiryRule, Header};
 use crate::watch::push_uri;
@@ -33,10 +34,10 @@ pub(crate) fn size_as_memcached(key: &[u8], flags: u32, value_bytes: usize) -> u
 }
 
 impl Dumps {
-    /// Begins a dump; false if one is under way, or there is no thread for it.
+    /// Begins a dump; false if one is under way, or there is no thread for it. `survey` may wait: the thread calls it.
     pub(crate) fn begin(
         &self,
-        survey: Box<dyn Survey>,
+        survey: impl FnOnce() -> Result<Option<Box<dyn Survey>>, EngineError> + Send + 'static,
         rule: ExpiryRule,
         access: Arc<AccessTable>,
         feed: Arc<Feed>,
@@ -45,36 +46,54 @@ impl Dumps {
         if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return false;
         }
-        let body = move || dump(survey, &rule, &access, &feed);
+        let body = move || {
+            // Also after a panic: the connection waits for the end.
+            let feed = Ending(feed);
+            match survey() {
+                Ok(Some(survey)) => dump(survey, &rule, &access, &feed.0),
+                Ok(None) => _ = feed.0.put(b"CLIENT_ERROR this engine cannot list its items\r\n"),
+                Err(error) => _ = feed.0.put(format!("SERVER_ERROR {error}\r\n").as_bytes()),
+            }
+        };
         *thread = std::thread::Builder::new().name("situ-dump".to_owned()).spawn(body).ok();
         thread.is_some()
     }
 
-    /// Waits for the end of the dump. Its connection is gone, so it ends soon.
+    /// Waits for the end of the dump. Its connection is gone, so it ends with its next step.
     pub(crate) fn join(&self) {
         // A panic of the thread has been shown already.
         _ = lock(&self.thread).take().map(JoinHandle::join);
     }
 }
 
+/// Ends a feed when it goes.
+struct Ending(Arc<Feed>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 fn dump(mut survey: Box<dyn Survey>, rule: &ExpiryRule, access: &AccessTable, feed: &Feed) {
     let mut text = String::with_capacity(2 * CHUNK_BYTES);
-    loop {
+    // A step may show nothing but dead items: the end of the connection is to be seen all the same.
+    while !feed.is_given_up() {
         let step = survey.next(rule.now_seconds, &mut |item| push_line(&mut text, &item, rule, access));
-        let is_over = !matches!(step, Ok(true));
-        match step {
+        match &step {
             Ok(true) => {}
             Ok(false) => text.push_str("END\r\n"),
             Err(error) => _ = write!(text, "SERVER_ERROR {error}\r\n"),
         }
-        if (is_over || text.len() >= CHUNK_BYTES) && !feed.put(text.as_bytes()) {
-            return;
+        let is_over = !matches!(step, Ok(true));
+        if is_over || text.len() >= CHUNK_BYTES {
+            if !text.as_bytes().chunks(CHUNK_BYTES).all(|chunk| feed.put(chunk)) {
+                return;
+            }
+            text.clear();
         }
         if is_over {
-            return feed.end();
-        }
-        if text.len() >= CHUNK_BYTES {
-            text.clear();
+            return;
         }
     }
 }

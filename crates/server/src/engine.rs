@@ -394,13 +394,18 @@ pub trait Engine: Send + Sync + 'static {
         later: &mut dyn FnMut() -> Option<OnRead<Self::Value>>,
     ) -> Result<Get<Self::Value>, EngineError>;
 
-    /// Shows the item of `key` where it lies, if it is in memory and short: a copy of it would cost as much as finding it. `show` is quick and does not call
-    /// the engine.
+    /// Shows the item of `key` where it lies, if it is in memory, and short or not to be copied: `copies` says whether `show` copies its data. A copy of a short
+    /// item costs as much as finding it. `show` is quick and does not call the engine.
     ///
     /// # Errors
     /// As [`get`](Engine::get).
-    fn show(&self, key: &[u8], show: impl FnOnce(ShownItem<'_>)) -> Result<Shown<Self::Value>, EngineError> {
-        let _ = (key, show);
+    fn show(
+        &self,
+        key: &[u8],
+        copies: bool,
+        show: impl FnOnce(ShownItem<'_>),
+    ) -> Result<Shown<Self::Value>, EngineError> {
+        let _ = (key, copies, show);
         Ok(Shown::Ask)
     }
 
@@ -426,7 +431,7 @@ pub trait Engine: Send + Sync + 'static {
         true
     }
 
-    /// A walk over all items, for `lru_crawler metadump`. `None` if the engine cannot list its items.
+    /// A walk over all items, for `lru_crawler metadump`. `None` if the engine cannot list its items. Called on a thread that may wait.
     ///
     /// # Errors
     /// The engine cannot begin.
@@ -437,6 +442,13 @@ pub trait Engine: Send + Sync + 'static {
     /// From now on `tell` is told of items that go to make room. The server calls this once.
     fn on_evicted(&self, tell: OnEvicted) {
         let _ = tell;
+    }
+
+    /// Removes the item of `key` at once, whatever it is, without reading it. Whether there was one, dead ones included. `None`: the engine
+    /// cannot; a delete is to be [written](Engine::write).
+    fn delete_unread(&self, key: &[u8]) -> Option<bool> {
+        let _ = key;
+        None
     }
 
     /// A server's own record, kept apart from the items. `None` if it was never put.

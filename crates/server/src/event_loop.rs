@@ -350,6 +350,7 @@ impl<E: Engine> EventLoop<E> {
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         connection.queued = false;
         self.executor.commands_left = self.executor.share.commands;
+        self.executor.copied_bytes.set(0);
         let result = connection.serve(&mut self.executor, &mut self.scratch);
         self.connections[slot] = Some(connection);
         match result {

@@ -23,6 +23,7 @@
 //! their key for a moment, which waits for a write to it. The moment ends when the read has begun: a read sees what was
 //! written before it began. Connections without outstanding writes read without it.
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -170,6 +171,8 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) share: Share,
     /// What the connection that is served now has left of its commands.
     pub(crate) commands_left: usize,
+    /// Bytes of values that its commands have copied in this turn.
+    pub(crate) copied_bytes: Cell<usize>,
     pub(crate) rule: ExpiryRule,
     /// When this turn of the loop began, about.
     pub(crate) now: Instant,
@@ -277,6 +280,13 @@ impl<E: Engine> Executor<E> {
         self.batch.byte_len() >= BATCH_BYTES_MAX || self.batch.len() >= BATCH_CHANGES_MAX
     }
 
+    /// Notes that an engine that never waits has copied so many bytes of values. Other engines' writes wait, and are counted then.
+    pub(crate) fn has_copied(&self, bytes: usize) {
+        if E::CHANGES_AT_ONCE {
+            self.copied_bytes.set(self.copied_bytes.get().saturating_add(bytes));
+        }
+    }
+
     /// Why nothing more may be run for a connection now, if so.
     pub(crate) fn check(&self, session: &Session<E::Value>) -> Option<Outcome> {
         if session.feed.is_some() {
@@ -285,7 +295,7 @@ impl<E: Engine> Executor<E> {
         if self.waiting.is_some() && session.last_batch == self.waiting {
             return Some(Outcome::Held);
         }
-        if self.commands_left == 0 {
+        if self.commands_left == 0 || self.copied_bytes.get() >= self.share.writing_bytes_max {
             return Some(Outcome::Yield);
         }
         let output = &session.output;
@@ -384,12 +394,13 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Shows the live item of `key` where it lies, if that needs neither a stripe nor a copy. `show` appends the answer; false if it cannot, and
-    /// the item is to be loaded.
+    /// Shows the live item of `key` where it lies, if that needs neither a stripe nor a copy. `show` appends the answer, and copies the data to
+    /// it if `copies` says so; false if it cannot, and the item is to be loaded.
     pub(crate) fn glance(
         &self,
         session: &mut Session<E::Value>,
         key: &[u8],
+        copies: bool,
         show: impl FnOnce(&mut Output<E::Value>, &Header, &[u8]) -> bool,
     ) -> Glance<E::Value> {
         if !session.reads.is_empty() || !Self::reads_freely(session) {
@@ -399,7 +410,7 @@ impl<E: Engine> Executor<E> {
         let mut dead = None;
         let mut shown = None;
         let output = &mut session.output;
-        let outcome = self.engine.show(key, |item| match rule.kills(&item.header) {
+        let outcome = self.engine.show(key, copies, |item| match rule.kills(&item.header) {
             true => dead = Some(item.header),
             false => shown = show(output, &item.header, item.data).then_some(item.data.len()),
         });
@@ -450,6 +461,7 @@ impl<E: Engine> Executor<E> {
             self.count_dead(&header, &rule);
             return Ok(None);
         }
+        self.has_copied(value.len());
         Ok(Some(Item { header, value }))
     }
 
@@ -578,7 +590,10 @@ impl<E: Engine> Executor<E> {
         reply: Reply<E::Value>,
         on_failure: OnFailure,
     ) -> Option<Reply<E::Value>> {
+        let bytes =
+            if let ChangeInParts::Put { parts, .. } = &change { parts.iter().map(|part| part.len()).sum() } else { 0 };
         let Some(outcome) = self.engine.write_at_once(change) else { return Some(reply) };
+        self.has_copied(bytes);
         self.stripes.release(stripe);
         self.made(session, command, outcome, reply, on_failure);
         None
@@ -672,13 +687,8 @@ impl<E: Engine> Executor<E> {
 
     /// Begins to list all items for a connection.
     fn dump(&self, session: &mut Session<E::Value>) {
-        let survey = match self.engine.survey() {
-            Ok(Some(survey)) => survey,
-            Ok(None) => {
-                return self.say(session, Command::Other, "CLIENT_ERROR this engine cannot list its items", false);
-            }
-            Err(error) => return self.fail(session, Command::Other, &error, false),
-        };
+        let engine = Arc::clone(&self.engine);
+        let survey = move || engine.survey();
         let rule = self.durable.rule(self.rule.now_seconds);
         let feed = Feed::new(Arc::clone(&self.inbox), session.token);
         if self.dumps.begin(survey, rule, Arc::clone(&self.access), Arc::clone(&feed)) {

@@ -1,13 +1,14 @@
 //! Text that other threads have for one connection: a [dump](crate::dump) of all items, or what a [watcher](crate::watch) is told.
 //!
 //! 1. A producer puts text into the feed. If the connection has not been told, a message goes to its event loop.
-//! 2. The loop takes all of the text when the connection has sent most of what it had, so a slow client holds [`TEXT_BYTES_MAX`] here and its
-//!    share of the output there.
-//! 3. A full feed makes its producer wait ([`Feed::put`]), or drops the text and counts it ([`Feed::put_or_skip`]).
+//! 2. The loop takes all of the text when the connection has sent most of what it had, so a slow client holds [`TEXT_BYTES_MAX`] and a piece of text
+//!    here, and its share of the output and as much there.
+//! 3. A full feed makes its producer wait ([`Feed::put`]), for a minute at most, or drops the text and counts it ([`Feed::put_or_skip`]).
 //!
 //! **Threads.** Any number of producers, one reader. The feed ends with its reader: producers are told.
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use situ::device::lock;
 
@@ -15,6 +16,8 @@ use crate::inbox::{Inbox, Message};
 
 /// Text that waits for the connection.
 const TEXT_BYTES_MAX: usize = 256 << 10;
+/// A client that takes no text for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct State {
@@ -25,6 +28,8 @@ struct State {
     is_told: bool,
     /// Nothing more comes.
     has_ended: bool,
+    /// The reader was too slow: the connection is to be closed.
+    is_cut: bool,
     /// Nobody reads any more.
     is_given_up: bool,
 }
@@ -45,6 +50,8 @@ pub(crate) struct Taken {
     pub(crate) skipped: u64,
     /// This was all.
     pub(crate) has_ended: bool,
+    /// The rest is missing.
+    pub(crate) is_cut: bool,
 }
 
 impl Feed {
@@ -55,9 +62,19 @@ impl Feed {
 
     /// Puts text into the feed, as soon as there is room. False if nobody reads any more.
     pub(crate) fn put(&self, text: &[u8]) -> bool {
-        let mut state = lock(&self.state);
-        while state.text.len() >= TEXT_BYTES_MAX && !state.is_given_up {
-            state = self.taken.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.put_within(text, PATIENCE)
+    }
+
+    fn put_within(&self, text: &[u8], patience: Duration) -> bool {
+        let state = lock(&self.state);
+        let is_full = |state: &mut State| state.text.len() >= TEXT_BYTES_MAX && !state.is_given_up;
+        let waited = self.taken.wait_timeout_while(state, patience, is_full);
+        let (mut state, timeout) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        if timeout.timed_out() {
+            // What is missing must not look like the end.
+            state.is_cut = true;
+            self.tell(state);
+            return false;
         }
         if state.is_given_up {
             return false;
@@ -100,7 +117,7 @@ impl Feed {
         state.is_told = false;
         self.taken.notify_all();
         let (text, skipped) = (std::mem::take(&mut state.text), std::mem::take(&mut state.skipped));
-        Taken { text, skipped, has_ended: state.has_ended }
+        Taken { text, skipped, has_ended: state.has_ended, is_cut: state.is_cut }
     }
 
     /// The reader is gone.
@@ -146,7 +163,7 @@ mod tests {
         let (inbox, feed) = made();
         assert!(feed.put(b"a") && feed.put_or_skip(b"b"));
         assert_eq!(messages(&inbox), 1);
-        assert_eq!(feed.take(), Taken { text: b"ab".to_vec(), skipped: 0, has_ended: false });
+        assert_eq!(feed.take(), Taken { text: b"ab".to_vec(), ..Taken::default() });
         feed.end();
         assert_eq!(messages(&inbox), 1);
         assert!(feed.take().has_ended);
@@ -168,6 +185,8 @@ mod tests {
         });
         assert_eq!(feed.take().text, b"z");
         assert!(messages(&inbox) >= 2);
+        assert!(feed.put(&line));
+        assert!(!feed.put_within(b"z", Duration::from_millis(1)) && feed.take().is_cut);
         assert!(feed.put(&line));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| feed.put(b"z"));

@@ -91,7 +91,7 @@ impl<E: Engine> Executor<E> {
         let must_own = meta.changes_item || session.granted.is_some() && !session.reads.is_empty();
         if !must_own {
             let must_win = |header: &Header| header.state & (STALE | TOKEN_SENT) == STALE;
-            let glance = self.glance(session, key, |output, header, data| {
+            let glance = self.glance(session, key, meta.value, |output, header, data| {
                 let is_shown = !must_win(header);
                 if is_shown {
                     let mut header = *header;

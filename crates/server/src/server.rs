@@ -1,6 +1,7 @@
 //! Starting and stopping a server.
 
 use situ::device::lock;
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -387,6 +388,7 @@ impl Server {
                 users: users.clone(),
                 share: Share::of(0, 0, options.max_output_bytes),
                 commands_left: 0,
+                copied_bytes: Cell::default(),
                 rule: durable.rule(started_seconds),
                 now: Instant::now(),
                 batch: WriteBatch::default(),

@@ -89,14 +89,27 @@ struct State {
     has_stopped: bool,
 }
 
-/// Which items on flash have died.
+/// Which items on flash have died, as the journals say. Two journals can have a note for each item of the log, so the notes are read again for
+/// some segments at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Dead {
-    items: HashSet<u64>,
+    id: Id,
+    journals: Vec<PathBuf>,
     segments: HashSet<u64>,
+    /// Notes of items by segment.
+    counts: BTreeMap<u64, u32>,
     /// The greatest sequence number that is named.
     pub(crate) newest: u64,
+    /// The segments whose notes are in memory, from the first to before the second.
+    loaded: (u64, u64),
+    /// Their notes, in order.
+    items: Vec<u64>,
+    /// The journals could not be read again: nothing is trusted.
+    has_failed: bool,
 }
+
+/// Notes that are in memory at a time, but for those of a single segment: 32 MiB.
+const NOTES_MAX: u64 = if cfg!(test) { 64 } else { 4 << 20 };
 
 impl Dead {
     fn note(&mut self, sequence: u64, offset: u32) {
@@ -104,12 +117,44 @@ impl Dead {
         if offset == 0 {
             self.segments.insert(sequence);
         } else {
-            self.items.insert(item_number(sequence, offset));
+            *self.counts.entry(sequence).or_default() += 1;
         }
     }
 
-    pub(crate) fn has(&self, sequence: u64, offset: u32) -> bool {
-        self.segments.contains(&sequence) || self.items.contains(&item_number(sequence, offset))
+    /// Whether the item at an offset of a segment has died. Quick for segments in the order of their numbers.
+    pub(crate) fn has(&mut self, sequence: u64, offset: u32) -> bool {
+        if self.segments.contains(&sequence) {
+            return true;
+        }
+        if !(self.loaded.0..self.loaded.1).contains(&sequence) {
+            self.has_failed |= self.load(sequence).is_err();
+        }
+        self.has_failed || self.items.binary_search(&item_number(sequence, offset)).is_ok()
+    }
+
+    /// Reads the notes of the segments from `first` on, of as many as there is room for.
+    fn load(&mut self, first: u64) -> io::Result<()> {
+        let mut notes = 0;
+        let fits = |(_, count): &(&u64, &u32)| {
+            notes += u64::from(**count);
+            notes <= NOTES_MAX
+        };
+        let last = self.counts.range(first..).take_while(fits).last().map_or(first, |(last, _)| *last);
+        self.loaded = (first, last + 1);
+        self.items.clear();
+        for path in &self.journals {
+            let items = &mut self.items;
+            let read = read_notes(path, &self.id, |sequence, offset| {
+                if offset != 0 && (first..=last).contains(&sequence) {
+                    items.push(item_number(sequence, offset));
+                }
+            })?;
+            if read.is_none() {
+                return Err(io::Error::other("a journal is lost"));
+            }
+        }
+        self.items.sort_unstable();
+        Ok(())
     }
 }
 
@@ -323,11 +368,12 @@ impl Journal {
         sync_directory_of(&index_path)?;
         let this_boot = boot();
         let mut found = Vec::new();
-        let mut dead = Dead::default();
+        let mut dead = Dead { id, ..Dead::default() };
         for generation in 0..2 {
-            let Some((header, ends)) = read_journal(&journal_path(prefix, generation), &id, &mut dead)? else {
-                continue;
-            };
+            let path = journal_path(prefix, generation);
+            let read = read_notes(&path, &id, |sequence, offset| dead.note(sequence, offset))?;
+            let Some((header, ends)) = read else { continue };
+            dead.journals.push(path);
             let is_of_this_boot = index.is_some() || this_boot == Some(header.boot);
             if header.generation % 2 != generation || !is_of_this_boot {
                 return Ok(None);
@@ -459,13 +505,10 @@ impl Journal {
         let Some(file) = state.file.take() else {
             return Err(io::Error::other("an earlier failure of the journal has ended it"));
         };
-        file.sync_all()?;
-        if state.generation > 0 {
-            File::open(journal_path(&self.prefix, state.generation + 1))?.sync_all()?;
-        }
-        let records = with_end(&self.prefix, ".records");
-        if records.exists() {
-            File::open(records)?.sync_all()?;
+        if let Err(error) = self.sync(&file, state.generation) {
+            // The system may have lost notes.
+            self.give_up(&mut state);
+            return Err(error);
         }
         let starts = lock(&self.records).starts;
         state.has_stopped = true;
@@ -489,6 +532,18 @@ impl Journal {
             });
             written
         })
+    }
+}
+
+impl Journal {
+    /// Makes the journals and the records durable.
+    fn sync(&self, file: &File, generation: u64) -> io::Result<()> {
+        file.sync_all()?;
+        if generation > 0 {
+            File::open(journal_path(&self.prefix, generation + 1))?.sync_all()?;
+        }
+        let records = with_end(&self.prefix, ".records");
+        if records.exists() { File::open(records)?.sync_all() } else { Ok(()) }
     }
 }
 
@@ -518,11 +573,11 @@ fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
     found.ends_well().then_some(index)
 }
 
-/// Reads a journal: its header, and where its notes end. `None` if there is none, or it is damaged.
+/// Shows the notes of a journal to `each`. Its header, and where its notes end. `None` if there is none, or it is damaged.
 ///
 /// # Errors
 /// The file system refuses.
-fn read_journal(path: &Path, id: &Id, dead: &mut Dead) -> io::Result<Option<(Header, u64)>> {
+fn read_notes(path: &Path, id: &Id, mut each: impl FnMut(u64, u32)) -> io::Result<Option<(Header, u64)>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
@@ -539,7 +594,7 @@ fn read_journal(path: &Path, id: &Id, dead: &mut Dead) -> io::Result<Option<(Hea
             // Something in the middle is lost.
             true if is_torn => return Ok(None),
             true => {
-                dead.note(sequence, offset);
+                each(sequence, offset);
                 ends += NOTE_BYTES as u64;
             }
             false => is_torn = true,
@@ -604,7 +659,7 @@ mod tests {
         drop(journal);
         assert!(Journal::open(&prefix, [4; 16]).unwrap().is_none(), "another cache's");
         for _ in 0..2 {
-            let past = past(&prefix).unwrap();
+            let mut past = past(&prefix).unwrap();
             assert!(past.index.is_none() && past.dead.newest == 9);
             assert!(past.dead.has(7, 56) && past.dead.has(9, 56) && past.dead.has(9, 800));
             assert!(!past.dead.has(7, 60) && !past.dead.has(8, 56));
@@ -615,6 +670,37 @@ mod tests {
         (&file).write_all(&[1; 9]).unwrap();
         past(&prefix).unwrap().journal.item_died(11, 60);
         assert!(past(&prefix).unwrap().dead.has(11, 60));
+    }
+
+    /// More notes than are held in memory, asked for in the order of segments and in another one.
+    #[test]
+    fn notes_are_found_however_many_there_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let prefix = directory.path().join("flash");
+        let journal = Journal::create(&prefix, ID).unwrap();
+        let died = |sequence: u64, place: u32| (sequence * 31 + u64::from(place) * 17).is_multiple_of(3);
+        for place in 1..100 {
+            (0..40)
+                .filter(|sequence| died(*sequence, place))
+                .for_each(|sequence| journal.item_died(sequence, place * 4));
+        }
+        drop(journal);
+        let mut past = past(&prefix).unwrap();
+        for sequence in (0..41).chain((0..41).rev()) {
+            for place in 1..100 {
+                assert_eq!(
+                    past.dead.has(sequence, place * 4),
+                    sequence < 40 && died(sequence, place),
+                    "{sequence} {place}"
+                );
+            }
+            assert!(past.dead.items.len() as u64 <= NOTES_MAX, "{}", past.dead.items.len());
+        }
+        // If the journals cannot be read again, nothing is trusted.
+        std::fs::remove_file(journal_path(&prefix, 0)).unwrap();
+        std::fs::create_dir(journal_path(&prefix, 0)).unwrap();
+        past.dead.loaded = (0, 0);
+        assert!(past.dead.has(40, 4));
     }
 
     #[test]
@@ -661,7 +747,7 @@ mod tests {
         journal.stop(&Snapshot::default(), |_| ()).unwrap();
         drop(journal);
         other_boot(1);
-        let found = past(&prefix).unwrap();
+        let mut found = past(&prefix).unwrap();
         assert!(found.index.is_some() && found.dead.has(7, 56));
         drop(found);
         other_boot(2);
@@ -681,12 +767,12 @@ mod tests {
         journal.turn(|| (20, 40));
         assert_eq!(lock(&journal.state).generation, 1, "segment 20 may be named by the older one");
         drop(journal);
-        let Past { journal, dead, .. } = past(&prefix).unwrap();
+        let Past { journal, mut dead, .. } = past(&prefix).unwrap();
         assert!(dead.has(5, 56) && dead.has(19, 56));
         journal.turn(|| (21, 41));
         journal.item_died(40, 56);
         drop(journal);
-        let Past { journal, dead, .. } = past(&prefix).unwrap();
+        let Past { journal, mut dead, .. } = past(&prefix).unwrap();
         assert!(!dead.has(5, 56) && dead.has(19, 56) && dead.has(40, 56));
         drop(journal);
         fs::remove_file(journal_path(&prefix, 1)).unwrap();

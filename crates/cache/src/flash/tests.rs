@@ -517,6 +517,38 @@ mod cache {
         }
     }
 
+    /// The files beside the flash could not be written any more, for a while: deaths were not noted. They are there again as they were.
+    #[test]
+    fn files_that_were_lost_for_a_while_are_not_trusted_again() {
+        let files = tempfile::tempdir().unwrap();
+        let names = [".journal-0", ".journal-1", ".records"];
+        let sim = SimExecutor::new(1);
+        let device = device(&sim, 40, 1);
+        let mut image = None;
+        sim.run(|| {
+            let (cache, _) = open(&sim, &device, Some(files.path()), &options(), NOW);
+            model().steps(&sim, &cache, &mut Rng::new(1), 3000);
+            cache.spill(NOW);
+            let read = |name: &&str| std::fs::read(files.path().join(format!("flash{name}"))).ok();
+            let before: Vec<_> = names.iter().map(read).collect();
+            cache.flash().unwrap().journal().unwrap().abandon();
+            cache.tidy(NOW + 1);
+            for (name, bytes) in names.iter().zip(before) {
+                bytes
+                    .iter()
+                    .for_each(|bytes| std::fs::write(files.path().join(format!("flash{name}")), bytes).unwrap());
+            }
+            sim.kill();
+            image = Some(device.crash_keep_all());
+        });
+        let again = SimExecutor::new(2);
+        let device = image.unwrap().on(&again.env());
+        again.run(|| {
+            let (_, start) = open(&again, &device, Some(files.path()), &options(), NOW + 2);
+            assert_eq!(start, Start::Empty);
+        });
+    }
+
     #[test]
     fn a_drive_that_fails_takes_flash_out_of_service_and_not_the_cache() {
         situ_sim::for_each_seed(2000, 4, |seed| {

@@ -3,7 +3,7 @@
 //! **Failure.** A read that fails costs its item. A write that fails, or [`FAILURES_MAX`] reads in a row, take the tier out of service: the cache goes on in
 //! memory.
 
-use super::journal::{Journal, Snapshot};
+use super::journal::{Journal, Past, Snapshot};
 use super::{Content, FlashLog, Found, Going};
 use crate::counters::{Counters, add, count};
 use crate::index::{Index, KeyHash};
@@ -27,6 +27,8 @@ pub(crate) struct FlashTier {
     rules: FlashRules,
     memory_bytes_max: usize,
     has_failed: AtomicBool,
+    /// The device has another id than the files beside it, which cannot be written any more.
+    is_disowned: AtomicBool,
     /// Nothing is written again: the cache is being stopped.
     stops: AtomicBool,
     failures: AtomicU32,
@@ -53,11 +55,15 @@ fn index_bytes_max(memory_bytes: usize) -> usize {
     memory_bytes / 8 * 3
 }
 
-/// The items of segments go.
-fn retire(segments: &[Going], index: &Index, journal: Option<&Journal>) {
+/// Notes that all items of segments have died.
+fn note_deaths(segments: &[Going], journal: Option<&Journal>) {
     for going in segments {
         journal.iter().for_each(|journal| journal.segment_died(going.sequence));
     }
+}
+
+/// The slots of segments go.
+fn retire(segments: &[Going], index: &Index) {
     let numbers: HashSet<u32> = segments.iter().map(|going| going.number).collect();
     index.remove_all(|slot| slot.tier == Tier::Flash && numbers.contains(&slot.place.segment));
 }
@@ -104,13 +110,14 @@ impl FlashTier {
             rules,
             memory_bytes_max: memory_bytes,
             has_failed: AtomicBool::new(false),
+            is_disowned: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             failures: AtomicU32::new(0),
             now: AtomicU64::new(now),
             flusher,
             _lock: device_lock,
         };
-        let Some(past) = past else {
+        let Some(Past { journal: past_journal, mut dead, index: past_index }) = past else {
             let log = FlashLog::create(device, fresh_id, fresh_seed)?;
             let journal = prefix.map(|prefix| Journal::create(prefix, fresh_id)).transpose()?;
             let index = Index::new(memory_bytes, fresh_seed);
@@ -118,16 +125,17 @@ impl FlashTier {
         };
         let log = FlashLog::open(device)?;
         let index = Index::new(memory_bytes, log.seed());
-        if past.index.is_some_and(|snapshot| resume(&log, &index, &snapshot, memory_bytes)) {
-            return Ok((tier(log, Some(past.journal)), index, Start::Resumed));
+        if past_index.is_some_and(|snapshot| resume(&log, &index, &snapshot, memory_bytes)) {
+            return Ok((tier(log, Some(past_journal)), index, Start::Resumed));
         }
         let mut seen: Vec<Going> = Vec::new();
-        let next = log.scan(past.dead.newest, |Found { sequence, place, item, bytes, .. }| {
-            if !past.dead.has(sequence, place.offset) && !item.has_expired(now) {
+        let next = log.scan(dead.newest, |Found { sequence, place, item, bytes, .. }| {
+            if !dead.has(sequence, place.offset) && !item.has_expired(now) {
                 if seen.last().is_none_or(|last| last.sequence != sequence) {
                     while index.bytes() > index_bytes_max(memory_bytes) && !seen.is_empty() {
                         let oldest: Vec<Going> = seen.drain(..seen.len().div_ceil(8)).collect();
-                        retire(&oldest, &index, Some(&past.journal));
+                        note_deaths(&oldest, Some(&past_journal));
+                        retire(&oldest, &index);
                     }
                     seen.push(Going { sequence, number: place.segment });
                 }
@@ -139,7 +147,7 @@ impl FlashTier {
                 match shard.matches(hash).next() {
                     Some((position, old)) => {
                         if let Some(sequence) = log.sequence_of(old.place.segment) {
-                            past.journal.item_died(sequence, old.place.offset);
+                            past_journal.item_died(sequence, old.place.offset);
                         }
                         shard.replace(position, slot);
                     }
@@ -148,8 +156,8 @@ impl FlashTier {
             }
         })?;
         // Each life has numbers of its own, also one that dies before it has written anything.
-        past.journal.segment_died(next);
-        Ok((tier(log, Some(past.journal)), index, Start::Recovered))
+        past_journal.segment_died(next);
+        Ok((tier(log, Some(past_journal)), index, Start::Recovered))
     }
 
     /// Memory of its buffers and tables, in bytes.
@@ -175,8 +183,13 @@ impl FlashTier {
 
     pub(crate) fn set_now(&self, now: u64) {
         self.now.store(now, Ordering::Relaxed);
-        // The file system may not have let go of the files when the trust ended.
-        self.journal.iter().filter(|journal| !journal.works()).for_each(Journal::abandon);
+        if let Some(journal) = self.journal.as_ref().filter(|journal| !journal.works()) {
+            // The file system may not have let go of the files when the trust ended. The device can end it as well.
+            journal.abandon();
+            if self.works() && !self.is_disowned.load(Ordering::Relaxed) && self.log.disown().is_ok() {
+                self.is_disowned.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Takes an item that leaves memory, if the rules admit it. `None`: it goes.
@@ -256,12 +269,15 @@ impl FlashTier {
     /// Gives up the oldest items on flash while the index takes more than its share of the memory.
     pub(crate) fn bound_index(&self, index: &Index, counters: &Counters) {
         while self.works() && index.bytes() > index_bytes_max(self.memory_bytes_max) {
-            let oldest = self.log.give_up_oldest();
+            let oldest = self.log.oldest();
             if oldest.is_empty() {
                 return;
             }
             let before = index.len();
-            retire(&oldest, index, self.journal.as_ref());
+            // The order counts: the death of an item is not noted when its segment is forgotten.
+            note_deaths(&oldest, self.journal.as_ref());
+            self.log.forget(&oldest);
+            retire(&oldest, index);
             add(&counters.flash_evicted, before.saturating_sub(index.len()));
         }
     }

@@ -87,6 +87,23 @@ fn long_values_that_arrive_are_bounded() {
     server.stop(Duration::from_secs(5));
 }
 
+/// Commands of a few bytes that copy long values: others have their turn between them.
+#[test]
+fn commands_that_copy_long_values_share_their_loop() {
+    let engine = Arc::new(CacheEngine::new(&Options::of_memory(64 << 20)).unwrap());
+    let server = serve(&engine);
+    let mut client = crate::line_client::Client::connect(&server);
+    assert_eq!(client.ask(&format!("set long 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000))), "STORED");
+    for (command, answer, least) in [("touch long 0", "TOUCHED", 40), ("me long", "ME", 20), ("mg long k s", "HD", 0)] {
+        let before = client.statistic("conn_yields");
+        client.send(&format!("{command}\r\n").repeat(200));
+        (0..200).for_each(|_| assert!(client.line().starts_with(answer)));
+        let yields = client.statistic("conn_yields") - before;
+        assert!(yields >= least && (least > 0 || yields == 0), "{command}: {yields}");
+    }
+    server.stop(Duration::from_secs(5));
+}
+
 #[test]
 fn answers_are_memcacheds_over_a_cache_on_flash() {
     let directory = tempfile::tempdir().unwrap();
