@@ -63,12 +63,17 @@ impl KeyHash {
 
 /// See the module.
 pub(crate) struct Index {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Line<Mutex<Shard>>]>,
     shard_bits: u32,
     seed: u64,
     bytes: AtomicUsize,
     slots: AtomicUsize,
 }
+
+/// Something with a line of the processor's cache of its own: threads that use its neighbours do not take the line from each other.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
 
 /// A part of the index. See the module.
 #[derive(Default)]
@@ -95,7 +100,7 @@ impl Index {
     pub(crate) fn new(memory_bytes: usize, seed: u64) -> Index {
         let buckets = memory_bytes / size_of::<Bucket>();
         let shard_bits = (buckets / SHARD_BUCKETS).max(1).ilog2().clamp(SHARD_BITS_MIN, SHARD_BITS_MAX);
-        let shards: Box<[_]> = (0..1usize << shard_bits).map(|_| Mutex::new(Shard::default())).collect();
+        let shards: Box<[_]> = (0..1usize << shard_bits).map(|_| Line(Mutex::new(Shard::default()))).collect();
         let bytes = AtomicUsize::new(size_of_val(&*shards));
         Index { shards, shard_bits, seed, bytes, slots: AtomicUsize::new(0) }
     }
@@ -108,7 +113,7 @@ impl Index {
 
     /// The shard that the slots of a hash lie in.
     pub(crate) fn shard(&self, hash: KeyHash) -> ShardGuard<'_> {
-        ShardGuard { shard: lock(&self.shards[hash.shard as usize]), index: self }
+        ShardGuard { shard: lock(&self.shards[hash.shard as usize].0), index: self }
     }
 
     /// Memory that it takes, in bytes.
@@ -124,7 +129,7 @@ impl Index {
     /// Removes the slots that `goes` says so of. A shard is locked at a time.
     pub(crate) fn remove_all(&self, mut goes: impl FnMut(&Slot) -> bool) {
         for shard in &self.shards {
-            let mut guard = ShardGuard { shard: lock(shard), index: self };
+            let mut guard = ShardGuard { shard: lock(&shard.0), index: self };
             let slots = guard.shard.buckets.iter_mut().flat_map(|bucket| &mut bucket.slots);
             let mut removed = 0;
             for packed in slots {
@@ -146,7 +151,7 @@ impl Index {
 
     /// The slots of a shard, which is locked meanwhile.
     pub(crate) fn for_each_in(&self, number: u32, mut each: impl FnMut(Slot)) {
-        let shard = lock(&self.shards[number as usize]);
+        let shard = lock(&self.shards[number as usize].0);
         for packed in shard.buckets.iter().flat_map(|bucket| bucket.slots) {
             Slot::unpack(packed).into_iter().for_each(&mut each);
         }

@@ -13,6 +13,7 @@
 //! for the next one: memory from the system would be cleared page by page. Segments are mapped from the system: the heap of a process
 //! keeps pieces that large when they are freed, and fills them with holes.
 
+use crate::index::Line;
 use crate::item::NewItem;
 use crate::slot::{OFFSETS_END, SEGMENTS_MAX};
 use situ_device::{Buffer, PAGE_BYTES, lock};
@@ -79,7 +80,7 @@ struct Segment {
 
 /// All segments in memory. See the module.
 pub(crate) struct Segments {
-    table: Box<[Segment]>,
+    table: Box<[Line<Segment>]>,
     free: Mutex<Free>,
     bytes: AtomicUsize,
     segment_bytes: usize,
@@ -96,7 +97,7 @@ impl Segments {
         let count = count.min(SEGMENTS_MAX);
         assert!(segment_bytes <= OFFSETS_END, "segments are longer than offsets reach");
         Segments {
-            table: (0..count).map(|_| Segment::default()).collect(),
+            table: (0..count).map(|_| Line::default()).collect(),
             free: Mutex::new(Free { numbers: (0..count as u32).rev().collect(), spares: Vec::new() }),
             bytes: AtomicUsize::new(0),
             segment_bytes,
@@ -234,7 +235,7 @@ impl Segments {
     }
 
     fn of(&self, number: u32) -> &Segment {
-        &self.table[number as usize]
+        &self.table[number as usize].0
     }
 }
 
