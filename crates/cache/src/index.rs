@@ -5,11 +5,11 @@
 //!
 //! 1. A look-up compares the hashes in both buckets. The caller compares keys.
 //! 2. An insertion takes a free slot in either bucket. If there is none, a slot moves to its other bucket, and so on (cuckoo hashing).
-//! 3. If that is of no help, or the shard is nine tenths full, the shard grows by an eighth. Its slots have all that is needed for that.
-//! 4. A shard that is less than 72% full shrinks by an eighth. So it neither keeps the size of its fullest day, nor changes its size often.
+//! 3. If that is of no help, or the shard is 93% full, the shard grows by a sixteenth. Its slots have all that is needed for that.
+//! 4. A shard that is less than 81% full shrinks by a sixteenth. So it neither keeps the size of its fullest day, nor changes its size often.
 //!
-//! **Why so.** Steps of an eighth keep a shard between 0.8 and 0.9 full while it grows, so a slot takes about 15 bytes. Doubling would take 24
-//! at times. Many small shards make each step short: with a shard of 1024 buckets it moves 4,600 slots.
+//! **Why so.** Steps of a sixteenth keep a shard between 0.87 and 0.93 full while it grows, so a slot takes about 15 bytes. Doubling would take 24
+//! at times. Many small shards make each step short: a shard of 400 buckets moves 1,800 slots, one of the longest 18,000.
 //!
 //! **Invariants.** Slots of one shard may have equal hashes, but no two of them name the same place.
 //!
@@ -30,7 +30,7 @@ const BUCKET_SLOTS: usize = 5;
 const SHARD_BITS_MAX: u32 = u64::BITS - HASH_BITS;
 const SHARD_BITS_MIN: u32 = 6;
 /// A shard has up to so many buckets, and more only if keys collide on purpose.
-const SHARD_BUCKETS: usize = 1024;
+const SHARD_BUCKETS: usize = 4096;
 const BUCKETS_MIN: usize = 4;
 /// Moves that an insertion makes before the shard grows instead.
 const MOVES_MAX: usize = 64;
@@ -66,7 +66,7 @@ pub(crate) struct Index {
     shards: Box<[Line<Mutex<Shard>>]>,
     shard_bits: u32,
     seed: u64,
-    bytes: AtomicUsize,
+    spares: Spares,
     slots: AtomicUsize,
 }
 
@@ -78,8 +78,90 @@ pub(crate) struct Line<T>(pub(crate) T);
 /// A part of the index. See the module.
 #[derive(Default)]
 pub(crate) struct Shard {
-    buckets: Vec<Bucket>,
+    buckets: Buckets,
     used: usize,
+}
+
+/// Buckets of a piece: 1 KiB.
+const PIECE: usize = 16;
+
+type Piece = [Bucket; PIECE];
+
+/// Memory of a piece, with its pointer.
+const PIECE_BYTES: usize = size_of::<Piece>() + size_of::<Box<Piece>>();
+
+/// Buckets in pieces of equal length, which are used again: see [`Spares`].
+#[derive(Default)]
+struct Buckets {
+    #[expect(clippy::vec_box, reason = "pieces go from one shard to another")]
+    pieces: Vec<Box<Piece>>,
+    count: usize,
+}
+
+impl Buckets {
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Bucket> {
+        self.pieces.iter().flat_map(|piece| piece.iter())
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Bucket> {
+        self.pieces.iter_mut().flat_map(|piece| piece.iter_mut())
+    }
+}
+
+/// Pieces that no shard uses. Shards grow in one thread and shrink in others. The heap of the system has a part for each thread, and each part keeps
+/// what was once taken from it: without spares the index took three times its memory.
+#[derive(Default)]
+struct Spares {
+    #[expect(clippy::vec_box, reason = "pieces go from one shard to another")]
+    pieces: Mutex<Vec<Box<Piece>>>,
+    /// Memory of all pieces, spare or not.
+    bytes: AtomicUsize,
+}
+
+/// Spare pieces that are kept, beside a 64th of all.
+const SPARES_MIN: usize = 8;
+
+impl Spares {
+    /// So many empty buckets.
+    fn take(&self, count: usize) -> Buckets {
+        let wanted = count.div_ceil(PIECE);
+        let mut spares = lock(&self.pieces);
+        let rest = spares.len().saturating_sub(wanted);
+        let mut pieces = spares.split_off(rest);
+        drop(spares);
+        pieces.iter_mut().for_each(|piece| **piece = [Bucket::default(); PIECE]);
+        self.bytes.fetch_add((wanted - pieces.len()) * PIECE_BYTES, Ordering::Relaxed);
+        pieces.resize_with(wanted, || Box::new([Bucket::default(); PIECE]));
+        pieces.shrink_to_fit();
+        Buckets { pieces, count }
+    }
+
+    fn give(&self, buckets: Buckets) {
+        let most = SPARES_MIN + self.bytes.load(Ordering::Relaxed) / PIECE_BYTES / 64;
+        let mut spares = lock(&self.pieces);
+        spares.extend(buckets.pieces);
+        let kept = spares.len().min(most);
+        self.bytes.fetch_sub((spares.len() - kept) * PIECE_BYTES, Ordering::Relaxed);
+        spares.truncate(kept);
+    }
+}
+
+impl std::ops::Index<usize> for Buckets {
+    type Output = Bucket;
+
+    fn index(&self, bucket: usize) -> &Bucket {
+        &self.pieces[bucket / PIECE][bucket % PIECE]
+    }
+}
+
+impl std::ops::IndexMut<usize> for Buckets {
+    fn index_mut(&mut self, bucket: usize) -> &mut Bucket {
+        &mut self.pieces[bucket / PIECE][bucket % PIECE]
+    }
 }
 
 /// The slots of a hash. There is hardly ever more than one, so they need no memory of their own.
@@ -101,8 +183,7 @@ impl Index {
         let buckets = memory_bytes / size_of::<Bucket>();
         let shard_bits = (buckets / SHARD_BUCKETS).max(1).ilog2().clamp(SHARD_BITS_MIN, SHARD_BITS_MAX);
         let shards: Box<[_]> = (0..1usize << shard_bits).map(|_| Line(Mutex::new(Shard::default()))).collect();
-        let bytes = AtomicUsize::new(size_of_val(&*shards));
-        Index { shards, shard_bits, seed, bytes, slots: AtomicUsize::new(0) }
+        Index { shards, shard_bits, seed, spares: Spares::default(), slots: AtomicUsize::new(0) }
     }
 
     /// The hash of `key`.
@@ -118,7 +199,7 @@ impl Index {
 
     /// Memory that it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        size_of_val(&*self.shards) + self.spares.bytes.load(Ordering::Relaxed)
     }
 
     /// Slots in use.
@@ -202,8 +283,11 @@ impl ShardGuard<'_> {
         self.index.slots.fetch_sub(count, Ordering::Relaxed);
         let before = self.shard.buckets.len();
         let mut buckets = before;
-        while buckets > BUCKETS_MIN && self.shard.used * 100 < buckets * BUCKET_SLOTS * 72 {
-            buckets = (buckets - (buckets / 8).max(1)).max(BUCKETS_MIN);
+        while buckets > BUCKETS_MIN && self.shard.used * 100 < buckets * BUCKET_SLOTS * 81 {
+            buckets = (buckets - (buckets / 16).max(1)).max(BUCKETS_MIN);
+        }
+        if self.shard.used == 0 {
+            buckets = 0;
         }
         if buckets < before {
             self.resize(buckets);
@@ -213,7 +297,7 @@ impl ShardGuard<'_> {
     /// Adds a slot. Positions are void afterwards.
     pub(crate) fn insert(&mut self, slot: Slot) {
         let buckets = self.shard.buckets.len();
-        if (self.shard.used + 1) * 10 > buckets * BUCKET_SLOTS * 9 {
+        if (self.shard.used + 1) * 100 > buckets * BUCKET_SLOTS * 93 {
             self.resize(grown(buckets));
         }
         self.shard.used += 1;
@@ -229,30 +313,29 @@ impl ShardGuard<'_> {
 
     /// Gives the shard so many buckets, or more if its slots and the one that has no place need them.
     fn resize_for(&mut self, mut buckets: usize, homeless: Option<PackedSlot>) {
-        let before = self.shard.buckets.len();
+        let spares = &self.index.spares;
         let next = loop {
-            let mut next = Shard { buckets: vec![Bucket::default(); buckets], used: self.shard.used };
+            let mut next = Shard { buckets: spares.take(buckets), used: self.shard.used };
             let slots = self.shard.buckets.iter().flat_map(|bucket| bucket.slots);
             if slots.chain(homeless).all(|slot| is_free(slot) || next.put(slot).is_none()) {
                 break next;
             }
+            spares.give(next.buckets);
             buckets = grown(buckets);
         };
-        *self.shard = next;
-        let bytes = &self.index.bytes;
-        bytes.fetch_add(buckets * size_of::<Bucket>(), Ordering::Relaxed);
-        bytes.fetch_sub(before * size_of::<Bucket>(), Ordering::Relaxed);
+        let before = std::mem::replace(&mut *self.shard, next);
+        spares.give(before.buckets);
     }
 }
 
 fn grown(buckets: usize) -> usize {
-    (buckets + buckets / 8 + 1).max(BUCKETS_MIN)
+    (buckets + buckets / 16 + 1).max(BUCKETS_MIN)
 }
 
 impl Shard {
     fn matches(&self, hash: u64) -> Matches {
         let mut found = Matches { first: None, more: Vec::new() };
-        if self.buckets.is_empty() {
+        if self.buckets.len() == 0 {
             return found;
         }
         for bucket in self.homes(hash) {

@@ -4,10 +4,13 @@
 //!    than an item takes.
 //! 2. Items on flash, one segment at a time, the oldest first: the index has no keys of them, so the segments are read.
 //!
-//! An item that is there all the time is shown, and mostly once: one that goes from memory to flash meanwhile is shown twice. An item that is read or changed meanwhile may be
-//! left out: it may go to a place that the survey has passed.
+//! Items of segments that were written meanwhile come last: the flusher writes items again, also those that the survey has yet to come to.
+//!
+//! An item that nobody reads or changes meanwhile is shown, and mostly once: one that goes from memory to flash, or is written again, can be shown twice. An
+//! item that is read or changed meanwhile may be left out: it may go to a place that the survey has passed.
 
 use crate::core::Core;
+use crate::flash::FlashLog;
 use crate::item::{Item, Meta};
 use crate::memory::Memory;
 use std::sync::Arc;
@@ -29,25 +32,56 @@ impl<'a> Surveyed<'a> {
     }
 }
 
+/// Segments on flash to be shown.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    /// The next one, and one behind the last one.
+    next: u64,
+    last: u64,
+    /// Where the log began and ended for this round: the number of a segment, and the offset.
+    begin: (u64, u32),
+    end: (u64, u32),
+    /// What comes behind the end is left to another round.
+    is_first: bool,
+}
+
+impl Round {
+    /// The segments that a log has now, from a place on.
+    fn of(log: &FlashLog, begin: Option<(u64, u32)>) -> Round {
+        let end = log.end();
+        let (oldest, last) = log.reach();
+        let begin_or_all = begin.unwrap_or((0, 0));
+        Round {
+            next: oldest.max(begin_or_all.0),
+            last,
+            begin: begin_or_all,
+            end: end.unwrap_or((last, 0)),
+            is_first: begin.is_none(),
+        }
+    }
+
+    fn covers(&self, sequence: u64, offset: u32) -> bool {
+        (sequence, offset) >= self.begin && (sequence, offset) < self.end
+    }
+}
+
 /// See the module.
 pub struct Survey {
     core: Arc<Core>,
     shard: u32,
-    /// Segments on flash that were there when those in memory had been shown, from the first to before the second.
-    segments: Option<(u64, u64)>,
-    /// Where the last one of them ended then.
-    end: Option<(u64, u32)>,
+    /// What is to be shown of the flash, when the items in memory have been shown.
+    round: Option<Round>,
 }
 
 impl std::fmt::Debug for Survey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Survey").field("shard", &self.shard).field("segments", &self.segments).finish_non_exhaustive()
+        f.debug_struct("Survey").field("shard", &self.shard).field("round", &self.round).finish_non_exhaustive()
     }
 }
 
 impl Survey {
     pub(crate) fn new(core: Arc<Core>) -> Survey {
-        Survey { core, shard: 0, segments: None, end: None }
+        Survey { core, shard: 0, round: None }
     }
 
     /// Shows the next items that have not expired at `now`, Unix seconds: those of a shard, or of a segment on flash. False at the end. Waits for the device.
@@ -65,16 +99,16 @@ impl Survey {
             return true;
         }
         let Some(flash) = memory.flash.as_ref().filter(|flash| flash.works()) else { return false };
-        let (next, last) = *self.segments.get_or_insert_with(|| {
-            self.end = flash.log.end();
-            flash.log.reach()
-        });
-        if next >= last {
-            return false;
+        let mut round = *self.round.get_or_insert_with(|| Round::of(&flash.log, None));
+        if round.next >= round.last {
+            if !round.is_first {
+                return false;
+            }
+            round = Round::of(&flash.log, Some(round.end));
         }
         // A segment that cannot be read, or has gone, has nothing to show.
-        _ = flash.log.show(next, |found| {
-            if self.end.is_some_and(|(sequence, offset)| found.sequence == sequence && found.place.offset >= offset) {
+        _ = flash.log.show(round.next, |found| {
+            if !round.covers(found.sequence, found.place.offset) {
                 return;
             }
             let hash = memory.index.hash(found.item.key);
@@ -86,7 +120,8 @@ impl Survey {
                 each(Surveyed::of(&found.item, found.value_bytes));
             }
         });
-        self.segments = Some((next + 1, last));
+        round.next += 1;
+        self.round = Some(round);
         true
     }
 }

@@ -632,6 +632,17 @@ impl<E: Engine> Connection<E> {
         is_there
     }
 
+    /// The server is stopping: what a feed has for the client is not worth waiting for.
+    pub(crate) fn cut_feed(&mut self) {
+        if self.session.feed.take().is_some() {
+            self.session.output.discard();
+            self.closing = true;
+            if self.parked == Some(Parked::Feed) {
+                self.parked = None;
+            }
+        }
+    }
+
     /// Sends what can be sent, of the feed as well, and unparks what that allows.
     pub(crate) fn send(&mut self, executor: &Executor<E>) -> Progress {
         self.take_feed(executor);

@@ -335,7 +335,7 @@ impl<E: Engine> EventLoop<E> {
         for token in tokens {
             if let Some(connection) = self.connection(token) {
                 connection.draining = true;
-                connection.closing |= connection.session.watches;
+                connection.cut_feed();
                 self.make_ready(token);
             }
         }
