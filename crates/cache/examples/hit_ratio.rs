@@ -13,8 +13,13 @@
 //!   30 bytes, so memory is the same as for the cache.
 //! * `situ`: the cache itself.
 
+#[path = "shared/zipf.rs"]
+mod zipf;
+
 use situ_cache::{Cache, Meta, Options};
 use std::collections::{HashMap, HashSet, VecDeque};
+
+use zipf::Zipf;
 
 const NOW: u64 = 1_700_000_000;
 const KEYS: u64 = 1_000_000;
@@ -33,28 +38,6 @@ impl Random {
 
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// Ranks with probabilities proportional to `1 / rank^skew`, by the sums of all of them.
-struct Zipf(Vec<f64>);
-
-impl Zipf {
-    fn new(count: u64, skew: f64) -> Zipf {
-        let mut sum = 0.0;
-        let mut sums: Vec<f64> = (1..=count)
-            .map(|rank| {
-                sum += (rank as f64).powf(-skew);
-                sum
-            })
-            .collect();
-        sums.iter_mut().for_each(|part| *part /= sum);
-        Zipf(sums)
-    }
-
-    fn draw(&self, random: &mut Random) -> u64 {
-        let at = random.unit();
-        self.0.partition_point(|sum| *sum < at) as u64
     }
 }
 
@@ -87,11 +70,11 @@ impl Workload {
                 }
                 Kind::Shifting => {
                     let shift = number as u64 / 100_000 * (KEYS / 10);
-                    let rank = zipf.draw(&mut random);
+                    let rank = zipf.rank(random.unit());
                     // Keys of odd ranks stay popular.
                     if rank.is_multiple_of(2) { (rank + shift) % KEYS + KEYS } else { rank }
                 }
-                _ => zipf.draw(&mut random),
+                _ => zipf.rank(random.unit()),
             })
             .collect()
     }

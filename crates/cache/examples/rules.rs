@@ -11,10 +11,15 @@
 //! Keys are zipfian. In `scans`, a fifth of the requests are for keys that are asked for once. In `times to live`, half of the keys live for 20 to 120 seconds, at 20,000
 //! requests a second.
 
+#[path = "shared/zipf.rs"]
+mod zipf;
+
 use situ_cache::{Admission, Cache, Flash, Lookup, Meta, Options};
 use situ_device::Device;
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor};
 use std::sync::Arc;
+
+use zipf::Zipf;
 
 const NOW: u64 = 1_700_000_000;
 const KEYS: u64 = 500_000;
@@ -28,28 +33,6 @@ enum Kind {
     Plain,
     Scans,
     TimesToLive,
-}
-
-/// Ranks with probabilities proportional to `1 / rank^skew`.
-struct Zipf(Vec<f64>);
-
-impl Zipf {
-    fn new(count: u64, skew: f64) -> Zipf {
-        let mut sum = 0.0;
-        let mut sums: Vec<f64> = (1..=count)
-            .map(|rank| {
-                sum += (rank as f64).powf(-skew);
-                sum
-            })
-            .collect();
-        sums.iter_mut().for_each(|part| *part /= sum);
-        Zipf(sums)
-    }
-
-    fn draw(&self, rng: &mut Rng) -> u64 {
-        let at = rng.below(1 << 53) as f64 / (1u64 << 53) as f64;
-        self.0.partition_point(|sum| *sum < at) as u64
-    }
 }
 
 /// Hits of a thousand requests in memory and on flash.
@@ -80,7 +63,7 @@ fn run(options: &Options, kind: Kind, zipf: &Zipf, requests: u64) -> Outcome {
                 scanned += 1;
                 scanned
             } else {
-                zipf.draw(&mut rng)
+                zipf.rank(rng.below(1 << 53) as f64 / (1u64 << 53) as f64)
             };
             let name = format!("{key:016}");
             // The first half fills the cache.

@@ -202,8 +202,8 @@ impl Cache {
         Survey::new(Arc::clone(self.core()))
     }
 
-    /// From now on `tell` is told of each item that goes to make room, but for those that go with a segment on flash that cannot be read or that is given up
-    /// as the index is full: their keys are not known. Only the first call counts.
+    /// From now on `tell` is told of each item that goes to make room. Two kinds of items go untold, as their keys are not known: those of a segment on
+    /// flash that cannot be read, and those that are given up as the index is full. Only the first call counts.
     pub fn on_evicted(&self, tell: OnEvicted) {
         // The second one is dropped, as is said.
         _ = self.core().memory.on_evicted.set(tell);

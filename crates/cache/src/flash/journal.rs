@@ -32,22 +32,28 @@
 //!     76      4  zeros
 //! ```
 //!
-//! The index is its magic "SITUCIDX", the cache's id, how often the cache was started, the number of the next segment, shards as a power of two, how many spots
-//! follow, the spots (sequence number and base of each), the slots (shard and packed slot, 16 bytes), and a crc32c of all before. The records are
-//! "SITUCREC", the id, the newest journal's generation, starts, a count, and for each record two lengths, the key and the value; then the crc32c.
+//! The other two files have these fields one after the other, and end with a crc32c of all before:
+//!
+//! * *Index*: "SITUCIDX"; the cache's id; how often the cache was started; the number of the next segment; shards as a power of two; how many spots
+//!   follow; sequence number and base of each spot; shard and packed slot of each item, 16 bytes.
+//! * *Records*: "SITUCREC"; the cache's id; the newest journal's generation; how often the cache was started; a count; of each record two
+//!   lengths, the key and the value.
 //!
 //! **Damage.** A note that is not whole ends a journal if none that is whole follows. Otherwise, and if a file is missing or older than the others, nothing is
 //! trusted. All files together can be older: do not restore them from a copy.
 
-use crate::slot::{ALIGN, OFFSETS_END};
+mod dead;
+
 use situ_device::{Flocked, lock};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+
+pub(crate) use dead::Dead;
 
 const JOURNAL_MAGIC: [u8; 8] = *b"SITUCJRN";
 const INDEX_MAGIC: [u8; 8] = *b"SITUCIDX";
@@ -87,79 +93,6 @@ struct State {
     begun_at: u64,
     /// After a clean stop.
     has_stopped: bool,
-}
-
-/// Which items on flash have died, as the journals say. Two journals can have a note for each item of the log, so the notes are read again for
-/// some segments at a time.
-#[derive(Debug, Default)]
-pub(crate) struct Dead {
-    id: Id,
-    journals: Vec<PathBuf>,
-    segments: HashSet<u64>,
-    /// Notes of items by segment.
-    counts: BTreeMap<u64, u32>,
-    /// The greatest sequence number that is named.
-    pub(crate) newest: u64,
-    /// The segments whose notes are in memory, from the first to before the second.
-    loaded: (u64, u64),
-    /// Their notes, in order.
-    items: Vec<u64>,
-    /// The journals could not be read again: nothing is trusted.
-    has_failed: bool,
-}
-
-/// Notes that are in memory at a time, but for those of a single segment: 32 MiB.
-const NOTES_MAX: u64 = if cfg!(test) { 64 } else { 4 << 20 };
-
-impl Dead {
-    fn note(&mut self, sequence: u64, offset: u32) {
-        self.newest = self.newest.max(sequence);
-        if offset == 0 {
-            self.segments.insert(sequence);
-        } else {
-            *self.counts.entry(sequence).or_default() += 1;
-        }
-    }
-
-    /// Whether the item at an offset of a segment has died. Quick for segments in the order of their numbers.
-    pub(crate) fn has(&mut self, sequence: u64, offset: u32) -> bool {
-        if self.segments.contains(&sequence) {
-            return true;
-        }
-        if !(self.loaded.0..self.loaded.1).contains(&sequence) {
-            self.has_failed |= self.load(sequence).is_err();
-        }
-        self.has_failed || self.items.binary_search(&item_number(sequence, offset)).is_ok()
-    }
-
-    /// Reads the notes of the segments from `first` on, of as many as there is room for.
-    fn load(&mut self, first: u64) -> io::Result<()> {
-        let mut notes = 0;
-        let fits = |(_, count): &(&u64, &u32)| {
-            notes += u64::from(**count);
-            notes <= NOTES_MAX
-        };
-        let last = self.counts.range(first..).take_while(fits).last().map_or(first, |(last, _)| *last);
-        self.loaded = (first, last + 1);
-        self.items.clear();
-        for path in &self.journals {
-            let items = &mut self.items;
-            let read = read_notes(path, &self.id, |sequence, offset| {
-                if offset != 0 && (first..=last).contains(&sequence) {
-                    items.push(item_number(sequence, offset));
-                }
-            })?;
-            if read.is_none() {
-                return Err(io::Error::other("a journal is lost"));
-            }
-        }
-        self.items.sort_unstable();
-        Ok(())
-    }
-}
-
-fn item_number(sequence: u64, offset: u32) -> u64 {
-    sequence * (OFFSETS_END / ALIGN) as u64 + u64::from(offset) / ALIGN as u64
 }
 
 /// What an earlier process left.
@@ -368,7 +301,7 @@ impl Journal {
         sync_directory_of(&index_path)?;
         let this_boot = boot();
         let mut found = Vec::new();
-        let mut dead = Dead { id, ..Dead::default() };
+        let mut dead = Dead::of(id);
         for generation in 0..2 {
             let path = journal_path(prefix, generation);
             let read = read_notes(&path, &id, |sequence, offset| dead.note(sequence, offset))?;
@@ -694,12 +627,12 @@ mod tests {
                     "{sequence} {place}"
                 );
             }
-            assert!(past.dead.items.len() as u64 <= NOTES_MAX, "{}", past.dead.items.len());
+            assert!(past.dead.is_bounded());
         }
         // If the journals cannot be read again, nothing is trusted.
         std::fs::remove_file(journal_path(&prefix, 0)).unwrap();
         std::fs::create_dir(journal_path(&prefix, 0)).unwrap();
-        past.dead.loaded = (0, 0);
+        past.dead.unload();
         assert!(past.dead.has(40, 4));
     }
 
