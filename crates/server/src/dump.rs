@@ -7,6 +7,7 @@
 //! Sizes are what memcached would need, as `me` shows them, so that tools add up the same numbers.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -25,6 +26,8 @@ const CHUNK_BYTES: usize = 32 << 10;
 #[derive(Default)]
 pub(crate) struct Dumps {
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Cleared before a client sees the end of its dump: it can ask for the next one at once.
+    is_under_way: Arc<AtomicBool>,
 }
 
 /// What memcached says of an item's size: its header, the key, flags if there are any, and the data with the end of a line.
@@ -43,19 +46,26 @@ impl Dumps {
         feed: Arc<Feed>,
     ) -> bool {
         let mut thread = lock(&self.thread);
-        if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        if self.is_under_way.load(Ordering::Acquire) {
             return false;
         }
+        // The last one has put its text, and ends. A panic of it has been shown already.
+        _ = thread.take().map(JoinHandle::join);
+        self.is_under_way.store(true, Ordering::Release);
+        let is_under_way = Arc::clone(&self.is_under_way);
         let body = move || {
             // Also after a panic: the connection waits for the end.
-            let feed = Ending(feed);
+            let feed = Ending(feed, is_under_way);
             match survey() {
-                Ok(Some(survey)) => dump(survey, &rule, &access, &feed.0),
+                Ok(Some(survey)) => dump(survey, &rule, &access, &feed.0, &feed.1),
                 Ok(None) => _ = feed.0.put(b"CLIENT_ERROR this engine cannot list its items\r\n"),
                 Err(error) => _ = feed.0.put(format!("SERVER_ERROR {error}\r\n").as_bytes()),
             }
         };
         *thread = std::thread::Builder::new().name("situ-dump".to_owned()).spawn(body).ok();
+        if thread.is_none() {
+            self.is_under_way.store(false, Ordering::Release);
+        }
         thread.is_some()
     }
 
@@ -67,15 +77,16 @@ impl Dumps {
 }
 
 /// Ends a feed when it goes.
-struct Ending(Arc<Feed>);
+struct Ending(Arc<Feed>, Arc<AtomicBool>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        self.1.store(false, Ordering::Release);
         self.0.end();
     }
 }
 
-fn dump(mut survey: Box<dyn Survey>, rule: &ExpiryRule, access: &AccessTable, feed: &Feed) {
+fn dump(mut survey: Box<dyn Survey>, rule: &ExpiryRule, access: &AccessTable, feed: &Feed, is_under_way: &AtomicBool) {
     let mut text = String::with_capacity(2 * CHUNK_BYTES);
     // A step may show nothing but dead items: the end of the connection is to be seen all the same.
     while !feed.is_given_up() {
@@ -86,14 +97,18 @@ fn dump(mut survey: Box<dyn Survey>, rule: &ExpiryRule, access: &AccessTable, fe
             Err(error) => _ = write!(text, "SERVER_ERROR {error}\r\n"),
         }
         let is_over = !matches!(step, Ok(true));
-        if is_over || text.len() >= CHUNK_BYTES {
+        if is_over {
+            let (most, last) = text.as_bytes().split_at(text.len().saturating_sub(CHUNK_BYTES));
+            if most.chunks(CHUNK_BYTES).all(|chunk| feed.put(chunk)) {
+                feed.put_when(last, || is_under_way.store(false, Ordering::Release));
+            }
+            return;
+        }
+        if text.len() >= CHUNK_BYTES {
             if !text.as_bytes().chunks(CHUNK_BYTES).all(|chunk| feed.put(chunk)) {
                 return;
             }
             text.clear();
-        }
-        if is_over {
-            return;
         }
     }
 }

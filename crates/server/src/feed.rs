@@ -62,10 +62,15 @@ impl Feed {
 
     /// Puts text into the feed, as soon as there is room. False if nobody reads any more.
     pub(crate) fn put(&self, text: &[u8]) -> bool {
-        self.put_within(text, PATIENCE)
+        self.put_within(text, PATIENCE, || ())
     }
 
-    fn put_within(&self, text: &[u8], patience: Duration) -> bool {
+    /// As [`put`](Feed::put). Calls `ready` when there is room, before anybody can see the text.
+    pub(crate) fn put_when(&self, text: &[u8], ready: impl FnOnce()) -> bool {
+        self.put_within(text, PATIENCE, ready)
+    }
+
+    fn put_within(&self, text: &[u8], patience: Duration, ready: impl FnOnce()) -> bool {
         let state = lock(&self.state);
         let is_full = |state: &mut State| state.text.len() >= TEXT_BYTES_MAX && !state.is_given_up;
         let waited = self.taken.wait_timeout_while(state, patience, is_full);
@@ -79,6 +84,7 @@ impl Feed {
         if state.is_given_up {
             return false;
         }
+        ready();
         state.text.extend_from_slice(text);
         self.tell(state);
         true
@@ -186,7 +192,7 @@ mod tests {
         assert_eq!(feed.take().text, b"z");
         assert!(messages(&inbox) >= 2);
         assert!(feed.put(&line));
-        assert!(!feed.put_within(b"z", Duration::from_millis(1)) && feed.take().is_cut);
+        assert!(!feed.put_within(b"z", Duration::from_millis(1), || ()) && feed.take().is_cut);
         assert!(feed.put(&line));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| feed.put(b"z"));
