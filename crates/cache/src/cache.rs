@@ -1,6 +1,6 @@
 //! The cache as its users see it.
 
-use crate::core::{Core, OnItem};
+use crate::core::Core;
 use crate::flash::Record;
 use crate::flash::journal::Journal;
 use crate::flash::tier::{FlashTier, Start};
@@ -8,8 +8,11 @@ use crate::index::Index;
 use crate::item::{Hit, KEY_BYTES_MAX, Meta, NewItem, OnEvicted, VALUE_BYTES_MAX};
 use crate::memory::{Lookup, Memory, OwnerMemory};
 use crate::options::Options;
+use crate::reader::FlashReader;
+use crate::reads::OnItem;
 use crate::survey::Survey;
 use situ_device::{Device, Env};
+use std::any::Any;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -239,6 +242,14 @@ impl Cache {
         self.core().get_later(key, now, done);
     }
 
+    /// A reader of flash for a thread that gets on with its reads itself. `None` without flash, and where a read of the device is a call that waits.
+    ///
+    /// # Errors
+    /// The device gives no queue.
+    pub fn flash_reader(&self) -> io::Result<Option<FlashReader>> {
+        FlashReader::new(self.core(), Arc::clone(&self.owner) as Arc<dyn Any + Send + Sync>)
+    }
+
     /// The item of `key` in memory or on flash. Waits for the device.
     #[must_use]
     pub fn fetch(&self, key: &[u8], now: u64) -> Option<Record> {
@@ -279,7 +290,7 @@ impl Cache {
     }
 
     /// Stops a cache on flash, so that the next start finds all items again: those in memory are written to flash. To be called last, when
-    /// nobody changes the cache any more. Does nothing without flash, or without files beside it.
+    /// nobody changes the cache any more, and no [`FlashReader`] is busy. Does nothing without flash, or without files beside it.
     ///
     /// # Errors
     /// The device or the file system fails. The next start then finds fewer items, or none.

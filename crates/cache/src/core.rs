@@ -2,35 +2,30 @@
 //!
 //! **Threads.** A *flusher* writes sealed segments to flash. *Readers* start when something is first read there, and end with the cache. Each
 //! has a queue of the device. Where a thread can wait for completions and for requests at the same time (a [`Watch`]), there is one reader with up to
-//! [`READ_DEPTH`] reads in flight: several would take the requests from each other one by one, and sleep for each. Otherwise there are up to
-//! [`READERS_MAX`], each with one read: there a read is a call that waits.
+//! [`READ_DEPTH`](crate::reads::READ_DEPTH) reads in flight: several would take the requests from each other one by one, and sleep for each.
+//! Otherwise there are up to [`READERS_MAX`], each with one read: there a read is a call that waits. A thread of the cache's owner can read for
+//! itself instead (see [`FlashReader`](crate::FlashReader)); then only long items, which it hands over, start a reader.
 
 use crate::counters::Counters;
-use crate::flash::{Located, Piece, Read, Record, RecordBytes};
+use crate::flash::{Located, Read, Record};
+use crate::item::Hit;
 use crate::memory::{Arrived, Lookup, Memory, OnFlash};
-use situ_device::{Buffer, Completion, Env, JobHandle, Next, Op, Queue, Requests, Ticket, Watch, lock};
-use std::collections::{HashMap, VecDeque};
+use crate::reads::{self, Flight, OnItem, Pending, READ_BYTES, READ_DEPTH, Request, TRANSFERS_MAX};
+use situ_device::{Env, JobHandle, Next, Requests, Watch, lock};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Called once with the item of a key, or none, from any thread. It does not wait for anything.
-pub type OnItem = Box<dyn FnOnce(Option<Record>) + Send>;
-
 /// Threads that read flash.
 const READERS_MAX: usize = 4;
 /// Reads that may wait for a thread; beyond, the caller's thread reads.
 const WAITING_MAX: usize = 8192;
-/// Items that one reader has in flight.
-const READ_DEPTH: usize = 128;
-/// With so many bytes in flight, a reader begins no other item.
-const READ_BYTES: usize = 4 << 20;
-/// Transfers that one reader has in flight.
-const TRANSFERS_MAX: usize = 128;
 /// A key whose item moves so often while it is read counts as absent.
 const TRIES_MAX: u32 = 8;
+/// The cache's owner keeps answers of this length until its client has taken them.
+const KEPT_BYTES_MIN: usize = 16 << 10;
 /// How long a wait for the device takes before it is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -46,52 +41,6 @@ pub(crate) struct Core {
     threads: Mutex<Vec<Box<dyn JobHandle>>>,
     next_lane: AtomicU64,
     number: u64,
-}
-
-/// A read that somebody waits for.
-struct Request {
-    key: Box<[u8]>,
-    now: u64,
-    tries: u32,
-    done: OnItem,
-}
-
-impl Request {
-    /// Answers, and makes room for what the cache's owner keeps of the answer.
-    fn answer(self, record: Option<Record>, core: &Core) {
-        let now = self.now;
-        // The program's bug must not end a thread of the cache.
-        _ = catch_unwind(AssertUnwindSafe(|| (self.done)(record)));
-        core.memory.shrink(now, &core.counters);
-    }
-}
-
-/// An item that is being read.
-struct Pending {
-    request: Request,
-    at: OnFlash,
-    read: Read,
-    /// What the transfers bring, and for each piece how many transfers it has.
-    parts: Vec<Option<Buffer>>,
-    counts: Vec<usize>,
-    left: usize,
-    result: io::Result<()>,
-}
-
-/// What a reader has in flight.
-struct Flight {
-    queue: Box<dyn Queue>,
-    transfer_bytes_max: usize,
-    pending: HashMap<u64, Pending>,
-    next_pending: u64,
-    /// Bytes that the pending items take.
-    bytes: usize,
-    /// Transfers that wait for the queue: of which item, which part, and what.
-    waiting: VecDeque<(u64, usize, Op, Buffer)>,
-    in_flight: HashMap<Ticket, (u64, usize)>,
-    /// Transfers that the device did not take.
-    refused: Vec<(u64, usize, Buffer, io::Error)>,
-    done: Vec<Completion>,
 }
 
 impl Core {
@@ -145,6 +94,7 @@ impl Core {
             if self.is_over.load(Ordering::Acquire) {
                 return;
             }
+            flash.fail_if_due(&self.memory.index, &self.counters);
             let has_flushed = flash.flush(&self.memory.index, &self.counters, self.memory.on_evicted.get());
             flash.bound_index(&self.memory.index, &self.counters);
             if !has_flushed {
@@ -153,7 +103,12 @@ impl Core {
         }
     }
 
-    /// Ends the threads. Reads that wait are answered before.
+    /// Whether the threads have ended, or are about to.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Ends the threads. Reads that wait for them are answered before.
     pub(crate) fn end_threads(&self) {
         self.is_over.store(true, Ordering::Release);
         if let Some(flash) = &self.memory.flash {
@@ -168,7 +123,12 @@ impl Core {
 
     /// Reads the item of a key and tells `done`, from this thread or another.
     pub(crate) fn get_later(self: &Arc<Core>, key: &[u8], now: u64, done: OnItem) {
-        match self.reads.push(Request { key: key.into(), now, tries: 0, done }) {
+        self.hand_over(Request { key: key.into(), now, tries: 0, done });
+    }
+
+    /// Gives a request to the readers.
+    fn hand_over(self: &Arc<Core>, request: Request) {
+        match self.reads.push(request) {
             Ok(true) => {
                 let core = Arc::clone(self);
                 let spawned = self.env.executor.spawn("cache-read", Box::new(move || core.serve_reads()));
@@ -190,15 +150,25 @@ impl Core {
 
     fn serve_here(&self, request: Request) {
         let record = self.fetch(&request.key, request.now);
-        request.answer(record, self);
+        self.answer(request, record);
+    }
+
+    /// Answers, and makes room for what the cache's owner keeps of a long answer.
+    pub(crate) fn answer(&self, request: Request, record: Option<Record>) {
+        let is_long = record.as_ref().is_some_and(|record| record.item().value.len() >= KEPT_BYTES_MIN);
+        // The program's bug must not end a thread of the cache.
+        _ = catch_unwind(AssertUnwindSafe(|| (request.done)(record)));
+        if is_long {
+            self.memory.shrink(request.now, &self.counters);
+        }
     }
 
     /// The item of a key. Waits for the device.
     pub(crate) fn fetch(&self, key: &[u8], now: u64) -> Option<Record> {
         for _ in 0..TRIES_MAX {
-            match self.look(key, now) {
+            match self.look(key, now, usize::MAX) {
                 Looked::Answer(record) => return record,
-                Looked::Again => {}
+                Looked::Again | Looked::Long => {}
                 Looked::Read(at, read) => {
                     let found = self.memory.flash.as_ref()?.log.fetch(read);
                     let result = found.as_ref().map(|_| ()).map_err(|error| io::Error::from(error.kind()));
@@ -218,20 +188,25 @@ impl Core {
 
     /// Notes what became of a read of the device.
     fn note(&self, result: &io::Result<()>) {
-        if let Some(flash) = &self.memory.flash
-            && flash.has_read(result, &self.counters)
-        {
-            flash.fail(&self.memory.index, &self.counters);
-        }
+        self.memory.flash.iter().for_each(|flash| flash.note_read(result, &self.counters));
     }
 
-    /// Looks where the item of a key is.
-    fn look(&self, key: &[u8], now: u64) -> Looked {
-        let at = match self.memory.get(key, now, |hit| Record::of(&hit.item)) {
-            Ok(found) => return Looked::Answer(found),
+    /// Looks where the item of a key is. One that can have more than so many bytes is left alone.
+    fn look(&self, key: &[u8], now: u64, bytes_max: usize) -> Looked {
+        let of_short = |hit: Hit<'_>| (hit.item.value.len() <= bytes_max).then(|| Record::of(&hit.item));
+        let at = match self.memory.get(key, now, of_short) {
+            Ok(Some(Some(found))) => return Looked::Answer(Some(found)),
+            Ok(Some(None)) => return Looked::Long,
+            Ok(None) => return Looked::Answer(None),
             Err(at) => at,
         };
-        let Some(flash) = &self.memory.flash else { return Looked::Answer(None) };
+        // Out of service, its items are about to go.
+        let Some(flash) = self.memory.flash.as_ref().filter(|flash| flash.works()) else {
+            return Looked::Answer(None);
+        };
+        if at.length.bytes_max() > bytes_max {
+            return Looked::Long;
+        }
         match flash.log.locate(at.place, at.length.bytes_max()) {
             Located::There(read) => Looked::Read(at, read),
             Located::Here(record) => match self.arrived(key, at, record, now) {
@@ -242,7 +217,7 @@ impl Core {
     }
 
     /// The body of a reader.
-    fn serve_reads(&self) {
+    fn serve_reads(self: &Arc<Core>) {
         let Some(flash) = &self.memory.flash else { return };
         let mut flight: Option<Flight> = None;
         loop {
@@ -263,12 +238,12 @@ impl Core {
                     Ok(mut queue) => {
                         let watch = queue.watch();
                         if let Ok(Some(watch)) = watch {
-                            let mut new = Flight::new(queue, flash.piece_bytes_max());
+                            let mut new = Flight::new(queue, flash.piece_bytes_max(), READ_BYTES, usize::MAX);
                             requests.into_iter().for_each(|request| self.begin(&mut new, request));
                             return self.serve_watched(new, &**self.watch.get_or_init(|| watch));
                         }
                         // Plain calls would read the pieces one after the other.
-                        flight = Some(Flight::new(queue, flash.log.transfer_bytes_max()));
+                        flight = Some(Flight::new(queue, flash.log.transfer_bytes_max(), READ_BYTES, usize::MAX));
                     }
                     Err(error) => self.note(&Err(error)),
                 }
@@ -289,23 +264,10 @@ impl Core {
     }
 
     /// The body of the only reader of a queue that can be watched.
-    fn serve_watched(&self, mut flight: Flight, watch: &dyn Watch) {
+    fn serve_watched(self: &Arc<Core>, mut flight: Flight, watch: &dyn Watch) {
         loop {
-            let mut idles = true;
             // Long items are taken one by one: so what is read at once stays within its bytes.
-            while flight.has_room()
-                && let Some(request) = self.reads.take(1).pop()
-            {
-                self.begin(&mut flight, request);
-                idles = false;
-            }
-            flight.submit();
-            flight.queue.poll(&mut flight.done);
-            for pending in flight.ended() {
-                self.end(&mut flight, pending);
-                idles = false;
-            }
-            if !idles {
+            if self.advance(&mut flight, || self.reads.take(1).pop()) {
                 continue;
             }
             if flight.pending.is_empty() && self.reads.is_over() {
@@ -320,25 +282,53 @@ impl Core {
         }
     }
 
-    fn begin(&self, flight: &mut Flight, mut request: Request) {
+    /// Begins the reads that there is room for, and answers those that have ended. False if there was nothing to do.
+    pub(crate) fn advance(self: &Arc<Core>, flight: &mut Flight, mut next: impl FnMut() -> Option<Request>) -> bool {
+        // What ends makes room for what begins.
+        let mut has_worked = self.collect(flight);
+        // Reads that end at once take no room of the flight. They are bounded, too: the thread may have other things to do.
+        for _ in 0..READ_DEPTH {
+            if !flight.has_room() {
+                break;
+            }
+            let Some(request) = next() else { break };
+            self.begin(flight, request);
+            has_worked = true;
+        }
+        flight.submit();
+        // Some devices have done their work by now.
+        self.collect(flight) || has_worked
+    }
+
+    /// Answers reads that have ended. False if none has.
+    fn collect(self: &Arc<Core>, flight: &mut Flight) -> bool {
+        flight.queue.poll(&mut flight.done);
+        let ended = flight.ended();
+        let has_worked = !ended.is_empty();
+        ended.into_iter().for_each(|pending| self.end(flight, pending));
+        has_worked
+    }
+
+    fn begin(self: &Arc<Core>, flight: &mut Flight, mut request: Request) {
         while request.tries < TRIES_MAX {
-            match self.look(&request.key, request.now) {
-                Looked::Answer(record) => return request.answer(record, self),
+            match self.look(&request.key, request.now, flight.item_bytes_max) {
+                Looked::Answer(record) => return self.answer(request, record),
                 Looked::Again => request.tries += 1,
+                Looked::Long => return self.hand_over(request),
                 Looked::Read(at, read) => return flight.begin(request, at, read),
             }
         }
-        request.answer(None, self);
+        self.answer(request, None);
     }
 
-    fn end(&self, flight: &mut Flight, pending: Pending) {
+    fn end(self: &Arc<Core>, flight: &mut Flight, pending: Pending) {
         let Pending { mut request, at, read, parts, counts, result, .. } = pending;
         self.note(&result);
-        let bytes = result.is_ok().then(|| joined(&read.pieces, parts, &counts));
+        let bytes = result.is_ok().then(|| reads::joined(&read.pieces, parts, &counts));
         let log = self.memory.flash.as_ref().map(|flash| &flash.log);
         let record = bytes.and_then(|bytes| log?.finish(&read, bytes));
         match self.arrived(&request.key, at, record, request.now) {
-            Arrived::Answer(record) => request.answer(record, self),
+            Arrived::Answer(record) => self.answer(request, record),
             Arrived::Changed => {
                 request.tries += 1;
                 self.begin(flight, request);
@@ -353,116 +343,8 @@ enum Looked {
     /// The item has moved meanwhile.
     Again,
     Read(OnFlash, Read),
-}
-
-/// The bytes of an item, of pieces and of what their transfers have brought.
-fn joined(pieces: &[Piece], mut parts: Vec<Option<Buffer>>, counts: &[usize]) -> RecordBytes {
-    if let ([Piece::There(extent)], 1) = (pieces, parts.len())
-        && let Some(buffer) = parts.pop().flatten()
-    {
-        return RecordBytes::Buffer(buffer, extent.skip);
-    }
-    let mut all = Vec::with_capacity(parts.iter().flatten().map(|part| part.len()).sum());
-    let mut parts = parts.into_iter().flatten();
-    for (piece, count) in pieces.iter().zip(counts) {
-        match piece {
-            Piece::Here(bytes) => all.extend_from_slice(bytes),
-            Piece::There(extent) => {
-                let mut skip = extent.skip;
-                for part in parts.by_ref().take(*count) {
-                    all.extend_from_slice(part.get(skip..).unwrap_or_default());
-                    skip = 0;
-                }
-            }
-        }
-    }
-    RecordBytes::Joined(all)
-}
-
-impl Flight {
-    fn new(queue: Box<dyn Queue>, transfer_bytes_max: usize) -> Flight {
-        Flight {
-            queue,
-            transfer_bytes_max,
-            pending: HashMap::new(),
-            next_pending: 0,
-            bytes: 0,
-            waiting: VecDeque::new(),
-            in_flight: HashMap::new(),
-            refused: Vec::new(),
-            done: Vec::new(),
-        }
-    }
-
-    /// Whether another item may be read at the same time.
-    fn has_room(&self) -> bool {
-        self.pending.len() < READ_DEPTH && self.bytes < READ_BYTES
-    }
-
-    fn begin(&mut self, request: Request, at: OnFlash, read: Read) {
-        let number = self.next_pending;
-        self.next_pending += 1;
-        let (mut parts, mut counts) = (Vec::new(), Vec::new());
-        for piece in &read.pieces {
-            let Piece::There(extent) = piece else {
-                counts.push(0);
-                continue;
-            };
-            let starts = (0..extent.bytes).step_by(self.transfer_bytes_max);
-            counts.push(starts.len());
-            for start in starts {
-                let bytes = self.transfer_bytes_max.min(extent.bytes - start);
-                let op = Op::Read { offset: extent.first + start as u64 };
-                self.waiting.push_back((number, parts.len(), op, Buffer::new(bytes)));
-                parts.push(None);
-            }
-        }
-        let left = parts.len();
-        self.bytes += read.bytes();
-        self.pending.insert(number, Pending { request, at, read, parts, counts, left, result: Ok(()) });
-    }
-
-    /// Submits what waits.
-    fn submit(&mut self) {
-        while self.in_flight.len() < TRANSFERS_MAX
-            && let Some((number, part, op, buffer)) = self.waiting.pop_front()
-        {
-            match self.queue.submit(op, buffer) {
-                Ok(ticket) => _ = self.in_flight.insert(ticket, (number, part)),
-                Err((buffer, error)) => self.refused.push((number, part, buffer, error)),
-            }
-        }
-    }
-
-    /// Items that are read, or have failed.
-    fn ended(&mut self) -> Vec<Pending> {
-        let mut ended = Vec::new();
-        for (number, part, buffer, error) in std::mem::take(&mut self.refused) {
-            ended.extend(self.end_part(number, part, buffer, Err(error)));
-        }
-        for Completion { ticket, buffer, result, .. } in std::mem::take(&mut self.done) {
-            if let Some((number, part)) = self.in_flight.remove(&ticket) {
-                ended.extend(self.end_part(number, part, buffer, result));
-            }
-        }
-        ended
-    }
-
-    /// One part of an item has ended; the item, if it was the last.
-    fn end_part(&mut self, number: u64, part: usize, buffer: Buffer, result: io::Result<()>) -> Option<Pending> {
-        let pending = self.pending.get_mut(&number)?;
-        pending.parts[part] = Some(buffer);
-        pending.left -= 1;
-        if pending.result.is_ok() {
-            pending.result = result;
-        }
-        if pending.left > 0 {
-            return None;
-        }
-        let pending = self.pending.remove(&number)?;
-        self.bytes -= pending.read.bytes();
-        Some(pending)
-    }
+    /// The item is too long for this thread.
+    Long,
 }
 
 impl<T> From<Result<Option<T>, OnFlash>> for Lookup<T> {

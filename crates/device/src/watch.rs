@@ -26,6 +26,12 @@ pub trait Watch: Send + Sync {
 
     /// Ends the present wait, or the next one.
     fn wake(&self);
+
+    /// A descriptor that becomes readable when a [`wait`](Watch::wait) would end, for a thread that waits for other things, too. To be watched by
+    /// edges: without a wait it stays readable. `None`: there is none.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// An event descriptor: what is written to it before a wait ends that wait.
@@ -41,10 +47,6 @@ impl EventDescriptor {
     pub(crate) fn number(&self) -> RawFd {
         self.0.as_raw_fd()
     }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }
 
 impl Watch for EventDescriptor {
@@ -57,12 +59,16 @@ impl Watch for EventDescriptor {
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
         // Back to zero; an error says that it is.
-        let _ = read(self.descriptor(), &mut [0; 8]);
+        let _ = read(&self.0, &mut [0; 8]);
     }
 
     fn wake(&self) {
         // It fails only at 2^64 - 1 wakes that nobody has taken: then the wait ends anyway.
-        let _ = write(self.descriptor(), &1u64.to_ne_bytes());
+        let _ = write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
     }
 }
 
@@ -88,6 +94,25 @@ mod tests {
         watch.wait(Some(LONG));
         assert!(begun.elapsed() >= Duration::from_millis(20) && begun.elapsed() < LONG);
         waker.join().unwrap();
+    }
+
+    #[test]
+    fn each_wake_is_an_edge_of_the_descriptor() {
+        use rustix::event::epoll;
+        let watch = EventDescriptor::new().unwrap();
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&poll, watch.descriptor().unwrap(), epoll::EventData::new_u64(1), flags).unwrap();
+        let events = || {
+            let mut events = Vec::with_capacity(4);
+            epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default())).unwrap()
+        };
+        assert_eq!(events(), 0);
+        // Nobody reads in between.
+        for _ in 0..3 {
+            watch.wake();
+            assert_eq!((events(), events()), (1, 0));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The cache engine: a [`Cache`] behind the [`Engine`] trait.
 //!
-//! A write is done when [`Engine::write`] returns. A read is a hit or a miss at once, or it waits for the flash, and threads of the cache
-//! answer it. Without flash nothing outlives the process, the server's own records included.
+//! A write is done when [`Engine::write`] returns. A read is a hit or a miss at once, or it waits for the flash. The event loop reads short
+//! items itself, where the device is read by io_uring; threads of the cache read all others. Without flash nothing outlives the process, the server's own records included.
 //!
 //! **Memory.** The limit is one of the whole process. The engine looks how much memory the process has in use beside the cache: for
 //! connections, say. The cache takes as much less, down to half of the limit. The engine looks four times a second, and whenever
@@ -15,13 +15,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, Range};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use situ::cache::{
-    Cache, Evicted, Flash, FlashProperties, Item, KEY_BYTES_MAX, Lookup, Meta, Options, Properties, Record, Start,
+    Cache, Evicted, Flash, FlashProperties, FlashReader, Item, KEY_BYTES_MAX, Lookup, Meta, OnItem, Options,
+    Properties, Record, Start,
 };
 use situ::device::{Buffer, PAGE_BYTES, lock};
 
@@ -29,7 +31,8 @@ use crate::allowance::Allowance;
 use crate::clock::SteadyClock;
 use crate::engine::{
     Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get, Health,
-    Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Shown, ShownItem, Survey, SurveyedItem, WriteBatch,
+    LoopReader, Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Shown, ShownItem, Survey, SurveyedItem,
+    WriteBatch,
 };
 use crate::item::{HEADER_BYTES_MAX, Header};
 use crate::output::COPY_BYTES_MAX;
@@ -59,6 +62,8 @@ struct Shared {
     clock: SteadyClock,
     now_seconds: AtomicU64,
     stored_bytes: AtomicU64,
+    /// Event loops that read flash themselves.
+    flash_loops: AtomicU64,
     is_over: Mutex<bool>,
     over: Condvar,
     /// Is told in prose what the flash has come to.
@@ -153,6 +158,7 @@ impl CacheEngine {
             now_seconds: AtomicU64::new(clock.unix_seconds()),
             clock,
             stored_bytes: AtomicU64::new(0),
+            flash_loops: AtomicU64::new(0),
             is_over: Mutex::new(false),
             over: Condvar::new(),
             tell,
@@ -421,6 +427,47 @@ fn make(item: &Item<'_>, whole: Option<&Arc<Buffer>>, allowance: &Allowance) -> 
     })
 }
 
+/// Tells `done` of the value of an item that was read from flash.
+fn teller(allowance: &Arc<Allowance>, done: OnRead<CacheValue>) -> OnItem {
+    // The cache makes room for the value itself: what waits in the cache must not keep the cache alive.
+    let allowance = Arc::clone(allowance);
+    let value = move |record: Option<Record>| {
+        record.map(|record| Ok(make(&record.item(), None, &allowance)?.finish())).transpose()
+    };
+    Box::new(move |record| done(value(record)))
+}
+
+/// Reads flash for one event loop.
+struct CacheReader {
+    reader: FlashReader,
+    shared: Arc<Shared>,
+}
+
+impl Drop for CacheReader {
+    fn drop(&mut self) {
+        self.shared.flash_loops.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl LoopReader<CacheValue> for CacheReader {
+    fn begin(&mut self, key: &[u8], done: OnRead<CacheValue>) {
+        self.reader.get(key, self.shared.now(), teller(&self.shared.allowance, done));
+    }
+
+    fn advance(&mut self) -> bool {
+        self.reader.advance()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.reader.is_busy()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // `CacheEngine::loop_reader` has seen to it that there is one.
+        self.reader.descriptor().expect("a reader of a loop has a descriptor")
+    }
+}
+
 impl CacheValue {
     /// Copied to the client's output soon.
     fn short(item: &Item<'_>) -> CacheValue {
@@ -469,16 +516,18 @@ impl Engine for CacheEngine {
             Lookup::Miss => Get::Miss,
             Lookup::OnFlash => {
                 if let Some(done) = later() {
-                    // The cache makes room for the value itself: what waits in the cache must not keep the cache alive.
-                    let allowance = Arc::clone(allowance);
-                    let value = move |record: Option<Record>| {
-                        record.map(|record| Ok(make(&record.item(), None, &allowance)?.finish())).transpose()
-                    };
-                    cache.get_later(key, now, Box::new(move |record| done(value(record))));
+                    cache.get_later(key, now, teller(allowance, done));
                 }
                 Get::Later
             }
         })
+    }
+
+    fn loop_reader(&self) -> Option<Box<dyn LoopReader<CacheValue>>> {
+        // Without one, threads of the cache read.
+        let reader = self.shared.cache.flash_reader().ok().flatten().filter(|reader| reader.descriptor().is_some())?;
+        self.shared.flash_loops.fetch_add(1, Ordering::Relaxed);
+        Some(Box::new(CacheReader { reader, shared: Arc::clone(&self.shared) }))
     }
 
     fn show(
@@ -618,6 +667,11 @@ impl Engine for CacheEngine {
             ("arriving_bytes", "Long values that arrive.", allowance.arriving_bytes()),
             ("beside_bytes", "Memory of the process beside the cache; the cache takes as much less.", beside),
             ("items", "Items in the cache, expired ones included.", properties.items),
+            (
+                "flash_loops",
+                "Event loops that read flash themselves; 0 where threads of the cache read.",
+                self.shared.flash_loops.load(Ordering::Relaxed),
+            ),
         ];
         let counters = [
             ("evicted", "Items that went to make room.", properties.evicted),

@@ -13,8 +13,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The least that is set aside: the store's log files and tables, listeners, HTTP.
 const RESERVE_MIN: u64 = 96;
-/// The epoll instance and the eventfd of an event loop.
-const EACH_LOOP: u64 = 2;
+/// The epoll instance and the eventfd of an event loop, and the ring and the eventfd of its reads.
+const EACH_LOOP: u64 = 4;
 
 /// Raises the process's soft limit of open files as far as it goes; what it is then.
 ///
@@ -62,8 +62,8 @@ mod tests {
     fn connections_leave_a_quarter_of_the_descriptors_and_never_less_than_the_store_needs() {
         assert_eq!(connections_max(1 << 20, 10_240, 4), Ok(10_240));
         assert_eq!(connections_max(u64::MAX, 10_240, 4), Ok(10_240));
-        assert_eq!(connections_max(1024, 10_240, 4), Ok(1024 - 256 - 8));
-        assert_eq!(connections_max(128, 10_240, 2), Ok(128 - 96 - 4));
+        assert_eq!(connections_max(1024, 10_240, 4), Ok(1024 - 256 - 16));
+        assert_eq!(connections_max(128, 10_240, 2), Ok(128 - 96 - 8));
         assert!(connections_max(90, 1, 1).unwrap_err().contains("ulimit -n"));
     }
 }

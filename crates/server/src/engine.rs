@@ -15,6 +15,7 @@ use crate::compactions::Compactions;
 use crate::item::Header;
 use std::fmt;
 use std::ops::{Deref, Range};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -368,6 +369,22 @@ pub enum Shown<V> {
     Ask,
 }
 
+/// Reads of an engine that one event loop gets on with itself.
+pub trait LoopReader<V>: Send {
+    /// Begins a read of `key`, which sees every write that was done before this call. `done` is called while the reader
+    /// [advances](LoopReader::advance), or from another thread.
+    fn begin(&mut self, key: &[u8], done: OnRead<V>);
+
+    /// Hands to the disk what has begun, and tells what has ended. True if there is more to do at once. Waits for nothing.
+    fn advance(&mut self) -> bool;
+
+    /// Whether something was begun here and has not been told. The loop advances every 100 ms then, whatever the descriptor says.
+    fn is_busy(&self) -> bool;
+
+    /// Becomes readable when there may be something to tell. The loop watches its edges.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
 /// A key-value engine that can serve memcached.
 ///
 /// **Threads.** Called from every event loop at once. `get`, `write` and `put_meta` must not wait, neither for the disk
@@ -393,6 +410,12 @@ pub trait Engine: Send + Sync + 'static {
         key: &[u8],
         later: &mut dyn FnMut() -> Option<OnRead<Self::Value>>,
     ) -> Result<Get<Self::Value>, EngineError>;
+
+    /// Reads that need the disk, for the thread of one event loop, which gets on with them itself. The server calls this once for each loop. Then a
+    /// loop asks its reader for what [`get`](Engine::get) has no answer for. `None`: the engine reads by other threads.
+    fn loop_reader(&self) -> Option<Box<dyn LoopReader<Self::Value>>> {
+        None
+    }
 
     /// Shows the item of `key` where it lies, if it is in memory, and short or not to be copied: `copies` says whether `show` copies its data. A copy of a short
     /// item costs as much as finding it. `show` is quick and does not call the engine.

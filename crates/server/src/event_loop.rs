@@ -2,11 +2,12 @@
 //!
 //! A turn of the loop:
 //!
-//! 1. Take the messages of the inbox: new connections, finished writes and reads, granted stripes.
+//! 1. Collect reads that have ended, where the engine lets the loop read. Take the messages of the inbox: new connections, finished writes
+//!    and reads, granted stripes.
 //! 2. Serve every connection that has something to do: one read each, and its [share](crate::turn) of commands, so that
 //!    none starves another. One with more to run goes to the end of the queue.
 //! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the engine
-//!    holds them back.
+//!    holds them back. Hand the reads to the disk.
 //! 4. Send, once per connection that has something to send.
 //! 5. Sleep in epoll if nothing is left to do.
 //!
@@ -41,11 +42,15 @@ use crate::watch::{self, Closed};
 
 /// Epoll data of the inbox's eventfd; connection tokens are generations and slots, which never reach this.
 const WAKE: u64 = u64::MAX;
+/// Epoll data of the reads that the loop gets on with itself.
+const READS: u64 = u64::MAX - 1;
 /// Epoll data of listener `i` is `LISTENER + i`.
 const LISTENER: u64 = u64::MAX - 1024;
 const EVENTS_MAX: usize = 256;
 /// Connections taken per turn, so that a storm of them does not hold up the others.
 const ACCEPTS_MAX: usize = 64;
+/// How often reads of the loop's own are looked at: the system can have no memory to take one, and takes it later.
+const READS_AGAIN: Duration = Duration::from_millis(100);
 /// Rest of the listeners when descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// How often idle connections are looked for.
@@ -91,6 +96,10 @@ impl<E: Engine> EventLoop<E> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let inbox = Arc::clone(&executor.inbox);
         epoll::add(&epoll, inbox.wake_fd(), EventData::new_u64(WAKE), EventFlags::IN)?;
+        if let Some(reader) = &executor.reader {
+            // By edges: nobody reads from the descriptor.
+            epoll::add(&epoll, reader.descriptor(), EventData::new_u64(READS), EventFlags::IN | EventFlags::ET)?;
+        }
         let spare = if listeners.is_empty() { None } else { Some(spare_descriptor()?) };
         let event_loop = EventLoop {
             shared,
@@ -128,6 +137,7 @@ impl<E: Engine> EventLoop<E> {
         let mut messages = Vec::new();
         loop {
             self.refresh_time();
+            self.executor.advance_reads();
             self.take_messages(&mut messages);
             self.admit_reads();
             self.executor.share =
@@ -137,6 +147,7 @@ impl<E: Engine> EventLoop<E> {
                 self.serve(token);
             }
             self.executor.submit();
+            let has_reads_left = self.executor.advance_reads();
             self.take_messages(&mut messages);
             for token in std::mem::take(&mut self.dirty) {
                 self.send(token);
@@ -144,7 +155,7 @@ impl<E: Engine> EventLoop<E> {
             if self.stopping && (self.open == 0 || self.shared.stop_deadline_passed()) {
                 break;
             }
-            let nothing_to_run = self.ready.is_empty() && !self.executor.fetches.can_admit();
+            let nothing_to_run = self.ready.is_empty() && !has_reads_left && !self.executor.fetches.can_admit();
             let idle = nothing_to_run && self.inbox.may_sleep();
             let timeout = if idle { self.sleep_time() } else { Some(Duration::ZERO) };
             let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
@@ -174,6 +185,9 @@ impl<E: Engine> EventLoop<E> {
     fn sleep_time(&self) -> Option<Duration> {
         if self.stopping || self.accept_again.is_some() {
             return Some(Duration::from_millis(20));
+        }
+        if self.executor.reader.as_ref().is_some_and(|reader| reader.is_busy()) {
+            return Some(READS_AGAIN);
         }
         // Without a limit for idleness an idle loop sleeps for ever.
         (self.shared.limits.idle_timeout.is_some() && self.open > 0).then_some(SWEEP_EVERY)
@@ -216,7 +230,8 @@ impl<E: Engine> EventLoop<E> {
 
     fn handle(&mut self, data: u64, flags: EventFlags) {
         match data {
-            WAKE => {}
+            // Each turn looks for messages, and for reads that have ended.
+            WAKE | READS => {}
             LISTENER.. => self.accept((data - LISTENER) as usize),
             token => {
                 let Some(connection) = self.connection(token) else { return };

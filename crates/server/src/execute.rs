@@ -33,7 +33,7 @@ use crate::access::AccessTable;
 use crate::auth::Users;
 use crate::dump::Dumps;
 use crate::durable::Durable;
-use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, OnTaken, Shown, WriteBatch};
+use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, LoopReader, OnTaken, Shown, WriteBatch};
 use crate::feed::{Feed, FeedReader};
 use crate::fetch::{Fetched, Fetches, Reads};
 use crate::inbox::{Inbox, Message};
@@ -194,6 +194,8 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) held: Vec<u64>,
     /// Reads of this loop that are under way.
     pub(crate) fetches: Fetches<E::Value>,
+    /// Reads what the engine has no answer for, if the engine lets loops read.
+    pub(crate) reader: Option<Box<dyn LoopReader<E::Value>>>,
 }
 
 /// Reports a batch's fate exactly once, even if the engine drops its callback.
@@ -226,6 +228,11 @@ impl Drop for Completion {
 }
 
 impl<E: Engine> Executor<E> {
+    /// Gets on with the reads of this loop's own. True if there is more to do at once.
+    pub(crate) fn advance_reads(&mut self) -> bool {
+        self.reader.as_mut().is_some_and(|reader| reader.advance())
+    }
+
     /// Hands the gathered batch to the engine, unless another one waits there or there is no room.
     pub(crate) fn submit(&mut self) {
         if self.batch.is_empty() || self.is_held_back() {
@@ -348,11 +355,21 @@ impl<E: Engine> Executor<E> {
     fn ask(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Fetched<E::Value>, Outcome> {
         let (fetches, connection) = (&mut self.fetches, session.token);
         let mut begun = None;
+        let reads_here = self.reader.is_some();
         let got = self.engine.get(key, &mut || {
+            if reads_here {
+                return None;
+            }
             let (number, on_read) = fetches.begin(connection)?;
             begun = Some(number);
             Some(on_read)
         });
+        if let (Some(reader), Ok(Get::Later)) = (&mut self.reader, &got)
+            && let Some((number, on_read)) = fetches.begin(connection)
+        {
+            begun = Some(number);
+            reader.begin(key, on_read);
+        }
         match (got, begun) {
             (Ok(Get::Hit(value)), _) => Ok(Ok(Some(value))),
             (Ok(Get::Miss), _) => Ok(Ok(None)),

@@ -9,6 +9,9 @@
 //! 4. The loop hands each outcome to the [`Reads`] of its connection. When none is missing, the command runs again, and
 //!    takes the outcomes instead of asking the engine.
 //!
+//! An engine can let the loop itself read ([`LoopReader`](crate::engine::LoopReader)). Then the callback is called on the loop's thread, mostly. The
+//! steps are the same.
+//!
 //! A command that changes an item owns the stripe of its key from before the read until its write is answered. So no
 //! change comes between the read and the write, and two connections that increment one key lose no increment. A command
 //! that only reads holds no stripe while it waits.

@@ -401,6 +401,7 @@ impl Server {
                 outside: false,
                 held: Vec::new(),
                 fetches,
+                reader: shared.engine.loop_reader(),
             };
             let event_loop = EventLoop::new(Arc::clone(&shared), executor, listeners.take().unwrap_or_default())
                 .map_err(StartError::System)?;
@@ -455,7 +456,7 @@ impl Server {
     }
 
     /// Stops: no new connections, commands that were read are finished and answered, then everything is closed.
-    /// What is not done after `deadline` is cut off.
+    /// What is not done after `deadline` is cut off. A drive that does not answer can take half a minute more.
     pub fn stop(mut self, deadline: Duration) {
         self.shut_down(deadline);
     }

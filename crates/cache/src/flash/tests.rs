@@ -238,7 +238,7 @@ fn another_ones_device_is_left_as_it_is_and_damage_costs_items() {
 mod cache {
     use super::device;
     use crate::cache::Flash;
-    use crate::{Admission, Cache, Lookup, Meta, Options, Record, Start};
+    use crate::{Admission, Cache, FlashReader, Lookup, Meta, OnItem, Options, Record, Start};
     use situ_device::Device;
     use situ_sim::{Fault, FaultPlan, Rng, Rule, SimDevice, SimExecutor};
     use std::collections::HashMap;
@@ -286,6 +286,19 @@ mod cache {
         id.to_le_bytes().into_iter().cycle().take(length as usize).collect()
     }
 
+    /// What was told of a key, once it was told.
+    type Answer = Arc<Mutex<Option<Option<(u64, Vec<u8>)>>>>;
+
+    /// Keeps an answer, and then calls `then`.
+    fn keep(answer: &Answer, then: impl FnOnce() + Send + 'static) -> OnItem {
+        let told = Arc::clone(answer);
+        Box::new(move |record: Option<Record>| {
+            let found = record.map(|record| (record.item().meta.id, record.item().value.to_vec()));
+            *told.lock().unwrap() = Some(found);
+            then();
+        })
+    }
+
     impl Model {
         fn put(&mut self, cache: &Cache, key: u64, expires: u64) {
             self.next += 1;
@@ -313,24 +326,70 @@ mod cache {
         }
 
         fn get_later(&mut self, sim: &SimExecutor, cache: &Cache, key: u64) {
-            let (answer, event) = (Arc::new(Mutex::new(None)), sim.env().executor.event());
+            let (answer, event) = (Answer::default(), sim.env().executor.event());
             let seen = event.generation();
-            let (told, tells) = (Arc::clone(&answer), Arc::clone(&event));
-            cache.get_later(
-                &name(key),
-                self.now,
-                Box::new(move |record: Option<Record>| {
-                    let found = record.map(|record| (record.item().meta.id, record.item().value.to_vec()));
-                    *told.lock().unwrap() = Some(found);
-                    tells.notify();
-                }),
-            );
+            let tells = Arc::clone(&event);
+            cache.get_later(&name(key), self.now, keep(&answer, move || tells.notify()));
             event.wait(seen, None);
             let found = answer.lock().unwrap().take().expect("an answer");
             self.check(key, found);
         }
 
+        /// Reads several keys at once on this thread. Items change meanwhile: an answer may be of any moment of the read.
+        fn get_here(
+            &mut self,
+            sim: &SimExecutor,
+            cache: &Cache,
+            reader: &mut FlashReader,
+            rng: &mut Rng,
+            keys: [u64; 3],
+        ) {
+            let before = keys.map(|key| self.items.get(&key).copied());
+            let answers = keys.map(|key| {
+                let answer = Answer::default();
+                reader.get(&name(key), self.now, keep(&answer, || ()));
+                answer
+            });
+            loop {
+                let has_more = reader.advance();
+                match rng.below(6) {
+                    0 => self.put(cache, keys[0], 0),
+                    1 => {
+                        cache.delete(&name(keys[1]));
+                        self.items.remove(&keys[1]);
+                    }
+                    2 if rng.chance(0.02) => cache.spill(self.now),
+                    _ => {}
+                }
+                if answers.iter().all(|answer| answer.lock().unwrap().is_some()) {
+                    break;
+                }
+                if has_more {
+                    continue;
+                }
+                reader.wait();
+                // Long items are read by another thread.
+                sim.env().executor.yield_once();
+            }
+            for ((key, answer), before) in keys.into_iter().zip(answers).zip(before) {
+                let found = answer.lock().unwrap().take().expect("an answer");
+                let of_before = found.as_ref().is_some_and(|(id, _)| before.is_some_and(|(other, _)| other == *id));
+                let changed = self.items.get(&key).copied() != before;
+                match found {
+                    Some((id, found)) if changed && of_before => {
+                        assert!(found == value(id), "wrong bytes of key {key}")
+                    }
+                    // One of several values that came meanwhile.
+                    Some((id, found)) if changed && key == keys[0] => assert!(found == value(id)),
+                    found => self.check(key, found),
+                }
+                // What comes after the change sees it.
+                self.get(cache, key);
+            }
+        }
+
         fn steps(&mut self, sim: &SimExecutor, cache: &Cache, rng: &mut Rng, count: u64) {
+            let mut reader = cache.flash_reader().unwrap().expect("a simulated queue can be watched");
             for _ in 0..count {
                 let key = rng.below(KEYS).min(rng.below(KEYS));
                 match rng.below(12) {
@@ -347,6 +406,10 @@ mod cache {
                         cache.tidy(self.now);
                     }
                     7 => self.get_later(sim, cache, key),
+                    8 => {
+                        let keys = [key, rng.below(KEYS), rng.below(KEYS)];
+                        self.get_here(sim, cache, &mut reader, rng, keys);
+                    }
                     _ => self.get(cache, key),
                 }
             }
@@ -430,6 +493,51 @@ mod cache {
                 model.check_survey(&cache);
                 cache.stop(NOW).unwrap();
             });
+        });
+    }
+
+    #[test]
+    fn a_reader_answers_more_than_it_has_room_for_and_drops_what_it_cannot() {
+        let sim = SimExecutor::new(7);
+        let device = device(&sim, 40, 7);
+        sim.run(|| {
+            let (cache, _) = open(&sim, &device, None, &options(), NOW);
+            let mut model = model();
+            (0..1000).for_each(|key| model.put(&cache, key, 0));
+            cache.spill(NOW);
+            let mut reader = cache.flash_reader().unwrap().unwrap();
+            let answered = Arc::new(Mutex::new(0));
+            let ask = |reader: &mut FlashReader, key: u64| {
+                let answered = Arc::clone(&answered);
+                let done = move |record: Option<Record>| {
+                    let record = record.expect("it is there");
+                    assert!(record.item().key == name(key) && record.item().value.len() >= 100);
+                    *answered.lock().unwrap() += 1;
+                };
+                reader.get(&name(key), NOW, Box::new(done));
+            };
+            (0..1000).for_each(|key| ask(&mut reader, key));
+            while *answered.lock().unwrap() < 1000 {
+                if !reader.advance() {
+                    reader.wait();
+                    sim.env().executor.yield_once();
+                }
+            }
+            assert!(!reader.is_busy());
+            // Some are in flight, and some wait. None of them is answered, and nothing hangs.
+            (0..1000).for_each(|key| ask(&mut reader, key));
+            reader.advance();
+            assert!(reader.is_busy());
+            drop(reader);
+            // The cache has ended but for a reader of its own.
+            let mut reader = cache.flash_reader().unwrap().unwrap();
+            cache.stop(NOW).unwrap();
+            let absent = Arc::new(Mutex::new(0));
+            let told = Arc::clone(&absent);
+            let done = move |record: Option<Record>| *told.lock().unwrap() += i32::from(record.is_none());
+            reader.get(&name(1), NOW, Box::new(done));
+            assert!(!reader.advance() && !reader.is_busy());
+            assert_eq!(*absent.lock().unwrap(), 1);
         });
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct FlashTier {
     rules: FlashRules,
     memory_bytes_max: usize,
     has_failed: AtomicBool,
+    /// Reads have failed so often that the tier goes out of service: the flusher sees to it.
+    is_failing: AtomicBool,
     /// The device has another id than the files beside it, which cannot be written any more.
     is_disowned: AtomicBool,
     /// Nothing is written again: the cache is being stopped.
@@ -110,6 +112,7 @@ impl FlashTier {
             rules,
             memory_bytes_max: memory_bytes,
             has_failed: AtomicBool::new(false),
+            is_failing: AtomicBool::new(false),
             is_disowned: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             failures: AtomicU32::new(0),
@@ -173,7 +176,7 @@ impl FlashTier {
 
     /// Whether the tier is in service.
     pub(crate) fn works(&self) -> bool {
-        !self.has_failed.load(Ordering::Relaxed)
+        !self.has_failed.load(Ordering::Relaxed) && !self.is_failing.load(Ordering::Relaxed)
     }
 
     /// Records of the owner's, if there is a place for them that outlives the process.
@@ -316,16 +319,27 @@ impl FlashTier {
         true
     }
 
-    /// What became of a read of the device. True if the tier has failed with it.
-    pub(crate) fn has_read(&self, result: &io::Result<()>, counters: &Counters) -> bool {
+    /// Notes what became of a read of the device. The tier may go out of service with it: that is work for the flusher, as files go, too, and the
+    /// reading thread may be an event loop.
+    pub(crate) fn note_read(&self, result: &io::Result<()>, counters: &Counters) {
         if result.is_ok() {
             if self.failures.load(Ordering::Relaxed) > 0 {
                 self.failures.store(0, Ordering::Relaxed);
             }
-            return false;
+            return;
         }
         count(&counters.flash_errors);
-        self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_MAX
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_MAX {
+            self.is_failing.store(true, Ordering::Relaxed);
+            self.wake();
+        }
+    }
+
+    /// Takes the tier out of service if too many reads have failed.
+    pub(crate) fn fail_if_due(&self, index: &Index, counters: &Counters) {
+        if self.is_failing.load(Ordering::Relaxed) {
+            self.fail(index, counters);
+        }
     }
 
     /// Takes the tier out of service: its items go.
@@ -352,6 +366,7 @@ impl FlashTier {
     /// The device or the file system fails; then the next start begins with an empty flash, or scans the log.
     pub(crate) fn stop(&self, index: &Index, counters: &Counters) -> io::Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
+        self.fail_if_due(index, counters);
         self.stops.store(true, Ordering::Relaxed);
         self.log.seal();
         while self.flush(index, counters, None) {}

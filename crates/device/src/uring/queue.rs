@@ -322,7 +322,7 @@ impl<K: Commands> Queue for RingQueue<K> {
         match self.start(key) {
             Started::Done => {}
             Started::Submitted => {
-                // If it fails, the entry stays in the ring, and waiting offers it again.
+                // If it fails, the entry stays in the ring; waiting and polling offer it again.
                 let _ = self.submit_all();
             }
             Started::NoRoom => {
@@ -372,6 +372,10 @@ impl<K: Commands> Queue for RingQueue<K> {
             None => {
                 let watch = Arc::new(EventDescriptor::new()?);
                 self.kept.ring.submitter().register_eventfd(watch.number())?;
+                // Nothing is polled for from now on.
+                if self.kept.in_polled == 0 {
+                    self.kept.polled = None;
+                }
                 Arc::clone(self.watch.insert(watch))
             }
         };
