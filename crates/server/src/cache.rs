@@ -1,7 +1,8 @@
 //! The cache engine: a [`Cache`] behind the [`Engine`] trait.
 //!
 //! A write is done when [`Engine::write`] returns. A read is a hit or a miss at once, or it waits for the flash. The event loop reads short
-//! items itself, where the device is read by io_uring; threads of the cache read all others. Without flash nothing outlives the process, the server's own records included.
+//! items itself, where the device is read by io_uring; threads of the cache read all others. Without flash nothing outlives the process, the
+//! server's own records included.
 //!
 //! **Memory.** The limit is one of the whole process. The engine looks how much memory the process has in use beside the cache: for
 //! connections, say. The cache takes as much less, down to half of the limit. The engine looks four times a second, and whenever
