@@ -93,6 +93,7 @@ locks: cargo
 CHECKS = --features situ-engine/costly-checks
 
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
+# A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
 test: packages form locks
 	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
 	cargo fmt --all --check
@@ -101,13 +102,11 @@ test: packages form locks
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
 	$(MAKE) --no-print-directory scripts 2>&1 | tee "$$log" || code=$$?; \
-	$(MAKE) --no-print-directory loom 2>&1 | tee -a "$$log" || code=$$?; \
-	cargo test --workspace --no-fail-fast --locked $(CHECKS) -- --skip alone:: 2>&1 | tee -a "$$log" || code=$$?; \
-	cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- alone:: --test-threads=1 2>&1 | tee -a "$$log" || code=$$?; \
-	awk '/^test result:/ { passed += $$4; failed += $$6 } \
-	  sub(/.*SKIPPED: /, "SKIPPED: ") && !seen[$$0]++ { skipped[++count] = $$0 } \
-	  END { for (i = 1; i <= count; i++) print skipped[i]; \
-	    printf "%d passed, %d failed, %d kinds of things skipped\n", passed, failed, count }' "$$log"; \
+	$(MAKE) --no-print-directory loom TEST_LOG="$$log" || code=$$?; \
+	scripts/tests.sh run "$$log" cargo test --workspace --no-fail-fast --locked $(CHECKS) -- --skip alone:: || code=$$?; \
+	scripts/tests.sh run "$$log" cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- alone:: --test-threads=1 \
+	  || code=$$?; \
+	scripts/tests.sh summary "$$log"; \
 	rm -f "$$log"; exit $$code
 
 # Shell scripts parse, and those that can try themselves do. What needs root or a feature of the kernel says that it is skipped.
@@ -115,6 +114,7 @@ scripts:
 	@for script in scripts/*.sh crates/compare/*.sh; do bash -n "$$script" || exit 1; done
 	scripts/testbed-node.sh selftest
 	scripts/postgres-study.sh selftest
+	scripts/tests.sh selftest
 	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; \
 	else echo "SKIPPED: the driver of the near-data experiments: there is no python3"; fi
 
@@ -140,11 +140,14 @@ test-import: form
 	cargo test --release --locked -p situ-cli --features rocksdb --lib
 	cargo test --release --locked -p situ-cli --features rocksdb --test all import_rocksdb::
 
+# Where `make test` gathers what the tests say.
+TEST_LOG ?= /dev/null
+
 # Every interleaving of two and three threads on the memtable, the engine's only lock-free and only unsafe part, and on work that one
 # thread does for all.
 loom: cargo
 	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=2 CARGO_TARGET_DIR=target/loom \
-	  cargo test --locked -p situ-engine -p situ-device --lib model::
+	  scripts/tests.sh run "$(TEST_LOG)" cargo test --no-fail-fast --locked -p situ-engine -p situ-device --lib model::
 
 miri: cargo
 	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri is missing: rustup +nightly component add miri"; exit 1; }
