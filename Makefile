@@ -18,7 +18,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts study-postgres
+.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts study-postgres compare-builds
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -28,6 +28,7 @@ help:
 	@echo '               crashes and faults at every step, rot, SpanDB'"'"'s holes, placement, what has to run alone, documentation, loom'
 	@echo 'make test-import  situ import rocksdb (not in make test: compiles RocksDB, a quarter of an hour the first time)'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
+	@echo 'make compare-builds OLD=<commit>  that build and this one in turns: speed, processor time, tail, memory'
 	@echo 'make bench-trimming  what space costs a value log in writes, with and without trimming (docs/evidence/trimming.md)'
 	@echo 'make study-postgres  what a fill factor costs and brings in PostgreSQL, on a plain and on a compressing disk (root; 40 minutes)'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
@@ -115,8 +116,8 @@ scripts:
 	scripts/testbed-node.sh selftest
 	scripts/postgres-study.sh selftest
 	scripts/tests.sh selftest
-	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; \
-	else echo "SKIPPED: the driver of the near-data experiments: there is no python3"; fi
+	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; python3 scripts/compare-builds.py selftest; \
+	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds: there is no python3"; fi
 
 # `crates/arrows/rooms.txt` names the rooms from the ground up.
 arrows: cargo
@@ -169,6 +170,16 @@ bench: build
 	$(SITU) bench --workloads fillseq,fillrandom,readrandom,readseq,seekrandom --keys 1m \
 	  --directory target/bench --output target/bench.json
 	$(SITU) bench report target/bench.json --output target/bench.html
+
+# Two builds in turns, for changes of a hot path: `make compare-builds OLD=origin/main`. Nothing else should run on the machine.
+OLD ?=
+TURNS ?= 5
+KEYS ?= 1m
+VALUE ?= 240
+DIRECTORY ?= target/compare-builds/data
+compare-builds: cargo
+	@[ -n "$(OLD)" ] || { echo 'which build to compare with? make compare-builds OLD=<commit>'; exit 2; }
+	python3 scripts/compare-builds.py "$(OLD)" --turns "$(TURNS)" --keys "$(KEYS)" --value "$(VALUE)" --directory "$(DIRECTORY)"
 
 # Where the results go: TRIMMING=docs/evidence/trimming writes them where the page expects them.
 TRIMMING ?= target/trimming
