@@ -10,7 +10,8 @@ both, and the build that goes first changes from turn to turn:
     server set, server get                                     situ serve with one thread; 50 connections with 16 requests each
 
 The table has medians, the least and the greatest value, and the ratio of new to old within a turn. All results lie in a folder that the
-last line names. A difference counts if all ratios lie on the same side of 1.
+last line names. A row is better or worse if all ratios of five turns or more lie on the same side of 1, and their median is 2% or more from it. Of 28 rows
+of two equal builds, one or two are so by chance: run again what matters.
 
 The client of the server is this program, which is slower than the server. So of the server, processor time and memory count most.
 """
@@ -34,6 +35,8 @@ PLACE = os.path.join(ROOT, "target", "compare-builds")
 SETS = [("fillrandom,overwrite,readrandom,seekrandom", "--value-bytes"), ("ycsb-load,ycsb-a", None)]
 CONNECTIONS, PIPELINED = 50, 16
 PATIENCE_S = 60
+# Fewer turns, or a smaller difference, say nothing.
+TURNS_MIN, DIFFERENCE_MIN = 5, 0.02
 # What is shown: figure, title, factor, whether more is better.
 FIGURES = [
     ("operations_per_second", "operations/s", 1, True),
@@ -116,7 +119,7 @@ def figures_of(phase):
 class Served:
     """A server of its own, of one build."""
 
-    def __init__(self, program, directory):
+    def __init__(self, program, directory, log):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = free.getsockname()
@@ -124,7 +127,7 @@ class Served:
         listen = "{}:{}".format(*self.address)
         self.process = subprocess.Popen(
             [program, "serve", "--data", directory, "--listen", listen, "--no-http", "--threads", "1"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -193,9 +196,10 @@ class Served:
             self.process.wait()
 
 
-def serve(program, options, directory):
+def serve(program, options, directory, output):
     """Sets, in an order that visits all keys once, then gets in another one."""
-    served = Served(program, directory)
+    with open(f"{output}-server.log", "w") as log:
+        served = Served(program, directory, log)
     try:
         # Any step that has no factor in common with the count visits all.
         step = next(step for step in range(options.keys * 2 // 3 | 1, 2 * options.keys + 3, 2) if gcd(step, options.keys) == 1)
@@ -226,11 +230,20 @@ def table(turns, names):
                 lines.append(f"| {workload} | | | not told by both builds | |")
                 continue
             ratios = [new / old for old, new in pairs if old > 0]
-            told = "same" if not ratios or min(ratios) <= 1 <= max(ratios) else ("better" if (min(ratios) > 1) == more_is_better else "**worse**")
+            told = verdict(ratios, more_is_better)
             columns = [spread([pair[which] * factor for pair in pairs]) for which in (0, 1)]
             lines.append(f"| {workload} | {columns[0]} | {columns[1]} | {spread(ratios) if ratios else '-'} | {told} |")
         lines.append("")
     return lines
+
+
+def verdict(ratios, more_is_better):
+    """What ratios of new to old, one of each turn, say."""
+    if len(ratios) < TURNS_MIN:
+        return "too few turns"
+    if min(ratios) <= 1 <= max(ratios) or abs(statistics.median(ratios) - 1) < DIFFERENCE_MIN:
+        return "same"
+    return "better" if (min(ratios) > 1) == more_is_better else "**worse**"
 
 
 def spread(values):
@@ -245,8 +258,9 @@ def measure(programs, names, options):
     for turn in range(options.turns):
         figures = {}
         for name in ("old", "new") if turn % 2 == 0 else ("new", "old"):
-            figures[name] = bench(programs[name], options, options.directory, os.path.join(results, f"{turn + 1}-{name}"))
-            figures[name].update(serve(programs[name], options, os.path.join(options.directory, "served")))
+            output = os.path.join(results, f"{turn + 1}-{name}")
+            figures[name] = bench(programs[name], options, options.directory, output)
+            figures[name].update(serve(programs[name], options, os.path.join(options.directory, "served"), output))
             shutil.rmtree(options.directory, ignore_errors=True)
         turns.append(figures)
         # What has been measured is kept if a later turn fails.
@@ -313,7 +327,7 @@ def selftest():
             with open(programs[name], "w") as file:
                 file.write(FAKE.format(python=sys.executable, rate=rate, more=more))
             os.chmod(programs[name], 0o755)
-        options = argparse.Namespace(keys=1000, value=241, turns=3, directory=os.path.join(PLACE, "data"))
+        options = argparse.Namespace(keys=1000, value=241, turns=5, directory=os.path.join(PLACE, "data"))
         said = sys.stdout
         try:
             with open(os.path.join(PLACE, "said"), "w") as sys.stdout:
@@ -331,10 +345,12 @@ def selftest():
             assert expected in lines, (expected, lines)
         with open(os.path.join(PLACE, "results", results, "turns.json")) as file:
             turns = json.load(file)["turns"]
-        assert [list(turn) for turn in turns] == [["old", "new"], ["new", "old"], ["old", "new"]]
+        assert [list(turn) for turn in turns] == [["old", "new"], ["new", "old"]] * 2 + [["old", "new"]]
         served = turns[2]["new"]["server get"]
         assert served["operations_per_second"] > 0 and served["memory_mib"] > 1, served
         assert not os.path.exists(options.directory), "the data are removed"
+    assert [verdict(ratios, True) for ratios in ([2] * 4, [1.01] * 5, [0.9, 1.2, 1.2, 1.2, 1.2], [1.1] * 5, [0.9] * 5)] == [
+        "too few turns", "same", "same", "better", "**worse**"]
     assert (count("100k"), count("3"), spread([1, 2, 4])) == (100_000, 3, "2 (1 to 4)")
     print("scripts/compare-builds.py: the selftest has passed")
 
