@@ -18,7 +18,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts study-postgres
+.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts study-postgres compare-builds
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -28,6 +28,7 @@ help:
 	@echo '               crashes and faults at every step, rot, SpanDB'"'"'s holes, placement, what has to run alone, documentation, loom'
 	@echo 'make test-import  situ import rocksdb (not in make test: compiles RocksDB, a quarter of an hour the first time)'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
+	@echo 'make compare-builds OLD=<commit>  that build and this one in turns: speed, processor time, tail, memory'
 	@echo 'make bench-trimming  what space costs a value log in writes, with and without trimming (docs/evidence/trimming.md)'
 	@echo 'make study-postgres  what a fill factor costs and brings in PostgreSQL, on a plain and on a compressing disk (root; 40 minutes)'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
@@ -93,6 +94,7 @@ locks: cargo
 CHECKS = --features situ-engine/costly-checks
 
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
+# A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
 test: packages form locks
 	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
 	cargo fmt --all --check
@@ -101,13 +103,11 @@ test: packages form locks
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
 	$(MAKE) --no-print-directory scripts 2>&1 | tee "$$log" || code=$$?; \
-	$(MAKE) --no-print-directory loom 2>&1 | tee -a "$$log" || code=$$?; \
-	cargo test --workspace --no-fail-fast --locked $(CHECKS) -- --skip alone:: 2>&1 | tee -a "$$log" || code=$$?; \
-	cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- alone:: --test-threads=1 2>&1 | tee -a "$$log" || code=$$?; \
-	awk '/^test result:/ { passed += $$4; failed += $$6 } \
-	  sub(/.*SKIPPED: /, "SKIPPED: ") && !seen[$$0]++ { skipped[++count] = $$0 } \
-	  END { for (i = 1; i <= count; i++) print skipped[i]; \
-	    printf "%d passed, %d failed, %d kinds of things skipped\n", passed, failed, count }' "$$log"; \
+	$(MAKE) --no-print-directory loom TEST_LOG="$$log" || code=$$?; \
+	scripts/tests.sh run "$$log" cargo test --workspace --no-fail-fast --locked $(CHECKS) -- --skip alone:: || code=$$?; \
+	scripts/tests.sh run "$$log" cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- alone:: --test-threads=1 \
+	  || code=$$?; \
+	scripts/tests.sh summary "$$log"; \
 	rm -f "$$log"; exit $$code
 
 # Shell scripts parse, and those that can try themselves do. What needs root or a feature of the kernel says that it is skipped.
@@ -115,8 +115,9 @@ scripts:
 	@for script in scripts/*.sh crates/compare/*.sh; do bash -n "$$script" || exit 1; done
 	scripts/testbed-node.sh selftest
 	scripts/postgres-study.sh selftest
-	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; \
-	else echo "SKIPPED: the driver of the near-data experiments: there is no python3"; fi
+	scripts/tests.sh selftest
+	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; python3 scripts/compare-builds.py selftest; \
+	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds: there is no python3"; fi
 
 # `crates/arrows/rooms.txt` names the rooms from the ground up.
 arrows: cargo
@@ -140,11 +141,14 @@ test-import: form
 	cargo test --release --locked -p situ-cli --features rocksdb --lib
 	cargo test --release --locked -p situ-cli --features rocksdb --test all import_rocksdb::
 
+# Where `make test` gathers what the tests say.
+TEST_LOG ?= /dev/null
+
 # Every interleaving of two and three threads on the memtable, the engine's only lock-free and only unsafe part, and on work that one
 # thread does for all.
 loom: cargo
 	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=2 CARGO_TARGET_DIR=target/loom \
-	  cargo test --locked -p situ-engine -p situ-device --lib model::
+	  scripts/tests.sh run "$(TEST_LOG)" cargo test --no-fail-fast --locked -p situ-engine -p situ-device --lib model::
 
 miri: cargo
 	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri is missing: rustup +nightly component add miri"; exit 1; }
@@ -166,6 +170,16 @@ bench: build
 	$(SITU) bench --workloads fillseq,fillrandom,readrandom,readseq,seekrandom --keys 1m \
 	  --directory target/bench --output target/bench.json
 	$(SITU) bench report target/bench.json --output target/bench.html
+
+# Two builds in turns, for changes of a hot path: `make compare-builds OLD=origin/main`. Nothing else should run on the machine.
+OLD ?=
+TURNS ?= 5
+KEYS ?= 1m
+VALUE ?= 240
+DIRECTORY ?= target/compare-builds/data
+compare-builds: cargo
+	@[ -n "$(OLD)" ] || { echo 'which build to compare with? make compare-builds OLD=<commit>'; exit 2; }
+	python3 scripts/compare-builds.py "$(OLD)" --turns "$(TURNS)" --keys "$(KEYS)" --value "$(VALUE)" --directory "$(DIRECTORY)"
 
 # Where the results go: TRIMMING=docs/evidence/trimming writes them where the page expects them.
 TRIMMING ?= target/trimming

@@ -18,6 +18,9 @@ fn main() -> std::io::Result<()> {
     for (name, _) in situ_hash::fuzzing::TARGETS {
         put(name, situ_hash::fuzzing::corpus(name))?;
     }
+    for (name, _) in situ_cache::fuzzing::TARGETS {
+        put(name, situ_cache::fuzzing::corpus(name))?;
+    }
     put("memcached_request", situ_server::fuzzing::corpus())?;
     put("disk", situ_storage::fuzzing::corpus())?;
     put("values", situ_values::fuzzing::corpus())?;

@@ -26,12 +26,16 @@
 //! a restart would read it. **Rejected**: a flush for each segment. What is lost with power is a cache's loss; a restart of the machine begins anew.
 
 pub(crate) mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub(crate) mod journal;
 pub(crate) mod tier;
 
-use crate::item::{Item, NewItem};
+use crate::item::{Item, NewItem, VALUE_BYTES_MAX};
 use crate::slot::{ALIGN, Place};
-use format::{Header, RECORD_HEADER_BYTES, RECORDS_AT, SEGMENT_BYTES, SEGMENTS_AT, SUPERBLOCK_BYTES, Salt, Superblock};
+use format::{
+    COUNTS_END, Header, RECORD_HEADER_BYTES, RECORDS_AT, SEGMENT_BYTES, SEGMENTS_AT, SUPERBLOCK_BYTES, Salt, Superblock,
+};
 use situ_device::{Buffer, Completion, Device, Op, Queue, lock};
 use std::collections::VecDeque;
 use std::io;
@@ -364,7 +368,7 @@ impl FlashLog {
             let is_near = *sequence < next_sequence && *sequence + spots.len() as u64 >= next_sequence;
             *sequence == 0 || is_near && self.spot_of(self.number_of(*sequence)) as usize == spot
         };
-        if spots.len() != state.spots.len() || !spots.iter().enumerate().all(fits) {
+        if next_sequence >= COUNTS_END || spots.len() != state.spots.len() || !spots.iter().enumerate().all(fits) {
             return false;
         }
         state.next_sequence = next_sequence;
@@ -577,7 +581,7 @@ impl FlashLog {
     ///
     /// # Errors
     /// The device fails.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn read(&self, place: Place, bytes_max: usize) -> io::Result<Option<Record>> {
         match self.locate(place, bytes_max) {
             Located::Here(record) => Ok(record),
@@ -754,7 +758,7 @@ impl FlashLog {
         let rest = bytes.get(offset as usize + RECORD_HEADER_BYTES..header.used as usize).unwrap_or_default();
         if header.used as usize == SEGMENT_BYTES
             && let Some((item, value_bytes)) = Item::decode_part(rest, on_flash.base)
-            && item.value.len() < value_bytes
+            && (item.value.len() + 1..=VALUE_BYTES_MAX).contains(&value_bytes)
         {
             let (place, sequence) = (Place { segment, offset }, on_flash.sequence);
             let length = rest.len() + RECORD_HEADER_BYTES - item.value.len() + value_bytes;

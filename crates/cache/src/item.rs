@@ -202,6 +202,14 @@ impl<'a> Item<'a> {
         (!key.is_empty()).then_some((Item { meta, key, value }, value_bytes))
     }
 
+    /// Returns true if `bytes`, which the item was decoded from, are as it would be stored: the shortest header, and zeros behind the value.
+    pub(crate) fn is_stored_as(&self, bytes: &[u8], base: u64) -> bool {
+        let (form, header) = self.again().form(base);
+        let end = header + self.key.len() + self.value.len();
+        let padding = bytes.get(end..end.next_multiple_of(ALIGN));
+        bytes.first() == Some(&form) && padding.is_some_and(|padding| padding.iter().all(|byte| *byte == 0))
+    }
+
     /// The same item, to be stored elsewhere.
     pub(crate) fn again(&self) -> NewItem<'a> {
         NewItem { meta: self.meta, key: self.key, parts: [self.value, &[]] }

@@ -32,6 +32,9 @@ mod cache;
 mod core;
 mod counters;
 mod flash;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod ghost;
 mod index;
 mod item;

@@ -34,7 +34,7 @@ mod overflow;
 use crate::counters::{Counters, count};
 use crate::flash::tier::FlashTier;
 use crate::ghost::Ghosts;
-use crate::index::{Index, KeyHash, Position, ShardGuard};
+use crate::index::{Index, KeyHash, Position, SAME_HASH_MAX, ShardGuard};
 use crate::item::{Evicted, Hit, Item, NewItem, OnEvicted};
 use crate::options::Options;
 use crate::segment::Segments;
@@ -48,8 +48,6 @@ pub(crate) use overflow::{Arrived, OnFlash};
 
 /// Segments that may be looked at in vain before items go whatever was read.
 const PATIENCE: usize = 64;
-/// Keys with all 44 bits of a hash in common that stay at the same time.
-const SAME_HASH_MAX: usize = 4;
 /// A put that needs a segment looks at so many others, unless there is room before.
 const WORK_SEGMENTS: usize = 16;
 /// Items of the victim that are found at a time.

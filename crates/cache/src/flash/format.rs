@@ -27,9 +27,14 @@
 //! A record is a checksum (4 bytes) and an [item](crate::item), whose length is a multiple of 4. The checksum is the crc32c of the cache's id, the segment's sequence
 //! number, the record's offset, and the item. So what an older segment has left behind in the same place is no record.
 //!
-//! All integers are little-endian. **Failure.** Decoding is total: other bytes are no superblock, no header, no record.
+//! All integers are little-endian. Bytes of a superblock and of a header that have no field are zeros, and other ones are damage. Bytes of a segment behind those
+//! in use are never read.
+//!
+//! **Failure.** Decoding is total: other bytes are no superblock, no header, no record. What a decoder takes, its encoder writes again as it was
+//! (`fuzzing.rs`).
 
 use crate::item::{Item, NewItem};
+use crate::slot::ALIGN;
 
 /// A segment, as it is written in one go.
 pub(crate) const SEGMENT_BYTES: usize = 1 << 20;
@@ -41,6 +46,9 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 pub(crate) const RECORDS_AT: usize = 56;
 /// What a record takes beside its item.
 pub(crate) const RECORD_HEADER_BYTES: usize = 4;
+
+/// Sequence numbers, generations and counts of starts are smaller: 2^40 segments are an exabyte. So no arithmetic on them overflows.
+pub(crate) const COUNTS_END: u64 = 1 << 40;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"SITUFLSH";
 const SEGMENT_MAGIC: [u8; 8] = *b"SITUFSEG";
@@ -68,9 +76,11 @@ impl Superblock {
         bytes
     }
 
+    /// The superblock that a block holds. The rest of the block is zeros.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Superblock> {
-        let bytes: &[u8; 48] = bytes.first_chunk()?;
+        let (bytes, rest) = bytes.split_first_chunk::<48>()?;
         let is_ours = bytes[..8] == SUPERBLOCK_MAGIC
+            && rest.iter().all(|byte| *byte == 0)
             && word(bytes, 8) == VERSION
             && word(bytes, 40) == SEGMENT_BYTES as u32
             && word(bytes, 44) == crc32c::crc32c(&bytes[..44]);
@@ -110,11 +120,16 @@ impl Header {
         let is_ours = bytes[..8] == SEGMENT_MAGIC
             && bytes[32..48] == id[..]
             && word(bytes, 48) == crc32c::crc32c(&bytes[..48])
-            && header.sequence > 0
-            && (RECORDS_AT..=SEGMENT_BYTES).contains(&(header.used as usize))
-            && (RECORDS_AT..=SEGMENT_BYTES).contains(&(header.first as usize));
+            && bytes[52..] == [0; 4]
+            && (1..COUNTS_END).contains(&header.sequence)
+            && [header.used, header.first].iter().all(|at| is_place(*at as usize));
         is_ours.then_some(header)
     }
+}
+
+/// Returns true if a record may begin or end at an offset of its segment.
+fn is_place(at: usize) -> bool {
+    (RECORDS_AT..=SEGMENT_BYTES).contains(&at) && at.is_multiple_of(ALIGN)
 }
 
 /// What makes the checksums of a segment's records its own.
@@ -139,12 +154,23 @@ impl Salt {
         sum.copy_from_slice(&self.sum(offset, bytes).to_le_bytes());
     }
 
+    /// Puts the checksum of the record that `bytes` begin with right; the record's length.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn seal(&self, offset: u32, base: u64, bytes: &mut [u8]) -> Option<usize> {
+        let (sum, rest) = bytes.split_first_chunk_mut::<RECORD_HEADER_BYTES>()?;
+        let length = Item::decode(rest, base)?.stored_bytes(base);
+        *sum = self.sum(offset, rest.get(..length)?).to_le_bytes();
+        Some(RECORD_HEADER_BYTES + length)
+    }
+
     /// The item of the record that `bytes` begin with, and the record's length.
     pub(crate) fn get<'a>(&self, offset: u32, base: u64, bytes: &'a [u8]) -> Option<(Item<'a>, usize)> {
         let (sum, rest) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>()?;
         let item = Item::decode(rest, base)?;
         let length = item.stored_bytes(base);
-        let is_whole = self.sum(offset, rest.get(..length)?) == u32::from_le_bytes(*sum);
+        // Another form has another length than the one that is summed.
+        let is_whole =
+            item.is_stored_as(rest, base) && self.sum(offset, rest.get(..length)?) == u32::from_le_bytes(*sum);
         is_whole.then_some((item, RECORD_HEADER_BYTES + length))
     }
 }
@@ -183,8 +209,13 @@ mod tests {
             let mut bytes = Superblock { segments: 3, id: [7; 16], seed: 5 }.encode();
             bytes[at.min(47)] ^= 1 << bit;
             prop_assert_eq!(Superblock::decode(&bytes), None);
+            bytes[at.min(47)] ^= 1 << bit;
+            let mut block = [&bytes[..], &[0; SUPERBLOCK_BYTES - 48]].concat();
+            prop_assert!(Superblock::decode(&block).is_some());
+            block[48 + at * 70] ^= 1 << bit;
+            prop_assert_eq!(Superblock::decode(&block), None);
             let mut bytes = Header { sequence: 9, base: 5, used: 100, first: 56 }.encode(&[7; 16]);
-            bytes[at.min(51)] ^= 1 << bit;
+            bytes[at] ^= 1 << bit;
             prop_assert_eq!(Header::decode(&bytes, &[7; 16]), None);
         }
 

@@ -39,11 +39,15 @@
 //! * *Records*: "SITUCREC"; the cache's id; the newest journal's generation; how often the cache was started; a count; of each record two
 //!   lengths, the key and the value.
 //!
-//! **Damage.** A note that is not whole ends a journal if none that is whole follows. Otherwise, and if a file is missing or older than the others, nothing is
-//! trusted. All files together can be older: do not restore them from a copy.
+//! **Damage.** A piece of a note, shorter than a note, ends a journal. If any other byte is not what was written, if a file is missing, or older than the
+//! others, nothing is trusted. All files together can be older: do not restore them from a copy.
 
 mod dead;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 
+use super::format::COUNTS_END;
+use crate::slot::{ALIGN, OFFSETS_END};
 use situ_device::{Flocked, lock};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -141,12 +145,16 @@ impl Header {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
         let is_ours = bytes[..8] == JOURNAL_MAGIC
             && bytes[8..12] == VERSION.to_le_bytes()
+            && bytes[12..16] == [0; 4]
+            && bytes[76..] == [0; 4]
             && bytes[16..32] == id[..]
             && bytes[72..76] == crc32c::crc32c(&bytes[..72]).to_le_bytes();
         let mut boot = [0; 16];
         boot.copy_from_slice(&bytes[32..48]);
         let word = |at: usize| long(&bytes[at..]);
-        is_ours.then(|| Header { boot, generation: word(48), begun_at: word(56), starts: word(64) })
+        let header = Header { boot, generation: word(48), begun_at: word(56), starts: word(64) };
+        (is_ours && [header.generation, header.begun_at, header.starts].iter().all(|count| *count < COUNTS_END))
+            .then_some(header)
     }
 }
 
@@ -413,20 +421,7 @@ impl Journal {
     }
 
     fn write_records(&self, records: &Records) -> io::Result<()> {
-        write_whole(&with_end(&self.prefix, ".records"), false, |out| {
-            out.write_all(&RECORDS_MAGIC)?;
-            out.write_all(&self.id)?;
-            out.write_all(&records.generation.to_le_bytes())?;
-            out.write_all(&records.starts.to_le_bytes())?;
-            out.write_all(&(records.owners.len() as u32).to_le_bytes())?;
-            for (key, value) in &records.owners {
-                out.write_all(&(key.len() as u32).to_le_bytes())?;
-                out.write_all(&(value.len() as u32).to_le_bytes())?;
-                out.write_all(key)?;
-                out.write_all(value)?;
-            }
-            Ok(())
-        })
+        write_whole(&with_end(&self.prefix, ".records"), false, |out| encode_records(out, &self.id, records))
     }
 
     /// Makes everything durable and stores the index: the stop is a clean one. `slots` calls its argument with each slot.
@@ -445,27 +440,52 @@ impl Journal {
         }
         let starts = lock(&self.records).starts;
         state.has_stopped = true;
-        write_whole(&with_end(&self.prefix, ".index"), true, |out| {
-            out.write_all(&INDEX_MAGIC)?;
-            out.write_all(&self.id)?;
-            out.write_all(&starts.to_le_bytes())?;
-            out.write_all(&index.next_sequence.to_le_bytes())?;
-            out.write_all(&index.shard_bits.to_le_bytes())?;
-            out.write_all(&(index.spots.len() as u32).to_le_bytes())?;
-            for number in index.spots.iter().flatten() {
-                out.write_all(&number.to_le_bytes())?;
-            }
-            let mut written = Ok(());
-            slots(&mut |slot| {
-                for number in slot {
-                    if written.is_ok() {
-                        written = out.write_all(&number.to_le_bytes());
-                    }
-                }
-            });
-            written
-        })
+        write_whole(&with_end(&self.prefix, ".index"), true, |out| encode_index(out, &self.id, starts, index, slots))
     }
+}
+
+/// Writes the records as they lie in their file, but for the sum.
+fn encode_records(out: &mut impl Write, id: &Id, records: &Records) -> io::Result<()> {
+    out.write_all(&RECORDS_MAGIC)?;
+    out.write_all(id)?;
+    out.write_all(&records.generation.to_le_bytes())?;
+    out.write_all(&records.starts.to_le_bytes())?;
+    out.write_all(&(records.owners.len() as u32).to_le_bytes())?;
+    for (key, value) in &records.owners {
+        out.write_all(&(key.len() as u32).to_le_bytes())?;
+        out.write_all(&(value.len() as u32).to_le_bytes())?;
+        out.write_all(key)?;
+        out.write_all(value)?;
+    }
+    Ok(())
+}
+
+/// Writes an index as it lies in its file, but for the sum. `slots` calls its argument with each slot.
+fn encode_index(
+    out: &mut impl Write,
+    id: &Id,
+    starts: u64,
+    index: &Snapshot,
+    slots: impl FnOnce(&mut dyn FnMut([u32; 4])),
+) -> io::Result<()> {
+    out.write_all(&INDEX_MAGIC)?;
+    out.write_all(id)?;
+    out.write_all(&starts.to_le_bytes())?;
+    out.write_all(&index.next_sequence.to_le_bytes())?;
+    out.write_all(&index.shard_bits.to_le_bytes())?;
+    out.write_all(&(index.spots.len() as u32).to_le_bytes())?;
+    for number in index.spots.iter().flatten() {
+        out.write_all(&number.to_le_bytes())?;
+    }
+    let mut written = Ok(());
+    slots(&mut |slot| {
+        for number in slot {
+            if written.is_ok() {
+                written = out.write_all(&number.to_le_bytes());
+            }
+        }
+    });
+    written
 }
 
 impl Journal {
@@ -483,8 +503,13 @@ impl Journal {
 /// The index in a file, if it is whole and of the cache with this id.
 fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
     let file = File::open(path).ok()?;
-    let bytes_max = file.metadata().ok()?.len();
-    let mut found = Summed { inner: BufReader::with_capacity(1 << 20, file), sum: 0 };
+    let bytes = file.metadata().ok()?.len();
+    decode_index(BufReader::with_capacity(1 << 20, file), bytes, id)
+}
+
+/// The index in so many bytes, if they are whole and of the cache with this id.
+fn decode_index(from: impl Read, bytes: u64, id: &Id) -> Option<Snapshot> {
+    let mut found = Summed { inner: from, sum: 0 };
     if found.take()? != INDEX_MAGIC || found.take()? != *id {
         return None;
     }
@@ -493,7 +518,7 @@ fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
     let shard_bits = u32::from_le_bytes(found.take()?);
     let spots = u32::from_le_bytes(found.take()?);
     // Slots fill the rest, but for the sum.
-    let slots = bytes_max.checked_sub(INDEX_HEADER_BYTES + u64::from(spots) * 16 + 4)? / 16;
+    let slots = bytes.checked_sub(INDEX_HEADER_BYTES + u64::from(spots) * 16 + 4)? / 16;
     let mut index = Snapshot { starts, next_sequence, shard_bits, ..Snapshot::default() };
     for _ in 0..spots {
         index.spots.push([u64::from_le_bytes(found.take()?), u64::from_le_bytes(found.take()?)]);
@@ -510,30 +535,33 @@ fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
 ///
 /// # Errors
 /// The file system refuses.
-fn read_notes(path: &Path, id: &Id, mut each: impl FnMut(u64, u32)) -> io::Result<Option<(Header, u64)>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
-    let mut file = BufReader::with_capacity(1 << 20, file);
-    let mut bytes = [0; HEADER_BYTES];
-    let header = file.read_exact(&mut bytes).ok().and_then(|()| Header::decode(&bytes, id));
-    let Some(header) = header else { return Ok(None) };
-    let (mut ends, mut is_torn) = (HEADER_BYTES as u64, false);
-    let mut bytes = [0; NOTE_BYTES];
-    while file.read_exact(&mut bytes).is_ok() {
-        let (sequence, offset) = (long(&bytes), word(&bytes[8..]));
-        match bytes == note(id, sequence, offset) {
-            // Something in the middle is lost.
-            true if is_torn => return Ok(None),
-            true => {
-                each(sequence, offset);
-                ends += NOTE_BYTES as u64;
-            }
-            false => is_torn = true,
-        }
+fn read_notes(path: &Path, id: &Id, each: impl FnMut(u64, u32)) -> io::Result<Option<(Header, u64)>> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => Ok(decode_notes(BufReader::with_capacity(1 << 20, file?), id, each)),
     }
-    Ok(Some((header, ends)))
+}
+
+/// Shows the notes of a journal to `each`. Its header, and where its notes end. `None` if it is damaged.
+///
+/// The end of the process leaves 16 bytes of a note or fewer than 16, and never others: a write that lies in one page is copied whole. So only
+/// a piece at the end is a note that was not written.
+fn decode_notes(mut from: impl Read, id: &Id, mut each: impl FnMut(u64, u32)) -> Option<(Header, u64)> {
+    let mut bytes = [0; HEADER_BYTES];
+    from.read_exact(&mut bytes).ok()?;
+    let header = Header::decode(&bytes, id)?;
+    let mut ends = HEADER_BYTES as u64;
+    let mut bytes = [0; NOTE_BYTES];
+    while from.read_exact(&mut bytes).is_ok() {
+        let (sequence, offset) = (long(&bytes), word(&bytes[8..]));
+        let is_place = (offset as usize) < OFFSETS_END && (offset as usize).is_multiple_of(ALIGN);
+        if bytes != note(id, sequence, offset) || sequence >= COUNTS_END || !is_place {
+            return None;
+        }
+        each(sequence, offset);
+        ends += NOTE_BYTES as u64;
+    }
+    Some((header, ends))
 }
 
 /// Takes the files for this process.
@@ -553,8 +581,13 @@ fn lock_files(prefix: &Path) -> io::Result<Flocked> {
 /// The records in a file. `None` if there is none, or it is damaged, or another cache's.
 fn read_records(path: &Path, id: &Id) -> Option<Records> {
     let file = File::open(path).ok()?;
-    let bytes_max = file.metadata().ok()?.len();
-    let mut found = Summed { inner: BufReader::new(file), sum: 0 };
+    let bytes = file.metadata().ok()?.len();
+    decode_records(BufReader::new(file), bytes, id)
+}
+
+/// The records in so many bytes. `None` if they are damaged, or another cache's.
+fn decode_records(from: impl Read, bytes_max: u64, id: &Id) -> Option<Records> {
+    let mut found = Summed { inner: from, sum: 0 };
     if found.take()? != RECORDS_MAGIC || found.take()? != *id {
         return None;
     }
@@ -565,9 +598,14 @@ fn read_records(path: &Path, id: &Id) -> Option<Records> {
         if u64::from(key) + u64::from(value) > bytes_max {
             return None;
         }
-        records.owners.insert(found.take_bytes(key as usize)?, found.take_bytes(value as usize)?);
+        let key = found.take_bytes(key as usize)?;
+        // They are written in order.
+        if records.owners.last_key_value().is_some_and(|(last, _)| *last >= key) {
+            return None;
+        }
+        records.owners.insert(key, found.take_bytes(value as usize)?);
     }
-    found.ends_well().then_some(records)
+    (found.ends_well() && records.generation < COUNTS_END && records.starts < COUNTS_END).then_some(records)
 }
 
 #[cfg(test)]
@@ -742,6 +780,15 @@ mod tests {
         bytes[HEADER_BYTES + 3] ^= 1;
         fs::write(journal_path(&prefix, 0), bytes).unwrap();
         assert!(past(&prefix).is_none());
+        // A last note that was damaged used to pass for one that was half written: the item that had died was there again.
+        for turns in [false, true] {
+            let prefix = made(if turns { "the last note, two journals" } else { "the last note" }, turns);
+            let path = journal_path(&prefix, u64::from(turns));
+            let mut bytes = fs::read(&path).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            fs::write(path, bytes).unwrap();
+            assert!(past(&prefix).is_none());
+        }
         let prefix = made("records that cannot be written", false);
         let journal = past(&prefix).unwrap().journal;
         fs::create_dir(with_end(&prefix, ".records.next")).unwrap();

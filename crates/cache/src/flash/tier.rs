@@ -6,7 +6,7 @@
 use super::journal::{Journal, Past, Snapshot};
 use super::{Content, FlashLog, Found, Going};
 use crate::counters::{Counters, add, count};
-use crate::index::{Index, KeyHash};
+use crate::index::{Index, KeyHash, SAME_HASH_MAX};
 use crate::item::{Evicted, Item, OnEvicted};
 use crate::options::{Admission, FlashRules};
 use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
@@ -390,7 +390,7 @@ impl FlashTier {
 }
 
 /// Fills the index from a snapshot. False, and an empty index, if it does not fit.
-fn resume(log: &FlashLog, index: &Index, snapshot: &Snapshot, memory_bytes: usize) -> bool {
+pub(super) fn resume(log: &FlashLog, index: &Index, snapshot: &Snapshot, memory_bytes: usize) -> bool {
     // A slot takes up to 16 bytes in the index.
     if snapshot.slots.len() * 16 > index_bytes_max(memory_bytes) {
         return false;
@@ -402,7 +402,10 @@ fn resume(log: &FlashLog, index: &Index, snapshot: &Snapshot, memory_bytes: usiz
         let slot = Slot::unpack([*first, *second, *third]).filter(|slot| slot.tier == Tier::Flash);
         let hash = slot.and_then(|slot| index.hash_in(*shard, &slot));
         if let (Some(slot), Some::<KeyHash>(hash)) = (slot, hash) {
-            index.shard(hash).insert(slot);
+            let mut shard = index.shard(hash);
+            if shard.matches(hash).count() < SAME_HASH_MAX {
+                shard.insert(slot);
+            }
         }
     }
     true

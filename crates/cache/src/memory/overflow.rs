@@ -7,11 +7,11 @@
 //!
 //! **Invariant.** A hash has one slot on flash at most, and an item in memory is marked as a copy only beside it.
 
-use super::{Memory, SAME_HASH_MAX};
+use super::Memory;
 use crate::counters::{Counters, count};
 use crate::flash::Record;
 use crate::flash::tier::FlashTier;
-use crate::index::{KeyHash, Position, ShardGuard};
+use crate::index::{KeyHash, Position, SAME_HASH_MAX, ShardGuard};
 use crate::item::Item;
 use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
 

@@ -73,13 +73,17 @@ impl Server {
         }
     }
 
-    fn run(&self, program: &str, arguments: &[&str]) {
+    fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
-        command.args(arguments).current_dir(self.at()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.current_dir(self.at()).stdin(Stdio::null()).stdout(Stdio::null());
         if let Some((user, group)) = self.owner {
             command.uid(user).gid(group);
         }
-        let status = command.status().unwrap();
+        command
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) {
+        let status = self.command(program).args(arguments).status().unwrap();
         assert!(status.success(), "{program} {arguments:?}: {status}");
     }
 
@@ -120,7 +124,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.run("pg_ctl", &["-s", "-w", "-m", "immediate", "-D", "data", "stop"]);
+        // A panic while a test fails would end the process, and with it the tests that run meanwhile.
+        if !std::thread::panicking() {
+            self.run("pg_ctl", &["-s", "-w", "-m", "immediate", "-D", "data", "stop"]);
+        } else if let Err(error) = self.command("pg_ctl").args(["-m", "immediate", "-D", "data", "stop"]).status() {
+            eprintln!("the server goes on: {error}");
+        }
     }
 }
 

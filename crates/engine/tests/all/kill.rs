@@ -144,8 +144,16 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Starts a child, kills it after `life`, and returns the last acknowledged write of each writer.
-fn run_and_kill(directory: &Path, life: Duration) -> Vec<u64> {
+/// When a child is killed.
+enum Life {
+    /// So long after it was started: it may still open the store.
+    SinceStart(Duration),
+    /// So long after its first acknowledged write, however busy the machine is.
+    SinceWrite(Duration),
+}
+
+/// Starts a child, kills it, and returns the last acknowledged write of each writer.
+fn run_and_kill(directory: &Path, life: Life) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child", "--nocapture", "--test-threads=1"])
         .env(CHILD, directory)
@@ -154,7 +162,9 @@ fn run_and_kill(directory: &Path, life: Duration) -> Vec<u64> {
         .spawn()
         .unwrap();
     let out = child.stdout.take().unwrap();
+    let (first, has_written) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
+        let mut first = Some(first);
         let mut acknowledged = vec![0; WRITERS as usize];
         for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
@@ -163,10 +173,21 @@ fn run_and_kill(directory: &Path, life: Duration) -> Vec<u64> {
             let Some((writer, n)) = rest.split_once(' ') else { continue };
             if let (Ok(writer), Ok(n)) = (writer.parse::<usize>(), n.parse::<u64>()) {
                 acknowledged[writer] = n.max(acknowledged[writer]);
+                if let Some(first) = first.take() {
+                    let _ = first.send(());
+                }
             }
         }
         acknowledged
     });
+    let life = match life {
+        Life::SinceStart(life) => life,
+        Life::SinceWrite(life) => {
+            // A child that ends without a write closes the channel, and is told below.
+            let _ = has_written.recv_timeout(Duration::from_secs(120));
+            life
+        }
+    };
     std::thread::sleep(life);
     let ended = child.try_wait().unwrap();
     child.kill().unwrap();
@@ -183,7 +204,10 @@ fn promise_1_a_killed_process_loses_nothing_that_was_acknowledged() {
     let mut writes = 0;
     for round in 0..ROUNDS {
         // Some die while they still open the store.
-        let life = Duration::from_millis(if rng.chance(0.3) { rng.below(60) } else { 100 + rng.below(700) });
+        let life = match rng.chance(0.3) {
+            true => Life::SinceStart(Duration::from_millis(rng.below(60))),
+            false => Life::SinceWrite(Duration::from_millis(rng.below(700))),
+        };
         let acknowledged = run_and_kill(directory.path(), life);
         let store = Store::open_with(directory.path(), options()).unwrap();
         for writer in 0..WRITERS {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::memcached::{Memcached, exchange};
 use crate::memory::MemoryEngine;
-use situ_server::{Server, ServerOptions};
+use situ_server::{Server, ServerOptions, StartError};
 
 fn local() -> ServerOptions {
     ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..ServerOptions::default() }
@@ -97,7 +97,7 @@ fn other_protocols_are_hung_up_on_at_once_and_counted() {
         // The end may come as a reset, as there may be unread input.
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{}", answer.escape_ascii());
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(20), "not hung up on: {:?}", begun.elapsed());
     }
     assert_eq!(said(address, b"\x16\x03\x01 \nflush_all\r\n"), "");
     // Later on such bytes are a line that is no command, as in memcached.
@@ -271,10 +271,15 @@ fn names_are_resolved_and_every_address_is_served() {
         assert!(address.ip().is_loopback());
         assert_eq!(said(*address, b"mn\r\n"), "MN\r\n");
     }
-    // Named twice is meant once.
-    let address = server.addresses()[0];
     drop(server);
-    let server = start(&ServerOptions { listen: vec![address, address], ..local() });
+    // Named twice is meant once. A port that was just given back may be taken by then.
+    let (server, address) = loop {
+        let address = start(&local()).addresses()[0];
+        match Server::start(&ServerOptions { listen: vec![address, address], ..local() }, MemoryEngine::start(None)) {
+            Err(StartError::Listen { source, .. }) if source.kind() == std::io::ErrorKind::AddrInUse => {}
+            started => break (started.unwrap(), address),
+        }
+    };
     assert_eq!(server.addresses(), [address]);
     let taken =
         ServerOptions { listen: Vec::new(), listen_names: vec![format!("localhost:{}", address.port())], ..local() };

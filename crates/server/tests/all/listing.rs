@@ -137,8 +137,8 @@ fn a_dump_that_is_not_read_waits_and_ends_with_its_connection() {
     slow.write_all(b"lru_crawler metadump all\r\n").unwrap();
     slow.read_exact(&mut first).unwrap();
     let begun = std::time::Instant::now();
-    server.stop(Duration::from_secs(20));
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    server.stop(Duration::from_secs(60));
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     drop(engine);
 }
 

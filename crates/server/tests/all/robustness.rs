@@ -251,7 +251,7 @@ fn limits_of_connections_and_idleness_are_enforced() {
 fn a_transfer_that_moves_is_not_idle() {
     const LENGTH: usize = 24 << 20;
     const PIECES: usize = 40;
-    let options = ServerOptions { idle_timeout_seconds: 1, max_value_bytes: LENGTH, ..local() };
+    let options = ServerOptions { idle_timeout_seconds: 2, max_value_bytes: LENGTH, ..local() };
     let server = Server::start(&options, MemoryEngine::start(None)).unwrap();
     let value: Vec<u8> = (0..LENGTH).map(|index| (index * 31 % 251) as u8).collect();
     let (mut stream, mut idle) = (connect(&server), connect(&server));

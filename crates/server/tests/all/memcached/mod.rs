@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A memcached of its own; it ends with this.
 pub(crate) struct Memcached {
@@ -31,6 +31,12 @@ impl Memcached {
         let text = String::from_utf8(output.stdout).unwrap();
         let numbers = text.split_whitespace().nth(1)?.split('.').map(|number| number.parse().unwrap_or(0));
         let version = numbers.collect::<Vec<u32>>().try_into().ok()?;
+        // A port that was just given back may be taken by then, by a server that answers as well.
+        (0..10).find_map(|_| Memcached::on_a_free_port(options, version)).or_else(|| panic!("memcached does not start"))
+    }
+
+    /// `None` if another process has taken the port.
+    fn on_a_free_port(options: &[&str], version: [u32; 3]) -> Option<Memcached> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new("memcached");
         command.args(["-l", "127.0.0.1", "-U", "0", "-t", "1", "-p", &port.to_string()]).args(options);
@@ -39,14 +45,19 @@ impl Memcached {
         }
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let child = command.stdin(Stdio::null()).spawn().unwrap();
-        let memcached = Memcached { child, address, version };
-        for _ in 0..200 {
+        let mut memcached = Memcached { child, address, version };
+        let pid = format!("STAT pid {}\r\n", memcached.child.id());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while memcached.child.try_wait().unwrap().is_none() {
             if TcpStream::connect(address).is_ok() {
-                return Some(memcached);
+                let said = String::from_utf8_lossy(&exchange(address, &[b"stats\r\nquit\r\n"], false)).into_owned();
+                // With users, it says nothing of itself.
+                return (said.contains(&pid) || !said.contains("STAT pid ")).then_some(memcached);
             }
+            assert!(Instant::now() < deadline, "memcached does not answer on {address}");
             std::thread::sleep(Duration::from_millis(20));
         }
-        panic!("memcached does not answer on {address}");
+        None
     }
 }
 
