@@ -62,7 +62,7 @@ fn page_of_a_hash_store() -> String {
     let env = Env::system();
     let volume = || Arc::new(SimVolume::new(&env, FaultPlan::none(), 1));
     let device = SimDevice::new(&env, 64 << 20, FaultPlan::none(), 1);
-    device.set_compression(Compression::default().total(32 << 20));
+    device.set_compression(Compression::default().total(1 << 30));
     let options = HashOptions { base_bits: 4, bucket_space_bytes: 64 << 20, partitions: 2, ..HashOptions::default() };
     let open = |builder: HashStoreBuilder| builder.open_volumes(volume(), volume(), Arc::new(device.clone()));
     let engine = HashEngine::open_by(HashStoreBuilder::new(options), Durability::Buffered, open).unwrap();
