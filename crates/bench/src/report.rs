@@ -16,10 +16,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::options::BenchOptions;
 use crate::result::{BenchResult, PhaseResult};
+use crate::table;
 
 /// What to render and where to put it.
 #[derive(Clone, Debug, Args)]
@@ -43,12 +45,16 @@ pub struct ReportOptions {
 
 /// Reads results and writes the page.
 ///
+/// Returns the differences between the compared runs.
+///
 /// # Errors
 /// A file that cannot be read, is not a result, or cannot be written; a baseline that no result has.
-pub fn write_report(options: &ReportOptions) -> Result<()> {
+pub fn write_report(options: &ReportOptions) -> Result<Vec<Difference>> {
     let results = options.results.iter().map(|path| BenchResult::read_json(path)).collect::<Result<Vec<_>>>()?;
-    let page = render(&options.title, options.baseline.as_deref(), &results)?;
-    fs::write(&options.output, page).map_err(|source| Error::file(&options.output, source))
+    let comparison = Comparison::new(options.baseline.as_deref(), &results)?;
+    let page = page::render(&options.title, &comparison);
+    fs::write(&options.output, page).map_err(|source| Error::file(&options.output, source))?;
+    Ok(comparison.differences())
 }
 
 /// The page for some results, as text.
@@ -58,6 +64,15 @@ pub fn write_report(options: &ReportOptions) -> Result<()> {
 pub fn render(title: &str, baseline: Option<&str>, results: &[BenchResult]) -> Result<String> {
     let comparison = Comparison::new(baseline, results)?;
     Ok(page::render(title, &comparison))
+}
+
+/// Something in which compared runs differ: a setting, the machine, the commit, or a count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Its name.
+    pub name: String,
+    /// Each label, and the value that its runs have.
+    pub values: Vec<(String, String)>,
 }
 
 /// Results in the order of their labels' first appearance, and of their workloads'.
@@ -151,6 +166,32 @@ impl<'a> Comparison<'a> {
         Ok(Self { subjects, baseline, workloads })
     }
 
+    /// The differences between the subjects, but for their labels, in the order of a result.
+    fn differences(&self) -> Vec<Difference> {
+        let facts: Vec<Vec<(String, String)>> = self.subjects.iter().map(Subject::facts).collect();
+        let value = |facts: &[(String, String)], name: &str| {
+            facts.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+        };
+        let mut names: Vec<&str> = Vec::new();
+        for (name, _) in facts.iter().flatten() {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        let mut differences = Vec::new();
+        for name in names {
+            let values: Vec<Option<String>> = facts.iter().map(|facts| value(facts, name)).collect();
+            // Another kind of store has other settings; what only one of them has differs in nothing.
+            let is_comparable = !name.starts_with(STORE_SETTING) || values.iter().all(Option::is_some);
+            if is_comparable && values.iter().any(|value| *value != values[0]) {
+                let labels = self.subjects.iter().map(|subject| subject.label.to_owned());
+                let values = values.into_iter().map(|value| value.unwrap_or_else(|| "none".to_owned()));
+                differences.push(Difference { name: name.to_owned(), values: labels.zip(values).collect() });
+            }
+        }
+        differences
+    }
+
     /// A figure of each subject for a workload.
     fn compare(&self, workload: &str, figure: impl Fn(&PhaseResult) -> Option<f64>) -> Vec<Option<Compared>> {
         let values = |subject: &Subject<'_>| -> Vec<f64> {
@@ -186,6 +227,19 @@ impl<'a> Subject<'a> {
         self.runs.iter().filter_map(move |run| run.phase(workload))
     }
 
+    /// Everything by name that figures depend on. Repetitions that differ have all of their values in one.
+    fn facts(&self) -> Vec<(String, String)> {
+        let mut facts: Vec<(String, Vec<String>)> = vec![("runs".to_owned(), vec![self.runs.len().to_string()])];
+        for (name, value) in self.runs.iter().flat_map(|run| facts_of(run)) {
+            match facts.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, values)) if values.contains(&value) => {}
+                Some((_, values)) => values.push(value),
+                None => facts.push((name, vec![value])),
+            }
+        }
+        facts.into_iter().map(|(name, values)| (name, values.join(", "))).collect()
+    }
+
     /// What keeps the runs from being repetitions of one measurement: names of options, and of the store's settings.
     fn differing_settings(&self) -> Vec<String> {
         let told = |run: &BenchResult| {
@@ -214,6 +268,39 @@ impl<'a> Subject<'a> {
         let mut phases: Vec<&PhaseResult> = self.phases(workload).collect();
         phases.sort_by(|left, right| left.operations_per_second.total_cmp(&right.operations_per_second));
         phases.get(phases.len().checked_sub(1)? / 2).copied()
+    }
+}
+
+/// Begins the names of a store's settings.
+const STORE_SETTING: &str = "store's ";
+
+fn facts_of(run: &BenchResult) -> Vec<(String, String)> {
+    let machine = &run.machine;
+    let mut facts = vec![
+        ("store".to_owned(), run.store.clone()),
+        ("commit".to_owned(), run.commit.clone().unwrap_or_else(|| "not given".to_owned())),
+        ("processor".to_owned(), machine.cpu.clone()),
+        ("cores".to_owned(), machine.cores.to_string()),
+        ("memory".to_owned(), table::bytes(machine.memory_bytes as f64)),
+        ("disk".to_owned(), machine.disk.clone()),
+        ("kernel".to_owned(), machine.kernel.clone()),
+        ("host".to_owned(), machine.host.clone()),
+    ];
+    let told = settings_of(&run.options);
+    facts.extend(told.iter().map(|(name, value)| (name.replace('_', "-"), plain(value))));
+    let of_store = run.store_settings.iter();
+    facts.extend(of_store.map(|(name, value)| (format!("{STORE_SETTING}{name}"), plain(value))));
+    let operations = |phase: &PhaseResult| (format!("operations of {}", phase.workload), phase.operations.to_string());
+    facts.extend(run.phases.iter().map(operations));
+    facts
+}
+
+fn plain(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Null => "none".to_owned(),
+        serde_json::Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
     }
 }
 

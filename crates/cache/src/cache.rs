@@ -23,14 +23,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A cache. Handles are cheap to clone; the cache ends with the last one.
 ///
 /// ```
-/// use situ_cache::{Cache, Meta, Options};
+/// # mod situ { pub use situ_cache as cache; }
+/// use situ::cache::{Cache, Meta, Options};
 ///
 /// let cache = Cache::new(&Options::of_memory(16 << 20));
 /// let now = 1_700_000_000;
 /// cache.put(b"ada", &Meta::default(), [b"1815", b""], now)?;
 /// let length = cache.get(b"ada", now, |hit| hit.item.value.len());
 /// assert_eq!(length.hit(), Some(4));
-/// # Ok::<(), situ_cache::Refused>(())
+/// # Ok::<(), situ::cache::Refused>(())
 /// ```
 #[derive(Clone)]
 pub struct Cache {
@@ -191,14 +192,15 @@ impl Cache {
     /// A walk over all items.
     ///
     /// ```
-    /// # use situ_cache::{Cache, Meta, Options};
+    /// # mod situ { pub use situ_cache as cache; }
+    /// # use situ::cache::{Cache, Meta, Options};
     /// let cache = Cache::new(&Options::default());
     /// cache.put(b"ada", &Meta::default(), [b"1815", b""], 0)?;
     /// let mut survey = cache.survey();
     /// let mut bytes = 0;
     /// while survey.next(0, |item| bytes += item.key.len() + item.value_bytes) {}
     /// assert_eq!(bytes, 7);
-    /// # Ok::<(), situ_cache::Refused>(())
+    /// # Ok::<(), situ::cache::Refused>(())
     /// ```
     #[must_use]
     pub fn survey(&self) -> Survey {

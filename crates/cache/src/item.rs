@@ -19,6 +19,7 @@
 
 use crate::slot::ALIGN;
 use situ_device::Buffer;
+use std::fmt;
 use std::sync::Arc;
 
 const FLAGS: u8 = 1;
@@ -50,7 +51,7 @@ pub struct Meta {
 }
 
 /// An item in a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Item<'a> {
     /// What belongs to it.
     pub meta: Meta,
@@ -58,6 +59,12 @@ pub struct Item<'a> {
     pub key: &'a [u8],
     /// Up to 1 GiB.
     pub value: &'a [u8],
+}
+
+impl fmt::Debug for Item<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Item({}: {} bytes, {:?})", self.key.escape_ascii(), self.value.len(), self.meta)
+    }
 }
 
 /// An item that was found.

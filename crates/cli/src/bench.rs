@@ -20,11 +20,18 @@ use std::sync::Arc;
 pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
     match &command.task {
         Some(BenchTask::Report(options)) => {
-            situ_bench::report::write_report(options).map_err(|error| failed("cannot make the report", &error))?;
+            let differences = situ_bench::report::write_report(options);
+            let differences = differences.map_err(|error| failed("cannot make the report", &error))?;
+            let report = options.output.display().to_string();
             if out.is_json() {
-                out.object(&serde_json::json!({ "report": options.output.display().to_string() }))?;
+                out.object(&serde_json::json!({ "report": report, "differences": differences }))?;
             } else {
-                out.line(format!("wrote {}", options.output.display()))?;
+                out.line(format!("wrote {report}"))?;
+                for difference in differences {
+                    let values = difference.values.iter().map(|(label, value)| format!("{label}: {value}"));
+                    let values = values.collect::<Vec<_>>().join("; ");
+                    out.line(format!("the runs differ in {}: {values}", difference.name))?;
+                }
             }
         }
         Some(BenchTask::Calibrate(command)) => calibrate(command, out)?,

@@ -3,9 +3,9 @@
 
 use crate::options::Format;
 use crate::text::Encoding;
-use crate::transfer::records::{Input, Place, Record, Records};
+use crate::transfer::packed::Input;
+use crate::transfer::records::{Layout, Place, Record, Records, Unreadable};
 use crate::transfer::sink::Sink;
-use std::io::Cursor;
 
 /// A record's line, the record or none, and the place behind it.
 pub(crate) type Found = (u64, Option<Record>, Place);
@@ -15,7 +15,7 @@ const CONTROL_BYTES: usize = 3;
 
 /// Reads any bytes as `load` does; panics if a reader does, or if it contradicts itself.
 ///
-/// The first byte chooses the format and the encoding, the second where an interrupted load goes on, the third how many
+/// The first byte chooses the format, the encoding and which columns are read, the second where an interrupted load goes on, the third how many
 /// bytes a pipe gives at a time. The rest is
 /// * a file: it must give the same whole, in pieces, and from the middle, and its records must survive a dump; or
 /// * entries, each behind the lengths of its key and value: they must survive a dump.
@@ -25,15 +25,38 @@ pub fn load(data: &[u8]) {
     let encoding = [Encoding::Text, Encoding::Hex, Encoding::Base64][control as usize / 3 % 3];
     let records = match control {
         0x80.. => entries(bytes),
-        _ => file(bytes, format, resume as usize, piece as usize),
+        _ => file(bytes, format, &layout(control), resume as usize, piece as usize),
     };
     survives(&records, format, encoding);
 }
 
-/// What a reader that begins at `start` finds in `bytes`, of which it gets `at_most` so many at a time.
-pub(crate) fn read(bytes: &[u8], format: Format, start: Place, at_most: usize) -> Vec<Found> {
-    let input = Input::Pieces(Cursor::new(bytes.to_vec()), at_most);
-    let mut records = Records::new(input, format, start).expect("memory can be read");
+/// What a user may say of columns and fields.
+fn layout(control: u8) -> Layout {
+    let names = |key: &str, values: &[&str]| Layout {
+        key: Some(key.to_owned()),
+        values: values.iter().map(|name| (*name).to_owned()).collect(),
+        no_header: false,
+    };
+    match control / 9 % 5 {
+        0 => Layout::default(),
+        1 => Layout { no_header: true, ..Layout::default() },
+        2 => names("key", &[]),
+        3 => names("a", &["b"]),
+        _ => names("key", &["value", "a", "expires_ms"]),
+    }
+}
+
+/// What a reader that begins at `start` finds in `bytes`, of which it gets `at_most` so many at a time: nothing below a header
+/// that it does not understand.
+pub(crate) fn read(bytes: &[u8], format: Format, layout: &Layout, start: Place, at_most: usize) -> Vec<Found> {
+    let mut records = match Records::new(Input::pieces(bytes, at_most), format, layout) {
+        Ok(records) => records,
+        Err(Unreadable::Header { .. }) => return Vec::new(),
+        Err(Unreadable::Input(error)) => panic!("memory can be read: {error}"),
+    };
+    if start != Place::START {
+        records = records.restart_at(start).expect("memory can be read");
+    }
     let mut found = Vec::new();
     while let Some(numbered) = records.read().expect("memory can be read") {
         found.push((numbered.line, numbered.record.ok(), records.place()));
@@ -43,8 +66,8 @@ pub(crate) fn read(bytes: &[u8], format: Format, start: Place, at_most: usize) -
     found
 }
 
-fn file(bytes: &[u8], format: Format, resume: usize, piece: usize) -> Vec<Record> {
-    let found = read(bytes, format, Place::START, usize::MAX);
+fn file(bytes: &[u8], format: Format, layout: &Layout, resume: usize, piece: usize) -> Vec<Record> {
+    let found = read(bytes, format, layout, Place::START, usize::MAX);
     let mut before = Place { offset: 0, line: 0 };
     let mut line_before = 0;
     for (line, _, place) in &found {
@@ -53,11 +76,16 @@ fn file(bytes: &[u8], format: Format, resume: usize, piece: usize) -> Vec<Record
         assert!(*line >= line_before.max(1) && place.offset <= bytes.len() as u64, "{found:?}");
         (before, line_before) = (*place, *line);
     }
-    assert_eq!(read(bytes, format, Place::START, piece.max(1)), found, "in pieces of {piece}");
+    assert_eq!(read(bytes, format, layout, Place::START, piece.max(1)), found, "in pieces of {piece}");
     // What a load that was interrupted there goes on with.
     if let Some((_, _, place)) = found.get(resume % found.len().max(1)) {
         let rest = found.get(resume % found.len() + 1..).unwrap_or_default();
-        assert_eq!(read(bytes, format, *place, usize::MAX), rest, "resumed behind record {}", resume % found.len());
+        assert_eq!(
+            read(bytes, format, layout, *place, usize::MAX),
+            rest,
+            "resumed behind record {}",
+            resume % found.len()
+        );
     }
     found.into_iter().filter_map(|(_, record, _)| record).collect()
 }
@@ -82,7 +110,7 @@ fn survives(entries: &[Record], format: Format, encoding: Encoding) {
         sink.write(key, value, None).expect("memory can be written");
     }
     sink.finish().expect("memory can be written");
-    let loaded = read(&dumped, format, Place::START, usize::MAX);
+    let loaded = read(&dumped, format, &Layout::default(), Place::START, usize::MAX);
     let loaded: Vec<_> = loaded.into_iter().map(|(_, record, _)| record).collect();
     let expected: Vec<_> = entries.iter().cloned().map(Some).collect();
     assert_eq!(loaded, expected, "through {:?}", String::from_utf8_lossy(&dumped));
@@ -90,7 +118,7 @@ fn survives(entries: &[Record], format: Format, encoding: Encoding) {
 
 /// Files of every format, and entries: where a fuzzer begins.
 pub fn corpus() -> Vec<Vec<u8>> {
-    let files: [(Format, &[u8]); 9] = [
+    let files: [(Format, &[u8]); 14] = [
         (
             Format::Jsonl,
             b"{\"key\":\"a\",\"value\":\"1\"}\n\n{\"key_hex\":\"00ff\",\"value_base64\":\"AP8=\"}\n{\"key\":1}\n",
@@ -106,6 +134,11 @@ pub fn corpus() -> Vec<Vec<u8>> {
         (Format::Csv, b"a,1\nb,2\n\xef\xbb\xbfc,3\n"),
         (Format::Tsv, b"key\tvalue_hex\na\t\"00\"\n\"b\t\"\t0\"f\n"),
         (Format::Tsv, b"\"key\"\t\"value\"\r\na\t\"\xff\x00\"\r\n"),
+        (Format::Csv, b" Value ,KEY\n1815,ada\n"),
+        (Format::Csv, b"b,a,expires_ms\n1,2,\n3,4,5\n"),
+        (Format::Tsv, b"value\ta\tkey\texpires_ms\n\xc3\xa9\t2\t3\t4\n"),
+        (Format::Jsonl, b"{\"a\":17,\"b\":{\"c\":[1,null]},\"key\":\"k\",\"value\":true}\n{\"a\":null,\"b\":1}\n"),
+        (Format::Jsonl, b"{\"key\":1e400,\"value\":\"\\ud800\",\"a\":\"x\",\"expires_ms\":-1}\n"),
     ];
     let entries = b"\x01\x03kabc\x03\x00\xff\xfe\xfd\x02\x04\"\n,\t\r\n";
     let with = |control: u8, bytes: &[u8]| [&[control, 1, 1], bytes].concat();

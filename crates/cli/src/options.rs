@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::store::Home;
 use crate::text::{EncodingOptions, parse_bytes};
 use crate::transfer::MARKS;
+use crate::transfer::records::Layout;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use situ_bench::report::ReportOptions;
 use situ_bench::{BenchOptions, CalibrateOptions, HashSettings, SituSettings};
@@ -274,9 +275,9 @@ pub(crate) struct ScanOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// {"key": ..., "value": ...} on each line; key_base64 and value_base64 for bytes that are no UTF-8; expires_ms for an entry
-    /// that expires
+    /// that expires. `load --key` takes other objects, too
     Jsonl,
-    /// Two columns, key and value, below a header; a third one, expires_ms, where entries may expire
+    /// Columns below a header that names them: key, value, and expires_ms where entries may expire
     Csv,
     /// As csv, with tabs in place of commas
     Tsv,
@@ -284,12 +285,16 @@ pub(crate) enum Format {
 
 /// Put all entries of a file into the store.
 ///
+/// CSV and TSV files begin with a header, whose names decide which columns are key and value, in any order. JSON lines are those
+/// of `situ dump`, or any objects with --key. Files that gzip or Zstandard have packed are unpacked.
+///
 /// Each batch also holds the position in the file. So --resume goes on exactly where an interrupted load ended. Lines that
 /// cannot be read are reported by number.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ load people.jsonl\n  situ load --keyspace people --format csv < people.csv\n  \
-                        situ load --resume huge.tsv --skip-bad 10"
+                        situ load --key id people.csv.gz\n  situ load --key id --value name --value year people.csv\n  \
+                        situ load --key-field id events.jsonl.zst\n  situ load --resume huge.tsv --skip-bad 10"
 )]
 pub(crate) struct LoadOptions {
     #[command(flatten)]
@@ -299,9 +304,11 @@ pub(crate) struct LoadOptions {
     /// File to read. - is standard input
     #[arg(default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Format of the file [default: the extension of the file name; jsonl if there is none]
+    /// Format of the file [default: the extension of the file name, without .gz or .zst; jsonl if there is none]
     #[arg(short, long)]
     pub(crate) format: Option<Format>,
+    #[command(flatten)]
+    pub(crate) layout: Layout,
     /// Entries of one batch, 1 to 1000000. A batch also ends at 1 MiB
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) batch: u32,
@@ -321,18 +328,21 @@ pub(crate) struct LoadOptions {
 
 /// Write entries to a file that `load` can read.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  situ dump > all.jsonl\n  situ dump -o people.csv --keyspace people\n  \
+#[command(after_help = "Examples:\n  situ dump > all.jsonl\n  situ dump -o people.csv.gz --keyspace people\n  \
                         situ dump --prefix user: | head")]
 pub(crate) struct DumpOptions {
     #[command(flatten)]
     pub(crate) target: Target,
     #[command(flatten)]
     pub(crate) range: Range,
-    /// File to write. - is standard output. A file that exists is replaced when the dump is complete; its mode stays,
-    /// and so does its owner where the system permits it
+    /// File to write. - is standard output. A file whose name ends in .gz or .zst is packed. The file appears when the dump is
+    /// complete
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
-    /// Format of the file [default: the extension of the file name; jsonl if there is none]
+    /// Replace a file that exists when the dump is complete. Its mode stays, and so does its owner where the system permits it
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Format of the file [default: the extension of the file name, without .gz or .zst; jsonl if there is none]
     #[arg(short, long)]
     pub(crate) format: Option<Format>,
     /// Write memcached items as the store holds them, with their header, for `load --stored`. Implies --keyspace items

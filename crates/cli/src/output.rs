@@ -24,6 +24,11 @@ impl Output {
         self.json
     }
 
+    /// Columns for a text that takes `at_most` so many of a terminal. A pipe and a file have no edge: there the text is whole.
+    pub(crate) fn room(&self, at_most: usize) -> usize {
+        if self.terminal { at_most } else { usize::MAX }
+    }
+
     /// Tells of something on stderr.
     pub(crate) fn warn(&self, text: &str) {
         Message::Warning { text }.tell(self.json);

@@ -156,7 +156,7 @@ pub(crate) fn on_one_line(text: &str) -> String {
 /// `bytes` escaped, cut to `columns` with an ellipsis.
 pub(crate) fn shorten(bytes: &[u8], columns: usize) -> String {
     // A character has at most four bytes, so this many suffice to fill the columns.
-    clip(&escape(&bytes[..bytes.len().min(4 * columns + 4)]), columns)
+    clip(&escape(&bytes[..bytes.len().min(columns.saturating_mul(4).saturating_add(4))]), columns)
 }
 
 /// `text` cut to `columns` with an ellipsis.

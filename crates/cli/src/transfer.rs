@@ -2,6 +2,7 @@
 
 mod dump;
 mod load;
+pub(crate) mod packed;
 pub(crate) mod records;
 pub(crate) mod sink;
 mod target;
@@ -12,9 +13,9 @@ pub(crate) use load::{MARKS, load};
 use crate::options::Format;
 use std::path::Path;
 
-/// The format that was asked for, or that the file's name says.
+/// The format that was asked for, or that the file's name says, as in `people.csv` and `people.csv.gz`.
 fn format_of(asked: Option<Format>, path: &Path) -> Format {
-    asked.unwrap_or_else(|| match path.extension().and_then(|extension| extension.to_str()) {
+    asked.unwrap_or_else(|| match packed::unpacked_name(path).extension().and_then(|extension| extension.to_str()) {
         Some("csv") => Format::Csv,
         Some("tsv" | "tab") => Format::Tsv,
         _ => Format::Jsonl,

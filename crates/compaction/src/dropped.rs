@@ -18,7 +18,7 @@
 
 use crate::error::Result;
 use crate::merge::Source;
-use situ_storage::Error;
+use situ_storage::{Error, Excerpt};
 use situ_table::{KeyKind, KeyRef};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ impl DroppedSums {
     fn add_handle(&mut self, entry: &DroppedEntry<'_>) -> Result<()> {
         let Some(location) = self.handles.locate(entry.value()) else {
             let file = entry.source.map_or(String::new(), |source| source.dying_file());
-            let found = format!("{} at {:?}", entry.value().escape_ascii(), entry.key);
+            let found = format!("{} at {:?}", Excerpt(entry.value()), entry.key);
             return Err(Error::corruption(&file, 0, "value handles", "a value handle", found).into());
         };
         let ValueLocation { segment, bytes, .. } = location;

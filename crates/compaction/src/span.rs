@@ -4,6 +4,7 @@
 //! largest key is `k` ends at `k\0`, the next key there can be, so that a file which ends in a range tombstone (whose
 //! end is exclusive) and a file which ends in an entry are described alike, and a file may begin where another ends.
 
+use situ_storage::Excerpt;
 use std::fmt;
 
 /// The user keys from `begin` (inclusive) to `end` (exclusive) that a file or a level's part spans.
@@ -44,7 +45,7 @@ impl KeySpan {
 
 impl fmt::Debug for KeySpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}..{}", self.begin.escape_ascii(), self.end.escape_ascii())
+        write!(f, "{}..{}", Excerpt(&self.begin), Excerpt(&self.end))
     }
 }
 
@@ -84,8 +85,8 @@ impl KeyRange {
 impl fmt::Debug for KeyRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lower = self.lower.as_deref().unwrap_or_default();
-        let upper = self.upper.as_ref().map_or("(end)".to_owned(), |upper| upper.escape_ascii().to_string());
-        write!(f, "{}..{upper}", lower.escape_ascii())
+        let upper = self.upper.as_ref().map_or("(end)".to_owned(), |upper| Excerpt(upper).to_string());
+        write!(f, "{}..{upper}", Excerpt(lower))
     }
 }
 

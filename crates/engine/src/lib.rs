@@ -35,7 +35,7 @@ mod work;
 pub use api::async_read::{AtOnce, DiskRead, ScanEntry, ScanOptions, ScanPage};
 pub use api::disk_use::DiskUse;
 pub use api::iter::Iter;
-pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
+pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, SegmentProperties, TableProperties};
 pub use api::store::{Store, StoreBuilder, StoreProperties, ValueLogProperties};
 pub use api::transaction::{
     CommitFuture, ForUpdateFuture, Isolation, LockFuture, Transaction, TransactionCursor, TransactionIter,

@@ -13,13 +13,14 @@ const CHANGE_BYTES: u64 = 256;
 /// Changes that are written together: after a crash all of them are there, or none.
 ///
 /// ```
-/// use situ_hash::HashBatch;
+/// # mod situ { pub use situ_hash as hash; }
+/// use situ::hash::HashBatch;
 ///
 /// let mut batch = HashBatch::new();
 /// batch.put("lovelace", "1815")?;
 /// batch.delete("babbage")?;
 /// assert_eq!(batch.len(), 2);
-/// # Ok::<(), situ_hash::Error>(())
+/// # Ok::<(), situ::hash::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct HashBatch {

@@ -5,7 +5,8 @@ use crate::entry::INLINE_VALUE_BYTES_MAX;
 /// How a hash store is opened. What is laid down when a store is made is said at the field; later openings keep it.
 ///
 /// ```
-/// use situ_hash::HashOptions;
+/// # mod situ { pub use situ_hash as hash; }
+/// use situ::hash::HashOptions;
 ///
 /// let options = HashOptions { pending_bytes_max: 64 << 20, ..HashOptions::default() };
 /// assert_eq!(options.load_percent, 37);

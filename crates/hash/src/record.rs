@@ -6,6 +6,7 @@
 use crate::entry::KEY_BYTES_MAX;
 use crate::fields::{Fields, Mismatch};
 use crate::{Error, Result};
+use std::fmt;
 
 /// Bytes of a record before its operations.
 pub const RECORD_HEADER_BYTES: usize = 12;
@@ -116,10 +117,16 @@ impl<'a> Operation<'a> {
 }
 
 /// Operations, encoded one behind the other: what a record holds behind its header.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Operations {
     bytes: Vec<u8>,
     count: u32,
+}
+
+impl fmt::Debug for Operations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} changes, {} bytes", self.count, self.bytes.len())
+    }
 }
 
 impl Operations {

@@ -46,9 +46,10 @@ impl fmt::Debug for HashWrite {
 /// Clones are cheap and share the store; it is closed by [`close`](HashStore::close) or with the last clone.
 ///
 /// ```
-/// use situ_hash::{HashOptions, HashStore};
+/// # mod situ { pub use situ_hash as hash; }
+/// use situ::hash::{HashOptions, HashStore};
 ///
-/// # fn main() -> situ_hash::Result<()> {
+/// # fn main() -> situ::hash::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// let store = HashStore::open(directory.path(), HashOptions::default())?;
 /// store.put("lovelace", "1815")?;

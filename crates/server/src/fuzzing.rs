@@ -83,6 +83,7 @@ pub fn http_corpus() -> Vec<Vec<u8>> {
         "GET /metrics HTTP/1.1\r\nHost: localhost:9150\r\nAccept: */*\r\n\r\n",
         "GET /healthz?probe=1 HTTP/1.0\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /compactions HTTP/1.1\r\n\r\n",
         "GET /compactions.json?live=1&since=18446744073709551615 HTTP/1.1\r\n\r\n",
         "GET /compactions.json?since=%31 HTTP/1.1\r\n\r\n",

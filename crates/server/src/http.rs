@@ -1,4 +1,5 @@
-//! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, `GET /compactions` for people.
+//! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, `GET /compactions` for people, and `GET /`, which lists these.
+//! `HEAD` answers as `GET`, without a body.
 //!
 //! One thread polls the listener and all open connections; each is answered once and closed. A request is read into a
 //! buffer of bounded size, and reading and writing have a deadline each, so a slow or silent client costs a descriptor
@@ -100,13 +101,13 @@ impl Client {
         let late = Instant::now() >= self.deadline;
         if self.answer.is_none() {
             let Ok(progress) = self.read(ready) else { return false };
-            let asked = match (asked(&self.request), progress) {
-                (Some(asked), _) => asked,
+            let request = match (asked(&self.request), progress) {
+                (Some(request), _) => request,
                 (None, Progress::Ended) => return false,
                 (None, Progress::Blocked) if late => TOO_SLOW,
                 (None, Progress::Blocked) => return true,
             };
-            self.answer = Some(encode(respond(asked, shared)));
+            self.answer = Some(encode(respond(request.asked, shared), request.wants_body));
             self.deadline = Instant::now() + DEADLINE;
         } else if late {
             return false;
@@ -157,9 +158,19 @@ enum Progress {
     Ended,
 }
 
+/// A request that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Request {
+    asked: Asked,
+    /// False for `HEAD`: the answer ends behind its headers.
+    wants_body: bool,
+}
+
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+enum Asked {
+    /// The list of what there is.
+    Index,
     Metrics,
     Health,
     /// The page of compactions.
@@ -170,34 +181,42 @@ pub(crate) enum Asked {
     Refused(&'static str, &'static str),
 }
 
-const TOO_SLOW: Asked = Asked::Refused("408 Request Timeout", "The request did not arrive in time.\n");
+impl Asked {
+    const fn with_body(self) -> Request {
+        Request { asked: self, wants_body: true }
+    }
+}
+
+const TOO_SLOW: Request = Asked::Refused("408 Request Timeout", "The request did not arrive in time.\n").with_body();
 
 /// Understands what has arrived of a request; `None` if more is needed. Once there is an answer, more bytes do not
 /// change it.
-pub(crate) fn asked(request: &[u8]) -> Option<Asked> {
+pub(crate) fn asked(request: &[u8]) -> Option<Request> {
     let request = request.get(..REQUEST_BYTES_MAX).unwrap_or(request);
     let Some(end) = request.windows(4).position(|window| window == b"\r\n\r\n") else {
         let too_long = Asked::Refused("431 Request Header Fields Too Large", "The request is too long.\n");
-        return (request.len() >= REQUEST_BYTES_MAX).then_some(too_long);
+        return (request.len() >= REQUEST_BYTES_MAX).then_some(too_long.with_body());
     };
     let line = request[..end].split(|byte| *byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     if !words.next().is_some_and(|version| version.starts_with(b"HTTP/1.")) {
-        return Some(Asked::Refused("400 Bad Request", "This is not an HTTP/1 request.\n"));
+        return Some(Asked::Refused("400 Bad Request", "This is not an HTTP/1 request.\n").with_body());
     }
-    if method != b"GET" {
-        return Some(Asked::Refused("405 Method Not Allowed", "Only GET is served.\n"));
+    if !matches!(method, b"GET" | b"HEAD") {
+        return Some(Asked::Refused("405 Method Not Allowed", "Only GET and HEAD are served.\n").with_body());
     }
     let mut parts = target.splitn(2, |byte| *byte == b'?');
     let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    Some(match path {
+    let asked = match path {
+        b"/" => Asked::Index,
         b"/metrics" => Asked::Metrics,
         b"/healthz" => Asked::Health,
         b"/compactions" => Asked::Page,
         b"/compactions.json" => since(query),
-        _ => Asked::Refused("404 Not Found", "Here are /metrics, /healthz, /compactions and /compactions.json.\n"),
-    })
+        _ => Asked::Refused("404 Not Found", "Here are /, /metrics, /healthz, /compactions and /compactions.json.\n"),
+    };
+    Some(Request { asked, wants_body: method == b"GET" })
 }
 
 /// What `since=N` in a query asks for; all attempts that are kept if there is no such part.
@@ -215,12 +234,14 @@ fn since(query: &[u8]) -> Asked {
 /// Status, content type, further headers, body.
 type Response = (&'static str, &'static str, &'static str, Cow<'static, str>);
 
-fn encode((status, kind, headers, body): Response) -> VecDeque<u8> {
+fn encode((status, kind, headers, body): Response, wants_body: bool) -> VecDeque<u8> {
     let length = body.len();
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{ALWAYS}{headers}\r\n");
     let mut bytes = head.into_bytes();
-    bytes.extend_from_slice(body.as_bytes());
+    if wants_body {
+        bytes.extend_from_slice(body.as_bytes());
+    }
     bytes.into()
 }
 
@@ -228,8 +249,26 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// Headers of every answer.
 const ALWAYS: &str = "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
 
+/// The page at `/`. It has no script, and loads nothing.
+const INDEX: &str = "<!DOCTYPE html>
+<html lang=\"en\">
+<head><meta charset=\"utf-8\"><title>Situ</title></head>
+<body>
+<h1>Situ</h1>
+<ul>
+<li><a href=\"/healthz\">/healthz</a>: whether the store takes reads and writes, and why not</li>
+<li><a href=\"/metrics\">/metrics</a>: all metrics, for Prometheus</li>
+<li><a href=\"/compactions\">/compactions</a>: the compactions of an ordered store, drawn</li>
+<li><a href=\"/compactions.json\">/compactions.json</a>: the same for programs</li>
+</ul>
+</body>
+</html>
+";
+const INDEX_HEADERS: &str = "Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n";
+
 fn respond<E: Engine>(asked: Asked, shared: &Shared<E>) -> Response {
     match asked {
+        Asked::Index => ("200 OK", "text/html; charset=utf-8", INDEX_HEADERS, INDEX.into()),
         Asked::Metrics => {
             let page = Totals(&shared.counters).render(shared.engine.as_ref(), shared.started.elapsed());
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", "", page.into())

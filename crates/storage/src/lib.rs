@@ -28,6 +28,7 @@
 
 mod directory;
 mod error;
+mod excerpt;
 mod name;
 mod raw;
 mod reads;
@@ -36,6 +37,7 @@ mod volume;
 
 pub use directory::DirectoryVolume;
 pub use error::{Corruption, Error, Result};
+pub use excerpt::Excerpt;
 pub use name::{FileMeta, FileName};
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -7,6 +7,7 @@
 //! In memory the two parts travel apart as a [`KeyRef`]; on disk they are the key's bytes followed by the trailer in
 //! little-endian.
 
+use situ_storage::Excerpt;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -148,7 +149,7 @@ impl PartialOrd for KeyRef<'_> {
 
 impl fmt::Debug for KeyRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{:?}", self.user.escape_ascii(), self.trailer)
+        write!(f, "{}@{:?}", Excerpt(self.user), self.trailer)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::options::{Reach, ReadOptions};
 use crate::properties::Properties;
 use crate::range_del::{RangeTombstone, TombstoneIndex, tombstone_bytes};
 use crate::table_cursor::TableCursor;
-use situ_storage::{Error, Reader, Result};
+use situ_storage::{Error, Excerpt, Reader, Result};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -524,7 +524,7 @@ pub(crate) fn decode_range_tombstones(block: Vec<u8>) -> Result<Vec<RangeTombsto
     while more {
         let (KeyRef { user: begin, trailer }, end) = (cursor.key(), cursor.value());
         if trailer.kind() != Some(KeyKind::RangeDelete) || begin >= end {
-            let found = format!("{:?} to {}", cursor.key(), end.escape_ascii());
+            let found = format!("{:?} to {}", cursor.key(), Excerpt(end));
             return Err(Damage::new("a range tombstone", found));
         }
         all.push(RangeTombstone { begin: begin.to_vec(), end: end.to_vec(), sequence: trailer.sequence() });

@@ -8,7 +8,7 @@
 
 use crate::format::{HEADER_BYTES, Identity};
 use crate::handle::Handle;
-use situ_storage::{Error, Result};
+use situ_storage::{Error, Excerpt, Result};
 
 const HEAD_CHECK: usize = 0;
 const VALUE_CHECK: usize = 4;
@@ -152,7 +152,5 @@ pub(crate) fn check(identity: Identity, handle: &Handle, key: &[u8], bytes: &[u8
 
 /// A key in a message.
 fn shown(key: &[u8]) -> String {
-    const SHOWN_MAX: usize = 64;
-    let text = key[..key.len().min(SHOWN_MAX)].escape_ascii().to_string();
-    if key.len() > SHOWN_MAX { format!("\"{text}...\" ({} bytes)", key.len()) } else { format!("\"{text}\"") }
+    format!("\"{}\"", Excerpt(key))
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::chart::{Bar, BarGroup, Line, LineChart, Scale, bars, escape, seconds_ticks, subject_class};
-use super::{Compared, Comparison, settings_of};
+use super::{Compared, Comparison, plain, settings_of};
 use crate::measure::Latency;
 use crate::result::PhaseResult;
 use crate::table::{bytes, count, factor, rate, time};
@@ -20,6 +20,7 @@ pub(super) fn render(title: &str, comparison: &Comparison<'_>) -> String {
         include_str!("style.css")
     );
     header(title, comparison, &mut html);
+    differences(comparison, &mut html);
     overview(comparison, &mut html);
     for workload in &comparison.workloads {
         workload_section(workload, comparison, &mut html);
@@ -109,6 +110,32 @@ fn header(title: &str, comparison: &Comparison<'_>, html: &mut String) {
         let _ = write!(html, "<p class=\"where\">{}</p>", notes.join(" "));
     }
     html.push_str("</header>");
+}
+
+/// The differences between the compared runs: ratios compare all of them.
+fn differences(comparison: &Comparison<'_>, html: &mut String) {
+    if comparison.subjects.len() < 2 {
+        return;
+    }
+    html.push_str("<section><h2>Differences between the runs</h2>");
+    let differences = comparison.differences();
+    if differences.is_empty() {
+        html.push_str("<p class=\"where\">In their labels only.</p></section>");
+        return;
+    }
+    html.push_str("<div class=\"card\"><table><thead><tr><th></th>");
+    for subject in &comparison.subjects {
+        let _ = write!(html, "<th>{}</th>", escape(subject.label));
+    }
+    html.push_str("</tr></thead><tbody>");
+    for difference in differences {
+        let _ = write!(html, "<tr><th>{}</th>", escape(&difference.name));
+        for (_, value) in &difference.values {
+            let _ = write!(html, "<td>{}</td>", escape(value));
+        }
+        html.push_str("</tr>");
+    }
+    html.push_str("</tbody></table></div></section>");
 }
 
 /// One comparison as bars.
@@ -478,15 +505,6 @@ fn settings(comparison: &Comparison<'_>, html: &mut String) {
         html.push_str("</details>");
     }
     html.push_str("</div></section>");
-}
-
-fn plain(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::String(text) => text.clone(),
-        serde_json::Value::Null => "none".to_owned(),
-        serde_json::Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
-        other => other.to_string(),
-    }
 }
 
 /// Names, values, and whether to point them out.

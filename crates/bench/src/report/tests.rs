@@ -96,6 +96,34 @@ fn runs_that_are_no_repetitions_are_pointed_out() {
     assert!(!html.contains("<dt>directory</dt>"));
 }
 
+/// A page compared runs of two commits on two machines, and readers had to find that out from the small print.
+#[test]
+fn a_page_says_in_what_the_runs_differ() {
+    let workloads = [Workload::FillRandom];
+    let (one, mut other) = (measured("a", &workloads), measured("b", &workloads));
+    let page = |results: &[BenchResult]| render("x", None, results).expect("render");
+    assert!(page(&[one.clone(), other.clone()]).contains("In their labels only."));
+    assert!(!page(std::slice::from_ref(&one)).contains("Differences between the runs"));
+    other.options.keys = 10;
+    other.options.seed = 7;
+    other.commit = Some("<new>".to_owned());
+    other.machine.kernel = "another one".to_owned();
+    other.phases[0].operations = 10;
+    other.store_settings.insert("only there".to_owned(), 9.into());
+    let mut again = other.clone();
+    again.machine.host = format!("{}2", other.machine.host);
+    let results = [one, other, again];
+    let html = page(&results);
+    assert_well_formed(&html);
+    let comparison = Comparison::new(None, &results).expect("results");
+    let differences = comparison.differences();
+    let names: Vec<&str> = differences.iter().map(|difference| difference.name.as_str()).collect();
+    assert_eq!(names, ["runs", "commit", "kernel", "host", "keys", "seed", "operations of fillrandom"]);
+    assert_eq!(differences[1].values, [("a".to_owned(), "not given".to_owned()), ("b".to_owned(), "<new>".to_owned())]);
+    assert!(html.contains("<tr><th>keys</th><td>500</td><td>10</td></tr>"), "{html}");
+    assert!(html.contains("<td>&lt;new&gt;</td>"), "{html}");
+}
+
 /// The results in the repository had lost a field that tells nothing, and could not be read any more.
 #[test]
 fn the_results_that_are_kept_can_be_shown() {

@@ -112,7 +112,8 @@ fn draw(report: &Report, out: &mut Output) -> Result<(), Failure> {
     let raw = report.raw_key_bytes + report.raw_value_bytes;
     let ratio = report.data_bytes as f64 / raw.max(1) as f64;
     let age = text::age(text::now_unix_s().saturating_sub(report.created_unix_s));
-    let key = |key: &Option<String>| key.as_ref().map_or("none".to_owned(), |key| text::clip(key, 80));
+    let room = out.room(80);
+    let key = |key: &Option<String>| key.as_ref().map_or("none".to_owned(), |key| text::clip(key, room));
     let rows = [
         ("size", text::bytes(report.bytes)),
         ("written", format!("{}, {age} ago, by {}", text::utc(report.created_unix_s), report.writer)),

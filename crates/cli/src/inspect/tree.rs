@@ -1,4 +1,4 @@
-//! A whole store as a tree: keyspaces, levels, tables.
+//! A whole store as a tree: keyspaces, levels, tables, segments of the value log.
 //!
 //! Each table has a bar that shows which part of its keyspace's keys it holds, so that overlaps and gaps are seen at a
 //! glance. Keys are placed by their first eight bytes behind what all have in common.
@@ -10,12 +10,12 @@ use crate::geometry::DeviceReport;
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{FileName, Volume};
-use situ::{KeyspaceOptions, PlacementProperties, Store, TableProperties};
-use std::collections::HashSet;
+use situ::storage::{FileMeta, FileName, Volume};
+use situ::{KeyspaceOptions, PlacementProperties, SegmentProperties, Store, TableProperties};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// Tables shown of each level unless all are asked for.
+/// Tables shown of each level, and segments of each value log, unless all are asked for.
 const TABLES_SHOWN: usize = 8;
 /// Columns of the bar of keys.
 const KEY_BAR: usize = 24;
@@ -96,6 +96,50 @@ struct KeyspaceReport {
     #[serde(skip)]
     log_area_is_small: bool,
     levels: Vec<LevelReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_log: Option<ValueLogReport>,
+}
+
+/// The value log of a keyspace. Bytes of values count their keys and headers.
+#[derive(Serialize)]
+struct ValueLogReport {
+    live_bytes: u64,
+    /// Values that no table has a handle for any more. On a drive that compresses, they may take no space.
+    dead_bytes: u64,
+    /// Length of the segments' files.
+    file_bytes: u64,
+    segments: Vec<SegmentReport>,
+}
+
+#[derive(Serialize)]
+struct SegmentReport {
+    number: u64,
+    file_bytes: u64,
+    values: u64,
+    live_bytes: u64,
+    dead_bytes: u64,
+    /// Why its values cannot be read, if they cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
+}
+
+impl ValueLogReport {
+    /// `None` if the keyspace has no segments. `files` has the lengths of those that are there.
+    fn of(segments: Vec<SegmentProperties>, files: &HashMap<u64, u64>) -> Option<ValueLogReport> {
+        let of = |segment: &SegmentProperties| SegmentReport {
+            number: segment.number,
+            file_bytes: files.get(&segment.number).copied().unwrap_or(0),
+            values: segment.values,
+            live_bytes: segment.bytes.saturating_sub(segment.dead_bytes),
+            dead_bytes: segment.dead_bytes,
+            damage: (!files.contains_key(&segment.number)).then(|| "the file is missing".to_owned()),
+        };
+        let segments: Vec<SegmentReport> = segments.iter().map(of).collect();
+        let sum = |bytes: fn(&SegmentReport) -> u64| segments.iter().map(bytes).sum();
+        let [live_bytes, dead_bytes, file_bytes] =
+            [sum(|segment| segment.live_bytes), sum(|segment| segment.dead_bytes), sum(|segment| segment.file_bytes)];
+        (!segments.is_empty()).then_some(ValueLogReport { live_bytes, dead_bytes, file_bytes, segments })
+    }
 }
 
 #[derive(Serialize)]
@@ -152,7 +196,7 @@ impl From<TableProperties> for TableReport {
 
 /// What earlier looks at the store have found of its tables, which never change. Beside a process that writes, a table may go after
 /// the store was opened and before the table is; the next look, at a newer state, does not ask for it any more. So a table
-/// that two looks in a row cannot open is damaged, or missing.
+/// that two looks in a row cannot open is damaged, or missing. The same holds for a segment that is missing; no two files have one number.
 #[derive(Default)]
 pub(super) struct Seen {
     sound: HashSet<u64>,
@@ -178,12 +222,14 @@ impl Seen {
         }
     }
 
-    /// Whether all tables that could not be opened are damaged for certain. At the `last` look, those of which that is not known
+    /// Whether all tables and segments that could not be opened are damaged for certain. At the `last` look, those of which that is not known
     /// are taken out of the report, if there are others.
     fn settles(&mut self, report: &mut StoreReport, last: bool) -> bool {
-        let tables = || report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels).flat_map(|level| &level.tables);
-        let unreadable: HashSet<u64> =
-            tables().filter(|table| table.damage.is_some()).map(|table| table.number).collect();
+        let tables = report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels).flat_map(|level| &level.tables);
+        let tables = tables.filter(|table| table.damage.is_some()).map(|table| table.number);
+        let segments = report.keyspaces.iter().flat_map(|keyspace| &keyspace.value_log).flat_map(|log| &log.segments);
+        let segments = segments.filter(|segment| segment.damage.is_some()).map(|segment| segment.number);
+        let unreadable: HashSet<u64> = tables.chain(segments).collect();
         let before = std::mem::replace(&mut self.unreadable, unreadable);
         if self.unreadable.is_subset(&before) {
             return true;
@@ -193,6 +239,9 @@ impl Seen {
         }
         for level in report.keyspaces.iter_mut().flat_map(|keyspace| &mut keyspace.levels) {
             level.tables.retain(|table| table.damage.is_none() || before.contains(&table.number));
+        }
+        for log in report.keyspaces.iter_mut().flat_map(|keyspace| &mut keyspace.value_log) {
+            log.segments.retain(|segment| segment.damage.is_none() || before.contains(&segment.number));
         }
         true
     }
@@ -225,7 +274,7 @@ pub(super) fn show(report: &StoreReport, directory: &Path, all: bool, out: &mut 
     let shown = directory.display();
     let advice =
         format!("`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest");
-    Err(Failure::new("the store is damaged", "tables cannot be opened").cure(advice).ending(Exit::Damage))
+    Err(Failure::new("the store is damaged", "files of it cannot be opened").cure(advice).ending(Exit::Damage))
 }
 
 fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen) -> Result<StoreReport, Failure> {
@@ -237,6 +286,11 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
         .map(|file| File { name: file.name.to_string(), bytes: file.bytes })
         .collect();
     log_files.sort_by(|a, b| a.name.cmp(&b.name));
+    let segment_file = |file: &FileMeta| match file.name {
+        FileName::Values(number) => Some((number, file.bytes)),
+        _ => None,
+    };
+    let segment_files: HashMap<u64, u64> = files.iter().filter_map(segment_file).collect();
     let (mut keyspaces, mut sound) = (Vec::new(), true);
     for name in store.keyspace_names() {
         let keyspace = store.existing_keyspace(&name).map_err(failed)?;
@@ -255,6 +309,8 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
                 level.tables.push(table);
             }
         }
+        let value_log = ValueLogReport::of(keyspace.segments(), &segment_files);
+        sound &= value_log.iter().flat_map(|log| &log.segments).all(|segment| segment.damage.is_none());
         keyspaces.push(KeyspaceReport {
             name,
             approximate_keys: properties.approximate_keys,
@@ -263,6 +319,7 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
             memtables_max: properties.memtables_max,
             log_area_is_small: properties.memtables_max < KeyspaceOptions::default().memtables_max,
             levels,
+            value_log,
         });
     }
     let properties = store.properties();
@@ -303,7 +360,7 @@ fn draw(report: &StoreReport, all: bool, out: &mut Output) -> Result<(), Failure
 const DECISIONS_SHOWN: usize = 3;
 
 fn draw_fast_disk(disk: &FastDisk, all: bool, out: &mut Output) -> Result<(), Failure> {
-    let line = |text: String, out: &mut Output| out.line(text::clip(&text, COLUMNS));
+    let line = |text: String, out: &mut Output| out.line(text::clip(&text, out.room(COLUMNS)));
     let head = format!(
         "Fast disk {}: {} in tables (marked ▲), {} of {} used",
         disk.location,
@@ -331,7 +388,7 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
     out.line("")?;
     out.line(format!(
         "{}   about {}, {} in tables, {} in the log only",
-        text::shorten(keyspace.name.as_bytes(), 40),
+        text::shorten(keyspace.name.as_bytes(), out.room(40)),
         text::plural(keyspace.approximate_keys, "key"),
         text::bytes(keyspace.table_bytes),
         text::plural_of(keyspace.log_entries, "entry", "entries")
@@ -343,7 +400,7 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
         ))?;
     }
     let levels: Vec<&LevelReport> = keyspace.levels.iter().filter(|level| !level.tables.is_empty()).collect();
-    if levels.is_empty() {
+    if levels.is_empty() && keyspace.value_log.is_none() {
         return out.line("└─ no tables yet");
     }
     let largest = levels.iter().map(|level| level.bytes).max().unwrap_or(1);
@@ -351,11 +408,12 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
     let scale = Scale::over(spans());
     let prefix = scale.hidden_prefix(spans());
     if let Some(prefix) = prefix {
-        out.line(format!("│  all keys begin with {}", text::shorten(prefix, COLUMNS - 24)))?;
+        out.line(format!("│  all keys begin with {}", text::shorten(prefix, out.room(COLUMNS - 24))))?;
     }
     let hidden = prefix.map_or(0, <[u8]>::len);
     for (at, level) in levels.iter().enumerate() {
-        let (branch, stem) = if at + 1 == levels.len() { ("└─", "   ") } else { ("├─", "│  ") };
+        let is_last = at + 1 == levels.len() && keyspace.value_log.is_none();
+        let (branch, stem) = if is_last { ("└─", "   ") } else { ("├─", "│  ") };
         out.line(format!(
             "{branch} level {}  {:>10}  {:>12}  {}",
             level.level,
@@ -365,7 +423,7 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
         ))?;
         let shown = if all { level.tables.len() } else { TABLES_SHOWN };
         for table in level.tables.iter().take(shown) {
-            out.line(draw_table(table, &scale, hidden, stem))?;
+            out.line(draw_table(table, &scale, hidden, stem, out.room(COLUMNS)))?;
             if let Some(damage) = &table.damage {
                 out.line(format!("{stem}        ✗ {damage}"))?;
             }
@@ -374,10 +432,38 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
             out.line(format!("{stem} … {} more; --all shows them", level.tables.len() - shown))?;
         }
     }
+    keyspace.value_log.as_ref().map_or(Ok(()), |log| draw_value_log(log, all, out))
+}
+
+fn draw_value_log(log: &ValueLogReport, all: bool, out: &mut Output) -> Result<(), Failure> {
+    out.line(format!(
+        "└─ value log {:>9}  {:>12}  values: {} live, {} dead",
+        text::bytes(log.file_bytes),
+        text::plural(log.segments.len() as u64, "segment"),
+        text::bytes(log.live_bytes),
+        text::bytes(log.dead_bytes)
+    ))?;
+    let shown = if all { log.segments.len() } else { TABLES_SHOWN };
+    for segment in log.segments.iter().take(shown) {
+        out.line(format!(
+            "    {:06} {:>9} {:>17}  {} live, {} dead",
+            segment.number,
+            text::bytes(segment.file_bytes),
+            text::plural(segment.values, "value"),
+            text::bytes(segment.live_bytes),
+            text::bytes(segment.dead_bytes)
+        ))?;
+        if let Some(damage) = &segment.damage {
+            out.line(format!("           ✗ {damage}"))?;
+        }
+    }
+    if log.segments.len() > shown {
+        out.line(format!("    … {} more; --all shows them", log.segments.len() - shown))?;
+    }
     Ok(())
 }
 
-fn draw_table(table: &TableReport, scale: &Scale, hidden: usize, stem: &str) -> String {
+fn draw_table(table: &TableReport, scale: &Scale, hidden: usize, stem: &str, columns: usize) -> String {
     let age = text::age(text::now_unix_s().saturating_sub(table.created_unix_s));
     let fixed = format!(
         "{stem}{}{:06} {:>9} {:>17} {age:>7}  {}  ",
@@ -387,7 +473,7 @@ fn draw_table(table: &TableReport, scale: &Scale, hidden: usize, stem: &str) -> 
         text::plural_of(table.entries, "entry", "entries"),
         scale.bar(&table.span)
     );
-    let room = COLUMNS.saturating_sub(fixed.chars().count() + 1);
+    let room = columns.saturating_sub(fixed.chars().count() + 1);
     let (begin, end) = (&table.span.0[hidden..], &table.span.1[hidden..]);
     // The end is the first key behind: of a table with one key, the key and a zero.
     match end.strip_suffix(&[0]) == Some(begin) {
@@ -454,6 +540,31 @@ mod looks;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_cut_at_the_edge_of_a_terminal_only() {
+        let span = (vec![b'a'; 300], vec![b'b'; 300]);
+        let table = TableReport {
+            number: 7,
+            bytes: 1 << 20,
+            entries: 5,
+            deletions: 0,
+            range_deletions: 0,
+            raw_bytes: 5,
+            on_fast_disk: false,
+            smallest_sequence: 1,
+            largest_sequence: 5,
+            created_unix_s: text::now_unix_s(),
+            begin: String::new(),
+            end: String::new(),
+            damage: None,
+            span: span.clone(),
+        };
+        let drawn = |columns| draw_table(&table, &Scale::over([&span].into_iter()), 0, "   ", columns);
+        assert!((90..=COLUMNS).contains(&drawn(COLUMNS).chars().count()), "{}", drawn(COLUMNS));
+        let whole = drawn(usize::MAX);
+        assert!(whole.contains(&"a".repeat(300)) && whole.ends_with(&"b".repeat(300)), "{whole}");
+    }
 
     #[test]
     fn bars_show_where_keys_lie() {

@@ -38,7 +38,8 @@ pub(super) fn show(address: SocketAddr, seconds: u64, all: bool, out: &mut Outpu
     if out.is_json() {
         out.object(&compactions)?;
     } else {
-        draw(&compactions, seconds, all, &mut |line| out.line(line))?;
+        let room = out.room(2 * COLUMNS);
+        draw(&compactions, seconds, all, &mut |line| out.line(text::clip(&line, room)))?;
     }
     DONE
 }
@@ -122,9 +123,9 @@ fn draw_unit(unit: &UnitFigures, now_us: u64, line: Line<'_>) -> Result<(), Fail
     }
     if let Some(out) = &unit.out_of_service {
         let ago = text::age(now_us.saturating_sub(out.since_us) / 1_000_000);
-        line(clipped(format!("│  out of service for {ago}: {}", out.why)))?;
+        line(text::on_one_line(&format!("│  out of service for {ago}: {}", out.why)))?;
     } else if let Some(trouble) = &unit.last_trouble {
-        line(clipped(format!("│  last trouble: {trouble}")))?;
+        line(text::on_one_line(&format!("│  last trouble: {trouble}")))?;
     }
     let total: u128 = unit.stages.named().iter().map(|(_, stage)| u128::from(stage.busy_us)).sum();
     if total > 0 {
@@ -165,7 +166,7 @@ fn draw_decisions(unit: &UnitFigures, line: Line<'_>) -> Result<(), Failure> {
         text::count(decisions.changed),
         text::count(decisions.held_back)
     ))?;
-    decisions.last.as_ref().map_or(Ok(()), |last| line(clipped(format!("│  last: {}", decision(last)))))
+    decisions.last.as_ref().map_or(Ok(()), |last| line(text::on_one_line(&format!("│  last: {}", decision(last)))))
 }
 
 /// A decision with its inputs.
@@ -181,41 +182,38 @@ fn decision(decision: &DecisionFigures) -> String {
     format!("{}, {} [{}]", decision.mode, decision.why, inputs.join(", "))
 }
 
-fn clipped(text: String) -> String {
-    text::clip(&text::on_one_line(&text), 2 * COLUMNS)
-}
-
 /// Words for the last attempts, oldest first.
 fn draw_attempts(compactions: &Compactions, window: &Window, all: bool, line: Line<'_>) -> Result<(), Failure> {
     let mut shown: Vec<&Attempt> =
         compactions.attempts.iter().filter(|attempt| window.until(attempt) >= window.begin).collect();
     shown.sort_by_key(|attempt| attempt.began_us);
     let first = if all { 0 } else { shown.len().saturating_sub(ATTEMPTS_SHOWN) };
+    let names = shown.iter().map(|attempt| attempt.unit_name.chars().count()).max().unwrap_or(0).max(4);
     line(String::new())?;
     if compactions.attempts.is_empty() {
         return line("No compaction has begun since the store was opened.".to_owned());
     }
     line(format!(
-        "{:<12} {:<14} {:<8} {:>10} {:>9}  {:<9} {:<24} outcome",
+        "{:<12} {:<names$} {:<8} {:>10} {:>9}  {:<9} {:<24} outcome",
         "ago", "unit", "levels", "in", "took", "mode", "read, merge, write"
     ))?;
     if first > 0 {
         line(format!("… {} before; --all shows them", text::plural(first as u64, "attempt")))?;
     }
-    shown[first..].iter().try_for_each(|attempt| line(attempt_line(attempt, window)))
+    shown[first..].iter().try_for_each(|attempt| line(attempt_line(attempt, window, names)))
 }
 
-fn attempt_line(attempt: &Attempt, window: &Window) -> String {
+fn attempt_line(attempt: &Attempt, window: &Window, names: usize) -> String {
     let outcome = match &attempt.reason {
         Some(reason) => format!("{}: {reason}", attempt.outcome),
         None => attempt.outcome.clone(),
     };
     let stages = attempt.stages.named().map(|(_, stage)| time(stage.busy_us)).join(", ");
     let is_running = attempt.ended_us.is_none();
-    clipped(format!(
-        "{:<12} {:<14} {:<8} {:>10} {:>9}  {:<9} {:<24} {outcome}",
+    text::on_one_line(&format!(
+        "{:<12} {:<names$} {:<8} {:>10} {:>9}  {:<9} {:<24} {outcome}",
         time(window.end.saturating_sub(attempt.began_us)),
-        text::clip(&attempt.unit_name, 14),
+        attempt.unit_name,
         format!("{} to {}", attempt.level, attempt.output_level),
         text::bytes(attempt.input_bytes),
         time(window.until(attempt).saturating_sub(attempt.began_us)),

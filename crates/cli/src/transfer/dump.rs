@@ -5,10 +5,11 @@
 //! Of memcached items, those that have expired or were flushed are left out: a client would not see them either.
 //!
 //! A file is written under another name first and takes its own when it is whole and durable; a symbolic link keeps
-//! pointing to it. It has the mode of the file that it replaces from its first byte on, and its owner and group as far as
+//! pointing to it. With `--force` it takes the place of a file that is there already. It has the mode of the file that it replaces from its first byte on, and its owner and group as far as
 //! the system lets us give files away; a file that we may not write is not replaced. What is there already and is no
 //! regular file (a device, a pipe) is written as it is.
 
+use super::packed::{Packer, Packing};
 use super::sink::Sink;
 use super::{format_of, is_dash};
 use crate::DONE;
@@ -60,7 +61,11 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         return DONE;
     }
     let target = &options.output;
-    can_be_written(target)?;
+    if let Some(store) = store_of(target) {
+        return Err(Failure::new(format!("cannot write {}", target.display()), "it is a file of a store")
+            .cure(format!("name a file outside of {}, or another one there", store.display())));
+    }
+    can_be_written(target, options.force)?;
     let left = match target.symlink_metadata() {
         Ok(_) => format!("{} is as it was", target.display()),
         Err(_) => "no file is left".to_owned(),
@@ -70,10 +75,6 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         Failure::new(format!("cannot write {}", target.display()), error)
             .cure("it is no regular file, and what was written before the error stays there")
     };
-    if let Some(store) = store_of(target) {
-        return Err(Failure::new(format!("cannot write {}", target.display()), "it is a file of a store")
-            .cure(format!("name a file outside of {}, or another one there", store.display())));
-    }
     let json = out.is_json();
     let catch = |partial: PathBuf| {
         let left = left.clone();
@@ -85,11 +86,12 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         Destination::Whole(_) => &unchanged,
         Destination::Direct(_) => &begun,
     };
-    let mut counted = Counted { inner: BufWriter::with_capacity(256 << 10, destination.file()), bytes: 0 };
-    let dumped = write_entries(&*readable, options, format, &mut counted, to)?;
-    counted.flush().map_err(|error| to(&error))?;
-    let bytes = counted.bytes;
-    drop(counted);
+    let counted = Counted { inner: BufWriter::with_capacity(256 << 10, destination.file()), bytes: 0 };
+    let mut packer = Packer::new(counted, Packing::of_name(target)).map_err(|error| to(&error))?;
+    let dumped = write_entries(&*readable, options, format, &mut packer, to)?;
+    let bytes = packer.finish().map_err(|error| to(&error))?.bytes;
+    // Another process may have made the file meanwhile.
+    can_be_written(target, options.force)?;
     destination.finish(out).map_err(|error| to(&error))?;
     readable.close()?;
     let summary = Summary { file: target.display().to_string(), dumped, bytes };
@@ -139,10 +141,15 @@ fn is_stdout(path: &Path) -> bool {
 }
 
 /// What would only be found when all is written, or in the system's words.
-fn can_be_written(target: &Path) -> Result<(), Failure> {
+fn can_be_written(target: &Path, force: bool) -> Result<(), Failure> {
     let what = format!("cannot write {}", target.display());
     if target.is_dir() {
         return Err(Failure::new(what, "it is a directory").cure("name a file with --output"));
+    }
+    if target.is_file() && !force {
+        return Err(
+            Failure::new(what, "there is a file of this name").cure("name another one, or replace it with --force")
+        );
     }
     let directory = directory_of(target);
     if target.symlink_metadata().is_err() && !directory.is_dir() {

@@ -8,14 +8,15 @@
 //! With `--stored` the entries are memcached items. They get new cas ids, and the record of these is part of each batch,
 //! too: see [`ItemWriter`](situ_server::ItemWriter).
 
-use super::records::{Input, Place, Record, Records};
+use super::packed::{Input, Packing};
+use super::records::{Place, Record, Records, Unreadable};
 use super::target::Target;
 use super::{format_of, is_dash};
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::on_interrupt;
 use crate::message::Message;
-use crate::options::LoadOptions;
+use crate::options::{Format, LoadOptions};
 use crate::output::Output;
 use crate::progress;
 use crate::text;
@@ -51,6 +52,9 @@ struct Mark {
     /// not have it.
     #[serde(default)]
     lossy_repair: Option<u64>,
+    /// The columns or fields that the load was told to take. Marks of older programs, which knew none, do not have it.
+    #[serde(default)]
+    layout: Vec<String>,
 }
 
 /// Which file a load reads.
@@ -58,6 +62,8 @@ struct Identity {
     key: Vec<u8>,
     bytes: u64,
     head: u64,
+    /// The places of records are not places in the file.
+    is_packed: bool,
 }
 
 /// What a load did.
@@ -88,12 +94,20 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     if options.resume {
         can_be_resumed(&options.file)?;
     }
+    let format = format_of(options.format, &options.file);
+    if options.layout.no_header && format == Format::Jsonl {
+        return Err(Failure::usage("--no-header is for CSV and TSV, and the format of this file is JSON lines")
+            .cure("leave out --no-header, or say what the file is with --format"));
+    }
     let (input, identity) = open(&options.file, name)?;
+    let is_packed = identity.as_ref().is_some_and(|identity| identity.is_packed);
     let left = match &identity {
         Some(_) => "what was loaded stays, and --resume goes on from there",
         None => "what was loaded stays, but a load of standard input or of a pipe cannot be resumed",
     };
     on_interrupt(out.is_json(), left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
+    // Before a store is made for a file that cannot be loaded.
+    let records = begin(input, format, options)?;
     let target = super::target::open(options, name, identity.is_some())?;
     let mark = Mark {
         bytes: identity.as_ref().map_or(0, |identity| identity.bytes),
@@ -104,6 +118,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         skipped: 0,
         done: false,
         lossy_repair: target.lossy_repair(),
+        layout: options.layout.key.iter().chain(&options.layout.values).cloned().collect(),
     };
     let mut load = Load {
         options,
@@ -120,9 +135,9 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     }
     let before = load.mark.clone();
     load.before = before.loaded;
-    load.bar = bar(&load);
+    load.bar = bar(&load, is_packed);
     load.first_line = before.line;
-    let outcome = if before.done { Ok(()) } else { load.run(input) };
+    let outcome = if before.done { Ok(()) } else { load.run(records) };
     load.bar.finish_and_clear();
     let Load { mark: after, first_line, target, .. } = load;
     // Even after a failure: what was loaded is kept, and made durable.
@@ -212,16 +227,24 @@ impl Load<'_> {
             let why = "a repair has lost data of the store since this load began; entries of this file may be lost";
             return Err(Failure::new(what, why).cure("load the file again from its beginning, without --resume"));
         }
+        if mark.layout != self.mark.layout {
+            let why = match &mark.layout[..] {
+                [] => "the earlier load was told no columns or fields".to_owned(),
+                names => format!("the earlier load took the columns or fields {}", names.join(", ")),
+            };
+            return Err(Failure::new(what, why).cure("name the same with --key and --value"));
+        }
         self.mark = mark;
         Ok(())
     }
 
-    fn run(&mut self, input: Input) -> Result<(), Failure> {
+    fn run(&mut self, mut records: Records) -> Result<(), Failure> {
         let shown = self.options.file.display();
         let failed = |error: io::Error| Failure::new(format!("cannot read {shown}"), error);
-        let start = Place { offset: self.mark.offset, line: self.mark.line };
-        let mut records =
-            Records::new(input, format_of(self.options.format, &self.options.file), start).map_err(failed)?;
+        if self.mark.offset > 0 {
+            let place = Place { offset: self.mark.offset, line: self.mark.line };
+            records = records.restart_at(place).map_err(failed)?;
+        }
         let mut bad = 0;
         let mut gathered = 0;
         let mut first = true;
@@ -335,7 +358,7 @@ fn can_be_resumed(path: &Path) -> Result<(), Failure> {
 
 fn open(path: &Path, keyspace: &str) -> Result<(Input, Option<Identity>), Failure> {
     if is_dash(path) {
-        return Ok((Input::Stdin(io::stdin()), None));
+        return Ok((Input::stdin(), None));
     }
     let shown = path.display();
     let failed = |error: io::Error| Failure::new(format!("cannot read {shown}"), error);
@@ -346,25 +369,37 @@ fn open(path: &Path, keyspace: &str) -> Result<(Input, Option<Identity>), Failur
     }
     if !metadata.is_file() {
         // A pipe with a name: what was read is gone.
-        return Ok((Input::File(file), None));
+        return Ok((Input::file(file, Packing::of_name(path)), None));
     }
     let mut head = Vec::new();
     file.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(failed)?;
     file.rewind().map_err(failed)?;
     let absolute = path.canonicalize().map_err(failed)?;
     let key = [keyspace.as_bytes(), b"\0", absolute.as_os_str().as_bytes()].concat();
-    let identity = Identity { key, bytes: metadata.len(), head: xxh3_64(&head) };
-    Ok((Input::File(file), Some(identity)))
+    let is_packed = Packing::of_head(&head).is_some();
+    let identity = Identity { key, bytes: metadata.len(), head: xxh3_64(&head), is_packed };
+    Ok((Input::file(file, Packing::of_name(path)), Some(identity)))
 }
 
-fn bar(load: &Load<'_>) -> ProgressBar {
+fn begin(input: Input, format: Format, options: &LoadOptions) -> Result<Records, Failure> {
+    let shown = options.file.display();
+    Records::new(input, format, &options.layout).map_err(|why| match why {
+        Unreadable::Input(error) => Failure::new(format!("cannot read {shown}"), error),
+        Unreadable::Header { line, why, shown: header } => {
+            Failure::new(format!("cannot read {shown}, line {line}"), format!("{why} in the header {header:?}"))
+                .cure("name the columns with --key and --value, or say --no-header if the first line is an entry")
+        }
+    })
+}
+
+fn bar(load: &Load<'_>, is_packed: bool) -> ProgressBar {
     let bar = match load.mark_key {
-        Some(_) => progress::bar(
+        Some(_) if !is_packed => progress::bar(
             Some(load.mark.bytes),
             load.mark.offset,
             "{bar:30} {percent:>3} %  {bytes_per_sec}  {msg}, {eta} to go",
         ),
-        None => progress::bar(None, 0, "{spinner} {msg}, {elapsed}"),
+        _ => progress::bar(None, 0, "{spinner} {msg}, {elapsed}"),
     };
     bar.with_message(load.told(load.mark.loaded))
 }

@@ -3,20 +3,28 @@
 //! A record that cannot be read is a value with a reason, not an error: the reader stands behind it and goes on. Where
 //! a reader stands is a byte offset, at which a new reader can begin.
 //!
-//! CSV and TSV are RFC 4180 with any bytes inside fields. A first row `key,value` is a header; `key_hex`, `key_base64`
-//! and the same for `value` say how all rows are encoded. Without a header, the columns are key and value as they are.
-//! A record may say when its entry expires: in a field `expires_ms`, or in a third column of this name, which may be empty.
+//! CSV and TSV are RFC 4180 with any bytes inside fields. The first row is a header, whose names decide which columns are key
+//! and value ([`columns`]). Only with `--no-header` it is an entry, and the columns are key and value as they are.
 //! A quote that is still open where the input ends makes its record a bad one: the rest of the value is missing.
+//!
+//! A record may say when its entry expires, in a field or a column `expires_ms`, which may be empty.
 
+mod columns;
+mod json;
+
+use super::packed::Input;
 use crate::options::Format;
-use crate::text::{EXPIRES_MS, Encoding};
+use crate::text::{self, Encoding};
+use clap::Args;
+use columns::Columns;
 use csv::ByteRecord;
-use serde::Deserialize;
 use std::collections::VecDeque;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read};
 
 /// A JSON line, or a CSV record, may be this long: the longest value in hexadecimal, with room.
 const RECORD_BYTES_MAX: u64 = (2 << 30) + (1 << 20);
+
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Some programs begin text files with it.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -24,23 +32,65 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// A key and its value.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
-/// What a reader reads from; only files can be positioned.
-pub(crate) enum Input {
-    File(std::fs::File),
-    Stdin(io::Stdin),
-    /// Bytes in memory, so many at a time, as a pipe would give them.
-    #[cfg(any(test, feature = "fuzzing"))]
-    Pieces(io::Cursor<Vec<u8>>, usize),
+/// Which columns or fields of a file are key and value.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Layout {
+    /// Column, or field of JSON lines, that is the key [default: key]. Without --value, the value is the column `value`, or one JSON
+    /// object of all other columns; of JSON lines it is the whole line
+    #[arg(long, value_name = "NAME", visible_alias = "key-field")]
+    pub(crate) key: Option<String>,
+    /// Column, or field of JSON lines, that is the value. May be given several times: the value is then a JSON object
+    #[arg(long = "value", value_name = "NAME", visible_alias = "value-field")]
+    pub(crate) values: Vec<String>,
+    /// The first line of the CSV or TSV file is an entry. There are two columns, key and value
+    #[arg(long, conflicts_with_all = ["key", "values"])]
+    pub(crate) no_header: bool,
 }
 
-impl Read for Input {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Input::File(file) => file.read(into),
-            Input::Stdin(stdin) => stdin.lock().read(into),
-            #[cfg(any(test, feature = "fuzzing"))]
-            Input::Pieces(bytes, at_most) => bytes.take(*at_most as u64).read(into),
-        }
+/// The names of a dump's fields and columns.
+struct Own {
+    kind: &'static str,
+    names: [(&'static str, Encoding); 3],
+}
+
+const KEY: Own =
+    Own { kind: "key", names: [("key", Encoding::Text), ("key_base64", Encoding::Base64), ("key_hex", Encoding::Hex)] };
+const VALUE: Own = Own {
+    kind: "value",
+    names: [("value", Encoding::Text), ("value_base64", Encoding::Base64), ("value_hex", Encoding::Hex)],
+};
+
+impl Own {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.names.iter().map(|(name, _)| *name)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names().any(|own| own == name)
+    }
+
+    /// How the bytes are written in a field with this name. Names that are not ours say nothing of it.
+    fn encoding(&self, name: &str) -> Encoding {
+        self.names.iter().find(|(own, _)| *own == name).map_or(Encoding::Text, |(_, encoding)| *encoding)
+    }
+
+    /// `key, key_base64 and key_hex`.
+    fn alternatives(&self, word: &str) -> String {
+        let [first, second, last] = self.names.map(|(name, _)| name);
+        format!("{first}, {second} {word} {last}")
+    }
+}
+
+fn decode(encoding: Encoding, text: &[u8], name: &str) -> Result<Vec<u8>, String> {
+    encoding.decode(text).map_err(|why| format!("{name}: {why}"))
+}
+
+/// # Errors
+/// More than one of these has the name.
+fn one_name(found: usize, what: &str, name: &str) -> Result<(), String> {
+    match found {
+        0 | 1 => Ok(()),
+        _ => Err(format!("more than one of the {what} is called {name:?}")),
     }
 }
 
@@ -186,83 +236,72 @@ impl Numbered {
     }
 }
 
-/// What the columns of a file with a header are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Columns {
-    /// Of key and value.
-    encodings: [Encoding; 2],
-    /// There is a third one, with the expiry.
-    has_expiry: bool,
+/// Why no record of a file can be read.
+pub(crate) enum Unreadable {
+    Input(io::Error),
+    /// The first row of CSV or TSV, with the number of its line, does not say which columns are key and value.
+    Header {
+        line: u64,
+        why: String,
+        shown: String,
+    },
 }
 
-impl Columns {
-    /// Of a file without a header.
-    const PLAIN: Columns = Columns { encodings: [Encoding::Text; 2], has_expiry: false };
+impl From<io::Error> for Unreadable {
+    fn from(error: io::Error) -> Unreadable {
+        Unreadable::Input(error)
+    }
 }
+
+/// Columns of a header in an error, at most.
+const HEADER_COLUMNS: usize = 200;
 
 /// Reads records of one format.
 pub(crate) enum Records {
-    Json { input: BufReader<Input>, place: Place, line: Vec<u8> },
+    Json { input: BufReader<Input>, layout: Layout, place: Place, line: Vec<u8> },
     Csv { reader: Box<csv::Reader<Quotes>>, base: Place, columns: Columns, record: ByteRecord },
 }
 
 impl Records {
-    /// Begins at `start`. `input` is positioned there already, if it is not the beginning.
-    pub(crate) fn new(mut input: Input, format: Format, start: Place) -> io::Result<Records> {
+    /// Begins at the first record, and reads the header of CSV and TSV.
+    pub(crate) fn new(input: Input, format: Format, layout: &Layout) -> Result<Records, Unreadable> {
         let delimiter = match format {
             Format::Jsonl => {
-                seek(&mut input, start)?;
-                return Ok(Records::Json {
-                    input: BufReader::with_capacity(256 << 10, input),
-                    place: start,
-                    line: Vec::new(),
-                });
+                let input = BufReader::with_capacity(BUFFER_BYTES, input);
+                return Ok(Records::Json { input, layout: layout.clone(), place: Place::START, line: Vec::new() });
             }
             Format::Csv => b',',
             Format::Tsv => b'\t',
         };
-        let builder = |quotes| {
-            let mut builder = csv::ReaderBuilder::new();
-            builder.has_headers(false).flexible(true).delimiter(delimiter).buffer_capacity(256 << 10);
-            Box::new(builder.from_reader(quotes))
-        };
         let mut quotes = Quotes::new(input, delimiter, Place::START.line);
         let base = Place { offset: quotes.skip_mark()?, ..Place::START };
-        let mut reader = builder(quotes);
-        let mut record = ByteRecord::new();
-        let mut columns = Columns::PLAIN;
-        let more = reader.read_byte_record(&mut record).map_err(io::Error::other)?;
-        let header = match reader.get_ref().left_open() {
-            true => None,
-            false => header(&record),
-        };
-        if let Some(found) = header {
-            columns = found;
-        }
-        if start.offset > 0 {
-            // The header has been read for what it says; the rest begins elsewhere.
-            let mut input = reader.into_inner().input;
-            seek(&mut input, start)?;
-            return Ok(Records::Csv {
-                reader: builder(Quotes::new(input, delimiter, start.line)),
-                base: start,
-                columns,
-                record: ByteRecord::new(),
-            });
-        }
-        if header.is_some() {
-            reader.get_mut().lines.pop_front();
-        }
-        if header.is_some() || !more {
-            record.clear();
-        }
-        Ok(Records::Csv { reader, base, columns, record })
+        let mut reader = parser(quotes);
+        let columns = if layout.no_header { Columns::plain() } else { header(&mut reader, layout, delimiter)? };
+        Ok(Records::Csv { reader, base, columns, record: ByteRecord::new() })
+    }
+
+    /// Goes on at another place, where an earlier reader of the same file was.
+    ///
+    /// # Errors
+    /// The input is no file, or cannot be read.
+    pub(crate) fn restart_at(self, start: Place) -> io::Result<Records> {
+        Ok(match self {
+            Records::Json { input, layout, line, .. } => {
+                let input = input.into_inner().restart_at(start.offset)?;
+                Records::Json { input: BufReader::with_capacity(BUFFER_BYTES, input), layout, place: start, line }
+            }
+            Records::Csv { reader, columns, record, .. } => {
+                let Quotes { input, delimiter, .. } = reader.into_inner();
+                let quotes = Quotes::new(input.restart_at(start.offset)?, delimiter, start.line);
+                Records::Csv { reader: parser(quotes), base: start, columns, record }
+            }
+        })
     }
 
     /// The next record; `None` at the end.
     pub(crate) fn read(&mut self) -> io::Result<Option<Numbered>> {
         match self {
-            Records::Json { input, place, line } => loop {
+            Records::Json { input, layout, place, line } => loop {
                 line.clear();
                 let read = input.by_ref().take(RECORD_BYTES_MAX).read_until(b'\n', line)?;
                 if read == 0 {
@@ -280,24 +319,20 @@ impl Records {
                 };
                 let text = text.trim_ascii();
                 if !text.is_empty() {
-                    return Ok(Some(Numbered::new(number, from_json(text))));
+                    return Ok(Some(Numbered::new(number, json::read(text, layout))));
                 }
             },
             Records::Csv { reader, columns, record, .. } => {
-                // The first row has been read already if it was no header.
-                if record.is_empty() && !reader.read_byte_record(record).map_err(io::Error::other)? {
+                if !reader.read_byte_record(record).map_err(io::Error::other)? {
                     return Ok(None);
                 }
                 let line = reader.get_mut().lines.pop_front();
                 let line = line.ok_or_else(|| io::Error::other("the parser found a record where none begins"))?;
                 // The parser learns of the end of the input with the last record only.
-                let found =
-                    match reader.get_ref().left_open() {
-                        true => Err("a quote is opened here and never closed: the file was cut, or a quote is missing"
-                            .to_owned()),
-                        false => from_row(record, columns),
-                    };
-                record.clear();
+                let found = match reader.get_ref().left_open() {
+                    true => Err(LEFT_OPEN.to_owned()),
+                    false => columns.read(record),
+                };
                 Ok(Some(Numbered::new(line, found)))
             }
         }
@@ -325,88 +360,28 @@ fn too_long(line: u64, hint: &str) -> io::Error {
     io::Error::other(format!("the record that begins in line {line} has more than 2 GiB: {hint}"))
 }
 
-fn seek(input: &mut Input, start: Place) -> io::Result<()> {
-    match input {
-        Input::File(file) if start.offset > 0 => file.seek(SeekFrom::Start(start.offset)).map(drop),
-        #[cfg(any(test, feature = "fuzzing"))]
-        Input::Pieces(bytes, _) => bytes.seek(SeekFrom::Start(start.offset)).map(drop),
-        _ => Ok(()),
+const LEFT_OPEN: &str = "a quote is opened here and never closed: the file was cut, or a quote is missing";
+
+fn parser(quotes: Quotes) -> Box<csv::Reader<Quotes>> {
+    let mut builder = csv::ReaderBuilder::new();
+    builder.has_headers(false).flexible(true).delimiter(quotes.delimiter).buffer_capacity(BUFFER_BYTES);
+    Box::new(builder.from_reader(quotes))
+}
+
+/// Reads the first row. An empty file has no header, and needs none.
+fn header(reader: &mut csv::Reader<Quotes>, layout: &Layout, delimiter: u8) -> Result<Columns, Unreadable> {
+    let mut row = ByteRecord::new();
+    if !reader.read_byte_record(&mut row).map_err(io::Error::other)? {
+        return Ok(Columns::plain());
     }
-}
-
-/// A JSON object's fields. Anything else is refused: a value in a field that nobody reads would be lost in silence.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct JsonRecord {
-    key: Option<String>,
-    key_base64: Option<String>,
-    key_hex: Option<String>,
-    value: Option<String>,
-    value_base64: Option<String>,
-    value_hex: Option<String>,
-    expires_ms: Option<u64>,
-}
-
-fn from_json(line: &[u8]) -> Result<(Record, Option<u64>), String> {
-    // An array would be taken for the fields in their order.
-    if line.first() != Some(&b'{') {
-        return Err(r#"not a record: expected an object such as {"key":"ada","value":"1815"}"#.to_owned());
-    }
-    let record: JsonRecord = serde_json::from_slice(line).map_err(|error| {
-        // The line's number is ours; the parser only ever sees line 1.
-        format!("not a record: {}", error.to_string().replace(" at line 1 column ", ", column "))
-    })?;
-    let key = one_of("key", record.key, record.key_base64, record.key_hex)?;
-    let value = one_of("value", record.value, record.value_base64, record.value_hex)?;
-    Ok(((key, value), record.expires_ms))
-}
-
-fn one_of(name: &str, text: Option<String>, base64: Option<String>, hex: Option<String>) -> Result<Vec<u8>, String> {
-    match (text, base64, hex) {
-        (Some(text), None, None) => Ok(text.into_bytes()),
-        (None, Some(text), None) => {
-            Encoding::Base64.decode(text.as_bytes()).map_err(|why| format!("{name}_base64: {why}"))
-        }
-        (None, None, Some(text)) => Encoding::Hex.decode(text.as_bytes()).map_err(|why| format!("{name}_hex: {why}")),
-        (None, None, None) => Err(format!("no {name}: expected one of {name}, {name}_base64 and {name}_hex")),
-        _ => Err(format!("more than one of {name}, {name}_base64 and {name}_hex")),
-    }
-}
-
-/// What a header says of the columns; `None` if the row is no header.
-fn header(row: &ByteRecord) -> Option<Columns> {
-    let column = |at: usize, name: &str| {
-        let suffix = row.get(at)?.strip_prefix(name.as_bytes())?;
-        [Encoding::Text, Encoding::Hex, Encoding::Base64].into_iter().find(|e| e.suffix().as_bytes() == suffix)
+    let line = reader.get_mut().lines.pop_front().unwrap_or(Place::START.line);
+    let columns = match reader.get_ref().left_open() {
+        true => Err(LEFT_OPEN.to_owned()),
+        false => Columns::of_header(&row, layout),
     };
-    let has_expiry = row.get(2) == Some(EXPIRES_MS.as_bytes());
-    if row.len() != 2 + usize::from(has_expiry) {
-        return None;
-    }
-    Some(Columns { encodings: [column(0, "key")?, column(1, "value")?], has_expiry })
-}
-
-fn from_row(row: &ByteRecord, columns: &Columns) -> Result<(Record, Option<u64>), String> {
-    let Columns { encodings, has_expiry } = *columns;
-    match (has_expiry, row.len()) {
-        (false, 2) | (true, 3) => {}
-        (false, found) => return Err(format!("expected 2 columns, key and value, found {found}")),
-        (true, found) => return Err(format!("expected 3 columns, key, value and {EXPIRES_MS}, found {found}")),
-    }
-    let expires_ms = match row.get(2).filter(|text| !text.is_empty()) {
-        None => None,
-        Some(text) => Some(milliseconds(text)?),
-    };
-    let field = |at: usize, name: &str| {
-        encodings[at].decode(row.get(at).unwrap_or_default()).map_err(|why| format!("{name}: {why}"))
-    };
-    Ok(((field(0, "key")?, field(1, "value")?), expires_ms))
-}
-
-fn milliseconds(text: &[u8]) -> Result<u64, String> {
-    let number = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| {
-        format!("{EXPIRES_MS}: expected milliseconds since 1970, found {:?}", text.escape_ascii().to_string())
+    columns.map_err(|why| {
+        let shown = row.iter().collect::<Vec<_>>().join(&delimiter);
+        Unreadable::Header { line, why, shown: text::shorten(&shown, HEADER_COLUMNS) }
     })
 }
 

@@ -429,7 +429,7 @@ fn entries_are_mixed_only_when_asked() {
     let db = create(&at.join("db"));
     ["b", "d"].into_iter().for_each(|key| db.put(key, "rocks").unwrap());
     drop(db);
-    situ_fed(at, &["load", "--format", "csv"], b"a,1\nb,1\nc,1\ne,1\n").done();
+    situ_fed(at, &["load", "--format", "csv", "--no-header"], b"a,1\nb,1\nc,1\ne,1\n").done();
     refused(&import(at, &[]), 1, &["cannot import into the keyspace \"default\"", "it holds entries", "--merge"]);
     refused(&import(at, &["--resume"]), 1, &["it holds entries, and not from this database"]);
     let report = import(at, &["--merge", "--json"]).done().json();

@@ -174,3 +174,71 @@ fn a_repair_counts_one_as_one() {
     );
     assert_eq!(situ(at, &["get", "a"]).done().text(), "1\n");
 }
+
+/// A store of 2 GB was shown with tables of 200 KB: nothing was said of the value log.
+#[test]
+fn the_value_log_of_each_keyspace_is_shown() {
+    const VALUE_BYTES: usize = 16 << 10;
+    const VALUES: u32 = 200;
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut options = situ::Options::default().value_segment_bytes(1 << 20);
+    // Nothing is collected meanwhile.
+    options.value_inflation_percent_max = 10_000;
+    let store = situ::StoreBuilder::new(options).open(at.join("situ-data")).unwrap();
+    let large = store.keyspace_with("large", situ::KeyspaceOptions::default().with_value_log()).unwrap();
+    // Every other value dies, so no segment is dead as a whole and removed.
+    for step in [1, 2] {
+        for n in (0..VALUES).step_by(step) {
+            large.put(n.to_be_bytes(), vec![7; VALUE_BYTES]).unwrap();
+        }
+        large.flush().unwrap();
+    }
+    large.compact(None, None).unwrap();
+    store.put("key", "value").unwrap();
+    store.wait_idle().unwrap();
+    let expected = large.properties();
+    store.close().unwrap();
+
+    let report = situ(at, &["inspect", "--json"]).done().json();
+    let keyspaces = report["keyspaces"].as_array().unwrap();
+    assert!(keyspaces.iter().any(|keyspace| keyspace["name"] == "default" && keyspace.get("value_log").is_none()));
+    let log = &keyspaces.iter().find(|keyspace| keyspace["name"] == "large").unwrap()["value_log"];
+    let number = |value: &serde_json::Value, name: &str| value[name].as_u64().unwrap();
+    let segments = log["segments"].as_array().unwrap();
+    assert_eq!(segments.len(), expected.value_segments, "{log}");
+    assert!(segments.len() > 4, "{log}");
+    assert_eq!(number(log, "dead_bytes"), expected.value_dead_bytes);
+    assert_eq!(number(log, "live_bytes"), expected.value_bytes - expected.value_dead_bytes);
+    assert!(number(log, "live_bytes") >= u64::from(VALUES) * VALUE_BYTES as u64, "{log}");
+    assert!(number(log, "dead_bytes") >= u64::from(VALUES / 2) * VALUE_BYTES as u64, "{log}");
+    assert!(number(log, "file_bytes") >= number(log, "live_bytes") + number(log, "dead_bytes"), "{log}");
+    assert_eq!(segments.iter().map(|segment| number(segment, "values")).sum::<u64>(), u64::from(VALUES + VALUES / 2));
+    let text = situ(at, &["inspect", "--all"]).done().text();
+    assert!(text.contains(&format!("{} segments  values: ", segments.len())), "{text}");
+    assert_eq!(text.matches(" values  ").count(), segments.len(), "{text}");
+
+    let (first, _) = file(at, "values");
+    fs::remove_file(at.join(format!("situ-data/{first:06}.values"))).unwrap();
+    let damaged = situ(at, &["inspect", "--json"]);
+    assert_eq!(damaged.code, 4, "{damaged:?}");
+    assert!(damaged.text().contains("\"damage\":\"the file is missing\""), "{}", damaged.text());
+}
+
+/// Names and keys were cut at the hundredth column of a pipe, too, where a program or `less` has room for them.
+#[test]
+fn nothing_is_cut_in_a_pipe() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let (name, begin, end) = ("n".repeat(90), "a".repeat(300), "b".repeat(300));
+    let lines = format!("{{\"key\":\"{begin}\",\"value\":\"1\"}}\n{{\"key\":\"{end}\",\"value\":\"2\"}}\n");
+    situ_fed(at, &["load", "-k", &name], lines.as_bytes()).done();
+    situ(at, &["compact"]).done();
+    let text = situ(at, &["inspect"]).done().text();
+    for part in [&name, &begin, &end] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let number = file(at, "table").0.to_string();
+    let table = situ(at, &["inspect", "--table", &number]).done().text();
+    assert!(table.contains("first key") && (table.contains(&begin) || !table.contains('…')), "{table}");
+}

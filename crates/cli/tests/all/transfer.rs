@@ -71,7 +71,7 @@ fn every_format_gives_back_every_byte() {
 fn a_file_without_a_header_is_data_and_ranges_are_kept() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    situ_fed(at, &["load", "--format", "csv"], b"ada,1815\ngrace,1906\r\nada,1816\n").done();
+    situ_fed(at, &["load", "--format", "csv", "--no-header"], b"ada,1815\ngrace,1906\r\nada,1816\n").done();
     assert_eq!(situ(at, &["scan"]).done().text(), "ada\t1816\ngrace\t1906\n");
     assert_eq!(situ(at, &["dump", "--prefix", "g", "--format", "tsv"]).done().text(), "key\tvalue\ngrace\t1906\n");
     assert_eq!(situ_fed(at, &["load", "--format", "csv", "--json"], b"").done().json()["loaded"], 0);
@@ -90,7 +90,7 @@ fn bad_lines_are_named_and_counted() {
     for part in [
         "line 2: not a record",
         "line 3: a key has at least one byte",
-        "line 5: not a record: unknown field `ttl`",
+        "line 5: not a record of a dump: unknown field `ttl`; --key",
         "line 6: value_base64: not base64",
         "stopped at line 6, with 2 lines loaded: more than 3 lines cannot be read",
     ] {
@@ -104,8 +104,8 @@ fn bad_lines_are_named_and_counted() {
 
     fs::write(at.join("bad.csv"), "key_hex,value\n00,a\n0,b\n01,\"two\nlines\"\n02,c,d\n").unwrap();
     let done = situ(at, &["load", "-k", "csv", "bad.csv", "--skip-bad", "2"]).done();
-    assert!(done.stderr.contains("line 3: key: not hexadecimal"), "{}", done.stderr);
-    assert!(done.stderr.contains("line 6: expected 2 columns, key and value, found 3"), "{}", done.stderr);
+    assert!(done.stderr.contains("line 3: key_hex: not hexadecimal"), "{}", done.stderr);
+    assert!(done.stderr.contains("line 6: expected 2 columns, key_hex and value, found 3"), "{}", done.stderr);
     assert_eq!(situ(at, &["scan", "-k", "csv", "--hex"]).done().text(), "00\t61\n01\t74776f0a6c696e6573\n");
 
     fs::write(at.join("cut.csv"), "key,value\na,1\nb,\"two\nli").unwrap();
@@ -163,9 +163,9 @@ fn a_load_that_is_killed_goes_on_where_it_was() {
 fn a_changed_file_is_not_resumed() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    fs::write(at.join("f.csv"), "a,1\nb\n").unwrap();
+    fs::write(at.join("f.csv"), "key,value\na,1\nb\n").unwrap();
     assert_eq!(situ(at, &["load", "f.csv"]).code, 1);
-    fs::write(at.join("f.csv"), "a,1\nb,2\n").unwrap();
+    fs::write(at.join("f.csv"), "key,value\na,1\nb,2\n").unwrap();
     let refused = situ(at, &["load", "--resume", "f.csv"]);
     assert_eq!(refused.code, 1);
     assert!(refused.stderr.contains("the file has changed since"), "{}", refused.stderr);
@@ -182,7 +182,7 @@ fn a_dump_that_fails_leaves_the_old_file() {
     let at = directory.path();
     situ(at, &["put", "k", "v"]).done();
     fs::write(at.join("old.csv"), "precious").unwrap();
-    assert_eq!(situ(at, &["dump", "-o", "old.csv", "--hex", "--from", "xyz"]).code, 2);
+    assert_eq!(situ(at, &["dump", "-o", "old.csv", "--force", "--hex", "--from", "xyz"]).code, 2);
     assert_eq!(fs::read(at.join("old.csv")).unwrap(), b"precious");
     assert_eq!(situ(at, &["dump", "-o", "no/such/place.csv"]).code, 1);
     assert_eq!(fs::read_dir(at).unwrap().count(), 2);
@@ -206,7 +206,7 @@ fn a_dump_replaces_nothing_but_files() {
     fs::write(at.join("elsewhere/old.jsonl"), "old").unwrap();
     for (link, to) in [("link.jsonl", "elsewhere/old.jsonl"), ("dangling.jsonl", "elsewhere/new.jsonl")] {
         std::os::unix::fs::symlink(to, at.join(link)).unwrap();
-        situ(at, &["dump", "-o", link]).done();
+        situ(at, &["dump", "-o", link, "--force"]).done();
         assert_eq!(fs::read_link(at.join(link)).unwrap().to_str(), Some(to));
         assert_eq!(fs::read_to_string(at.join(to)).unwrap(), line);
     }
@@ -243,7 +243,7 @@ fn an_interrupted_command_says_what_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let contents: String = (0..LINES).map(|n| format!("{n:07},value {n}\n")).collect();
-    fs::write(at.join("many.csv"), &contents).unwrap();
+    fs::write(at.join("many.csv"), format!("key,value\n{contents}")).unwrap();
     let start = |arguments: &[&str]| {
         let mut command = program(at);
         command.args(arguments).arg("--json").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -277,7 +277,7 @@ fn an_interrupted_command_says_what_is_left() {
         let mut names = fs::read_dir(at).unwrap().map(|found| found.unwrap().file_name());
         names.any(|name| name.to_string_lossy().contains("partial"))
     };
-    let dump = start(&["dump", "-o", "all.jsonl"]);
+    let dump = start(&["dump", "-o", "all.jsonl", "--force"]);
     while !partial() {}
     signal(&dump, Signal::INT);
     assert_eq!(told(dump, 130), "all.jsonl is as it was");
@@ -323,7 +323,7 @@ fn a_dump_keeps_the_mode_and_the_owner_of_the_file_it_replaces() {
     assert_eq!(of_new.0, fs::metadata(at.join("like-any-other")).unwrap().mode() & 0o7777);
     for mode in [0o600, 0o666, 0o2660] {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(situ(at, &["dump", "-o", "old.jsonl"]).done().stderr, "");
+        assert_eq!(situ(at, &["dump", "--force", "-o", "old.jsonl"]).done().stderr, "");
         assert_eq!(owned(), (mode, of_new.1, of_new.2));
     }
     if of_new.1 != 0 {
@@ -332,7 +332,7 @@ fn a_dump_keeps_the_mode_and_the_owner_of_the_file_it_replaces() {
     }
     chown(&file, Some(NOBODY), Some(1)).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-    assert_eq!(situ(at, &["dump", "-o", "old.jsonl"]).done().stderr, "");
+    assert_eq!(situ(at, &["dump", "--force", "-o", "old.jsonl"]).done().stderr, "");
     assert_eq!(owned(), (0o640, NOBODY, 1));
 
     // Somebody who is not root: the program must be where they can run it.
@@ -343,7 +343,7 @@ fn a_dump_keeps_the_mode_and_the_owner_of_the_file_it_replaces() {
     chown(at, Some(NOBODY), Some(NOBODY)).unwrap();
     let dump_as_nobody = || {
         let mut command = std::process::Command::new(at.join("situ"));
-        command.args(["dump", "-o", "old.jsonl"]).current_dir(at).uid(NOBODY).gid(NOBODY);
+        command.args(["dump", "--force", "-o", "old.jsonl"]).current_dir(at).uid(NOBODY).gid(NOBODY);
         let output = command.output().unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     };
@@ -391,7 +391,8 @@ fn a_load_that_fails_says_how_to_go_on() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let value = |n: usize| "x".repeat(if n == LINES / 2 { 9 << 20 } else { 100 });
-    let contents: String = (0..LINES).map(|n| format!("{n:07},{}\n", value(n))).collect();
+    let entries: String = (0..LINES).map(|n| format!("{n:07},{}\n", value(n))).collect();
+    let contents = format!("key,value\n{entries}");
     fs::write(at.join("many.csv"), &contents).unwrap();
     // No file may grow beyond 8 MiB, and the one long record needs a longer one: a disk that is full, to a program that outlives the
     // signal.
@@ -407,7 +408,7 @@ fn a_load_that_fails_says_how_to_go_on() {
     let resumed = situ(at, &["load", "--resume", "many.csv", "--json"]).done().json();
     assert_eq!(resumed["loaded_in_all"].as_u64(), Some(LINES as u64), "{resumed}");
     assert!(resumed["loaded"].as_u64().unwrap() < LINES as u64, "{resumed}");
-    assert_eq!(situ(at, &["dump", "--format", "csv"]).done().text(), format!("key,value\n{contents}"));
+    assert_eq!(situ(at, &["dump", "--format", "csv"]).done().text(), contents);
 
     let piped = situ_fed(at, &["load"], b"nonsense\n");
     assert!(piped.stderr.contains("--skip-bad") && !piped.stderr.contains("--resume"), "{}", piped.stderr);
@@ -492,15 +493,16 @@ fn a_dump_to_standard_output_by_name_is_one() {
 fn messages_tell_this_run_from_earlier_ones() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    let mut lines: String = (0..2500).map(|n| format!("{n:05},value\n")).collect();
+    let mut lines = "key,value\n".to_owned();
+    lines.extend((0..2499).map(|n| format!("{n:05},value\n")));
     lines.push_str("bad\n");
-    lines.push_str(&(0..1500).map(|n| format!("x{n:05},value\n")).collect::<String>());
+    lines.push_str(&(0..1501).map(|n| format!("x{n:05},value\n")).collect::<String>());
     fs::write(at.join("rows.csv"), lines).unwrap();
     let stopped = situ(at, &["load", "rows.csv"]);
     assert_eq!(stopped.code, 1);
-    assert!(stopped.stderr.contains("stopped at line 2,501, with 2,500 lines loaded"), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("stopped at line 2,501, with 2,499 lines loaded"), "{}", stopped.stderr);
     let resumed = situ(at, &["load", "rows.csv", "--resume", "--skip-bad", "1"]).done().text();
-    assert!(resumed.starts_with("loaded 1,500 entries into \"default\" in "), "{resumed}");
+    assert!(resumed.starts_with("loaded 1,501 entries into \"default\" in "), "{resumed}");
     assert!(resumed.ends_with("skipped 1 bad line, went on at line 2,501; 4,000 entries in all\n"), "{resumed}");
     let again = situ(at, &["load", "rows.csv", "--resume"]).done().text();
     let nothing =
@@ -514,5 +516,180 @@ fn messages_tell_this_run_from_earlier_ones() {
         let refused = situ(at, &["dump", "-o", file]);
         assert_eq!(refused.code, 1);
         assert!(refused.stderr.contains(why) && !refused.stderr.contains("as it was"), "{}", refused.stderr);
+    }
+}
+
+/// Any header but exactly `key,value` was loaded as an entry, and `value,key` was loaded swapped, with exit code 0.
+#[test]
+fn names_decide_the_columns() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let cases: [(&str, &str, &[&str], &str); 16] = [
+        ("swapped.csv", "value,key\n1815,ada\n", &[], "ada\t1815\n"),
+        ("blanks.csv", "\u{feff} Value , KEY \r\n1815,ada\r\n\r\n", &[], "ada\t1815\n"),
+        ("quoted.tsv", "\"value\"\t\"key\"\n1815\t\"a\tda\"\n", &[], "a\\tda\t1815\n"),
+        ("hex.csv", "Value_Base64,KEY_HEX\nMTgxNQ==,616461\n", &[], "ada\t1815\n"),
+        ("named.csv", "id,name,year\n1,ada,1815\n", &["--key", "ID", "--value", "year"], "1\t1815\n"),
+        ("exact.csv", "ID,id,name\n1,2,ada\n", &["--key", "id", "--value", "name"], "2\tada\n"),
+        ("key.csv", "value,id\n1815,1\n", &["--key", "id"], "1\t1815\n"),
+        (
+            "object.csv",
+            "id,Name, year\n1,\"ada \"\"l\"\"\",1815\n2,,\n",
+            &["--key", "id"],
+            "1\t{\"Name\":\"ada \\\\\"l\\\\\"\",\"year\":\"1815\"}\n2\t{\"Name\":\"\",\"year\":\"\"}\n",
+        ),
+        (
+            "several.csv",
+            "year,id,name,born\n1815,1,ada,London\n",
+            &["--key", "id", "--value", "name", "--value", "year"],
+            "1\t{\"year\":\"1815\",\"name\":\"ada\"}\n",
+        ),
+        ("plain.csv", "key,value\nada,1815\n", &["--no-header"], "ada\t1815\nkey\tvalue\n"),
+        (
+            "record.jsonl",
+            "{\"id\": 7, \"n\": 1.50}\n\n{\"id\":\"x\",\"id2\":[null]}\n",
+            &["--key-field", "id"],
+            "7\t{\"id\": 7, \"n\": 1.50}\nx\t{\"id\":\"x\",\"id2\":[null]}\n",
+        ),
+        (
+            "fields.jsonl",
+            "{\"id\":\"a\",\"v\":1e400}\n{\"v\":true,\"id\":\"b\"}\n{\"id\":\"c\",\"v\":{\"x\": [1]}}\n{\"id\":\"d\",\"v\":\"\\u00e9\"}\n",
+            &["--key-field", "id", "--value-field", "v"],
+            "a\t1e400\nb\ttrue\nc\t{\"x\": [1]}\nd\té\n",
+        ),
+        (
+            "two.jsonl",
+            "{\"b\":2,\"x\":0,\"a\":\"1\",\"key\":\"k\"}\n",
+            &["--value", "a", "--value", "b"],
+            "k\t{\"b\":2,\"a\":\"1\"}\n",
+        ),
+        ("numbers.jsonl", "{\"key\":1,\"value\":-0.0}\n{\"key\":\"b\",\"value\":[]}\n", &[], "1\t-0.0\nb\t[]\n"),
+        ("empty.csv", "", &[], ""),
+        ("header.csv", "value,key\n", &[], ""),
+    ];
+    for (name, contents, arguments, expected) in cases {
+        fs::write(at.join(name), contents).unwrap();
+        let store = format!("{name}.store");
+        let load: Vec<&str> = ["load", "-d", &store, name].into_iter().chain(arguments.iter().copied()).collect();
+        situ(at, &load).done();
+        assert_eq!(situ(at, &["scan", "-d", &store]).done().text(), expected, "{name}");
+    }
+}
+
+/// The guesses that these files need were made in silence.
+#[test]
+fn what_names_do_not_decide_is_an_error_that_shows_the_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let cases: [(&str, &[u8], &[&str], &str); 14] = [
+        (
+            "none.csv",
+            b"\nada,1815\n",
+            &[],
+            "line 2: no column is called key in the header \"ada,1815\"; name the columns with",
+        ),
+        ("half.csv", b"key,year\nada,1815\n", &[], "no column is called value in the header \"key,year\""),
+        ("more.csv", b"key,value,note\na,1,x\n", &[], "the column \"note\" is neither key nor value"),
+        ("other.csv", b"id,name\n1,a\n", &["--key", "key"], "no column is called \"key\" in the header \"id,name\""),
+        ("twice.csv", b"id,ID,v\n1,2,a\n", &["--key", "Id"], "more than one of the columns is called \"Id\""),
+        ("both.csv", b"key,key_hex,value\na,61,1\n", &[], "more than one column is called key, key_base64 or key_hex"),
+        ("alone.csv", b"id\n1\n", &["--key", "id"], "there is no column for the value"),
+        ("semicolons.csv", b"key;value\na;1\n", &[], "no column is called key in the header \"key;value\""),
+        ("open.csv", b"key,\"value\na,1\n", &[], "line 1: a quote is opened here and never closed"),
+        ("json.jsonl", b"{\"key\":\"a\",\"value\":\"1\"}\n", &["--no-header"], "--no-header is for CSV and TSV"),
+        (
+            "missing.jsonl",
+            b"{\"id\":1}\n{\"name\":\"x\"}\n",
+            &["--key", "id"],
+            "line 2: no field \"id\": there are name",
+        ),
+        (
+            "null.jsonl",
+            b"{\"id\":null}\n",
+            &["--key", "id"],
+            "line 1: id: a key is a string or a number, and this is null",
+        ),
+        ("value.jsonl", b"{\"id\":1,\"v\":null}\n", &["--key", "id", "--value", "v"], "line 1: v: null is no value"),
+        ("bytes.csv", b"id,a,b\n1,\xff,2\n", &["--key", "id"], "line 2: a: bytes that are no UTF-8"),
+    ];
+    for (name, contents, arguments, expected) in cases {
+        fs::write(at.join(name), contents).unwrap();
+        let store = format!("{name}.store");
+        let load: Vec<&str> = ["load", "-d", &store, name].into_iter().chain(arguments.iter().copied()).collect();
+        let refused = situ(at, &load);
+        assert!(matches!(refused.code, 1 | 2) && refused.stderr.contains(expected), "{name}: {}", refused.stderr);
+        // No store is made for a file whose header cannot be used.
+        assert!(name.ends_with("jsonl") || name == "bytes.csv" || !at.join(&store).exists(), "{name}");
+    }
+    // The columns of a load that goes on are those that it began with.
+    fs::write(at.join("on.csv"), "id,a,b\n1,2,3\nbad\n").unwrap();
+    assert_eq!(situ(at, &["load", "on.csv", "--key", "id", "--value", "a"]).code, 1);
+    let refused = situ(at, &["load", "on.csv", "--resume", "--skip-bad", "1", "--key", "id", "--value", "b"]);
+    assert!(refused.stderr.contains("the earlier load took the columns or fields id, a"), "{}", refused.stderr);
+    situ(at, &["load", "on.csv", "--resume", "--skip-bad", "1", "--key", "id", "--value", "a"]).done();
+}
+
+/// A packed file was read as it is, and its bytes were bad lines.
+#[test]
+fn packed_files_are_read_and_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let text: String = (0..20_000).map(|n| format!("{n:05},value {n}\n")).collect();
+    fs::write(at.join("plain.csv"), format!("key,value\n{text}")).unwrap();
+    situ(at, &["load", "plain.csv"]).done();
+    let all = situ(at, &["scan"]).done().text();
+    for name in ["all.csv.gz", "all.tsv.zst", "all.jsonl.gz", "all.zst"] {
+        let told = situ(at, &["dump", "--json", "-o", name]).done().json();
+        let packed = fs::read(at.join(name)).unwrap();
+        assert_eq!(told["bytes"].as_u64(), Some(packed.len() as u64));
+        assert!(packed.len() * 2 < text.len(), "{name} has {} bytes", packed.len());
+        // By its name, by another name, and by no name.
+        fs::write(at.join("renamed"), &packed).unwrap();
+        let format = ["csv", "tsv"].into_iter().find(|format| name.contains(format)).unwrap_or("jsonl");
+        situ(at, &["load", "-d", &format!("{name}.1"), name]).done();
+        situ(at, &["load", "-d", &format!("{name}.2"), "renamed", "--format", format]).done();
+        situ_fed(at, &["load", "-d", &format!("{name}.3"), "--format", format], &packed).done();
+        for store in 1..=3 {
+            assert!(situ(at, &["scan", "-d", &format!("{name}.{store}")]).done().text() == all, "{name}, {store}");
+        }
+        // What is left of a file that was cut is loaded, and the command fails.
+        fs::write(at.join(format!("cut-{name}")), &packed[..packed.len() / 2]).unwrap();
+        let cut = situ(at, &["load", "-d", "cut", &format!("cut-{name}")]);
+        assert_eq!(cut.code, 1);
+        assert!(cut.stderr.contains("cannot read cut-"), "{}", cut.stderr);
+    }
+    fs::write(at.join("plain.csv.gz"), "key,value\na,1\n").unwrap();
+    let refused = situ(at, &["load", "plain.csv.gz"]);
+    assert!(refused.code == 1 && refused.stderr.contains("promises a file packed by gzip"), "{}", refused.stderr);
+
+    // A load of a packed file goes on where it was.
+    fs::write(at.join("bad.csv"), format!("key,value\n{text}bad\nlast,1\n")).unwrap();
+    let gzip = std::process::Command::new("gzip").arg(at.join("bad.csv")).status();
+    if !gzip.is_ok_and(|status| status.success()) {
+        skipped::skipped("a file of another program: there is no gzip");
+        return;
+    }
+    let stopped = situ(at, &["load", "-d", "bad", "bad.csv.gz"]);
+    assert!(stopped.stderr.contains("stopped at line 20,002, with 20,000 lines loaded"), "{}", stopped.stderr);
+    let resumed = situ(at, &["load", "-d", "bad", "bad.csv.gz", "--resume", "--skip-bad", "1", "--json"]).done().json();
+    assert_eq!((resumed["loaded"].as_u64(), resumed["loaded_in_all"].as_u64()), (Some(1), Some(20_001)));
+}
+
+/// A dump took the place of a file that had the name, without a word.
+#[test]
+fn a_dump_replaces_a_file_only_when_it_is_told_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "key", "value"]).done();
+    situ(at, &["load", "-d", "hash", "--engine", "hash", "--format", "csv"]).done();
+    for data in ["situ-data", "hash"] {
+        fs::write(at.join("old.csv"), "precious").unwrap();
+        let refused = situ(at, &["dump", "-d", data, "-o", "old.csv"]);
+        assert_eq!(refused.code, 1);
+        assert!(refused.stderr.contains("there is a file of this name; name another one"), "{}", refused.stderr);
+        assert_eq!(fs::read(at.join("old.csv")).unwrap(), b"precious");
+        situ(at, &["dump", "-d", data, "-o", "old.csv", "--force"]).done();
+        assert!(fs::read(at.join("old.csv")).unwrap().starts_with(b"key,value"));
+        assert!(!fs::read_dir(at).unwrap().any(|f| f.unwrap().file_name().to_string_lossy().contains("partial")));
     }
 }

@@ -11,7 +11,7 @@ use crate::error::TaskError;
 use crate::merge::Source;
 use crate::span::KeyRange;
 use crate::task::TableInput;
-use situ_storage::{Error, Result};
+use situ_storage::{Error, Excerpt, Result};
 use situ_table::{KeyRef, Piece, PieceCursor, Trailer, WarmBytes};
 
 /// See the module.
@@ -112,7 +112,7 @@ impl<'a> LaneSource<'a> {
             return Ok(());
         }
         let upper = self.upper.unwrap_or_default();
-        let expected = format!("keys before {} up to the last block of the range", upper.escape_ascii());
+        let expected = format!("keys before {} up to the last block of the range", Excerpt(upper));
         Err(Error::corruption(cursor.table().path(), 0, "index", expected, format!("{:?}", cursor.key())))
     }
 }
@@ -122,7 +122,7 @@ fn check_first(cursor: &PieceCursor, input: &TableInput, lower: Option<&[u8]>) -
     if !cursor.valid() || least <= cursor.key().user {
         return Ok(());
     }
-    let expected = format!("keys in {:?}, from {} on", input.span, least.escape_ascii());
+    let expected = format!("keys in {:?}, from {} on", input.span, Excerpt(least));
     Err(Error::corruption(cursor.table().path(), 0, "first data block", expected, format!("{:?}", cursor.key())))
 }
 

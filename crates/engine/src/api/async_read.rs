@@ -25,6 +25,7 @@ use crate::read::options::table_read_options;
 use crate::versions::view::View;
 use crate::{Error, Result};
 use arc_swap::Guard;
+use situ_storage::Excerpt;
 use situ_table::{Reach, ReadOptions as TableReadOptions};
 use std::fmt;
 use std::ops::Deref;
@@ -37,9 +38,10 @@ const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 /// Which entries a page of a scan holds, and how many.
 ///
 /// ```
-/// use situ_engine::{ReadOptions, ScanOptions, Store};
+/// # use situ_engine as situ;
+/// use situ::{ReadOptions, ScanOptions, Store};
 ///
-/// # fn main() -> situ_engine::Result<()> {
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// # fn wait<F: Future>(future: F) -> F::Output {
 /// #     let mut future = std::pin::pin!(future);
@@ -105,12 +107,18 @@ impl ScanOptions {
 }
 
 /// An entry of a [`ScanPage`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ScanEntry {
     /// Its key.
     pub key: Box<[u8]>,
     /// Its value.
     pub value: Box<[u8]>,
+}
+
+impl fmt::Debug for ScanEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ScanEntry({}: {})", Excerpt(&self.key), Excerpt(&self.value))
+    }
 }
 
 /// Entries in the order of the scan. It dereferences to them; clones are cheap.
@@ -199,7 +207,7 @@ pub struct DiskRead<'a> {
 
 impl fmt::Debug for DiskRead<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DiskRead(key: {})", self.key.escape_ascii())
+        write!(f, "DiskRead(key: {})", Excerpt(self.key))
     }
 }
 
@@ -249,8 +257,9 @@ impl Keyspace {
     /// caller begins or drops. For a caller with many keys that decides itself how many reads wait for a disk.
     ///
     /// ```
-    /// use situ_engine::{AtOnce, ReadOptions, Store};
-    /// # fn main() -> situ_engine::Result<()> {
+    /// # use situ_engine as situ;
+    /// use situ::{AtOnce, ReadOptions, Store};
+    /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// let store = Store::open(directory.path())?;
     /// let fruit = store.keyspace("fruit")?;

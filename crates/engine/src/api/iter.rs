@@ -20,6 +20,7 @@ use crate::read::cursor::Cursor;
 use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
 use crate::versions::view::View;
+use situ_storage::Excerpt;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::sync::Arc;
@@ -155,7 +156,7 @@ impl<S: Source> Ends<S> {
 impl<S: Source> fmt::Debug for Ends<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = |cursor: &Option<S::Cursor>| {
-            let key = cursor.as_ref().and_then(Walk::entry).map(|(key, _)| key.escape_ascii().to_string());
+            let key = cursor.as_ref().and_then(Walk::entry).map(|(key, _)| Excerpt(key).to_string());
             key.unwrap_or_else(|| "nothing".to_owned())
         };
         write!(f, "gave {} and, from behind, {}; ended: {}", given(&self.front), given(&self.back), self.ended)
@@ -194,9 +195,10 @@ impl Source for Moment {
 /// alive that it may need; drop it when done.
 ///
 /// ```
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = situ_engine::Store::open(directory.path())?;
+/// let store = situ::Store::open(directory.path())?;
 /// for (name, born) in [("ada", "1815"), ("alan", "1912"), ("grace", "1906")] {
 ///     store.put(name, born)?;
 /// }
@@ -204,7 +206,7 @@ impl Source for Moment {
 ///     let (name, born) = pair?;
 ///     assert!(name.starts_with(b"a") && born.len() == 4);
 /// }
-/// let latest_first = store.prefix("a")?.rev().map(|pair| Ok(pair?.0)).collect::<situ_engine::Result<Vec<_>>>()?;
+/// let latest_first = store.prefix("a")?.rev().map(|pair| Ok(pair?.0)).collect::<situ::Result<Vec<_>>>()?;
 /// assert_eq!(latest_first, ["alan", "ada"]);
 /// # store.close()
 /// # }
@@ -247,13 +249,14 @@ impl Keyspace {
     /// The keys within the options' bounds, with their values, as of the options' snapshot.
     ///
     /// ```
-    /// # fn main() -> situ_engine::Result<()> {
+    /// # use situ_engine as situ;
+    /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
-    /// # let store = situ_engine::Store::open(directory.path())?;
+    /// # let store = situ::Store::open(directory.path())?;
     /// store.put("ada", "1815")?;
     /// let snapshot = store.snapshot()?;
     /// store.delete("ada")?;
-    /// let then = situ_engine::ReadOptions::default().at(&snapshot);
+    /// let then = situ::ReadOptions::default().at(&snapshot);
     /// assert_eq!(store.iter_with(then)?.count(), 1);
     /// assert_eq!(store.iter()?.count(), 0);
     /// # store.close()

@@ -16,6 +16,7 @@ use crate::read::merge::{LevelCursor, Source};
 use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
 use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::segments::SegmentFile;
 use crate::versions::view::View;
 use crate::{Error, Result};
 use situ_disks::FAST;
@@ -475,6 +476,20 @@ impl Keyspace {
         }
     }
 
+    /// The segments of the value log that belong to the keyspace, by their numbers.
+    pub fn segments(&self) -> Vec<SegmentProperties> {
+        let view = self.inner.view.load();
+        let of = |segment: &Arc<SegmentFile>| SegmentProperties {
+            number: segment.number,
+            values: segment.written().records,
+            bytes: segment.written().record_bytes,
+            dead_bytes: segment.dead().bytes,
+        };
+        let mut segments: Vec<_> = view.version.segments.files().iter().map(of).collect();
+        segments.sort_by_key(|segment| segment.number);
+        segments
+    }
+
     /// The tables of the keyspace, shallowest level first.
     pub fn tables(&self) -> Vec<TableProperties> {
         let view = self.inner.view.load();
@@ -558,6 +573,20 @@ pub struct LevelProperties {
     pub tables: usize,
     /// Their size in bytes.
     pub bytes: u64,
+}
+
+/// One segment of the value log. Sizes in bytes, of values with their keys and headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SegmentProperties {
+    /// Its number, and that of its file.
+    pub number: u64,
+    /// Values that were written to it.
+    pub values: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// Of these, bytes of values that no table has a handle for any more. Their space may have been trimmed already.
+    pub dead_bytes: u64,
 }
 
 /// One table of a keyspace.

@@ -41,8 +41,9 @@ use std::sync::atomic::Ordering;
 /// Chooses how to open a store. [`Store::open`] is the short form.
 ///
 /// ```
-/// use situ_engine::{KeyspaceOptions, Options, StoreBuilder};
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// use situ::{KeyspaceOptions, Options, StoreBuilder};
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// let sessions = KeyspaceOptions::default().memtable_bytes(16 << 20);
 /// let store = StoreBuilder::new(Options::default()).keyspace("sessions", sessions).open(directory.path())?;
@@ -184,8 +185,9 @@ impl StoreBuilder {
 /// take no keyspace work on the one called `default`.
 ///
 /// ```
-/// use situ_engine::Store;
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// use situ::Store;
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// let store = Store::open(directory.path())?;
 /// store.put("lovelace", "1815")?;
@@ -251,11 +253,12 @@ impl Store {
     /// again.
     ///
     /// ```
-    /// # fn main() -> situ_engine::Result<()> {
+    /// # use situ_engine as situ;
+    /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let path = directory.path().join("store");
-    /// situ_engine::Store::open(&path)?.close()?;
-    /// situ_engine::Store::destroy(&path)?;
+    /// situ::Store::open(&path)?.close()?;
+    /// situ::Store::destroy(&path)?;
     /// assert!(!path.exists());
     /// # Ok(())
     /// # }
@@ -320,9 +323,10 @@ impl Store {
     /// the same name get the same keyspace.
     ///
     /// ```
-    /// # fn main() -> situ_engine::Result<()> {
+    /// # use situ_engine as situ;
+    /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let store = situ_engine::Store::open(directory.path())?;
+    /// let store = situ::Store::open(directory.path())?;
     /// let people = store.keyspace("people")?;
     /// people.put(b"ada", b"1815")?;
     /// # store.close()
@@ -500,8 +504,9 @@ impl Store {
     /// Begins a transaction: reads and writes that take effect together, or not at all, and in the way of nobody else's.
     ///
     /// ```
-    /// use situ_engine::{LockMode, Store, TransactionOptions};
-    /// # fn main() -> situ_engine::Result<()> {
+    /// # use situ_engine as situ;
+    /// use situ::{LockMode, Store, TransactionOptions};
+    /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// let store = Store::open(directory.path())?;
     /// let mut transaction = store.begin(TransactionOptions::default())?;
@@ -530,8 +535,9 @@ impl Store {
     /// Waits, without blocking, until the store is not [busy](Store::is_busy), or takes no requests any more.
     ///
     /// ```
-    /// # use situ_engine::{Durability, Store};
-    /// async fn put_many(store: &Store, keys: impl Iterator<Item = u64>) -> situ_engine::Result<()> {
+    /// # use situ_engine as situ;
+    /// # use situ::{Durability, Store};
+    /// async fn put_many(store: &Store, keys: impl Iterator<Item = u64>) -> situ::Result<()> {
     ///     let mut under_way = std::collections::VecDeque::new();
     ///     for key in keys {
     ///         store.ready().await;

@@ -50,7 +50,7 @@ use self::writes::OwnWrites;
 use crate::api::keyspace::Keyspace;
 use crate::base::batch::{WriteBatch, check_key, check_value};
 use crate::base::options::Durability;
-use crate::base::value::Value;
+use crate::base::value::{Key, Value};
 use crate::core::Core;
 use crate::pipeline::Memory;
 use crate::pipeline::check::{Commitment, changed};
@@ -106,8 +106,9 @@ struct Savepoint {
 /// as a conflict.
 ///
 /// ```
-/// use situ_engine::{LockMode, Store, TransactionOptions};
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// use situ::{LockMode, Store, TransactionOptions};
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// let store = Store::open(directory.path())?;
 /// let journal = store.keyspace("journal")?;
@@ -522,7 +523,7 @@ impl Transaction {
 
     fn conflict(&self, row: &Row) -> Error {
         self.core.health.stats.counters.transaction_conflicts.add(1);
-        Error::Conflict { keyspace: self.core.versions.keyspace_name(row.keyspace), key: (*row.key).into() }
+        Error::Conflict { keyspace: self.core.versions.keyspace_name(row.keyspace), key: Key::copied(&row.key) }
     }
 
     /// Remembers this point; any number of them lie one behind the other.

@@ -7,6 +7,7 @@ use crate::base::store_id::StoreId;
 use crate::base::varint::{Decoder, put_bytes, put_varint};
 use crate::{Error, Result};
 use situ_table::{KeyKind, SequenceNumber};
+use std::fmt;
 
 /// Bytes of a record before its operations: first sequence number and count.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
@@ -38,11 +39,12 @@ impl Target {
 /// name. Such a batch can be written to that keyspace's store only, and no more when the store has been closed and opened again.
 ///
 /// ```
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = situ_engine::Store::open(directory.path())?;
+/// let store = situ::Store::open(directory.path())?;
 /// let users = store.keyspace("users")?;
-/// let mut batch = situ_engine::WriteBatch::new();
+/// let mut batch = situ::WriteBatch::new();
 /// batch.put_in(&users, "ada", "1815")?;
 /// batch.delete("draft")?;
 /// store.write(batch)?;
@@ -50,7 +52,7 @@ impl Target {
 /// # store.close()
 /// # }
 /// ```
-#[derive(Debug, Default, Clone)]
+#[derive(Default, Clone)]
 pub struct WriteBatch {
     operations: Vec<u8>,
     count: u32,
@@ -263,6 +265,12 @@ pub(crate) fn check_value(value: &[u8]) -> Result<()> {
         return Err(Error::Invalid(format!("a value has at most {VALUE_BYTES_MAX} bytes, and this one has {bytes}")));
     }
     Ok(())
+}
+
+impl fmt::Debug for WriteBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteBatch({} changes, {} bytes)", self.count, self.operations.len())
+    }
 }
 
 /// One change, borrowed from a batch or a log record.

@@ -1,10 +1,11 @@
 //! What a store can answer instead of doing what was asked.
 
 use crate::base::lock_wait::LockWait;
+use crate::base::value::Key;
 use situ_disks::NotLetGo;
 use situ_pipeline::PhysicalShortage;
 use situ_storage as storage;
-use situ_storage::Error as StorageError;
+use situ_storage::{Error as StorageError, Excerpt};
 use std::fmt;
 
 /// A result of the engine.
@@ -66,7 +67,7 @@ pub enum Error {
         /// The keyspace's name.
         keyspace: String,
         /// The key.
-        key: Box<[u8]>,
+        key: Key,
     },
     /// Another transaction kept a key locked for too long. The transaction goes on without the lock; it may try again, or
     /// be rolled back.
@@ -195,7 +196,7 @@ impl fmt::Display for Error {
                 f,
                 "the key \"{}\" of keyspace {keyspace:?} was changed by another write after the transaction relied on it; \
                  roll the transaction back and run it again",
-                key.escape_ascii()
+                Excerpt(key)
             ),
             Error::LockTimeout { wait, waited_ms } => write!(
                 f,

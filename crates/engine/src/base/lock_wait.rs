@@ -1,10 +1,11 @@
 //! Who waits for whom.
 
+use situ_storage::Excerpt;
 use std::fmt;
 
 /// A transaction that waits for another one; part of
 /// [`Error::Deadlock`](crate::Error::Deadlock) and [`Error::LockTimeout`](crate::Error::LockTimeout).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockWait {
     /// The transaction that waits, by its [number](crate::Transaction::number).
@@ -17,10 +18,16 @@ pub struct LockWait {
     pub waits_for: u64,
 }
 
+impl fmt::Debug for LockWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for LockWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LockWait { transaction, keyspace, key, waits_for } = self;
-        let key = key.escape_ascii();
+        let key = Excerpt(key);
         write!(f, "transaction {transaction} waits for transaction {waits_for} to unlock \"{key}\" of {keyspace:?}")
     }
 }

@@ -88,8 +88,9 @@ pub(crate) use setters;
 /// Options of a whole store.
 ///
 /// ```
-/// use situ_engine::{Durability, Options, Store};
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// use situ::{Durability, Options, Store};
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// let options = Options::default().cache_bytes(1 << 30).durability(Durability::Synced);
 /// let store = Store::open_with(directory.path(), options)?;
@@ -353,7 +354,8 @@ impl KeyspaceOptions {
     /// Values of [`VALUE_LOG_MIN_BYTES`] and more lie in the value log.
     ///
     /// ```
-    /// use situ_engine::{KeyspaceOptions, VALUE_LOG_MIN_BYTES};
+    /// # use situ_engine as situ;
+    /// use situ::{KeyspaceOptions, VALUE_LOG_MIN_BYTES};
     ///
     /// let options = KeyspaceOptions::default().with_value_log();
     /// assert_eq!(options.value_log_min_bytes, Some(VALUE_LOG_MIN_BYTES));

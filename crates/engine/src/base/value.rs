@@ -3,6 +3,7 @@
 //! A [`Value`] that [`get`](crate::Keyspace::get) finds in a table shares the cached block that it lies in, so nothing is
 //! copied. Iterators copy what they give. A [`Key`] of up to [`INLINE_BYTES_MAX`] bytes takes no memory of its own.
 
+use situ_storage::Excerpt;
 use situ_table::ValueRef;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -17,9 +18,10 @@ const INLINE_BYTES_MAX: usize = 30;
 /// A key that was read. It dereferences to its bytes, and compares with byte slices, arrays, vectors and text.
 ///
 /// ```
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// # let store = situ_engine::Store::open(directory.path())?;
+/// # let store = situ::Store::open(directory.path())?;
 /// store.put("ada", "1815")?;
 /// let (key, value) = store.first()?.unwrap();
 /// assert_eq!(key, "ada");
@@ -63,9 +65,10 @@ impl Deref for Key {
 /// with byte slices, arrays, vectors and text.
 ///
 /// ```
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// # let store = situ_engine::Store::open(directory.path())?;
+/// # let store = situ::Store::open(directory.path())?;
 /// store.put("ada", "1815")?;
 /// let value = store.get("ada")?.unwrap();
 /// assert_eq!(value, "1815");
@@ -147,7 +150,7 @@ macro_rules! bytes_like {
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($name), "({})"), self.escape_ascii())
+                write!(f, concat!(stringify!($name), "({})"), Excerpt(self))
             }
         }
 
@@ -216,6 +219,30 @@ bytes_like!(Value);
 mod tests {
     use super::*;
     use std::collections::HashMap;
+
+    /// A log line with a value of 30 MB took 120 MB.
+    #[test]
+    fn what_carries_bytes_of_users_is_short_in_messages() {
+        const SHOWN_MAX: usize = 400;
+        let long = vec![0xff; 60_000];
+        let mut batch = crate::WriteBatch::new();
+        batch.put(&long, &long).unwrap();
+        let wait = crate::LockWait { transaction: 1, keyspace: "k".to_owned(), key: long.clone(), waits_for: 2 };
+        let shown = [
+            format!("{:?}", Key::copied(&long)),
+            format!("{:?}", Value::copied(&long)),
+            format!("{batch:?}"),
+            format!("{:?}", crate::ScanEntry { key: long.clone().into(), value: long.clone().into() }),
+            format!("{:?}", crate::Error::Conflict { keyspace: "k".to_owned(), key: Key::copied(&long) }),
+            crate::Error::Conflict { keyspace: "k".to_owned(), key: Key::copied(&long) }.to_string(),
+            format!("{wait:?}"),
+            format!("{}", crate::Error::LockTimeout { wait: Box::new(wait), waited_ms: 1 }),
+        ];
+        for text in shown {
+            assert!(text.len() <= 2 * SHOWN_MAX && text.contains("60") && !text.contains("255"), "{text}");
+        }
+        assert_eq!(format!("{:?}", Key::copied(b"ada\n")), "Key(ada\\n)");
+    }
 
     #[test]
     fn keys_and_values_compare_with_all_forms_of_bytes() {

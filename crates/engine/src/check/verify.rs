@@ -37,7 +37,7 @@ use crate::versions::version::{TableFile, TableMeta, TableSource};
 use crate::{Error, Result};
 use situ_device::Env;
 use situ_log::{RecoveryMode, Tail, recover};
-use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
+use situ_storage::{DirectoryVolume, Error as StorageError, Excerpt, FileMeta, FileName, Volume};
 use situ_table::{Cursor, KeyKind, Reach, Table, salvage};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -467,7 +467,7 @@ impl Verifier<'_> {
                         let damage = Damage {
                             file: names[rank].clone(),
                             offset: 0,
-                            what: format!("versions of key {}", key.user.escape_ascii()),
+                            what: format!("versions of key {}", Excerpt(key.user)),
                             expected: format!("none older than {above} while {} has that one", names[*newer]),
                             found: format!("{sequence}"),
                         };

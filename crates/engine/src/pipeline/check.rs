@@ -26,6 +26,7 @@
 //! (`situ-pipeline`).
 
 use crate::base::sync::lock;
+use crate::base::value::Key;
 use crate::pipeline::{Commit, Memory, Obstacle, Request};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::snapshot::Snapshot;
@@ -108,7 +109,7 @@ impl Commitment {
     fn conflict(&self, row: &CheckedRow) -> Error {
         self.memory.health.stats.counters.transaction_conflicts.add(1);
         let keyspace = self.memory.versions.keyspace_name(row.keyspace);
-        Error::Conflict { keyspace, key: (*row.key).into() }
+        Error::Conflict { keyspace, key: Key::copied(&row.key) }
     }
 
     fn rows_of(&self, keyspace: u32) -> &[CheckedRow] {

@@ -22,6 +22,7 @@ use crate::read::merge::{MergeCursor, Source};
 use crate::read::options::ReadOptions;
 use crate::versions::view::View;
 use crate::{Error, Result};
+use situ_storage::Excerpt;
 use situ_table::range_del::TombstoneIndex;
 use situ_table::{Cursor as _, KeyKind, KeyRef, Reach, Trailer};
 use std::fmt;
@@ -60,9 +61,10 @@ enum Place {
 /// alive that it may need; drop it when done.
 ///
 /// ```
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = situ_engine::Store::open(directory.path())?;
+/// let store = situ::Store::open(directory.path())?;
 /// for key in ["apple", "banana", "cherry"] {
 ///     store.put(key, "fruit")?;
 /// }
@@ -474,7 +476,7 @@ impl Cursor {
 impl fmt::Debug for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key() {
-            Some(key) => write!(f, "Cursor(at {})", key.escape_ascii()),
+            Some(key) => write!(f, "Cursor(at {})", Excerpt(key)),
             None => f.write_str("Cursor(nowhere)"),
         }
     }

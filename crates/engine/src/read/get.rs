@@ -10,7 +10,7 @@ use crate::base::value::Value;
 use crate::versions::version::TableFile;
 use crate::versions::view::View;
 use crate::{Error, Result};
-use situ_storage::Error as StorageError;
+use situ_storage::{Error as StorageError, Excerpt};
 use situ_table::range_del::TombstoneIndex;
 use situ_table::{KeyKind, ReadOptions as TableReadOptions, Trailer, hash_key};
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl<'a> Lookup<'a> {
 
 /// An entry of a kind that this store never writes as a point entry.
 pub(crate) fn unexpected_kind(key: &[u8], kind: Option<KeyKind>) -> Error {
-    let what = format!("entry of key {}", key.escape_ascii());
+    let what = format!("entry of key {}", Excerpt(key));
     Error::Storage(StorageError::corruption(
         "the store",
         0,

@@ -25,7 +25,7 @@ use crate::base::sync::lock;
 use crate::base::value::Value;
 use situ_compaction::{DroppedValues, ValueHandles, ValueLocation};
 use situ_device::Event;
-use situ_storage::{Error as StorageError, FileName, Result as StorageResult};
+use situ_storage::{Error as StorageError, Excerpt, FileName, Result as StorageResult};
 use situ_table::Reach;
 use situ_values::{Handle, KnownSegment, Numbers, ReadAhead, ValueLog, Written};
 use std::collections::{BTreeSet, VecDeque};
@@ -550,12 +550,12 @@ impl Segments {
 }
 
 fn no_pointer(key: &[u8], found: &[u8]) -> StorageError {
-    let what = format!("value handle of key {}", key.escape_ascii());
-    StorageError::corruption("the store", 0, what, "a value handle", found.escape_ascii())
+    let what = format!("value handle of key {}", Excerpt(key));
+    StorageError::corruption("the store", 0, what, "a value handle", Excerpt(found))
 }
 
 fn no_segment(key: &[u8], handle: &Handle) -> StorageError {
-    let expected = format!("the value of key {}", key.escape_ascii());
+    let expected = format!("the value of key {}", Excerpt(key));
     let offset = u64::from(handle.offset);
     StorageError::corruption(FileName::Values(handle.segment), offset, "segment", expected, "no such segment")
 }

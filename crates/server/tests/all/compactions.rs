@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn options() -> ServerOptions {
+pub(crate) fn options() -> ServerOptions {
     ServerOptions {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         http: Some("127.0.0.1:0".parse().unwrap()),
@@ -20,7 +20,7 @@ fn options() -> ServerOptions {
 }
 
 /// Head and body of the answer to a request line.
-fn fetch(server: &Server, line: &str) -> (String, String) {
+pub(crate) fn fetch(server: &Server, line: &str) -> (String, String) {
     let address: SocketAddr = server.http_address().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -116,8 +116,8 @@ fn requests_with_odd_targets_are_refused_and_not_repeated() {
         ("GET /compactions/ HTTP/1.1", "404", "Here are"),
         ("GET /compactions.json/../../etc/passwd HTTP/1.1", "404", "Here are"),
         ("GET http://elsewhere/compactions HTTP/1.1", "404", "Here are"),
-        ("POST /compactions HTTP/1.1", "405", "Only GET is served."),
-        ("HEAD /compactions HTTP/1.1", "405", "Only GET is served."),
+        ("POST /compactions HTTP/1.1", "405", "Only GET and HEAD are served."),
+        ("HEAD/ /compactions HTTP/1.1", "405", "Only GET and HEAD are served."),
         ("GET /compactions HTTP/2", "400", "This is not an HTTP/1 request."),
     ];
     for (line, status, text) in cases {

@@ -18,6 +18,7 @@ mod differential; // the same bytes to a real memcached
 mod durable; // what was acknowledged is there after a restart
 mod guards; // who is not let in, and what is not allowed
 mod hash; // the same over a hash store
+mod http; // the HTTP port itself: the index, and requests for headers alone
 mod listing; // dumps of all items, and watchers
 mod meta_flags; // flags of later meta commands
 mod metrics; // the page of metrics as Prometheus reads it

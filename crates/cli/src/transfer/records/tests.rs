@@ -1,5 +1,12 @@
 use super::*;
-use crate::fuzzing::read;
+use crate::fuzzing;
+
+/// What a reader finds in a file of which the first line is an entry, unless it names the columns.
+fn read(bytes: &[u8], format: Format, start: Place, at_most: usize) -> Vec<fuzzing::Found> {
+    let mark = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    let layout = Layout { no_header: !mark.starts_with(b"key"), ..Layout::default() };
+    fuzzing::read(bytes, format, &layout, start, at_most)
+}
 
 /// A file, and of each record its line and whether it is a good one.
 type Case = (&'static [u8], &'static [(u64, bool)]);
@@ -7,7 +14,7 @@ type Case = (&'static [u8], &'static [(u64, bool)]);
 /// The last value of a file that was cut in quotes was loaded as far as it went.
 #[test]
 fn a_quote_that_is_never_closed_is_a_bad_record() {
-    let cases: [Case; 11] = [
+    let cases: [Case; 10] = [
         (b"key,value\na,1\nb,\"two\nli", &[(2, true), (3, false)]),
         (b"key,value\na,1\nb,\"two\nli\"", &[(2, true), (3, true)]),
         (b"a,\"1\"\"", &[(1, false)]),
@@ -17,7 +24,6 @@ fn a_quote_that_is_never_closed_is_a_bad_record() {
         (b"a,1\"\nb,\"2\"\n\"c,3\nd,4\n", &[(1, true), (2, true), (3, false)]),
         (b"\xef\xbb\xbf\"a\",\"1\n", &[(1, false)]),
         (b"\xef\xbb\xbf\"a\",1", &[(1, true)]),
-        (b"key,\"value", &[(1, false)]),
         (b"key,value\na,\"1\"\r\n", &[(2, true)]),
     ];
     for (bytes, expected) in cases {
@@ -74,7 +80,7 @@ fn a_byte_order_mark_is_skipped_at_the_beginning_alone() {
 #[test]
 fn a_record_is_an_object() {
     for text in ["[\"key\",null,null,\"value\",null,null]", "[]", "null", "\"key\"", "7", "nonsense"] {
-        let why = from_json(text.as_bytes()).expect_err(text);
+        let why = json::read(text.as_bytes(), &Layout::default()).expect_err(text);
         assert!(why.starts_with("not a record: expected an object such as {"), "{why}");
     }
 }
@@ -84,7 +90,7 @@ fn a_record_is_an_object() {
 fn a_record_that_does_not_end_is_given_up() {
     let bytes = [b"key,value\na,1\nb,\"two\n".as_slice(), &[b'x'; 5000]].concat();
     let quotes = |max| {
-        let mut quotes = Quotes::new(Input::Pieces(io::Cursor::new(bytes.clone()), 100), b',', 1);
+        let mut quotes = Quotes::new(Input::pieces(&bytes, 100), b',', 1);
         quotes.record_bytes_max = max;
         quotes
     };

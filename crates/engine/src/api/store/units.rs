@@ -14,8 +14,9 @@ impl Store {
     /// each has all of its inputs.
     ///
     /// ```
-    /// use situ_engine::Store;
-    /// # fn main() -> situ_engine::Result<()> {
+    /// # use situ_engine as situ;
+    /// use situ::Store;
+    /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// let store = Store::open(directory.path())?;
     /// for (unit, decisions) in store.compaction_decisions() {
@@ -34,8 +35,9 @@ impl Store {
     /// What the store's clock shows: records of compaction tasks tell times by it. It never goes back, and begins anywhere.
     ///
     /// ```
-    /// use situ_engine::Store;
-    /// # fn main() -> situ_engine::Result<()> {
+    /// # use situ_engine as situ;
+    /// use situ::Store;
+    /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// let store = Store::open(directory.path())?;
     /// for value in ["first", "second"] {

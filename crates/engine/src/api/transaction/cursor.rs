@@ -9,6 +9,7 @@ use super::writes::{Own, OwnMap};
 use crate::Result;
 use crate::api::iter::walk_by_own_methods;
 use crate::read::cursor::Cursor;
+use situ_storage::Excerpt;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,9 +32,10 @@ enum Shown {
 /// cursor was opened. It starts nowhere: position it first. Used as [`Cursor`].
 ///
 /// ```
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// # let store = situ_engine::Store::open(directory.path())?;
+/// # let store = situ::Store::open(directory.path())?;
 /// store.put("apple", "red")?;
 /// let mut transaction = store.begin(Default::default())?;
 /// transaction.put("banana", "yellow")?;
@@ -260,7 +262,7 @@ impl TransactionCursor {
 impl fmt::Debug for TransactionCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key() {
-            Some(key) => write!(f, "TransactionCursor(at {})", key.escape_ascii()),
+            Some(key) => write!(f, "TransactionCursor(at {})", Excerpt(key)),
             None => f.write_str("TransactionCursor(nowhere)"),
         }
     }

@@ -33,9 +33,10 @@ impl Source for OwnMoment {
 /// [`Iter`](crate::Iter). What the transaction writes after that is not seen, and may be written while the iterator is used.
 ///
 /// ```
-/// # fn main() -> situ_engine::Result<()> {
+/// # use situ_engine as situ;
+/// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// # let store = situ_engine::Store::open(directory.path())?;
+/// # let store = situ::Store::open(directory.path())?;
 /// store.put("apple", "red")?;
 /// let mut transaction = store.begin(Default::default())?;
 /// transaction.put("banana", "yellow")?;

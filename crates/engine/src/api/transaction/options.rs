@@ -30,7 +30,8 @@ pub enum Isolation {
 /// How a transaction is to behave. The default is pessimistic, with snapshot isolation.
 ///
 /// ```
-/// use situ_engine::{Durability, TransactionOptions};
+/// # use situ_engine as situ;
+/// use situ::{Durability, TransactionOptions};
 /// let options = TransactionOptions::optimistic().read_committed().durability(Durability::Synced);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,9 +35,10 @@ impl Store {
     /// operation has failed so, an error of `body` rolls back and is returned at once. A panic in `body` rolls back.
     ///
     /// ```
-    /// # fn main() -> situ_engine::Result<()> {
+    /// # use situ_engine as situ;
+    /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let store = situ_engine::Store::open(directory.path())?;
+    /// let store = situ::Store::open(directory.path())?;
     /// let visits = store.transact(|transaction| {
     ///     let seen = transaction.get("visits")?;
     ///     let visits = 1 + seen.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()));
@@ -59,21 +60,22 @@ impl Store {
     /// compiler cannot tell that type, name it as the closure's return type.
     ///
     /// ```
-    /// use situ_engine::{Store, TransactionOptions};
+    /// # use situ_engine as situ;
+    /// use situ::{Store, TransactionOptions};
     ///
     /// #[derive(Debug)]
     /// enum Refused {
     ///     NotEnough,
-    ///     Store(situ_engine::Error),
+    ///     Store(situ::Error),
     /// }
     ///
-    /// impl From<situ_engine::Error> for Refused {
-    ///     fn from(error: situ_engine::Error) -> Refused {
+    /// impl From<situ::Error> for Refused {
+    ///     fn from(error: situ::Error) -> Refused {
     ///         Refused::Store(error)
     ///     }
     /// }
     ///
-    /// # fn main() -> situ_engine::Result<()> {
+    /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// let store = Store::open(directory.path())?;
     /// let outcome = store.transact_with(TransactionOptions::optimistic(), |transaction| {

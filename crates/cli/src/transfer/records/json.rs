@@ -1,0 +1,153 @@
+//! A JSON line as an entry.
+//!
+//! Without names, the line is one of a dump: fields `key` and `value`, or with `_hex` or `_base64` behind these names, and
+//! `expires_ms`. Any other field is refused: it would be lost in silence. With `--key`, the whole line is the value, or the fields
+//! that `--value` names. A string stands for its text; a number, a boolean, an object or an array for its JSON text.
+
+use super::{KEY, Layout, Own, Record, VALUE, decode, one_name};
+use crate::text::{self, EXPIRES_MS};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+/// Names of fields in an error, at most.
+const NAMES_COLUMNS: usize = 200;
+
+/// The fields of an object, in its order.
+struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// A field's name; it borrows from the line unless it has escapes.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfObject;
+        impl<'de> Visitor<'de> for OfObject {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields<'de>, M::Error> {
+                let mut fields = Vec::new();
+                while let Some((Name(name), value)) = map.next_entry()? {
+                    fields.push((name, value));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(OfObject)
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// The field with this name.
+    fn find(&self, wanted: &str) -> Result<Option<&'a RawValue>, String> {
+        let mut found = self.0.iter().filter(|(name, _)| name == wanted).map(|(_, value)| *value);
+        let first = found.next();
+        one_name(usize::from(first.is_some()) + found.count(), "fields", wanted)?;
+        Ok(first)
+    }
+
+    fn named(&self, wanted: &str) -> Result<&'a RawValue, String> {
+        self.find(wanted)?.ok_or_else(|| {
+            let names: Vec<&str> = self.0.iter().map(|(name, _)| &**name).collect();
+            format!("no field {wanted:?}: there are {}", text::clip(&names.join(", "), NAMES_COLUMNS))
+        })
+    }
+
+    /// The field that is called as those of a dump, and its name.
+    fn own(&self, own: &Own) -> Result<(&'a RawValue, &'static str), String> {
+        let mut found = None;
+        for name in own.names() {
+            match (self.find(name)?.filter(|value| value.get() != "null"), found) {
+                (Some(_), Some(_)) => return Err(format!("more than one of {}", own.alternatives("and"))),
+                (Some(value), None) => found = Some((value, name)),
+                (None, _) => {}
+            }
+        }
+        found.ok_or_else(|| format!("no {}: expected one of {}", own.kind, own.alternatives("and")))
+    }
+
+    /// An object with these fields alone.
+    fn only(&self, wanted: &[String]) -> Result<Vec<u8>, String> {
+        for name in wanted {
+            self.named(name)?;
+        }
+        let mut object = vec![b'{'];
+        for (name, value) in self.0.iter().filter(|(name, _)| wanted.iter().any(|wanted| wanted == name)) {
+            if object.len() > 1 {
+                object.push(b',');
+            }
+            serde_json::to_writer(&mut object, &**name).map_err(|error| error.to_string())?;
+            object.push(b':');
+            object.extend_from_slice(value.get().as_bytes());
+        }
+        object.push(b'}');
+        Ok(object)
+    }
+}
+
+/// The entry of a line.
+///
+/// # Errors
+/// The line is no object, a field is missing, or its value cannot be a key or a value.
+pub(super) fn read(line: &[u8], layout: &Layout) -> Result<(Record, Option<u64>), String> {
+    if line.first() != Some(&b'{') {
+        return Err(r#"not a record: expected an object such as {"key":"ada","value":"1815"}"#.to_owned());
+    }
+    let fields: Fields<'_> = serde_json::from_slice(line).map_err(|error| {
+        // The line's number is ours; the parser only ever sees line 1.
+        format!("not a record: {}", error.to_string().replace(" at line 1 column ", ", column "))
+    })?;
+    let is_dump = layout.key.is_none() && layout.values.is_empty();
+    let is_own = |name: &str| KEY.has(name) || VALUE.has(name) || name == EXPIRES_MS;
+    if let Some((name, _)) = fields.0.iter().find(|(name, _)| is_dump && !is_own(name)) {
+        return Err(format!(
+            "not a record of a dump: unknown field `{name}`; --key and --value name the fields of other records"
+        ));
+    }
+    let (raw, name) = match &layout.key {
+        Some(name) => (fields.named(name)?, &**name),
+        None => fields.own(&KEY)?,
+    };
+    let key = match raw.get().as_bytes().first() {
+        Some(b'"' | b'-' | b'0'..=b'9') => content(raw, name, &KEY)?,
+        _ => return Err(format!("{name}: a key is a string or a number, and this is {}", text::clip(raw.get(), 40))),
+    };
+    let value = match &layout.values[..] {
+        [] if layout.key.is_some() => return Ok(((key, line.to_vec()), None)),
+        [] => fields.own(&VALUE).and_then(|(raw, name)| content(raw, name, &VALUE))?,
+        [name] => content(fields.named(name)?, name, &VALUE)?,
+        several => fields.only(several)?,
+    };
+    let expires = match layout.values.iter().any(|name| name == EXPIRES_MS) {
+        true => None,
+        false => fields.find(EXPIRES_MS)?.filter(|value| value.get() != "null"),
+    };
+    let milliseconds = |value: &RawValue| {
+        let number = value.get().parse();
+        number.map_err(|_| {
+            format!("{EXPIRES_MS}: expected milliseconds since 1970, found {}", text::clip(value.get(), 40))
+        })
+    };
+    Ok(((key, value), expires.map(milliseconds).transpose()?))
+}
+
+/// The bytes that a field stands for.
+fn content(raw: &RawValue, name: &str, own: &Own) -> Result<Vec<u8>, String> {
+    let encoding = own.encoding(name);
+    match raw.get().as_bytes().first() {
+        Some(b'"') => {
+            let text: Cow<'_, str> =
+                serde_json::from_str(raw.get()).map(|Name(text)| text).map_err(|error| format!("{name}: {error}"))?;
+            decode(encoding, text.as_bytes(), name)
+        }
+        Some(b'n') => Err(format!("{name}: null is no value")),
+        _ => decode(encoding, raw.get().as_bytes(), name),
+    }
+}
