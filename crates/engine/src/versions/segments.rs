@@ -409,6 +409,13 @@ impl Segments {
         self.files.as_ref().map_or(&[], |files| files)
     }
 
+    /// What a value takes in these segments on average; 0 if there are none.
+    pub(crate) fn mean_record_bytes(&self) -> u64 {
+        let sums = self.files().iter().map(|file| file.written());
+        let (records, bytes) = sums.fold((0, 0), |sum, w| (sum.0 + w.records, sum.1 + w.record_bytes));
+        bytes / u64::max(records, 1)
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_none()

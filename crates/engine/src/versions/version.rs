@@ -234,6 +234,8 @@ pub(crate) struct TableFile {
     obsolete: AtomicBool,
     /// Claimed by a running compaction.
     pub(crate) busy: AtomicBool,
+    /// A compaction that was to drop entries of it has dropped none: it is not chosen for that again.
+    pub(crate) drops_nothing: AtomicBool,
 }
 
 impl TableFile {
@@ -249,6 +251,7 @@ impl TableFile {
             heat: heat.unwrap_or_default(),
             obsolete: AtomicBool::new(false),
             busy: AtomicBool::new(false),
+            drops_nothing: AtomicBool::new(false),
         };
         table.into_iter().for_each(|table| drop(file.keep(table)));
         Arc::new(file)

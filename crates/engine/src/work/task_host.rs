@@ -46,6 +46,8 @@ pub(crate) struct Host {
     /// Places on the fast disk in which this process has not begun a file: a unit elsewhere may.
     reserved: Mutex<BTreeMap<u64, Reserved>>,
     paced: bool,
+    /// The work waits for an idle store.
+    is_debt: bool,
     target_bytes: u64,
     /// The output belongs on the fast disk, whatever its level.
     hot: bool,
@@ -69,6 +71,7 @@ impl Host {
             begun: Mutex::new(Vec::new()),
             reserved: Mutex::default(),
             paced,
+            is_debt: false,
             target_bytes,
             hot: false,
             where_to: WhereTo::Placed,
@@ -101,9 +104,15 @@ impl Host {
         Host {
             separator,
             has_handles: self.has_handles,
+            is_debt: self.is_debt,
             promise: self.promise.clone(),
             ..Host::new(&self.work, self.paced, target_bytes)
         }
+    }
+
+    /// For a compaction that waits for an idle store.
+    pub(crate) fn for_debt(self) -> Host {
+        Host { is_debt: true, ..self }
     }
 
     /// For work on tables that are read often.
@@ -269,7 +278,9 @@ impl TaskHost for Host {
 
     fn pace(&self, bytes: u64) {
         self.promise.iter().for_each(|promise| promise.written(bytes));
-        if self.paced {
+        if self.is_debt {
+            self.work.pacer.pace_idle(&self.work, bytes);
+        } else if self.paced {
             self.work.pacer.pace(&self.work, bytes);
         }
     }
