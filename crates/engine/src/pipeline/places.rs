@@ -21,7 +21,8 @@ pub(crate) struct Places {
 
 impl Places {
     pub(crate) fn new<'a>(log_number: u64, keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>) -> Places {
-        let mut places = Places { keyspaces: Vec::new(), log_number, until_prepare_bytes: FIRST_FILE_BYTES, is_watched: false };
+        let mut places =
+            Places { keyspaces: Vec::new(), log_number, until_prepare_bytes: FIRST_FILE_BYTES, is_watched: false };
         keyspaces.for_each(|keyspace| places.add_keyspace(keyspace));
         places
     }

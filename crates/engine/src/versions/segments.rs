@@ -253,6 +253,12 @@ impl ValueSource {
         Deleting { source: self, segments }
     }
 
+    /// Segments that no version has and that are not deleted yet.
+    pub(crate) fn undeleted(&self) -> usize {
+        let gone = lock(&self.gone);
+        gone.segments.len() + gone.deleting
+    }
+
     /// Whether somebody is deleting segments.
     pub(crate) fn is_deleting(&self) -> bool {
         lock(&self.gone).deleting > 0

@@ -101,7 +101,7 @@ pub(crate) struct Divided {
 }
 
 /// A picked job with its claim; with the scheduling lock held.
-fn claimed(keyspace: Arc<KeyspaceCore>, job: Job) -> (Arc<KeyspaceCore>, Job) {
+pub(crate) fn claimed(keyspace: Arc<KeyspaceCore>, job: Job) -> (Arc<KeyspaceCore>, Job) {
     job.claim(true);
     lock(&keyspace.running).extend(job.spans().cloned());
     (keyspace, job)
@@ -126,7 +126,7 @@ impl Work {
             return Ok(Turn::Waits);
         };
         // Tables that are read often go up when there is nothing to compact.
-        let Some((keyspace, job)) = self.pick().or_else(|| self.pick_paid_when_idle()) else {
+        let Some((keyspace, job)) = self.pick().or_else(|| self.pick_debt()) else {
             return self.promote_in_turn();
         };
         let is_move = job.is_move;
@@ -177,13 +177,6 @@ impl Work {
             }
         }
         let (_, keyspace, job) = best?;
-        Some(claimed(keyspace, job))
-    }
-
-    /// When there is nothing else to do.
-    fn pick_paid_when_idle(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
-        let _scheduling = lock(&self.scheduling);
-        let (keyspace, job) = self.pick_debt()?;
         Some(claimed(keyspace, job))
     }
 

@@ -9,7 +9,7 @@
 //! | values in the value log that a table or memtable hides | full levels, then `value_inflation_percent_max` | level 0 is compacted, so they count as dead |
 //! | dead values in a segment that flushes append to | the length of a segment | the segment is sealed, so it can be collected |
 //! | entries that a compaction filter removes | full levels | their tables are rewritten |
-//! | files that no version has | their last reader | the last reader lets go (`versions/obsolete.rs`) |
+//! | files that no version has | their last reader | they are deleted when the last reader lets go (`versions/obsolete.rs`), and tried again if that fails |
 //!
 //! 1. The flusher looks at all debts ([`Work::pay_debts`]). [`rules::due`] says which payment comes next.
 //! 2. The flusher seals, ends segments, and shortens the log. Compactions are picked by [`Picker::debt`] on a compaction thread, one at a
@@ -25,14 +25,20 @@
 //!
 //! **Rejected**: a timer for each table, as RocksDB's periodic compactions. It rewrites tables that have nothing to drop.
 
+use crate::base::stats::DebtProperties;
 use crate::base::sync::lock;
 use crate::pipeline::seal::Level0;
 use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::version::TableFile;
 use crate::versions::view::View;
 use crate::work::Work;
+use crate::work::compact::claimed;
 use crate::work::picker::{Dead, Job, Picker};
+use crate::work::task_host::task_error;
 use crate::{Error, Result};
 use rules::{Debts, LogDebt, MemtableDebt, Payment, TableDebt};
+use situ_compaction::FrozenFilter;
+use situ_table::DeadBefore;
 use situ_values::Phase;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +51,8 @@ pub(crate) mod rules;
 pub(crate) const IDLE_BYTES_PER_S_MAX: u64 = 64 << 20;
 /// A payment that has failed, or changed nothing, is not tried again for so long.
 const REST: Duration = Duration::from_secs(60);
+/// Tables that do not tell when their entries die are rewritten when they are older than so many seconds.
+const UNCOUNTED_S_MAX: u64 = 24 * 60 * 60;
 /// No sequence number.
 const NONE: u64 = u64::MAX;
 
@@ -214,6 +222,34 @@ impl Work {
         }
     }
 
+    /// What is owed, for people. A table that was not looked at yet counts as one without entries to remove.
+    pub(crate) fn debt_properties(&self) -> DebtProperties {
+        let log_held_bytes = self.memory.log.as_ref().map_or(0, |log| log.held_bytes());
+        let mut debts = DebtProperties {
+            log_bytes_max: self.options.log_bytes_max,
+            log_held_bytes,
+            undeleted_files: self.versions.source.undeleted(),
+            ..DebtProperties::default()
+        };
+        let dead = self.dead_by_filters();
+        for keyspace in self.versions.keyspaces() {
+            let view = keyspace.view.load_full();
+            for slot in view.slots() {
+                debts.tombstones += slot.memtable.deletions() as u64;
+                debts.range_deletions += slot.memtable.range_tombstones().iter().count() as u64;
+            }
+            for (_, file) in view.version.files() {
+                debts.tombstones += file.meta.deletions;
+                debts.range_deletions += file.meta.range_deletions;
+                let removable = dead.get(&keyspace.id).zip(file.lifetimes());
+                debts.removable_entries += removable.map_or(0, |(before, lifetimes)| lifetimes.dead(before) as u64);
+            }
+            let dead_values = view.version.segments.files().iter().map(|segment| segment.dead().bytes);
+            debts.value_dead_bytes += dead_values.sum::<u64>();
+        }
+        debts
+    }
+
     /// How long nothing was written.
     fn idle_for(&self) -> Duration {
         let (now, visible) = (self.env.clock.now(), self.versions.snapshots.visible());
@@ -237,7 +273,17 @@ impl Work {
         if idle_for < rules::IDLE_AFTER {
             return debts;
         }
+        let mut debts = debts;
+        // What a memtable hides, or a filter removes, shows itself in a table.
+        let filtered = self.dead_by_filters();
+        let is_filtered = |memtable: &&mut MemtableDebt| filtered.contains_key(&memtable.keyspace);
+        debts.memtables.iter_mut().filter(is_filtered).for_each(|memtable| memtable.frees_space = true);
         let rests = lock(&self.debt_watch.state).rests_until > self.env.clock.now();
+        // Without the scheduling lock: tables may have to be opened.
+        self.with_filters(|keyspace, _| {
+            let version = Arc::clone(&keyspace.view.load().version);
+            version.files().for_each(|(_, file)| file.learn_lifetimes());
+        });
         Debts { tables: self.debt_of_tables(), open_segments_are_dead: self.open_segments_are_dead(), rests, ..debts }
     }
 
@@ -258,25 +304,58 @@ impl Work {
             let view = keyspace.view.load();
             let sealed_ago = sealed.get(&keyspace.id).map(|at| now.saturating_sub(*at));
             let bytes = view.slots().map(|slot| slot.bytes()).sum();
-            let frees_space = frees_space(keyspace, &view);
+            let frees_space = frees_space(&view);
             MemtableDebt { keyspace: keyspace.id, bytes, first_log: view.active.first_log(), frees_space, sealed_ago }
         };
         let memtables = self.versions.keyspaces().iter().map(memtable).collect();
-        Debts { log: Some(log), memtables, ..Debts::default() }
+        let has_undeleted = self.versions.source.undeleted() > 0;
+        Debts { log: Some(log), memtables, has_undeleted, ..Debts::default() }
     }
 
     fn debt_of_tables(&self) -> TableDebt {
+        let dead = self.dead_by_filters();
+        let next_death = self.next_death(&dead);
         let _scheduling = lock(&self.scheduling);
-        match self.debt_job(self.oldest_snapshot()) {
+        match self.debt_job(&dead, &self.versions.snapshots.sequences()) {
             Some(_) => TableDebt::Due,
             // Nothing tells of a snapshot that is released.
-            None if self.debt_job(u64::MAX).is_some() => TableDebt::DueIn(rules::LOOK_AGAIN),
-            None => TableDebt::None,
+            None if self.debt_job(&dead, &[]).is_some() => TableDebt::DueIn(rules::LOOK_AGAIN),
+            None => next_death.map_or(TableDebt::None, |wait| TableDebt::DueIn(wait.max(rules::LOOK_AGAIN))),
         }
     }
 
+    /// Calls `each` with the keyspaces that have a filter which says what is dead.
+    fn with_filters(&self, mut each: impl FnMut(&Arc<KeyspaceCore>, DeadBefore)) {
+        for keyspace in self.versions.keyspaces() {
+            let Some(filter) = &keyspace.options.compaction_filter else { continue };
+            match FrozenFilter::dead_before(filter, self.env.clock.unix()) {
+                Ok(dead) => dead.into_iter().for_each(|dead| each(&keyspace, dead)),
+                Err(error) => self.health.note_job_failure("ask compaction filter", task_error(error)),
+            }
+        }
+    }
+
+    /// What filters remove now, by keyspace.
+    fn dead_by_filters(&self) -> BTreeMap<u32, DeadBefore> {
+        let mut dead = BTreeMap::new();
+        self.with_filters(|keyspace, before| dead.extend([(keyspace.id, before)]));
+        dead
+    }
+
+    /// How long until filters remove more, if nothing is written.
+    fn next_death(&self, dead: &BTreeMap<u32, DeadBefore>) -> Option<Duration> {
+        let next = |keyspace: Arc<KeyspaceCore>| {
+            let now = dead.get(&keyspace.id)?.unix_s;
+            let version = Arc::clone(&keyspace.view.load().version);
+            let next = version.files().filter_map(|(_, file)| file.lifetimes()?.next_death(now)).min()?;
+            Some(Duration::from_secs(next - now))
+        };
+        self.versions.keyspaces().into_iter().filter_map(next).min()
+    }
+
     /// The compaction that frees the most for what it writes, if one is worth it and no other one runs; with the scheduling lock held.
-    fn debt_job(&self, oldest_snapshot: u64) -> Option<(Arc<KeyspaceCore>, Job)> {
+    fn debt_job(&self, dead: &BTreeMap<u32, DeadBefore>, snapshots: &[u64]) -> Option<(Arc<KeyspaceCore>, Job)> {
+        let oldest = snapshots.first().copied().unwrap_or_else(|| self.versions.snapshots.visible());
         let keyspaces = self.versions.keyspaces();
         let is_free = |keyspace: &Arc<KeyspaceCore>| {
             lock(&keyspace.running).is_empty() && keyspace.compactions_paused.load(Ordering::Acquire) == 0
@@ -286,20 +365,32 @@ impl Work {
         }
         let job = |keyspace: Arc<KeyspaceCore>| {
             let version = Arc::clone(&keyspace.view.load().version);
-            let picker = Picker::new(&version, &keyspace.options, &[], oldest_snapshot);
-            let dead = Dead { value_bytes: version.segments.mean_record_bytes(), removed: &|_| 0.0 };
+            let picker = Picker::new(&version, &keyspace.options, &[], oldest);
+            let removed = |file: &TableFile| {
+                // A filter is not asked about what a snapshot sees.
+                let is_seen = snapshots.last().is_some_and(|newest| *newest >= file.meta.smallest_sequence);
+                let before = dead.get(&keyspace.id).filter(|_| !is_seen);
+                let Some((before, lifetimes)) = before.zip(file.lifetimes()) else { return 0.0 };
+                // Older programs have not counted. It is rewritten once, and says more then.
+                let is_old = before.unix_s > file.meta.created_unix_s.saturating_add(UNCOUNTED_S_MAX);
+                if lifetimes.is_empty() && is_old { file.meta.entries as f64 } else { lifetimes.dead(before) }
+            };
+            let dead = Dead { value_bytes: version.segments.mean_record_bytes(), removed: &removed };
             let job = picker.debt(&dead)?;
             Some((keyspace, job))
         };
         keyspaces.into_iter().filter_map(job).max_by(|(_, a), (_, b)| a.score.total_cmp(&b.score))
     }
 
-    /// The compaction to begin in an idle store, claimed; with the scheduling lock held.
+    /// The compaction to begin in an idle store, claimed.
     pub(crate) fn pick_debt(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
         if !self.is_idle() || lock(&self.debt_watch.state).rests_until > self.env.clock.now() {
             return None;
         }
-        self.debt_job(self.oldest_snapshot())
+        let dead = self.dead_by_filters();
+        let _scheduling = lock(&self.scheduling);
+        let (keyspace, job) = self.debt_job(&dead, &self.versions.snapshots.sequences())?;
+        Some(claimed(keyspace, job))
     }
 
     fn open_segments_are_dead(&self) -> bool {
@@ -311,9 +402,7 @@ impl Work {
 }
 
 /// Whether the memtable frees space elsewhere once it is a table, and the table has been compacted.
-fn frees_space(keyspace: &KeyspaceCore, view: &View) -> bool {
+fn frees_space(view: &View) -> bool {
     let memtable = &view.active.memtable;
-    let has_tombstones = memtable.deletions() > 0 || memtable.has_range_tombstones();
-    let has_older = !view.version.segments.is_empty() || keyspace.options.compaction_filter.is_some();
-    has_tombstones || has_older && !view.active.is_empty()
+    memtable.deletions() > 0 || memtable.has_range_tombstones() || !view.version.segments.is_empty()
 }

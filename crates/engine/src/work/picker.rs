@@ -32,12 +32,12 @@
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::versions::running::Span;
 use crate::versions::version::{TableFile, Version};
+pub(crate) use debt::Dead;
 use situ_compaction::KeySpan;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-pub(crate) use debt::Dead;
 pub(crate) use through::Through;
 
 mod debt;
@@ -450,7 +450,16 @@ impl<'a> Picker<'a> {
         let span = Span { level: output_level, keys };
         let free = inputs.iter().flat_map(|(_, files)| files).all(idle) && self.free(&span);
         let reason = "asked for".to_owned();
-        free.then(|| Job { output_level, inputs, through: None, score: 1.0, reason, is_move: false, is_debt: false, span })
+        free.then(|| Job {
+            output_level,
+            inputs,
+            through: None,
+            score: 1.0,
+            reason,
+            is_move: false,
+            is_debt: false,
+            span,
+        })
     }
 
     /// Bytes that levels hold above their targets.

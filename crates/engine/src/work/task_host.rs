@@ -18,7 +18,7 @@ use crate::work::Work;
 use crate::work::background::may_have_values;
 use crate::work::separate::Separator;
 use crate::{Error, Result};
-use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
+use situ_compaction::{CompactionFilter, OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
 use situ_disks::{CAPACITY, FAST, Reserved};
 use situ_storage::{Error as StorageError, FileName, Reader, Result as StorageResult, Writer};
 use situ_table::Warming;
@@ -60,6 +60,8 @@ pub(crate) struct Host {
     separator: Option<Separator>,
     /// The keyspace has values in the value log, or may get some.
     has_handles: bool,
+    /// The filter of the keyspace, in a flush.
+    lifetimes_by: Option<Arc<dyn CompactionFilter>>,
     /// The physical space that a compaction may still take.
     promise: Option<Arc<Promise>>,
 }
@@ -79,6 +81,7 @@ impl Host {
             warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&work.versions.source.cache)))),
             separator: None,
             has_handles: false,
+            lifetimes_by: None,
             promise: None,
         }
     }
@@ -91,7 +94,8 @@ impl Host {
     /// For a flush of a keyspace.
     pub(crate) fn separating(self, keyspace: &Arc<KeyspaceCore>) -> Host {
         let separator = Separator::of(keyspace, &self.work.versions.source.values);
-        Host { separator, ..self }.of_keyspace(keyspace)
+        let lifetimes_by = keyspace.options.compaction_filter.clone();
+        Host { separator, lifetimes_by, ..self }.of_keyspace(keyspace)
     }
 
     /// What a flush puts into the value log.
@@ -105,6 +109,7 @@ impl Host {
             separator,
             has_handles: self.has_handles,
             is_debt: self.is_debt,
+            lifetimes_by: self.lifetimes_by.clone(),
             promise: self.promise.clone(),
             ..Host::new(&self.work, self.paced, target_bytes)
         }
@@ -248,6 +253,10 @@ impl TaskHost for Host {
 
     fn warming(&self) -> Option<Arc<Warming>> {
         self.warming.clone()
+    }
+
+    fn lifetimes_by(&self) -> Option<Arc<dyn CompactionFilter>> {
+        self.lifetimes_by.clone()
     }
 
     fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {

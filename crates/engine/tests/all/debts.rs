@@ -1,9 +1,11 @@
 //! Debts: what a store owes although nothing is full, and how it is paid.
 
 use crate::common::*;
-use crate::value_log::{in_simulator, key, long_value, open, options as with_value_log};
-use situ_engine::{Keyspace, Options, Store};
-use situ_sim::SimExecutor;
+use crate::value_log::{assert_sound, in_simulator, key, long_value, open, options as with_value_log};
+use situ_engine::{CompactionFilter, DeadBefore, Decision, FilterContext, Keyspace, Lifetime, Options, Store};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A store at rest has paid all that it owes by then.
@@ -220,4 +222,120 @@ fn a_writer_that_pauses_often_pays_at_a_bounded_rate() {
         assert!(after.flushes - before.flushes <= 14, "{} flushes", after.flushes - before.flushes);
         store.close().unwrap();
     });
+}
+
+/// A file that could not be deleted stayed until another one was to be deleted, which in an idle store never comes.
+#[test]
+fn files_that_could_not_be_deleted_are_tried_again() {
+    in_simulator(1, |executor, volume| {
+        let store = open(executor, volume, options());
+        let keyspace = store.default_keyspace();
+        fill(keyspace, 300);
+        let refuses = Rule::new(Fault::Io).on(&[Operation::Remove]).files(&[FileKind::Table]);
+        volume.set_faults(FaultPlan::none().with(refuses));
+        keyspace.compact(None, None).unwrap();
+        assert!(store.properties().debts.undeleted_files > 0);
+        volume.set_faults(FaultPlan::none());
+        rest(executor, &store);
+        assert_eq!(store.properties().debts.undeleted_files, 0);
+        store.close().unwrap();
+        assert_sound(executor, volume);
+    });
+}
+
+/// Removes entries at the time that their value begins with, and those whose second number is below a mark.
+#[derive(Default)]
+struct Expiring {
+    mark: AtomicU64,
+}
+
+fn numbers(value: &[u8]) -> (u64, u64) {
+    let number = |at: usize| value[at..at + 8].try_into().map(u64::from_le_bytes).unwrap();
+    (number(0), number(8))
+}
+
+impl CompactionFilter for Expiring {
+    fn name(&self) -> &str {
+        "expiring"
+    }
+
+    fn freeze(&self, now_unix: Duration) -> Vec<u8> {
+        [now_unix.as_secs(), self.mark.load(Ordering::Relaxed)].map(u64::to_le_bytes).concat()
+    }
+
+    fn value_prefix_bytes(&self) -> Option<usize> {
+        Some(16)
+    }
+
+    fn lifetime(&self, value: &[u8]) -> Option<Lifetime> {
+        let (expires, stamp) = numbers(value);
+        Some(Lifetime { expires_unix_s: (expires > 0).then_some(expires), stamp: Some(stamp) })
+    }
+
+    fn dead_before(&self, now_unix: Duration) -> Option<DeadBefore> {
+        Some(DeadBefore { unix_s: now_unix.as_secs(), stamp: self.mark.load(Ordering::Relaxed) })
+    }
+
+    fn decide(&self, context: &FilterContext<'_>, _key: &[u8], value: &[u8]) -> Decision {
+        let ((now, mark), (expires, stamp)) = (numbers(context.parameters), numbers(value));
+        if (expires > 0 && expires <= now) || stamp < mark { Decision::Remove } else { Decision::Keep }
+    }
+}
+
+/// Items that expired stayed for good in a store with fewer than four tables of level 0, and in deep levels.
+fn expired_entries_leave(mut options: Options, value_bytes: usize) {
+    let filter = Arc::new(Expiring::default());
+    options.keyspace.compaction_filter = Some(Arc::clone(&filter) as _);
+    in_simulator(1, |executor, volume| {
+        let store = open(executor, volume, options.clone());
+        let keyspace = store.default_keyspace();
+        let now = || executor.env().clock.unix().as_secs();
+        let put = |range: std::ops::Range<u64>, expires: u64| {
+            for n in range {
+                let mut value = long_value(n, 0);
+                value.resize(value_bytes, 7);
+                value[..8].copy_from_slice(&expires.to_le_bytes());
+                value[8..16].copy_from_slice(&(n + 1).to_le_bytes());
+                keyspace.put(key(n), value).unwrap();
+            }
+        };
+        // In deep levels, in level 0, and in memory.
+        put(0..200, now() + 600);
+        put(200..400, 0);
+        keyspace.compact(None, None).unwrap();
+        put(400..500, now() + 600);
+        keyspace.flush().unwrap();
+        put(500..520, now() + 600);
+        rest(executor, &store);
+        assert_eq!(in_tables(keyspace), (520, 0, 0), "nothing has expired");
+        let jobs = store.statistics().compactions;
+        (0..8).for_each(|_| rest(executor, &store));
+        assert_eq!(store.statistics().compactions, jobs, "nothing is rewritten before it expires");
+        (0..3).for_each(|_| rest(executor, &store));
+        assert_eq!(in_tables(keyspace), (200, 0, 0));
+        assert_eq!(store.properties().debts.removable_entries, 0);
+        // All below a mark, whenever they expire.
+        filter.mark.store(300, Ordering::Relaxed);
+        rest(executor, &store);
+        // Nothing tells the store of the mark.
+        put(600..601, 0);
+        rest(executor, &store);
+        assert_eq!(in_tables(keyspace).0, 102);
+        filter.mark.store(u64::MAX, Ordering::Relaxed);
+        put(600..601, 0);
+        (0..2).for_each(|_| rest(executor, &store));
+        assert_eq!(in_tables(keyspace), (0, 0, 0));
+        assert_eq!(keyspace.properties().value_segments, 0);
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn expired_entries_leave_an_idle_store() {
+    expired_entries_leave(options(), 300);
+}
+
+#[test]
+fn expired_values_leave_the_value_log_of_an_idle_store() {
+    expired_entries_leave(with_value_log(), 2000);
 }

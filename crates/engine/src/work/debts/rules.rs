@@ -25,6 +25,8 @@ pub(crate) struct Debts {
     pub(crate) tables: TableDebt,
     /// The segments of the value log that flushes append to are mostly dead.
     pub(crate) open_segments_are_dead: bool,
+    /// Files that no version has could not be deleted. The flusher tries again at each turn.
+    pub(crate) has_undeleted: bool,
     /// A payment has failed, or changed nothing, a short time ago.
     pub(crate) rests: bool,
 }
@@ -127,7 +129,7 @@ pub(crate) fn next_look_in(debts: &Debts) -> Option<Duration> {
     if debts.idle_for < IDLE_AFTER {
         return Some(IDLE_AFTER - debts.idle_for);
     }
-    let rest = debts.rests.then_some(LOOK_AGAIN);
+    let rest = (debts.rests || debts.has_undeleted).then_some(LOOK_AGAIN);
     let sealable = |memtable: &MemtableDebt| {
         let ago = memtable.sealed_ago.filter(|_| memtable.frees_space && memtable.first_log.is_some())?;
         Some(SEAL_EVERY.saturating_sub(ago))

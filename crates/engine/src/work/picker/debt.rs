@@ -37,9 +37,10 @@ impl Picker<'_> {
     /// The job that frees the most for each byte that it rewrites; `None` if none is worth it, or all tables of it are busy.
     pub(crate) fn debt(&self, dead: &Dead<'_>) -> Option<Job> {
         let entry_bytes = {
-            let (bytes, entries) = self.version.files().fold((0, 0), |sum, (_, file)| {
-                (sum.0 + file.meta.bytes, sum.1 + file.meta.entries)
-            });
+            let (bytes, entries) = self
+                .version
+                .files()
+                .fold((0, 0), |sum, (_, file)| (sum.0 + file.meta.bytes, sum.1 + file.meta.entries));
             bytes / u64::max(entries, 1) + dead.value_bytes
         };
         let level0 = self.level0_debt(dead, entry_bytes);

@@ -57,6 +57,8 @@ fn a_store_that_owes_nothing_is_not_looked_at() {
     assert_eq!((due(&idle()), next_look_in(&idle())), (None, None));
     let puts = Debts { memtables: vec![memtable(1, 9)], ..idle() };
     assert_eq!((due(&puts), next_look_in(&puts)), (None, None));
+    let undeleted = Debts { has_undeleted: true, ..idle() };
+    assert_eq!((due(&undeleted), next_look_in(&undeleted)), (None, Some(LOOK_AGAIN)));
     let later = Debts { tables: TableDebt::DueIn(LOOK_AGAIN), ..idle() };
     assert_eq!((due(&later), next_look_in(&later)), (None, Some(LOOK_AGAIN)));
 }
