@@ -16,6 +16,7 @@
 //! and one trait is easier to implement than two. Large parameters should have a form that needs no parsing.
 
 use crate::error::{Result, TaskError};
+use situ_table::{DeadBefore, Lifetime};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -88,6 +89,21 @@ pub trait CompactionFilter: Send + Sync {
         None
     }
 
+    /// When an entry dies, if its value says so. `value` is what [`decide`](CompactionFilter::decide) gets. Tables count the lifetimes of
+    /// their entries, so an idle store finds the tables from which something can be removed without reading them. Must depend
+    /// on the value alone. The default knows nothing: what such a filter removes goes when levels are full.
+    fn lifetime(&self, value: &[u8]) -> Option<Lifetime> {
+        let _ = value;
+        None
+    }
+
+    /// Which entries are dead now: [`decide`](CompactionFilter::decide) removes them with what [`freeze`](CompactionFilter::freeze) gives
+    /// at this moment. An idle store asks this when it looks for tables to rewrite. The default says none.
+    fn dead_before(&self, now_unix: Duration) -> Option<DeadBefore> {
+        let _ = now_unix;
+        None
+    }
+
     /// What becomes of `key`. The answer must depend on the three arguments alone: not on what the filter has been told
     /// since the task was made, and on no clock. `value` is the value, or its [first
     /// bytes](CompactionFilter::value_prefix_bytes).
@@ -112,6 +128,15 @@ impl FrozenFilter {
         let parameters = catch_unwind(AssertUnwindSafe(|| code.freeze(now_unix)))
             .map_err(|payload| TaskError::Panicked(crate::error::message(&*payload)))?;
         Ok(FrozenFilter { code: Arc::clone(code), parameters: parameters.into() })
+    }
+
+    /// Which entries a filter removes now, as far as it says so.
+    ///
+    /// # Errors
+    /// [`TaskError::Panicked`]: the filter panicked.
+    pub fn dead_before(code: &Arc<dyn CompactionFilter>, now_unix: Duration) -> Result<Option<DeadBefore>> {
+        catch_unwind(AssertUnwindSafe(|| code.dead_before(now_unix)))
+            .map_err(|payload| TaskError::Panicked(crate::error::message(&*payload)))
     }
 }
 

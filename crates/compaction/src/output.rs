@@ -19,15 +19,17 @@
 //! **Invariants**: spans of finished tables ascend and are disjoint; no table is empty; every fragment of the retained
 //! tombstones is written exactly once, in one piece or in several that touch.
 
-use crate::dropped::{DropReason, DroppedEntry, DroppedSums};
+use crate::dropped::{DropReason, DroppedEntry, DroppedSums, ValueHandles};
 use crate::error::{Result, TaskError};
+use crate::filter::CompactionFilter;
 use crate::merge::WarmReader;
 use crate::meters::Meters;
 use crate::span::KeySpan;
 use crate::stream::{About, Sink};
 use crate::task::{Grandparent, MergeRules, OutputTable, TablePlace, TaskHost, TaskOutput, TaskStats};
 use situ_table::range_del::FragmentedTombstones;
-use situ_table::{KeyKind, KeyRef, RawBlock, SequenceNumber, TableBuilder, TableSummary, Trailer, WarmBytes};
+use situ_table::{KeyKind, KeyRef, Lifetime, RawBlock, SequenceNumber, TableBuilder, TableSummary, Trailer, WarmBytes};
+use std::sync::Arc;
 
 mod blocks;
 mod size;
@@ -60,12 +62,39 @@ pub(crate) struct Outputs<'a, B> {
     dropped: Option<DroppedSums>,
     /// Values of this length and longer ones are given to the host, which may put them elsewhere.
     separate_from: usize,
+    /// Says when entries die, for the tables to count.
+    lifetimes: Option<LifetimesBy>,
     /// What the host gave for one.
     handle: Vec<u8>,
     /// Spans of tables whose blocks have all been given out.
     ended: Vec<KeySpan>,
     /// Counts the time for which the host holds the run back, if somebody asks.
     meters: Option<&'a Meters>,
+}
+
+/// Asks a filter for the lifetimes of entries.
+struct LifetimesBy {
+    filter: Arc<dyn CompactionFilter>,
+    handles: Option<Arc<dyn ValueHandles>>,
+}
+
+impl LifetimesBy {
+    /// As a filter of a task, if it has one, or of a flush.
+    fn of(rules: &MergeRules, host: &dyn TaskHost) -> Option<LifetimesBy> {
+        let of_task = rules.filter.as_ref().map(|filter| Arc::clone(&filter.code));
+        Some(LifetimesBy { filter: of_task.or_else(|| host.lifetimes_by())?, handles: host.value_handles() })
+    }
+
+    fn lifetime(&self, kind: Option<KeyKind>, value: &[u8]) -> Option<Lifetime> {
+        match kind {
+            Some(KeyKind::Put) => self.filter.lifetime(value),
+            Some(KeyKind::ValueHandle) => {
+                let prefix = self.handles.as_ref()?.prefix(value, self.filter.value_prefix_bytes()?)?;
+                self.filter.lifetime(prefix)
+            }
+            _ => None,
+        }
+    }
 }
 
 struct OpenTable {
@@ -98,6 +127,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             warm_read: host.warming().map(|_| WarmBytes::default()),
             dropped: host.value_handles().map(DroppedSums::new),
             separate_from: host.separates_from(),
+            lifetimes: LifetimesBy::of(rules, host),
             handle: Vec::new(),
             ended: Vec::new(),
             meters,
@@ -165,6 +195,16 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         Ok(())
     }
 
+    /// Adds an entry to the open table.
+    #[inline]
+    fn add(&mut self, key: KeyRef<'_>, value: &[u8]) -> Result<Option<RawBlock>> {
+        let lifetime = self.lifetimes.as_ref().and_then(|by| by.lifetime(key.trailer.kind(), value));
+        let builder = &mut self.open()?.builder;
+        let block = builder.add(key, value)?;
+        lifetime.iter().for_each(|lifetime| builder.note_lifetime(lifetime));
+        Ok(block)
+    }
+
     /// Adds an entry whose value the host puts elsewhere.
     #[cold]
     fn separated(&mut self, key: KeyRef<'_>, value: &[u8], about: About<'_>) -> Result<()> {
@@ -172,7 +212,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         handle.clear();
         self.host.separate(key.user, value, &mut handle)?;
         let key = KeyRef::new(key.user, Trailer::new(key.trailer.sequence(), KeyKind::ValueHandle));
-        let block = self.open()?.builder.add(key, &handle)?;
+        let block = self.add(key, &handle)?;
         self.handle = handle;
         block.map_or(Ok(()), |block| self.give_out(block, about.inputs))
     }
@@ -303,7 +343,7 @@ impl<B: BlockOutput> Sink for Outputs<'_, B> {
         if value.len() >= self.separate_from && key.trailer.kind() == Some(KeyKind::Put) {
             return self.separated(key, value, about);
         }
-        match self.open()?.builder.add(key, value)? {
+        match self.add(key, value)? {
             None => Ok(()),
             Some(block) => self.give_out(block, about.inputs),
         }

@@ -5,7 +5,7 @@
 //! What a run needs from the outside world while it runs, it asks of a [`TaskHost`].
 
 use crate::dropped::{DroppedValues, ValueHandles, ValueLocation};
-use crate::filter::FrozenFilter;
+use crate::filter::{CompactionFilter, FrozenFilter};
 use crate::span::{KeyRange, KeySpan};
 use situ_storage::{Error, Reader, Writer};
 use situ_table::format::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
@@ -305,6 +305,12 @@ pub trait TaskHost: Send + Sync {
     /// For a store with a value log: how its value handles are read. With it, the output says what was dropped of the log, see
     /// [`TaskOutput::dropped_values`].
     fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {
+        None
+    }
+
+    /// The filter of the keyspace, for a flush: its table counts the lifetimes of entries, and the filter decides nothing. A task has its
+    /// filter in its rules.
+    fn lifetimes_by(&self) -> Option<Arc<dyn CompactionFilter>> {
         None
     }
 

@@ -21,6 +21,7 @@ use crate::versions::store::{Registry, Versions};
 use crate::versions::version::TableSource;
 use crate::work::Work;
 use crate::work::collect::Collections;
+use crate::work::debts::DebtWatch;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
 use situ_compaction::{CpuUnit, Scheduler, Unit};
@@ -143,6 +144,7 @@ impl Core {
             jobs: Mutex::default(),
             next_task: AtomicU64::new(1),
             collections: Collections::default(),
+            debt_watch: DebtWatch::new(env.clock.now(), last_sequence),
             placement,
         });
         health.stats.read_tails.watch(work.scheduler.pipelines());

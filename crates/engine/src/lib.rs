@@ -53,7 +53,7 @@ pub use base::options::{
     VALUE_LOG_MIN_BYTES,
 };
 pub use base::range::KeyRange;
-pub use base::stats::{LatencySummary, Statistics};
+pub use base::stats::{DebtProperties, LatencySummary, Statistics};
 pub use base::value::{Key, Value};
 pub use check::repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_home,
@@ -78,6 +78,6 @@ pub use situ_compaction::{
     UnitReport,
 };
 pub use situ_disks::PlacementDecision;
-pub use situ_table::{Compression, SequenceNumber};
+pub use situ_table::{Compression, DeadBefore, Lifetime, SequenceNumber};
 pub use situ_values::{Trim, Victims};
 pub use versions::snapshot::Snapshot;

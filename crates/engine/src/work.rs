@@ -6,6 +6,7 @@
 pub(crate) mod background;
 pub(crate) mod collect;
 pub(crate) mod compact;
+pub(crate) mod debts;
 pub(crate) mod drain;
 pub(crate) mod flush;
 pub(crate) mod job;
@@ -27,6 +28,7 @@ use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::Versions;
 use crate::work::collect::Collections;
+use crate::work::debts::DebtWatch;
 use crate::work::job::JobUnderWay;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
@@ -61,6 +63,8 @@ pub(crate) struct Work {
     pub(crate) next_task: AtomicU64,
     /// Segments of the value log that are collected.
     pub(crate) collections: Collections,
+    /// What was seen of debts.
+    pub(crate) debt_watch: DebtWatch,
     /// Where new tables go, if there are two disks.
     pub(crate) placement: Option<Placement>,
 }

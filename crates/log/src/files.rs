@@ -186,6 +186,16 @@ impl Files {
         self.list().old.values().map(|file| file.bytes).sum()
     }
 
+    /// The oldest file that stays if old files may take `bytes` together; `None` if none of them may stay.
+    pub(crate) fn oldest_within(&self, bytes: u64) -> Option<u64> {
+        let list = self.list();
+        let sums = list.old.iter().rev().scan(0u64, |sum, (number, file)| {
+            *sum = sum.saturating_add(file.bytes);
+            Some((*number, *sum))
+        });
+        sums.take_while(|(_, sum)| *sum <= bytes).last().map(|(number, _)| number)
+    }
+
     /// Whether there is a spare of at least `bytes` whose number `counts`, or one on its way that may be.
     pub(crate) fn has_spare(&self, bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
         let list = self.list();

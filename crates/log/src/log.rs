@@ -433,6 +433,12 @@ impl Log {
         self.files.old_bytes() + written
     }
 
+    /// The first log file that may stay if files that take no more records may take `bytes` together. At most the current file.
+    pub fn oldest_within(&self, bytes: u64) -> u64 {
+        let current = self.file();
+        self.files.oldest_within(bytes).map_or(current, |number| number.min(current))
+    }
+
     /// The number of the file that is ready to rotate to, which may be an older one than was asked for last.
     pub fn next_file(&self) -> Option<u64> {
         self.lock().next().as_ref().map(|next| next.number)

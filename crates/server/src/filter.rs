@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use situ::{CompactionFilter, Decision, Error, FilterContext, Options, Store, StoreBuilder};
+use situ::{CompactionFilter, DeadBefore, Decision, Error, FilterContext, Lifetime, Options, Store, StoreBuilder};
 
 use crate::clock::SteadyClock;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
-use crate::item::{ExpiryRule, HEADER_BYTES_MAX};
+use crate::item::{ExpiryRule, HEADER_BYTES_MAX, Header};
 use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE};
 
 /// What drops items from disk drops those that have been dead for this long: clocks are not exact.
@@ -75,6 +75,15 @@ impl CompactionFilter for ItemFilter {
     /// The header says what is dead.
     fn value_prefix_bytes(&self) -> Option<usize> {
         Some(HEADER_BYTES_MAX)
+    }
+
+    fn lifetime(&self, value: &[u8]) -> Option<Lifetime> {
+        let Header { expires, id, .. } = Header::decode(value)?;
+        Some(Lifetime { expires_unix_s: (expires != 0).then_some(expires), stamp: Some(id) })
+    }
+
+    fn dead_before(&self, now_unix: Duration) -> Option<DeadBefore> {
+        decode(&self.freeze(now_unix)).map(|rule| DeadBefore { unix_s: rule.now_seconds, stamp: rule.barrier_cas })
     }
 
     fn decide(&self, context: &FilterContext<'_>, _key: &[u8], value: &[u8]) -> Decision {
@@ -136,7 +145,6 @@ pub fn open_unserved_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::item::Header;
     use situ::storage::{DirectoryVolume, FileName, Volume, Writer};
     use situ_compaction::{
         Encoder, FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules, TableInput, TablePlace, Task, TaskHost,

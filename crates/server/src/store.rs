@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use situ::{
-    AtOnce, Damage, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PhysicalSpaceProperties,
-    PlacementProperties, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
+    AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options,
+    PhysicalSpaceProperties, PlacementProperties, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
 };
 
 use crate::compactions::{Compactions, gather};
@@ -355,6 +355,7 @@ impl Engine for StoreEngine {
             out(Metric { name: &name, help, kind: Counter, labels: &[], value: value as f64 });
         }
         space_metrics(&properties, out);
+        debt_metrics(&properties.debts, out);
         if let Some(placement) = properties.placement {
             placement_metrics(&placement, out);
         }
@@ -367,6 +368,23 @@ impl Engine for StoreEngine {
 
     fn compactions(&self, since: u64) -> Option<Compactions> {
         Some(gather(&self.store, self.opened, since))
+    }
+}
+
+/// Dead entries that still take space, and files that stay for them.
+fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
+    let gauges = [
+        ("log_limit_bytes", "Bytes that log files may take.", debts.log_bytes_max),
+        ("log_held_bytes", "Bytes of the log that are needed for what is only in memory.", debts.log_held_bytes),
+        ("tombstones", "Tombstones of single keys in memtables and tables.", debts.tombstones),
+        ("range_deletions", "Tombstones of ranges in memtables and tables.", debts.range_deletions),
+        ("removable_entries", "Expired or flushed items in tables, about.", debts.removable_entries),
+        ("value_dead_bytes", "Bytes of dead values in the value log.", debts.value_dead_bytes),
+        ("undeleted_files", "Files that are not needed and still to be deleted.", debts.undeleted_files as u64),
+    ];
+    for (name, help, value) in gauges {
+        let name = format!("situ_store_debt_{name}");
+        out(Metric { name: &name, help, kind: MetricKind::Gauge, labels: &[], value: value as f64 });
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::format::{Damage, u32_at};
 use crate::key::{KeyRef, SequenceNumber};
+use crate::lifetimes::Lifetimes;
 use crate::options::Compression;
 use crate::value_lengths::ValueLengths;
 
@@ -55,6 +56,8 @@ pub struct Properties {
     pub longest_value_bytes: Option<u32>,
     /// How many entries have values of which length; empty in tables of older programs and without entries.
     pub value_lengths: ValueLengths,
+    /// When entries die, if the writer was told; empty in tables of older programs.
+    pub lifetimes: Lifetimes,
 }
 
 /// One property: its name on disk, and how it is taken out of and put into the struct.
@@ -138,7 +141,7 @@ macro_rules! optional_number {
 }
 
 /// Not required, and not written if empty.
-static OPTIONAL: [Field; 4] = [
+static OPTIONAL: [Field; 5] = [
     Field {
         name: "keyspace-name",
         get: |p| p.keyspace_name.clone().into_bytes(),
@@ -158,6 +161,17 @@ static OPTIONAL: [Field; 4] = [
         set: |p, bytes| match ValueLengths::from_bytes(bytes) {
             Some(lengths) => {
                 p.value_lengths = lengths;
+                true
+            }
+            None => false,
+        },
+    },
+    Field {
+        name: "lifetimes",
+        get: |p| p.lifetimes.to_bytes(),
+        set: |p, bytes| match Lifetimes::from_bytes(bytes) {
+            Some(lifetimes) => {
+                p.lifetimes = lifetimes;
                 true
             }
             None => false,

@@ -12,6 +12,7 @@ use crate::text;
 use serde::Serialize;
 use situ::storage::{FileMeta, FileName, Volume};
 use situ::{KeyspaceOptions, PlacementProperties, SegmentProperties, Store, TableProperties};
+use situ_table::{DeadBefore, Lifetimes};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -90,6 +91,7 @@ struct KeyspaceReport {
     /// Entries that the log holds and no table.
     log_entries: u64,
     table_bytes: u64,
+    debts: Debts,
     /// Memtables that a writer with default options may have at a time.
     memtables_max: usize,
     /// The log area of the fast disk has no room for the log of more.
@@ -139,6 +141,34 @@ impl ValueLogReport {
         let [live_bytes, dead_bytes, file_bytes] =
             [sum(|segment| segment.live_bytes), sum(|segment| segment.dead_bytes), sum(|segment| segment.file_bytes)];
         (!segments.is_empty()).then_some(ValueLogReport { live_bytes, dead_bytes, file_bytes, segments })
+    }
+}
+
+/// Dead entries that still take space.
+#[derive(Serialize)]
+struct Debts {
+    tombstones: u64,
+    range_deletions: u64,
+    /// About how many entries have expired, as far as tables tell.
+    expired_entries: u64,
+    /// Values in the value log, dead ones included.
+    value_bytes: u64,
+    value_dead_bytes: u64,
+}
+
+impl Debts {
+    /// In words; `None` if there are none.
+    fn line(&self) -> Option<String> {
+        let Debts { tombstones, range_deletions, expired_entries, value_bytes, value_dead_bytes } = self;
+        let values = format!("{} of {} of values", text::bytes(*value_dead_bytes), text::bytes(*value_bytes));
+        let parts = [
+            (*tombstones, text::plural(*tombstones, "tombstone")),
+            (*range_deletions, text::plural(*range_deletions, "range deletion")),
+            (*expired_entries, text::plural_of(*expired_entries, "expired entry", "expired entries")),
+            (*value_dead_bytes, values),
+        ];
+        let owed: Vec<String> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, part)| part).collect();
+        (!owed.is_empty()).then(|| format!("dead: {}", owed.join(", ")))
     }
 }
 
@@ -199,7 +229,7 @@ impl From<TableProperties> for TableReport {
 /// that two looks in a row cannot open is damaged, or missing. The same holds for a segment that is missing; no two files have one number.
 #[derive(Default)]
 pub(super) struct Seen {
-    sound: HashSet<u64>,
+    sound: HashMap<u64, Lifetimes>,
     unreadable: HashSet<u64>,
 }
 
@@ -209,12 +239,12 @@ impl Seen {
     /// # Errors
     /// The caller has no right to read it: it may be sound.
     fn damage(&mut self, volume: &dyn Volume, number: u64) -> situ::Result<Option<String>> {
-        if self.sound.contains(&number) {
+        if self.sound.contains_key(&number) {
             return Ok(None);
         }
         match table::open(volume, number) {
-            Ok(_) => {
-                self.sound.insert(number);
+            Ok(table) => {
+                self.sound.insert(number, table.properties().lifetimes.clone());
                 Ok(None)
             }
             Err(error) if error.is_permission_denied() => Err(error.into()),
@@ -222,8 +252,14 @@ impl Seen {
         }
     }
 
-    /// Whether all tables and segments that could not be opened are damaged for certain. At the `last` look, those of which that is not known
-    /// are taken out of the report, if there are others.
+    /// About how many entries of a table have expired.
+    fn expired_entries(&self, number: u64) -> u64 {
+        let now = DeadBefore { unix_s: text::now_unix_s(), stamp: 0 };
+        self.sound.get(&number).map_or(0, |lifetimes| lifetimes.dead(&now) as u64)
+    }
+
+    /// Returns true if all tables and segments that could not be opened are damaged for certain. The `last` look takes the doubtful ones
+    /// out of the report, if there are others.
     fn settles(&mut self, report: &mut StoreReport, last: bool) -> bool {
         let tables = report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels).flat_map(|level| &level.tables);
         let tables = tables.filter(|table| table.damage.is_some()).map(|table| table.number);
@@ -295,6 +331,13 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
     for name in store.keyspace_names() {
         let keyspace = store.existing_keyspace(&name).map_err(failed)?;
         let properties = keyspace.properties();
+        let mut debts = Debts {
+            tombstones: 0,
+            range_deletions: 0,
+            expired_entries: 0,
+            value_bytes: properties.value_bytes,
+            value_dead_bytes: properties.value_dead_bytes,
+        };
         let mut levels: Vec<LevelReport> = properties
             .levels
             .iter()
@@ -306,6 +349,9 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
                 let mut table = TableReport::from(table);
                 table.damage = seen.damage(volume, table.number).map_err(failed)?;
                 sound &= table.damage.is_none();
+                debts.tombstones += table.deletions;
+                debts.range_deletions += table.range_deletions;
+                debts.expired_entries += seen.expired_entries(table.number);
                 level.tables.push(table);
             }
         }
@@ -316,6 +362,7 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
             approximate_keys: properties.approximate_keys,
             log_entries: properties.memtable_entries,
             table_bytes: properties.table_bytes,
+            debts,
             memtables_max: properties.memtables_max,
             log_area_is_small: properties.memtables_max < KeyspaceOptions::default().memtables_max,
             levels,
@@ -393,6 +440,9 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
         text::bytes(keyspace.table_bytes),
         text::plural_of(keyspace.log_entries, "entry", "entries")
     ))?;
+    if let Some(dead) = keyspace.debts.line() {
+        out.line(format!("│  {dead}"))?;
+    }
     if keyspace.log_area_is_small {
         out.line(format!(
             "│  with default options, the log area of the fast disk has room for the log of {}",

@@ -9,7 +9,7 @@ use crate::base::batch::WriteBatch;
 use crate::base::damage::Damage;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Durability, KeyspaceOptions, Options};
-use crate::base::stats::Statistics;
+use crate::base::stats::{DebtProperties, Statistics};
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::opening::closing::Open;
@@ -688,6 +688,7 @@ impl Store {
             physical_space: core.memory.physical.properties(),
             placement: core.work.placement.as_ref().and_then(|placement| placement.properties()),
             value_log: core.versions.source.values.log_if_open().map(|log| ValueLogProperties::of(log)),
+            debts: core.work.debt_properties(),
         }
     }
 }
@@ -793,6 +794,8 @@ pub struct StoreProperties {
     pub placement: Option<PlacementProperties>,
     /// The value log, if the store has one.
     pub value_log: Option<ValueLogProperties>,
+    /// What the store owes.
+    pub debts: DebtProperties,
 }
 
 /// What a value log holds, and what it has done since the store was opened. Sizes in bytes.

@@ -270,6 +270,27 @@ impl Stats {
     }
 }
 
+/// What a store owes: dead entries that still take space, and files that stay for them. A busy store pays when memtables, levels or the log
+/// reach their limits. An idle store pays within a minute, one debt after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DebtProperties {
+    /// What log files may take ([`Options::log_bytes_max`](crate::Options::log_bytes_max)).
+    pub log_bytes_max: u64,
+    /// Bytes of the log that are needed until what is in memory becomes tables. 0 if the store is open read-only.
+    pub log_held_bytes: u64,
+    /// Tombstones of single keys in memtables and tables.
+    pub tombstones: u64,
+    /// Tombstones of ranges in memtables and tables.
+    pub range_deletions: u64,
+    /// About how many entries of tables compaction filters remove now, as far as filters tell when entries die.
+    pub removable_entries: u64,
+    /// Bytes of values in the value log that no table has a handle for any more.
+    pub value_dead_bytes: u64,
+    /// Files that no version and no reader needs, and that are still to be deleted.
+    pub undeleted_files: usize,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

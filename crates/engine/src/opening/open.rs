@@ -22,7 +22,7 @@ use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::{self, Manifest};
 use crate::versions::segments::BesideWriter;
 use crate::versions::store::Registry;
-use crate::versions::store::log_file_bytes;
+use crate::versions::store::{LOG_FILE_BYTES_MIN, log_file_bytes};
 use crate::versions::version::{TableSource, Version};
 use crate::{Error, Result};
 use situ_compaction::DroppedValues;
@@ -495,7 +495,10 @@ impl Ground<'_> {
 
         let registry = std::mem::take(&mut *crate::base::sync::lock(&scratch.versions.registry));
         let log_number = scratch.versions.new_number();
-        let file_bytes = log_file_bytes(&registry);
+        // Whole files are given back, so a log with a low limit consists of short ones. An area of a disk has its own measure.
+        let has_area = self.source.disks.is_some();
+        let longest = if has_area { u64::MAX } else { (self.options.log_bytes_max / 4).max(LOG_FILE_BYTES_MIN) };
+        let file_bytes = log_file_bytes(&registry).min(longest);
         // One spare: more would be room that is nearly always unused.
         let mut log_options = LogOptions { file_bytes, spare_files_max: 1, ..LogOptions::default() };
         if self.options.ablation.serial_log {

@@ -111,6 +111,9 @@ impl Environment for Memory {
             self.log_wanted.store(true, Ordering::Release);
             commit.leave_work();
         }
+        if commit.places.take_watch() {
+            commit.leave_work();
+        }
         if self.physical.used(bytes) {
             commit.leave_work();
         }

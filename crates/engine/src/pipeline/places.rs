@@ -15,11 +15,14 @@ pub(crate) struct Places {
     /// Bytes that may go into the present log file before the next one should be made ready. By then the flush of the memtable before
     /// has mostly ended, and its log file can be used again. It is early enough to be done in time.
     until_prepare_bytes: u64,
+    /// The next write wakes the thread that looks at debts.
+    is_watched: bool,
 }
 
 impl Places {
     pub(crate) fn new<'a>(log_number: u64, keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>) -> Places {
-        let mut places = Places { keyspaces: Vec::new(), log_number, until_prepare_bytes: FIRST_FILE_BYTES };
+        let mut places =
+            Places { keyspaces: Vec::new(), log_number, until_prepare_bytes: FIRST_FILE_BYTES, is_watched: false };
         keyspaces.for_each(|keyspace| places.add_keyspace(keyspace));
         places
     }
@@ -47,6 +50,17 @@ impl Places {
         self.log_number = number;
         // A file may be shorter than most: the next one must be ready before it is full.
         self.until_prepare_bytes = (room_bytes * 3 / 8).max(1);
+    }
+
+    /// Has the next write wake the background, or not.
+    pub(crate) fn watch(&mut self, is_watched: bool) {
+        self.is_watched = is_watched;
+    }
+
+    /// Whether this write is to wake the background; asked once.
+    #[inline]
+    pub(crate) fn take_watch(&mut self) -> bool {
+        std::mem::take(&mut self.is_watched)
     }
 
     /// So many bytes went into the present log file. True, once for each file, if the next one is to be made ready.

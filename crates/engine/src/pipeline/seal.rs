@@ -62,6 +62,19 @@ impl From<Unsealed> for Obstacle {
     }
 }
 
+/// Puts a fresh memtable in the place of the active one. The log has gone on in a new file before.
+fn exchange_memtable(commit: &mut Commit, keyspace: &Arc<KeyspaceCore>) {
+    let last = commit.last_sequence();
+    let fresh = MemtableSlot::new(commit.next_sequence(), keyspace.options.memtable_bytes);
+    keyspace.view.rcu(|view| {
+        let mut view = (**view).clone();
+        view.active.seal(last);
+        view.sealed.insert(0, std::mem::replace(&mut view.active, Arc::clone(&fresh)));
+        view
+    });
+    commit.leave_work();
+}
+
 impl Memory {
     /// Goes on in the next log file because the current one is full. Concurrent writers leave pages half empty now and
     /// then, so that may be just before a memtable is: it is sealed at once then, and needs no second file for its rest.
@@ -102,24 +115,46 @@ impl Memory {
         keyspace: &Arc<KeyspaceCore>,
         level0: Level0,
     ) -> Result<(), Unsealed> {
+        self.check_may_seal(keyspace, level0)?;
+        self.rotate_locked(commit)?;
+        exchange_memtable(commit, keyspace);
+        Ok(())
+    }
+
+    fn check_may_seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<(), NoRoom> {
         let view = keyspace.view.load();
         if !keyspace.has_memtable(&view, self.memtables_max(keyspace)) {
-            return Err(NoRoom::MemtablesFull { keyspace: Arc::clone(keyspace) }.into());
+            return Err(NoRoom::MemtablesFull { keyspace: Arc::clone(keyspace) });
         }
         if level0 == Level0::Heeded && !keyspace.has_level0(&view) {
-            return Err(NoRoom::Level0Full { keyspace: Arc::clone(keyspace) }.into());
+            return Err(NoRoom::Level0Full { keyspace: Arc::clone(keyspace) });
         }
-        self.rotate_locked(commit)?;
-        let last = commit.last_sequence();
-        let fresh = MemtableSlot::new(commit.next_sequence(), keyspace.options.memtable_bytes);
-        keyspace.view.rcu(|view| {
-            let mut view = (**view).clone();
-            view.active.seal(last);
-            view.sealed.insert(0, std::mem::replace(&mut view.active, Arc::clone(&fresh)));
-            view
-        });
-        commit.leave_work();
         Ok(())
+    }
+
+    /// Seals the memtables of several keyspaces, with one new log file for all of them: a file for each would take more room than the
+    /// flushes give back. Leaves out memtables that are empty, and those that cannot be sealed now. Returns how many it has sealed.
+    pub(crate) fn seal_together(&self, keyspaces: &[Arc<KeyspaceCore>], level0: Level0) -> Result<usize> {
+        let sealed = {
+            let mut commit = lock(&self.commit);
+            let may = |keyspace: &&Arc<KeyspaceCore>| {
+                !keyspace.view.load().active.is_empty() && self.check_may_seal(keyspace, level0).is_ok()
+            };
+            let keyspaces: Vec<_> = keyspaces.iter().filter(may).collect();
+            match keyspaces.is_empty() {
+                true => Ok(0),
+                false => self.rotate_locked(&mut commit).map(|()| {
+                    keyspaces.iter().for_each(|keyspace| exchange_memtable(&mut commit, keyspace));
+                    keyspaces.len()
+                }),
+            }
+        };
+        match sealed {
+            Ok(sealed) => Ok(sealed),
+            Err(Unsealed::Refused(error)) => Err(*error),
+            // A writer was faster and has taken the file that was ready.
+            Err(Unsealed::NoRoom(_)) => Ok(0),
+        }
     }
 
     /// How many memtables of a keyspace there may be at a time: as many as its options allow, and where the log has an area

@@ -253,6 +253,12 @@ impl ValueSource {
         Deleting { source: self, segments }
     }
 
+    /// Segments that no version has and that are not deleted yet.
+    pub(crate) fn undeleted(&self) -> usize {
+        let gone = lock(&self.gone);
+        gone.segments.len() + gone.deleting
+    }
+
     /// Whether somebody is deleting segments.
     pub(crate) fn is_deleting(&self) -> bool {
         lock(&self.gone).deleting > 0
@@ -407,6 +413,13 @@ pub(crate) struct Segments {
 impl Segments {
     pub(crate) fn files(&self) -> &[Arc<SegmentFile>] {
         self.files.as_ref().map_or(&[], |files| files)
+    }
+
+    /// What a value takes in these segments on average; 0 if there are none.
+    pub(crate) fn mean_record_bytes(&self) -> u64 {
+        let sums = self.files().iter().map(|file| file.written());
+        let (records, bytes) = sums.fold((0, 0), |sum, w| (sum.0 + w.records, sum.1 + w.record_bytes));
+        bytes / u64::max(records, 1)
     }
 
     #[inline]

@@ -36,11 +36,14 @@ impl Registry {
     }
 }
 
+/// No ordinary log file is shorter.
+pub(crate) const LOG_FILE_BYTES_MIN: u64 = 64 << 10;
+
 /// Log files are a little longer than the memtable they serve: its records need about as much room as its nodes, and the
 /// log's pages under one percent more. A file that was full just before its memtable would cost a second one, for the rest.
 pub(crate) fn log_file_bytes(registry: &Registry) -> u64 {
     let largest = registry.by_id.values().map(|k| k.options.memtable_bytes).max().unwrap_or(64 << 20);
-    (largest + largest / 64).clamp(64 << 10, 260 << 20)
+    (largest + largest / 64).clamp(LOG_FILE_BYTES_MIN, 260 << 20)
 }
 
 /// See the module's documentation.

@@ -24,7 +24,7 @@ use situ_device::{Env, Event};
 use situ_disks::{CAPACITY, Disks};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{BlockCache, Properties, Reach, ReadOptions as TableReadOptions, Table, TableSummary};
+use situ_table::{BlockCache, Lifetimes, Properties, Reach, ReadOptions as TableReadOptions, Table, TableSummary};
 use situ_values::Written;
 use std::collections::HashMap;
 use std::fmt;
@@ -182,6 +182,11 @@ impl TableSource {
         self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
     }
 
+    /// Files that no version has and that are not deleted yet.
+    pub(crate) fn undeleted(&self) -> usize {
+        self.obsolete.dead().numbers.len() + self.values.undeleted()
+    }
+
     /// The file of a table; reads of it are counted in `heat` if there are two disks.
     fn reader_of(&self, number: u64, heat: &Arc<Heat>) -> Result<Arc<dyn Reader>, StorageError> {
         let reader = TableReader::open(&self.volume, FileName::Table(number), &self.descriptors)?;
@@ -234,6 +239,10 @@ pub(crate) struct TableFile {
     obsolete: AtomicBool,
     /// Claimed by a running compaction.
     pub(crate) busy: AtomicBool,
+    /// When its entries die, once it was asked.
+    lifetimes: OnceLock<Arc<Lifetimes>>,
+    /// A compaction that was to drop entries of it has dropped none: it is not chosen for that again.
+    pub(crate) drops_nothing: AtomicBool,
 }
 
 impl TableFile {
@@ -249,6 +258,8 @@ impl TableFile {
             heat: heat.unwrap_or_default(),
             obsolete: AtomicBool::new(false),
             busy: AtomicBool::new(false),
+            lifetimes: OnceLock::new(),
+            drops_nothing: AtomicBool::new(false),
         };
         table.into_iter().for_each(|table| drop(file.keep(table)));
         Arc::new(file)
@@ -317,6 +328,20 @@ impl TableFile {
         }
         let room = source.open_max.saturating_sub(source.residents.load(Ordering::Relaxed));
         TableRef::Opened(source.shelf.keep(&self.slot, table, room))
+    }
+
+    /// When its entries die. Opens the table, the first time; a table that cannot be opened tells its readers.
+    pub(crate) fn learn_lifetimes(&self) {
+        if self.lifetimes.get().is_none()
+            && let Ok(table) = self.table()
+        {
+            let _ = self.lifetimes.set(Arc::new(table.properties().lifetimes.clone()));
+        }
+    }
+
+    /// When its entries die, if that was [learned](TableFile::learn_lifetimes).
+    pub(crate) fn lifetimes(&self) -> Option<&Lifetimes> {
+        self.lifetimes.get().map(|lifetimes| &**lifetimes)
     }
 
     /// About how many bytes of it hold the keys in `begin..end`, by its index.

@@ -2,7 +2,7 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, watches the log's size, measures the disks if there are two, watches physical space |
+//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, pays debts (`debts.rs`), measures the disks if there are two, watches physical space |
 //! | `situ-compact` (one or more) | picks and runs compactions |
 //! | `situ-values` | collects and trims segments; only in a store with a value log |
 //! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`situ-pipeline`) |
@@ -17,7 +17,6 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::pipeline::seal::Level0;
 use crate::pipeline::troubles::{Trouble, Troubles};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::work::Work;
@@ -150,7 +149,8 @@ const FLUSH: Duty = Duty {
     trouble: |troubles| &mut troubles.flush,
     idle_for: |work| {
         let placement = work.placement.as_ref().and_then(|placement| placement.next_sample_in());
-        placement.into_iter().chain(work.memory.physical.next_sample_in()).min()
+        let debts = work.next_debt_look_in();
+        placement.into_iter().chain(work.memory.physical.next_sample_in()).chain(debts).min()
     },
     // The flush gives back the room that the failure was about.
     ends_pause: |work| lock(&work.memory.troubles).only_log_fails && work.memory.a_flush_is_due_that_frees_log(),
@@ -280,6 +280,8 @@ fn flush_turn(work: &Arc<Work>) -> Result<bool> {
         }
         false => Ok(()),
     };
+    // First: while a busy keyspace always has something to flush, idle ones would hold back the log for good.
+    let limited = work.limit_log();
     let flushed = work.flush_one().inspect_err(|_| lock(&work.memory.troubles).only_log_fails = false)?;
     if flushed || work.versions.settle_drops().inspect_err(|_| lock(&work.memory.troubles).only_log_fails = false)? {
         return Ok(true);
@@ -288,8 +290,8 @@ fn flush_turn(work: &Arc<Work>) -> Result<bool> {
         return prepare_log_in_little_room(work, error)
             .inspect_err(|_| lock(&work.memory.troubles).only_log_fails = true);
     }
-    work.limit_log()?;
-    Ok(work.versions.volume.tidy())
+    limited?;
+    Ok(work.pay_debts()? || work.versions.volume.tidy())
 }
 
 /// A turn in which no log file of the ordinary length could be made ready, for the reason `error`, and no memtable is to be flushed.
@@ -307,22 +309,6 @@ fn prepare_log_in_little_room(work: &Work, error: Error) -> Result<bool> {
 }
 
 impl Work {
-    /// If log files take more room than they may, seals the memtable that holds back the oldest one.
-    fn limit_log(&self) -> Result<()> {
-        let Some(log) = &self.memory.log else { return Ok(()) };
-        let current = lock(&self.memory.commit).places.log_number;
-        // An area of its own bounds it, too, well before it is full: what an idle memtable holds back, no flush of others frees.
-        let in_area = self.memory.log_area_bytes(log).is_some_and(|area| log.held_bytes() > area / 4 * 3);
-        if !in_area && log.metrics().file_bytes <= self.options.log_bytes_max {
-            return Ok(());
-        }
-        match self.memory.holder_of_oldest_log() {
-            // The log's limit comes before that of level 0: the log is everybody's. If its memtables are all full, a flush is due anyway, and this is looked at again after it.
-            Some((log, keyspace)) if log < current => self.memory.try_seal(&keyspace, Level0::Ignored).map(drop),
-            _ => Ok(()),
-        }
-    }
-
     /// Whether background work has failed and not succeeded since.
     pub(crate) fn trouble(&self) -> Option<Error> {
         let failing = {

@@ -39,6 +39,8 @@ use std::time::Duration;
 const TASK_BYTES_MIN: u64 = 16 << 20;
 /// Closing waits no longer for level 0. What a compaction has done by then is lost; the next opening begins it again.
 const LEVEL0_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The log may have so many ordinary files, however low its limit is, before writers are slowed for it.
+const LOG_FILES_MIN: u64 = 4;
 /// Bytes above the levels' targets that are tolerated.
 const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
 /// A level-1 output ends before it overlaps this many times its size in the level below.
@@ -98,6 +100,13 @@ pub(crate) struct Divided {
     pub(crate) arm: Option<Arm>,
 }
 
+/// A picked job with its claim; with the scheduling lock held.
+pub(crate) fn claimed(keyspace: Arc<KeyspaceCore>, job: Job) -> (Arc<KeyspaceCore>, Job) {
+    job.claim(true);
+    lock(&keyspace.running).extend(job.spans().cloned());
+    (keyspace, job)
+}
+
 impl Work {
     /// Lands a job that has finished, or picks and begins one. A failure of a job's own is told and postpones the job; the error of
     /// another one is returned.
@@ -117,7 +126,9 @@ impl Work {
             return Ok(Turn::Waits);
         };
         // Tables that are read often go up when there is nothing to compact.
-        let Some((keyspace, job)) = self.pick() else { return self.promote_in_turn() };
+        let Some((keyspace, job)) = self.pick().or_else(|| self.pick_debt()) else {
+            return self.promote_in_turn();
+        };
         let is_move = job.is_move;
         self.begin_job(keyspace, job, Begun { turn: Some(turn), outcome: None })?;
         Ok(if is_move { Turn::Done } else { Turn::Begun })
@@ -138,7 +149,7 @@ impl Work {
         self.versions.keyspaces().iter().for_each(|keyspace| self.end_rests(keyspace, false));
     }
 
-    fn oldest_snapshot(&self) -> u64 {
+    pub(crate) fn oldest_snapshot(&self) -> u64 {
         let first = self.versions.snapshots.oldest();
         first.unwrap_or_else(|| self.versions.snapshots.visible())
     }
@@ -166,9 +177,7 @@ impl Work {
             }
         }
         let (_, keyspace, job) = best?;
-        job.claim(true);
-        lock(&keyspace.running).extend(job.spans().cloned());
-        Some((keyspace, job))
+        Some(claimed(keyspace, job))
     }
 
     /// The tasks of a job.
@@ -337,7 +346,7 @@ impl Work {
     }
 
     /// Gives back the room of log files that are not needed. If no memtable holds anything, the log goes on in a short file.
-    fn trim_log(&self) -> Result<()> {
+    pub(crate) fn trim_log(&self) -> Result<()> {
         let Some(log) = &self.memory.log else { return Ok(()) };
         // First what needs no room: the disk may be full.
         log.drop_spares()?;
@@ -410,7 +419,7 @@ impl Work {
         }
     }
 
-    /// Waits until nothing is left to flush, to compact, to trim and to collect. What that has replaced is deleted then, unless somebody
+    /// Waits until nothing is left to flush, to compact, to trim and to collect, and no debt is due (`debts.rs`). What that has replaced is deleted then, unless somebody
     /// reads it.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         loop {
@@ -432,7 +441,7 @@ impl Work {
 
     /// Whether the background has something to do, or is at it.
     fn has_work(&self) -> bool {
-        self.has_collections() || self.has_flushes_or_compactions()
+        self.has_collections() || self.has_flushes_or_compactions() || self.owes_now()
     }
 
     /// Whether there is something to flush or to compact, or somebody at it. Under the scheduling lock: between a look at what runs
@@ -507,6 +516,11 @@ impl Work {
             self.memory.log.as_ref().and_then(|log| Some((self.memory.log_area_bytes(log)?, log)))
         {
             debt.note_log(all_memory, log.held_bytes(), area);
+        }
+        if let Some(log) = &self.memory.log {
+            // Writers are slowed from the limit on, as debts slow them from half of what is tolerated on.
+            let limit = self.options.log_bytes_max.max(LOG_FILES_MIN * log.file_bytes_for(0));
+            debt.note_log(all_memory, log.held_bytes(), limit.saturating_mul(2));
         }
         self.memory.note_room();
         self.memory.stall.set_debt(&self.memory, self.pipeline.budget(), &debt);

@@ -27,6 +27,7 @@ use crate::{Error, Result};
 use situ_compaction::{
     DroppedValues, FinishedJob, JobOrder, OutputTable, Priority, TaskHost, TaskOutput, TaskStats, ValueLocation,
 };
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -185,6 +186,7 @@ impl Work {
         });
         let host =
             Host::new(self, true, keyspace.options.table_bytes).hot(self.is_hot_job(&job)).of_keyspace(&keyspace);
+        let host = if job.is_debt { host.for_debt() } else { host };
         let job = JobUnderWay {
             number: self.new_task_id(),
             claimed: Claimed::new(self, &keyspace, &Arc::new(job)),
@@ -260,7 +262,8 @@ impl Work {
         let priority = Priority::new(job.claimed.job.level() as u32, job.claimed.job.score);
         let number = job.number;
         // The borders make more tasks than threads: where one is to work, they follow each other.
-        let abreast = if self.tasks_abreast() == 1 { 1 } else { tasks.len() };
+        let is_alone = self.tasks_abreast() == 1 || job.claimed.job.is_debt;
+        let abreast = if is_alone { 1 } else { tasks.len() };
         let host = Arc::clone(&job.host) as Arc<dyn TaskHost>;
         job.levels = levels;
         self.tell_reads();
@@ -338,6 +341,7 @@ impl Work {
         job.host.clean_up(result.as_ref().map(|merged| &merged.tables[..]).unwrap_or_default());
         match result {
             Ok(merged) => {
+                self.note_vain(&job.claimed, &merged);
                 for (level, table) in merged.by_level() {
                     self.tell_created(&job.claimed.keyspace, level, std::slice::from_ref(table));
                 }
@@ -352,6 +356,18 @@ impl Work {
                 None => self.end_job(job, Err(error)),
             },
         }
+    }
+
+    /// Tables that were rewritten to drop entries, and of which none could go, are not rewritten for that again.
+    fn note_vain(&self, claimed: &Claimed, merged: &Merged) {
+        let Claimed { keyspace, job, .. } = claimed;
+        if !job.is_debt || job.level() != job.output_level || merged.stats.dropped() > 0 {
+            return;
+        }
+        let version = Arc::clone(&keyspace.view.load().version);
+        let is_output = |number| merged.tables.iter().any(|table| table.number == number);
+        let outputs = version.files().map(|(_, file)| file).filter(|file| is_output(file.meta.number));
+        outputs.for_each(|file| file.drops_nothing.store(true, Ordering::Release));
     }
 
     /// The end of a job: claims are given up, and what came of it is counted and told. An error comes back if nobody waits for the
@@ -377,6 +393,9 @@ impl Work {
                 None
             }
         };
+        if result.is_err() && job.is_debt {
+            self.rest_from_debts();
+        }
         if result.is_ok() && self.forget_postponed(&keyspace, &job) {
             self.health.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
         }

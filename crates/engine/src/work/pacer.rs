@@ -7,6 +7,7 @@
 //! **Threads.** Any number of merges call [`Pacer::pace`]; a virtual clock orders them.
 
 use crate::work::Work;
+use crate::work::debts::IDLE_BYTES_PER_S_MAX;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -36,15 +37,23 @@ impl Pacer {
         let mut left = if bound == 0 { 0 } else { bytes };
         while left > 0 && !work.health.is_closing() {
             let piece = left.min(PIECE_BYTES_MAX);
-            self.pace_piece(work, piece, bound);
+            self.pace_piece(work, piece, bound as f64 * share(self.debt.load(Ordering::Relaxed)));
             left -= piece;
         }
     }
 
-    fn pace_piece(&self, work: &Work, bytes: u64, bound: u64) {
+    /// As [`pace`](Pacer::pace), for a compaction that pays a debt: it is bounded in any case, until something is written.
+    pub(crate) fn pace_idle(&self, work: &Work, bytes: u64) {
+        if !work.is_idle() {
+            return self.pace(work, bytes);
+        }
+        let bound = Some(work.options.compaction_bytes_per_s_max).filter(|bound| *bound > 0);
+        self.pace_piece(work, bytes, bound.unwrap_or(u64::MAX).min(IDLE_BYTES_PER_S_MAX) as f64);
+    }
+
+    fn pace_piece(&self, work: &Work, bytes: u64, rate: f64) {
         let now = work.env.clock.now().as_nanos() as u64;
         self.due_ns.fetch_max(now, Ordering::Relaxed);
-        let rate = bound as f64 * share(self.debt.load(Ordering::Relaxed));
         let cost = (bytes as f64 * 1e9 / rate) as u64;
         let due = self.due_ns.fetch_add(cost, Ordering::Relaxed);
         let mut left = due.saturating_sub(now);

@@ -23,6 +23,7 @@
 //! 4. A table with nothing below it in its range is moved, not rewritten.
 //! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a quarter is
 //!    rewritten by itself, if no snapshot needs them.
+//! 6. An idle store is asked for more: tables from which something can be dropped (`debt.rs`).
 //!
 //! **Invariants.** No chosen table is busy, and no running compaction writes into the output range: outputs of two
 //! compactions into one level never overlap, because each has claimed all tables of that level that overlap its
@@ -31,6 +32,7 @@
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::versions::running::Span;
 use crate::versions::version::{TableFile, Version};
+pub(crate) use debt::Dead;
 use situ_compaction::KeySpan;
 use std::fmt;
 use std::ops::Range;
@@ -38,6 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 pub(crate) use through::Through;
 
+mod debt;
 mod through;
 
 /// The share of tombstones from which a table of the deepest level is rewritten for its own sake.
@@ -74,6 +77,8 @@ pub(crate) struct Job {
     pub(crate) reason: String,
     /// The tables only change their level.
     pub(crate) is_move: bool,
+    /// It frees space in an idle store ([`Picker::debt`]).
+    pub(crate) is_debt: bool,
     /// What it writes into the output level lies in here.
     pub(crate) span: Span,
 }
@@ -243,7 +248,7 @@ impl<'a> Picker<'a> {
         if !lower.is_empty() {
             inputs.push((output_level, lower));
         }
-        Some(Job { output_level, inputs, through: None, score: 0.0, reason, is_move, span })
+        Some(Job { output_level, inputs, through: None, score: 0.0, reason, is_move, is_debt: false, span })
     }
 
     fn may_move(&self, level: usize, output_level: usize, upper: &[Arc<TableFile>]) -> bool {
@@ -308,7 +313,7 @@ impl<'a> Picker<'a> {
         let span = Span::of(0, upper.iter())?;
         let reason = format!("level 0 has {} tables and its way down is busy", files.len());
         let inputs = vec![(0, upper)];
-        Some(Job { output_level: 0, inputs, through: None, score: 0.0, reason, is_move: false, span })
+        Some(Job { output_level: 0, inputs, through: None, score: 0.0, reason, is_move: false, is_debt: false, span })
     }
 
     fn deeper(&self, level: usize, score: f64) -> Option<Job> {
@@ -396,14 +401,20 @@ impl<'a> Picker<'a> {
         if share(file) < TOMBSTONE_SHARE {
             return None;
         }
-        let upper = vec![Arc::clone(file)];
-        let span = Span::of(deepest, upper.iter())?;
         let reason = match file.meta.range_deletions {
             0 => format!("{:.0}% of its entries are tombstones", share(file) * 100.0),
             _ => "its range tombstones hide nothing".to_owned(),
         };
-        let inputs = vec![(deepest, upper)];
-        let job = Job { output_level: deepest, inputs, through: None, score: 0.0, reason, is_move: false, span };
+        self.in_place(deepest, file, reason)
+    }
+
+    /// A job that rewrites one table within its level.
+    fn in_place(&self, level: usize, file: &Arc<TableFile>, reason: String) -> Option<Job> {
+        let upper = vec![Arc::clone(file)];
+        let span = Span::of(level, upper.iter())?;
+        let inputs = vec![(level, upper)];
+        let is_debt = false;
+        let job = Job { output_level: level, inputs, through: None, score: 0.0, reason, is_move: false, is_debt, span };
         self.free(&job.span).then_some(job)
     }
 
@@ -439,7 +450,16 @@ impl<'a> Picker<'a> {
         let span = Span { level: output_level, keys };
         let free = inputs.iter().flat_map(|(_, files)| files).all(idle) && self.free(&span);
         let reason = "asked for".to_owned();
-        free.then(|| Job { output_level, inputs, through: None, score: 1.0, reason, is_move: false, span })
+        free.then(|| Job {
+            output_level,
+            inputs,
+            through: None,
+            score: 1.0,
+            reason,
+            is_move: false,
+            is_debt: false,
+            span,
+        })
     }
 
     /// Bytes that levels hold above their targets.

@@ -109,7 +109,16 @@ impl Work {
         let span = Span { level, keys: file.meta.span.clone() };
         let inputs = vec![(level, vec![Arc::clone(file)])];
         let reason = reason.to_owned();
-        let job = Job { output_level: level, inputs, through: None, score: 0.0, reason, is_move: false, span };
+        let job = Job {
+            output_level: level,
+            inputs,
+            through: None,
+            score: 0.0,
+            reason,
+            is_move: false,
+            is_debt: false,
+            span,
+        };
         job.claim(true);
         lock(&keyspace.running).push(job.span.clone());
         Some(job)

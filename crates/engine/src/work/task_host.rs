@@ -18,7 +18,7 @@ use crate::work::Work;
 use crate::work::background::may_have_values;
 use crate::work::separate::Separator;
 use crate::{Error, Result};
-use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
+use situ_compaction::{CompactionFilter, OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
 use situ_disks::{CAPACITY, FAST, Reserved};
 use situ_storage::{Error as StorageError, FileName, Reader, Result as StorageResult, Writer};
 use situ_table::Warming;
@@ -46,6 +46,8 @@ pub(crate) struct Host {
     /// Places on the fast disk in which this process has not begun a file: a unit elsewhere may.
     reserved: Mutex<BTreeMap<u64, Reserved>>,
     paced: bool,
+    /// The work waits for an idle store.
+    is_debt: bool,
     target_bytes: u64,
     /// The output belongs on the fast disk, whatever its level.
     hot: bool,
@@ -58,6 +60,8 @@ pub(crate) struct Host {
     separator: Option<Separator>,
     /// The keyspace has values in the value log, or may get some.
     has_handles: bool,
+    /// The filter of the keyspace, in a flush.
+    lifetimes_by: Option<Arc<dyn CompactionFilter>>,
     /// The physical space that a compaction may still take.
     promise: Option<Arc<Promise>>,
 }
@@ -69,6 +73,7 @@ impl Host {
             begun: Mutex::new(Vec::new()),
             reserved: Mutex::default(),
             paced,
+            is_debt: false,
             target_bytes,
             hot: false,
             where_to: WhereTo::Placed,
@@ -76,6 +81,7 @@ impl Host {
             warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&work.versions.source.cache)))),
             separator: None,
             has_handles: false,
+            lifetimes_by: None,
             promise: None,
         }
     }
@@ -88,7 +94,8 @@ impl Host {
     /// For a flush of a keyspace.
     pub(crate) fn separating(self, keyspace: &Arc<KeyspaceCore>) -> Host {
         let separator = Separator::of(keyspace, &self.work.versions.source.values);
-        Host { separator, ..self }.of_keyspace(keyspace)
+        let lifetimes_by = keyspace.options.compaction_filter.clone();
+        Host { separator, lifetimes_by, ..self }.of_keyspace(keyspace)
     }
 
     /// What a flush puts into the value log.
@@ -101,9 +108,16 @@ impl Host {
         Host {
             separator,
             has_handles: self.has_handles,
+            is_debt: self.is_debt,
+            lifetimes_by: self.lifetimes_by.clone(),
             promise: self.promise.clone(),
             ..Host::new(&self.work, self.paced, target_bytes)
         }
+    }
+
+    /// For a compaction that waits for an idle store.
+    pub(crate) fn for_debt(self) -> Host {
+        Host { is_debt: true, ..self }
     }
 
     /// For work on tables that are read often.
@@ -241,6 +255,10 @@ impl TaskHost for Host {
         self.warming.clone()
     }
 
+    fn lifetimes_by(&self) -> Option<Arc<dyn CompactionFilter>> {
+        self.lifetimes_by.clone()
+    }
+
     fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {
         self.has_handles.then(|| Arc::new(Pointers) as Arc<dyn ValueHandles>)
     }
@@ -269,7 +287,9 @@ impl TaskHost for Host {
 
     fn pace(&self, bytes: u64) {
         self.promise.iter().for_each(|promise| promise.written(bytes));
-        if self.paced {
+        if self.is_debt {
+            self.work.pacer.pace_idle(&self.work, bytes);
+        } else if self.paced {
             self.work.pacer.pace(&self.work, bytes);
         }
     }

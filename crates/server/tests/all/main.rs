@@ -16,6 +16,7 @@ mod damage; // damage on disk that a server meets
 mod descriptors; // connections never take the descriptors of the store
 mod differential; // the same bytes to a real memcached
 mod durable; // what was acknowledged is there after a restart
+mod expired_items; // items that expired leave the disk of an idle store
 mod guards; // who is not let in, and what is not allowed
 mod hash; // the same over a hash store
 mod http; // the HTTP port itself: the index, and requests for headers alone

@@ -166,12 +166,15 @@ fn the_page_lists_the_properties_in_order_with_their_lengths() {
     let mut encoded = Vec::new();
     let mut value_lengths = crate::ValueLengths::default();
     value_lengths.add(1);
+    let mut lifetimes = crate::Lifetimes::default();
+    lifetimes.add(1, &crate::Lifetime { expires_unix_s: Some(9), stamp: Some(7) });
     let properties = crate::Properties {
         smallest: vec![0; 9],
         keyspace_name: "users".to_owned(),
         longest_key_bytes: Some(1),
         longest_value_bytes: Some(0),
         value_lengths,
+        lifetimes,
         ..Default::default()
     };
     properties.encode_into(&mut encoded);

@@ -156,6 +156,7 @@ impl Table {
         counted.keyspace_id = stored.keyspace_id;
         counted.keyspace_name.clone_from(&stored.keyspace_name);
         counted.writer_version.clone_from(&stored.writer_version);
+        counted.lifetimes.clone_from(&stored.lifetimes);
         // Older programs do not tell.
         counted.longest_key_bytes = counted.longest_key_bytes.filter(|_| stored.longest_key_bytes.is_some());
         counted.longest_value_bytes = counted.longest_value_bytes.filter(|_| stored.longest_value_bytes.is_some());

@@ -7,6 +7,7 @@ use crate::format::{
     MAX_VALUE_BYTES, common_prefix, separator,
 };
 use crate::key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
+use crate::lifetimes::Lifetime;
 use crate::options::TableOptions;
 use crate::properties::{Properties, WRITER_VERSION};
 use situ_storage::{Error, Result};
@@ -193,6 +194,11 @@ impl TableBuilder {
         Ok(())
     }
 
+    /// Counts when an entry dies that was added.
+    pub fn note_lifetime(&mut self, lifetime: &Lifetime) {
+        self.properties.lifetimes.add(self.properties.created_unix_s, lifetime);
+    }
+
     /// Point entries so far.
     pub fn entries(&self) -> u64 {
         self.properties.entries
@@ -211,7 +217,8 @@ impl TableBuilder {
 
     fn measure_beside_blocks(&mut self) {
         // The properties' names and values, without the two keys.
-        let properties = 540 + self.properties.keyspace_name.len() + self.properties.value_lengths.encoded_bytes();
+        let histograms = self.properties.value_lengths.encoded_bytes() + self.properties.lifetimes.encoded_bytes();
+        let properties = 540 + self.properties.keyspace_name.len() + histograms;
         self.beside_blocks_bytes =
             HEADER_BYTES + properties + self.index.bytes() + 4 * BLOCK_TRAILER_BYTES + FOOTER_BYTES;
     }

@@ -9,7 +9,9 @@
 //! snapshot: 15
 //! troubled: yes
 //! per job: 4
-//! ask: pick | parallel | everything | everything [a,f)
+//! values: 16K
+//! removed: 1=500 2=3
+//! ask: pick | parallel | everything | everything [a,f) | debt
 //! ----
 //! the answer
 //! ```
@@ -78,6 +80,10 @@ struct Case {
     oldest_snapshot: u64,
     troubled: bool,
     tables_per_job: usize,
+    /// What a value in the value log takes.
+    value_bytes: u64,
+    /// How many entries a filter removes from tables.
+    removed: Vec<(u64, f64)>,
     ask: String,
 }
 
@@ -91,6 +97,8 @@ impl Case {
             oldest_snapshot: u64::MAX,
             troubled: false,
             tables_per_job: 1,
+            value_bytes: 0,
+            removed: Vec::new(),
             ask: "pick".to_owned(),
         };
         for line in lines.lines().filter(|line| !line.starts_with('#')) {
@@ -104,6 +112,11 @@ impl Case {
                     case.running.push(Span { level: level(at), keys: span(keys) });
                 }
                 "per job" => case.tables_per_job = rest.parse().unwrap(),
+                "values" => case.value_bytes = size(rest),
+                "removed" => {
+                    let removed = |(table, entries): (&str, &str)| (table.parse().unwrap(), entries.parse().unwrap());
+                    case.removed = fields(rest).map(removed).collect();
+                }
                 "troubled" => case.troubled = rest == "yes",
                 "snapshot" => case.oldest_snapshot = rest.parse().unwrap(),
                 "ask" => rest.clone_into(&mut case.ask),
@@ -191,6 +204,11 @@ impl Case {
             let job = match self.ask.split_once(' ') {
                 None if self.ask == "everything" => picker.everything(None),
                 Some(("everything", keys)) => picker.everything(Some(&span(keys))),
+                None if self.ask == "debt" => {
+                    let of = |file: &TableFile| self.removed.iter().find(|(table, _)| *table == file.meta.number);
+                    let removed = |file: &TableFile| of(file).map_or(0.0, |(_, entries)| *entries);
+                    picker.debt(&Dead { value_bytes: self.value_bytes, removed: &removed })
+                }
                 _ => picker.pick(),
             };
             let Some(job) = job else { break };

@@ -79,6 +79,7 @@ fn job(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job {
         score: 1.0,
         reason: String::new(),
         is_move: false,
+        is_debt: false,
         span,
     }
 }

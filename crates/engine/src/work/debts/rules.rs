@@ -1,0 +1,145 @@
+//! The rules by which debts are paid: a pure function of what the store owes.
+//!
+//! The order of [`due`] is the order of payment. The log's limit comes first, and does not wait for an idle store. All else waits until
+//! the store is idle, and then comes one by one: first what makes other debts visible, a memtable whose tombstones have met nothing yet.
+
+use std::time::Duration;
+
+/// A store is idle when nothing was written for so long.
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(5);
+/// A keyspace's memtable is sealed for its debts once in this time, so a writer that pauses often does not fill level 0 with small tables.
+pub(crate) const SEAL_EVERY: Duration = Duration::from_secs(30);
+/// A debt that a snapshot protects, or that could not be paid, is looked at again after this time.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// At rest, the log takes so much more than twice what memtables hold, and the file that it is in.
+pub(crate) const LOG_BYTES_AT_REST: u64 = 8 << 20;
+
+/// What a store owes, beyond what full memtables and full levels ask for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Debts {
+    /// Nothing was written for so long.
+    pub(crate) idle_for: Duration,
+    /// `None` if the store is open to read.
+    pub(crate) log: Option<LogDebt>,
+    pub(crate) memtables: Vec<MemtableDebt>,
+    pub(crate) tables: TableDebt,
+    /// The segments of the value log that flushes append to are mostly dead.
+    pub(crate) open_segments_are_dead: bool,
+    /// Files that no version has could not be deleted. The flusher tries again at each turn.
+    pub(crate) has_undeleted: bool,
+    /// A payment has failed, or changed nothing, a short time ago.
+    pub(crate) rests: bool,
+}
+
+/// Log files that stay for what is in memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogDebt {
+    /// It takes more than it may.
+    pub(crate) is_over: bool,
+    /// With the files before this one gone, it would be well within its limit.
+    pub(crate) oldest_kept: u64,
+    /// The file that takes records.
+    pub(crate) current: u64,
+    /// Written and not released.
+    pub(crate) held_bytes: u64,
+    /// All files, those included that hold nothing.
+    pub(crate) file_bytes: u64,
+}
+
+/// A memtable that takes writes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MemtableDebt {
+    pub(crate) keyspace: u32,
+    pub(crate) bytes: u64,
+    /// The oldest log file with a record of it; `None` if it is empty.
+    pub(crate) first_log: Option<u64>,
+    /// It holds what frees space elsewhere once it is a table: tombstones, or values that hide others in the value log.
+    pub(crate) frees_space: bool,
+    /// When it was last sealed for its debts; `None` if it never was.
+    pub(crate) sealed_ago: Option<Duration>,
+}
+
+/// Tables with entries that could be dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum TableDebt {
+    #[default]
+    None,
+    /// A compaction is worth what it costs.
+    Due,
+    /// It will be in so long.
+    DueIn(Duration),
+}
+
+/// What is to be done about a debt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Payment {
+    /// The log is over its limit: seal the memtables of these keyspaces, and do not wait for level 0.
+    SealForLog(Vec<u32>),
+    /// Seal the memtables of these keyspaces.
+    Seal(Vec<u32>),
+    /// Run one compaction.
+    Compact,
+    /// Seal the segments that flushes append to.
+    EndSegments,
+    /// Go on in a short log file.
+    ShortenLog,
+}
+
+fn keyspaces<'a>(memtables: impl Iterator<Item = &'a MemtableDebt>) -> Option<Vec<u32>> {
+    let ids: Vec<u32> = memtables.map(|memtable| memtable.keyspace).collect();
+    (!ids.is_empty()).then_some(ids)
+}
+
+/// The payment that is due now.
+pub(crate) fn due(debts: &Debts) -> Option<Payment> {
+    let before = |limit: u64| move |memtable: &&MemtableDebt| memtable.first_log.is_some_and(|log| log < limit);
+    if let Some(log) = debts.log.as_ref().filter(|log| log.is_over)
+        && let Some(ids) = keyspaces(debts.memtables.iter().filter(before(log.oldest_kept.min(log.current))))
+    {
+        return Some(Payment::SealForLog(ids));
+    }
+    if debts.idle_for < IDLE_AFTER || debts.rests {
+        return None;
+    }
+    let may_be_sealed = |memtable: &&MemtableDebt| {
+        memtable.first_log.is_some() && memtable.frees_space && memtable.sealed_ago.is_none_or(|ago| ago >= SEAL_EVERY)
+    };
+    if let Some(ids) = keyspaces(debts.memtables.iter().filter(may_be_sealed)) {
+        return Some(Payment::Seal(ids));
+    }
+    if debts.tables == TableDebt::Due {
+        return Some(Payment::Compact);
+    }
+    if debts.open_segments_are_dead {
+        return Some(Payment::EndSegments);
+    }
+    let log = debts.log.as_ref()?;
+    let memory: u64 = debts.memtables.iter().map(|memtable| memtable.bytes).sum();
+    if log.held_bytes > memory.saturating_mul(2).saturating_add(LOG_BYTES_AT_REST)
+        && let Some(ids) = keyspaces(debts.memtables.iter().filter(before(log.current)))
+    {
+        return Some(Payment::Seal(ids));
+    }
+    let is_flushed = debts.memtables.iter().all(|memtable| memtable.first_log.is_none());
+    (is_flushed && log.file_bytes > LOG_BYTES_AT_REST).then_some(Payment::ShortenLog)
+}
+
+/// How long until a debt may become due, if nothing is written; `None` if none will.
+pub(crate) fn next_look_in(debts: &Debts) -> Option<Duration> {
+    if debts.idle_for < IDLE_AFTER {
+        return Some(IDLE_AFTER - debts.idle_for);
+    }
+    let rest = (debts.rests || debts.has_undeleted).then_some(LOOK_AGAIN);
+    let sealable = |memtable: &MemtableDebt| {
+        let ago = memtable.sealed_ago.filter(|_| memtable.frees_space && memtable.first_log.is_some())?;
+        Some(SEAL_EVERY.saturating_sub(ago))
+    };
+    let tables = match debts.tables {
+        TableDebt::DueIn(wait) => Some(wait),
+        TableDebt::None | TableDebt::Due => None,
+    };
+    rest.into_iter().chain(debts.memtables.iter().filter_map(sealable)).chain(tables).min()
+}
+
+#[cfg(test)]
+mod tests;

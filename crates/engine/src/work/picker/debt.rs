@@ -1,0 +1,108 @@
+//! Compactions that an idle store begins, to free the space of what is dead.
+//!
+//! A table *frees* what its tombstones hide, what a filter removes from it now, and, in level 0 of a keyspace with a value log, the values
+//! that its handles hide. All of that is an estimate from counts. Nobody knows what a range tombstone hides, so it is worth any
+//! compaction.
+//!
+//! 1. Level 0 goes down as a whole, as when it is full.
+//! 2. A table of a deeper level goes one level down, to what its tombstones hide.
+//! 3. A table of the deepest level is rewritten by itself.
+//!
+//! A job is *worth it* if it frees an eighth of what it rewrites, or rewrites no more than [`SMALL_BYTES`]. So the dead entries that
+//! stay for good take less than an eighth of their level.
+//!
+//! **Invariants.** No snapshot protects what a table is chosen for. So a rewritten table drops something. If it does not, it is
+//! marked, and not chosen again.
+
+use super::{Job, Picker, Span, idle};
+use crate::base::options::LEVELS;
+use crate::versions::version::TableFile;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A job is worth it if it frees the bytes that it rewrites divided by this.
+const WORTH: u64 = 8;
+/// A job of so many bytes is worth it whatever it frees.
+const SMALL_BYTES: u64 = 8 << 20;
+
+/// What an idle store knows of the dead beside the version.
+pub(crate) struct Dead<'a> {
+    /// What a value in the value log takes on average; 0 without one.
+    pub(crate) value_bytes: u64,
+    /// How many entries of a table a filter removes now.
+    pub(crate) removed: &'a dyn Fn(&TableFile) -> f64,
+}
+
+impl Picker<'_> {
+    /// The job that frees the most for each byte that it rewrites; `None` if none is worth it, or all tables of it are busy.
+    pub(crate) fn debt(&self, dead: &Dead<'_>) -> Option<Job> {
+        let entry_bytes = {
+            let (bytes, entries) = self
+                .version
+                .files()
+                .fold((0, 0), |sum, (_, file)| (sum.0 + file.meta.bytes, sum.1 + file.meta.entries));
+            bytes / u64::max(entries, 1) + dead.value_bytes
+        };
+        let level0 = self.level0_debt(dead, entry_bytes);
+        let deeper = (1..LEVELS).filter_map(|level| self.deeper_debt(level, dead, entry_bytes));
+        level0.into_iter().chain(deeper).max_by(|a, b| a.score.total_cmp(&b.score))
+    }
+
+    /// About how many bytes of dead entries, here and below, go with a compaction of the table.
+    fn freed_bytes(&self, file: &TableFile, dead: &Dead<'_>, entry_bytes: u64) -> u64 {
+        let meta = &file.meta;
+        let by_filter = ((dead.removed)(file) * entry_bytes as f64) as u64;
+        let by_tombstones = match meta.largest_sequence <= self.oldest_snapshot {
+            true if meta.range_deletions > 0 => u64::MAX,
+            true => meta.deletions.saturating_mul(entry_bytes),
+            false => 0,
+        };
+        by_filter.saturating_add(by_tombstones)
+    }
+
+    /// Bytes freed for each byte rewritten, if that is worth it.
+    fn worth(freed: u64, rewritten: u64) -> Option<f64> {
+        let is_worth_it = freed > 0 && (rewritten <= SMALL_BYTES || freed.saturating_mul(WORTH) >= rewritten);
+        is_worth_it.then(|| freed.min(rewritten.max(1)) as f64 / rewritten.max(1) as f64)
+    }
+
+    fn level0_debt(&self, dead: &Dead<'_>, entry_bytes: u64) -> Option<Job> {
+        let files = &self.version.levels[0].files;
+        let base = &self.version.levels[self.targets.base_level];
+        let span = Span::of(self.targets.base_level, files.iter())?;
+        let below = base.overlapping(&span.keys);
+        let rewritten = files.iter().chain(below).map(|file| file.meta.bytes).sum();
+        let hides_values = dead.value_bytes > 0 && (files.len() > 1 || !below.is_empty());
+        let freed = files.iter().fold(0u64, |sum, file| {
+            let is_seen = file.meta.largest_sequence > self.oldest_snapshot;
+            let values = if hides_values && !is_seen { file.meta.entries.saturating_mul(dead.value_bytes) } else { 0 };
+            sum.saturating_add(self.freed_bytes(file, dead, entry_bytes)).saturating_add(values)
+        });
+        let score = Self::worth(freed, rewritten)?;
+        let job = self.level0(score)?;
+        let reason = format!("idle: {} tables in level 0 hide or hold what is dead", files.len());
+        Some(Job { reason, score, is_debt: true, ..job })
+    }
+
+    fn deeper_debt(&self, level: usize, dead: &Dead<'_>, entry_bytes: u64) -> Option<Job> {
+        let is_deepest = self.version.levels[level + 1..].iter().all(|level| level.files.is_empty());
+        let job = |file: &Arc<TableFile>| {
+            if !idle(file) || file.drops_nothing.load(Ordering::Acquire) {
+                return None;
+            }
+            let freed = self.freed_bytes(file, dead, entry_bytes);
+            if freed == 0 {
+                return None;
+            }
+            let reason = format!("idle: a table of level {level} hides or holds what is dead");
+            let job = match is_deepest {
+                true => self.in_place(level, file, reason)?,
+                false => self.complete(level, level + 1, vec![Arc::clone(file)], reason)?,
+            };
+            let rewritten = job.files().map(|(_, file)| file.meta.bytes).sum();
+            let score = Self::worth(freed, rewritten)?;
+            Some(Job { score, is_debt: true, ..job })
+        };
+        self.version.levels[level].files.iter().filter_map(job).max_by(|a, b| a.score.total_cmp(&b.score))
+    }
+}
