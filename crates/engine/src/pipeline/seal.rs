@@ -111,7 +111,7 @@ impl Memory {
         }
         self.rotate_locked(commit)?;
         let last = commit.last_sequence();
-        let fresh = MemtableSlot::new(commit.next_sequence(), keyspace.options.memtable_bytes);
+        let fresh = MemtableSlot::new(commit.next_sequence(), keyspace.options.memtable_bytes, &keyspace.gaps);
         keyspace.view.rcu(|view| {
             let mut view = (**view).clone();
             view.active.seal(last);
