@@ -474,16 +474,15 @@ impl Cursor {
                 && let Some((source, tombstone)) = self.covered(user, trailer.sequence(), self.merge.rank())
             {
                 let rank = self.tombstones[source].rank;
-                let end = (rank < self.merge.rank()).then(|| self.end_of_cover(source, tombstone).to_vec());
+                let cover = (rank < self.merge.rank()).then(|| self.end_of_cover(source, tombstone));
                 self.key.clear();
                 self.key.extend_from_slice(user);
                 skip = true;
-                match end {
-                    Some(end) => {
-                        run.steps += 1;
-                        self.merge.skip_to(rank, &end)?;
-                        if run.is_time_to_look() && self.merge.valid() {
-                            self.look_forward(run, skip)?;
+                match cover {
+                    Some((end, tombstones)) => {
+                        run.steps += tombstones;
+                        if !run.is_time_to_look() || !self.look_forward(run, skip)? {
+                            self.merge.skip_to(rank, &end)?;
                         }
                     }
                     None => self.pass_forward(run, skip)?,
@@ -545,6 +544,7 @@ impl Cursor {
         run.has_looked();
         let here = self.merge.key().user;
         if let Some(gap) = self.known.past(&self.view, here, self.sequence) {
+            self.search.will_jump(&self.known, run, here);
             self.leave_forward(gap.end.clone(), run)?;
             return Ok(true);
         }
@@ -678,6 +678,7 @@ impl Cursor {
         run.has_looked();
         let here = self.merge.key().user;
         if let Some(gap) = self.known.before(&self.view, Some(&behind(here)), self.sequence) {
+            self.search.will_jump(&self.known, run, here);
             return self.leave_backward(gap.begin.clone(), run);
         }
         let end = self.search.watch(&self.known, &self.view, self.key.clone(), self.lower.clone());
@@ -693,12 +694,14 @@ impl Cursor {
         })
     }
 
-    /// The end of a range tombstone, and of those of its source that begin where it ends.
-    fn end_of_cover<'a>(&'a self, source: usize, tombstone: &'a RangeTombstone) -> &'a [u8] {
+    /// The end of a range tombstone, or of the last one of its source that leads on from there, and the number of these tombstones.
+    fn end_of_cover(&self, source: usize, tombstone: &RangeTombstone) -> (Vec<u8>, u64) {
         let index = &self.tombstones[source].index;
-        std::iter::successors(Some(tombstone), |t| index.covering(&t.end, self.sequence))
-            .last()
-            .map_or(&tombstone.end[..], |last| &last.end[..])
+        let (mut end, mut tombstones) = (&tombstone.end, 1);
+        while let Some(next) = index.covering(end, self.sequence) {
+            (end, tombstones) = (&next.end, tombstones + 1);
+        }
+        (end.clone(), tombstones)
     }
 }
 

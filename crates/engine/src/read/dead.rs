@@ -117,6 +117,13 @@ impl Search {
         *self = Search { is_under_way: true, side, origin: Some(origin), ..Search::default() };
     }
 
+    /// The cursor is about to leave a gap in which `key` is. A gap of a snapshot may have newer puts, so no watch goes on over it.
+    pub(crate) fn will_jump(&mut self, known: &KnownGaps, run: &DeadRun, key: &[u8]) {
+        if known.of_snapshot.is_some() {
+            self.meet_newer(run, key);
+        }
+    }
+
     /// The cursor has left a gap, and stands at this bound of it.
     pub(crate) fn has_jumped(&mut self, run: &mut DeadRun, bound: Vec<u8>) {
         if self.watching.is_none() {
