@@ -140,7 +140,7 @@ test-import: form
 	cargo test --release --locked -p situ-cli --features rocksdb --lib
 	cargo test --release --locked -p situ-cli --features rocksdb --test all import_rocksdb::
 
-# Every interleaving of two and three threads on the memtable, the engine's only lock-free and only unsafe part, and on work that one
+# Every interleaving of two and three threads on the memtable, the engine's only unsafe part, on gaps, and on work that one
 # thread does for all.
 loom: cargo
 	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=2 CARGO_TARGET_DIR=target/loom \

@@ -1,8 +1,8 @@
 //! The ends of a keyspace: the first and the last key, and entries that are taken from there.
 //!
-//! A pop is a pessimistic transaction. It finds the first key, locks the key's row and reads its value again. If the value is gone, another
-//! pop had the lock before, and this one starts over. A write outside of transactions takes no lock, so the check at commit finds it,
-//! and the pop starts over, too.
+//! A pop is a pessimistic transaction. It finds the first key, locks the key's row and reads its value again. If the
+//! value is gone, another pop had the lock before, and this one starts over. A write outside of transactions takes no
+//! lock, so the check at commit finds it, and the pop starts over, too.
 //!
 //! **Order.** The entry was at the end at some moment during the call. A smaller key that is put meanwhile may be left.
 //!
@@ -44,11 +44,11 @@ impl Keyspace {
         Ok(cursor.key().map(Key::copied))
     }
 
-    /// Removes the first key, and returns it with its value; `None` if there is no key. With [`pop_last`](Keyspace::pop_last) and
-    /// [`put`](Keyspace::put), a keyspace is a queue.
+    /// Removes the first key, and returns it with its value; `None` if there is no key. With
+    /// [`pop_last`](Keyspace::pop_last) and [`put`](Keyspace::put), a keyspace is a queue.
     ///
-    /// Two pops, in any threads, never get the same entry. A pop waits for the pop that has the entry, until that one is visible, and
-    /// for a pessimistic transaction that has locked the key.
+    /// Two pops, in any threads, never get the same entry. A pop waits for the pop that has the entry, until that one
+    /// is visible, and for a pessimistic transaction that has locked the key.
     ///
     /// ```
     /// # fn main() -> situ_engine::Result<()> {
@@ -65,7 +65,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// As [`first`](Keyspace::first) and [`delete`](Keyspace::delete); [`Error::LockTimeout`] if a transaction keeps the key locked.
+    /// As [`first`](Keyspace::first) and [`delete`](Keyspace::delete); [`Error::LockTimeout`] if a transaction keeps
+    /// the key locked.
     pub fn pop_first(&self) -> Result<Option<(Key, Value)>> {
         self.pop(Side::Front, ReadOptions::default(), self.core.options.durability)
     }
@@ -78,7 +79,8 @@ impl Keyspace {
         self.pop(Side::Back, ReadOptions::default(), self.core.options.durability)
     }
 
-    /// Removes the first key in a range, as [`pop_first`](Keyspace::pop_first): one of several queues in a keyspace, for example.
+    /// Removes the first key in a range, as [`pop_first`](Keyspace::pop_first): one of several queues in a keyspace,
+    /// for example.
     ///
     /// # Errors
     /// As [`pop_first`](Keyspace::pop_first).

@@ -6,10 +6,11 @@
 //!
 //! Range tombstones are looked up by key for each candidate. When a tombstone of one source covers an entry of an older
 //! source, all older sources jump to the tombstone's end, or backward to before its begin: a scan over a deleted range
-//! costs one seek, not one step for each dead entry. Entries of the tombstone's own source may be newer, and are stepped over.
+//! costs one seek, not one step for each dead entry. Entries of the tombstone's own source may be newer, and are
+//! stepped over.
 //!
-//! A long run of entries that are not shown is stepped over once, and remembered as a gap (`dead.rs`). Many versions of one
-//! key cost a few steps and a seek.
+//! A long run of entries that are not shown is stepped over once, and remembered as a gap (`dead.rs`). Many versions of
+//! one key cost a few steps and a seek.
 //!
 //! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of the
 //! returned key, whose key and value were copied.
@@ -643,8 +644,8 @@ impl Cursor {
         self.value.extend_from_slice(self.merge.value());
     }
 
-    /// Finds the version of `self.key` that the reader sees, by a seek past all others, and moves before all versions. Returns true if
-    /// the key has a value.
+    /// Finds the version of `self.key` that the reader sees, by a seek past all others, and moves before all versions.
+    /// Returns true if the key has a value.
     #[cold]
     fn decide(&mut self, run: &DeadRun) -> Result<bool> {
         let key = std::mem::take(&mut self.key);
@@ -694,7 +695,8 @@ impl Cursor {
         })
     }
 
-    /// The end of a range tombstone, or of the last one of its source that leads on from there, and the number of these tombstones.
+    /// The end of a range tombstone, or of the last one of its source that leads on from there, and the number of these
+    /// tombstones.
     fn end_of_cover(&self, source: usize, tombstone: &RangeTombstone) -> (Vec<u8>, u64) {
         let index = &self.tombstones[source].index;
         let (mut end, mut tombstones) = (&tombstone.end, 1);

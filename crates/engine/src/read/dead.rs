@@ -1,8 +1,8 @@
 //! Runs of entries that a cursor does not show: deleted ones, old versions, and writes that are newer than the reader.
 //!
 //! A cursor counts its steps over such entries. After [`STEPS_BEFORE_LOOK`] steps it looks whether it is in a known gap
-//! (`versions/gaps.rs`), which it leaves with one seek. If not, it watches the keys ahead, and what it finds becomes a gap. A cursor that has
-//! left a gap looks after the first step, so each reader of a queue's end extends the gap.
+//! (`versions/gaps.rs`), which it leaves with one seek. If not, it watches the keys ahead, and what it finds becomes a
+//! gap. A cursor that has left a gap looks after the first step, so each reader of a queue's end extends the gap.
 //!
 //! A snapshot has gaps of its own. They hold at the snapshot's sequence number alone, and nothing ends them.
 
@@ -117,7 +117,8 @@ impl Search {
         *self = Search { is_under_way: true, side, origin: Some(origin), ..Search::default() };
     }
 
-    /// The cursor is about to leave a gap in which `key` is. A gap of a snapshot may have newer puts, so no watch goes on over it.
+    /// The cursor is about to leave a gap in which `key` is. A gap of a snapshot may have newer puts, so no watch goes
+    /// on over it.
     pub(crate) fn will_jump(&mut self, known: &KnownGaps, run: &DeadRun, key: &[u8]) {
         if known.of_snapshot.is_some() {
             self.meet_newer(run, key);
@@ -133,8 +134,8 @@ impl Search {
         }
     }
 
-    /// Begins to watch the keys ahead, up to `limit`. `nearest` is the bound to begin at if the search has no better one. Returns where
-    /// the cursor has to go, if the watch has begun.
+    /// Begins to watch the keys ahead, up to `limit`. `nearest` is the bound to begin at if the search has no better
+    /// one. Returns where the cursor has to go, if the watch has begun.
     pub(crate) fn watch(
         &mut self,
         known: &KnownGaps,
@@ -162,7 +163,8 @@ impl Search {
         self.watching.is_some().then_some(bound)
     }
 
-    /// The run has met a version of `key` that may be a put newer than the reader. The gap that all readers will know ends there.
+    /// The run has met a version of `key` that may be a put newer than the reader. The gap that all readers will know
+    /// ends there.
     #[inline]
     pub(crate) fn meet_newer(&mut self, run: &DeadRun, key: &[u8]) {
         if self.watching.is_some() {
@@ -178,7 +180,8 @@ impl Search {
         }
     }
 
-    /// The run has come to its end: from the front to the key `reached`, from the back down to it. If it failed, nothing was found.
+    /// The run has come to its end: from the front to the key `reached`, from the back down to it. If it failed,
+    /// nothing was found.
     #[inline]
     pub(crate) fn end<E>(
         &mut self,

@@ -1,15 +1,15 @@
 //! Gaps: stretches of keys in which a reader has found nothing, so that the next reader need not look again.
 //!
-//! Deleted entries stay in memtables and tables until a compaction drops them. A queue leaves millions of them before its first
-//! entry, and each reader of the first entry would step over all of them. A *gap* says: from the sequence number `since` on, no key
-//! in `begin..end` has a visible value. A reader at `since` or above seeks past the gap.
+//! Deleted entries stay in memtables and tables until a compaction drops them. A queue leaves millions of them before
+//! its first entry, and each reader of the first entry would step over all of them. A *gap* says: from the sequence
+//! number `since` on, no key in `begin..end` has a visible value. A reader at `since` or above seeks past the gap.
 //!
 //! 1. A cursor that has made some steps without finding a visible entry *watches* the keys ahead ([`Gaps::watch`]).
-//! 2. It seeks again to where the watch begins, and goes on. It reports an invisible put above its own sequence number: the gap
-//!    cannot reach over it.
+//! 2. It seeks again to where the watch begins, and goes on. It reports an invisible put above its own sequence number:
+//!    the gap cannot reach over it.
 //! 3. At the next visible entry, the watch becomes a gap ([`Watching::publish`]).
-//! 4. A writer that has put a key into a memtable looks for watches and gaps that contain the key ([`Gaps::put`]). A gap is cut
-//!    in two there. A watch will end there. Deletions change nothing.
+//! 4. A writer that has put a key into a memtable looks for watches and gaps that contain the key ([`Gaps::put`]). A
+//!    gap is cut in two there. A watch will end there. Deletions change nothing.
 //!
 //! # Invariants
 //!
@@ -19,34 +19,34 @@
 //!
 //! # Threads
 //!
-//! A reader registers its watch, then reads memtables. A writer writes its memtable, then looks for watches. Between the two steps
-//! each has a sequentially consistent fence. So the reader finds the put, or the writer finds the watch. The reader looks only at
-//! the memtables of its view. Therefore a watch begins only if the view's active memtable still is the keyspace's active one,
-//! which the reader checks behind its fence.
+//! A reader registers its watch, then reads memtables. A writer writes its memtable, then looks for watches. Between
+//! the two steps each has a sequentially consistent fence. So the reader finds the put, or the writer finds the watch.
+//! The reader looks only at the memtables of its view. Therefore a watch begins only if the view's active memtable
+//! still is the keyspace's active one, which the reader checks behind its fence.
 //!
 //! Lookups take no lock. While a keyspace has neither gaps nor watches, a batch of writes pays one fence and one load.
 //!
 //! # Sequence numbers
 //!
-//! The `since` of a gap is the sequence number of the reader that found it. A reader of a snapshot looks at tables in which versions
-//! may be missing that lie between its snapshot and the present. So its gaps hold from the present on, which is read
-//! after the view, and for the snapshot itself ([`SnapshotGaps`]). A compaction filter drops entries without a sequence number. In a
-//! keyspace that has one, only readers of the current view use gaps.
+//! The `since` of a gap is the sequence number of the reader that found it. A reader of a snapshot looks at tables in
+//! which versions may be missing that lie between its snapshot and the present. So its gaps hold from the present on,
+//! which is read after the view, and for the snapshot itself ([`SnapshotGaps`]). A compaction filter drops entries
+//! without a sequence number. In a keyspace that has one, only readers of the current view use gaps.
 //!
-//! The consumer of a queue extends a gap with each entry. If touching gaps were always joined, `since` would rise with each
-//! extension. A reader that took its sequence number just before could use none of it. So touching gaps stay apart while there is
-//! room. Beyond [`GAPS_MAX`] those two are joined that spare few steps, and were found long ago. So a reader that is some extensions
-//! late steps over about as many entries as died meanwhile.
+//! The consumer of a queue extends a gap with each entry. If touching gaps were always joined, `since` would rise with
+//! each extension. A reader that took its sequence number just before could use none of it. So touching gaps stay apart
+//! while there is room. Beyond [`GAPS_MAX`] those two are joined that spare few steps, and were found long ago. So a
+//! reader that is some extensions late steps over about as many entries as died meanwhile.
 //!
 //! # Bounds
 //!
-//! A keyspace has at most [`GAPS_MAX`] gaps and [`WATCHES_MAX`] watches, with keys up to [`KEY_BYTES_MAX`]. If none touch, the
-//! gap that spares the fewest steps is forgotten.
+//! A keyspace has at most [`GAPS_MAX`] gaps and [`WATCHES_MAX`] watches, with keys up to [`KEY_BYTES_MAX`]. If none
+//! touch, the gap that spares the fewest steps is forgotten.
 //!
 //! # Rejected
 //!
-//! *A gap for each range deletion as it is written*: every put would look through gaps that may never be read. *A marker entry in
-//! the memtable*: a snapshot would see it, and each flush would have to carry it on.
+//! *A gap for each range deletion as it is written*: every put would look through gaps that may never be read. *A
+//! marker entry in the memtable*: a snapshot would see it, and each flush would have to carry it on.
 
 #![allow(unexpected_cfgs, reason = "cfg(loom) is set by hand to explore the model")]
 
@@ -126,8 +126,8 @@ impl Watch {
         }
     }
 
-    /// The part of it without a put, if the cursor came as far as `reached`: to this key from the front, or to the key before this
-    /// one from the back.
+    /// The part of it without a put, if the cursor came as far as `reached`: to this key from the front, or to the key
+    /// before this one from the back.
     fn found(&self, reached: Option<Vec<u8>>) -> (Vec<u8>, Option<Vec<u8>>) {
         let nearest = sync::lock(&self.nearest).take();
         match self.side {
@@ -352,7 +352,8 @@ impl Gaps {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Takes a key out of all gaps. The writer calls this after the key is in the memtable and before it becomes visible.
+    /// Takes a key out of all gaps. The writer calls this after the key is in the memtable and before it becomes
+    /// visible.
     pub(crate) fn put(&self, key: &[u8]) {
         if self.list.load().is_some_and(|list| list.concerns(key)) {
             self.change(|list| list.cut(key));
@@ -377,9 +378,9 @@ impl Gaps {
         self.list.load()?.before(end, sequence).cloned()
     }
 
-    /// Watches the keys in `begin..end` for a reader that comes from `side`. The gap that it finds will hold from `since` on. The
-    /// reader has to look at each key afterwards, and `is_current` says whether it looks at all memtables that writers use. `None` if
-    /// there are too many watches, or the reader looks at old memtables.
+    /// Watches the keys in `begin..end` for a reader that comes from `side`. The gap that it finds will hold from
+    /// `since` on. The reader has to look at each key afterwards, and `is_current` says whether it looks at all
+    /// memtables that writers use. `None` if there are too many watches, or the reader looks at old memtables.
     pub(crate) fn watch(
         self: &Arc<Gaps>,
         begin: Vec<u8>,
@@ -429,8 +430,8 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Makes the watch a gap, as far as the reader has come: from the front up to the key `reached`, from the back down to it. Nothing
-    /// in between was visible, and nothing a put above the reader's sequence number.
+    /// Makes the watch a gap, as far as the reader has come: from the front up to the key `reached`, from the back down
+    /// to it. Nothing in between was visible, and nothing a put above the reader's sequence number.
     pub(crate) fn publish(self, reached: Option<Vec<u8>>, steps: u64) {
         let Watching { gaps, watch, since } = &self;
         gaps.change(|list| {

@@ -1,5 +1,5 @@
-//! Readers and dead entries: a run of them is stepped over once, and pops of a queue cost the same from its first entry to its
-//! last. Steps are counted, not times.
+//! Readers and dead entries: a run of them is stepped over once, and pops of a queue cost the same from its first entry
+//! to its last. Steps are counted, not times.
 
 use crate::common::*;
 use situ_engine::{Durability, Options, ReadOptions, Snapshot, Store, StoreBuilder, WriteBatch};
@@ -71,8 +71,8 @@ fn a_pop_costs_the_same_at_the_end_of_a_queue_as_at_its_beginning() {
     }
 }
 
-/// After millions of puts and deletes, flushed and idle, each `first` stepped over all tombstones again. Readers of a snapshot did
-/// so, too, and of an older one whose dead entries are not those of the present.
+/// After millions of puts and deletes, flushed and idle, each `first` stepped over all tombstones again. Readers of a
+/// snapshot did so, too, and of an older one whose dead entries are not those of the present.
 #[test]
 fn a_run_of_dead_entries_is_stepped_over_once() {
     const KEYS: u64 = 3000;
@@ -383,7 +383,7 @@ fn processor_ns() -> u64 {
 
 #[test]
 #[cfg(target_os = "linux")]
-#[ignore = "a measurement: the processor time of a pop, in each tenth of a queue of SITU_JOBS entries, 1 million by default"]
+#[ignore = "a measurement: the processor time of a pop, in each tenth of a queue of SITU_JOBS entries"]
 fn measure_pops() {
     let jobs: u64 = std::env::var("SITU_JOBS").map_or(1_000_000, |jobs| jobs.parse().unwrap());
     for (what, memtable_bytes, held) in

@@ -1,7 +1,8 @@
-//! Every interleaving of a reader that finds a gap and a writer that puts a key into it, explored by loom; see `make loom`.
+//! Every interleaving of a reader that finds a gap and a writer that puts a key into it, explored by loom; see `make
+//! loom`.
 //!
-//! The memtable is a flag: the key is there or not. It is written and read without any order, so that only the fences keep
-//! a put from being missed.
+//! The memtable is a flag: the key is there or not. It is written and read without any order, so that only the fences
+//! keep a put from being missed.
 
 use super::*;
 use loom::sync::atomic::{AtomicBool as Flag, AtomicU64 as Visible};
