@@ -67,7 +67,7 @@ const WATCHES_MAX: usize = 16;
 /// A longer key bounds no gap.
 pub(crate) const KEY_BYTES_MAX: usize = 1 << 10;
 /// Steps over dead entries after which a cursor looks for a gap, or begins to watch for one.
-pub(crate) const STEPS_BEFORE_LOOK: u64 = if cfg!(any(test, feature = "costly-checks")) { 2 } else { 16 };
+pub(crate) const STEPS_BEFORE_LOOK: u64 = if cfg!(any(test, feature = "costly-checks")) { 2 } else { 32 };
 
 /// A stretch of keys without a visible value. An absent end is no bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
