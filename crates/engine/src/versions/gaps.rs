@@ -218,7 +218,6 @@ impl List {
 
     /// A put of `key`, which has no place in a gap any more.
     fn cut(&mut self, key: &[u8]) {
-        self.watches.iter().filter(|watch| watch.contains(key)).for_each(|watch| watch.note(key));
         let Some(at) = self.find(key) else { return };
         let gap = Arc::clone(&self.gaps[at]);
         let part = |begin: Vec<u8>, end: Option<Vec<u8>>| {
@@ -340,10 +339,15 @@ impl Gaps {
         let _changing = sync::lock(&self.changing);
         let mut list = self.list.load().map_or_else(List::default, |list| (*list).clone());
         let outcome = change(&mut list);
+        self.replace(list);
+        outcome
+    }
+
+    /// Shows another list. The caller holds `changing`.
+    fn replace(&self, list: List) {
         let is_used = !list.is_empty();
         self.list.store(is_used.then(|| Arc::new(list)));
         self.is_used.store(is_used, Ordering::Release);
-        outcome
     }
 
     /// Returns true if a writer has to report its puts. A writer asks this after its entries are in the memtable.
@@ -355,8 +359,17 @@ impl Gaps {
     /// Takes a key out of all gaps. The writer calls this after the key is in the memtable and before it becomes
     /// visible.
     pub(crate) fn put(&self, key: &[u8]) {
-        if self.list.load().is_some_and(|list| list.concerns(key)) {
-            self.change(|list| list.cut(key));
+        if !self.list.load().is_some_and(|list| list.concerns(key)) {
+            return;
+        }
+        // What was a watch in the list above may be a gap now.
+        let _changing = sync::lock(&self.changing);
+        let Some(list) = self.list.load() else { return };
+        list.watches.iter().filter(|watch| watch.contains(key)).for_each(|watch| watch.note(key));
+        if list.find(key).is_some() {
+            let mut list = (*list).clone();
+            list.cut(key);
+            self.replace(list);
         }
     }
 
