@@ -144,7 +144,7 @@ test-import: form
 # Where `make test` gathers what the tests say.
 TEST_LOG ?= /dev/null
 
-# Every interleaving of two and three threads on the memtable, the engine's only lock-free and only unsafe part, and on work that one
+# Every interleaving of two and three threads on the memtable, the engine's only unsafe part, on gaps, and on work that one
 # thread does for all.
 loom: cargo
 	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=2 CARGO_TARGET_DIR=target/loom \

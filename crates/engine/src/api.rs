@@ -4,5 +4,6 @@ pub(crate) mod async_read;
 pub(crate) mod disk_use;
 pub(crate) mod iter;
 pub(crate) mod keyspace;
+mod pop;
 pub(crate) mod store;
 pub(crate) mod transaction;

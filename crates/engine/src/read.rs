@@ -2,6 +2,7 @@
 
 pub(crate) mod ahead;
 pub(crate) mod cursor;
+pub(crate) mod dead;
 pub(crate) mod future;
 pub(crate) mod get;
 pub(crate) mod merge;

@@ -2,6 +2,7 @@
 
 pub(crate) mod edit;
 pub(crate) mod editor;
+pub(crate) mod gaps;
 pub(crate) mod heat;
 pub(crate) mod keyspace;
 pub(crate) mod manifest;

@@ -301,7 +301,8 @@ impl Keyspace {
         self.iter_with(options.within_prefix(prefix.as_ref()))
     }
 
-    /// The first key with its value; `None` if there is no key. Costs a seek, and a step for each deleted key before it.
+    /// The first key with its value; `None` if there is no key. Costs about a seek: deleted keys before it
+    /// are stepped over once, and remembered.
     ///
     /// # Errors
     /// A table could not be read, or is damaged.
@@ -309,7 +310,8 @@ impl Keyspace {
         self.iter()?.next().transpose()
     }
 
-    /// The last key with its value; `None` if there is no key. Costs a seek, and a step for each deleted key behind it.
+    /// The last key with its value; `None` if there is no key. Costs about a seek, as
+    /// [`first`](Keyspace::first) does.
     ///
     /// # Errors
     /// As [`first`](Keyspace::first).

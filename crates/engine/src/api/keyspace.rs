@@ -11,6 +11,7 @@ use crate::pipeline::future::WriteFuture;
 use crate::pipeline::seal::Level0;
 use crate::pipeline::write::write;
 use crate::read::cursor::{Cursor, RankedTombstones};
+use crate::read::dead::KnownGaps;
 use crate::read::get::Lookup;
 use crate::read::merge::{LevelCursor, Source};
 use crate::read::options::ReadOptions;
@@ -373,7 +374,14 @@ impl Keyspace {
         let (sources, tombstones) = iterator_sources(&view, table_options)
             .inspect_err(|error| self.core.versions.source.damaged.note(error))?;
         self.core.health.stats.counters.iterators.add(1);
-        Ok(Cursor::new(view, sources, tombstones, sequence, options, table_options.reach))
+        let known = KnownGaps {
+            current: Arc::clone(&self.inner.view),
+            of_keyspace: Arc::clone(&self.inner.gaps),
+            since: options.snapshot.as_ref().map_or(sequence, |_| self.core.versions.snapshots.visible()),
+            has_filter: self.inner.options.compaction_filter.is_some(),
+            of_snapshot: options.snapshot.as_ref().map(|snapshot| (self.inner.id, snapshot.gaps())),
+        };
+        Ok(Cursor::new(view, sources, tombstones, known, sequence, options, table_options.reach))
     }
 
     /// Writes everything that is in memory to tables, and waits for it; also for compactions, while level 0 has as many
@@ -463,6 +471,7 @@ impl Keyspace {
             value_bytes: segments.iter().map(|segment| segment.written().record_bytes).sum(),
             value_dead_bytes: segments.iter().map(|segment| segment.dead().bytes).sum(),
             approximate_keys: entries.saturating_sub(deletions.saturating_mul(2)),
+            dead_steps: self.inner.gaps.steps(),
             levels: view
                 .version
                 .levels
@@ -552,6 +561,9 @@ pub struct KeyspaceProperties {
     pub value_dead_bytes: u64,
     /// About how many keys there are: versions less what tombstones hide.
     pub approximate_keys: u64,
+    /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted, or newer than
+    /// the reader. Grows by a bounded number for each read: a run of dead entries is stepped over once, and remembered.
+    pub dead_steps: u64,
     /// Level 0 first.
     pub levels: Vec<LevelProperties>,
     /// Compactions running.

@@ -458,7 +458,7 @@ impl Store {
             view.version.files().for_each(|(_, file)| file.retire());
             view.version.segments.files().iter().for_each(|segment| segment.retire());
             let empty = crate::versions::view::View {
-                active: crate::versions::view::MemtableSlot::new(0, 0),
+                active: crate::versions::view::MemtableSlot::new(0, 0, &keyspace.gaps),
                 sealed: Vec::new(),
                 version: Arc::new(Version::empty()),
             };

@@ -59,7 +59,8 @@ impl Target {
     }
 
     fn fresh(&self) -> Arc<MemtableSlot> {
-        MemtableSlot::new(self.active.memtable.entries() as u64, self.keyspace.options.memtable_bytes)
+        let entries = self.active.memtable.entries() as u64;
+        MemtableSlot::new(entries, self.keyspace.options.memtable_bytes, &self.keyspace.gaps)
     }
 
     fn seal(&mut self) {

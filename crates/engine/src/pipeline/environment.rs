@@ -10,8 +10,8 @@ use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use situ_pipeline::{Batch, Environment, Note, Refusal};
 use situ_storage::Error as StorageError;
-use situ_table::MAX_SEQUENCE;
-use std::sync::atomic::Ordering;
+use situ_table::{KeyKind, MAX_SEQUENCE};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 /// Bytes an operation takes in a memtable beside its encoding, about.
@@ -138,6 +138,11 @@ impl Environment for Memory {
                 slot.insert(&operation, sequence);
             }
         }
+        // The order is what readers that look for gaps rely on (`versions/gaps.rs`).
+        fence(Ordering::SeqCst);
+        if targets.iter().any(|(_, slot)| slot.gaps.concern_writers()) {
+            cut_gaps(batch, targets);
+        }
     }
 
     fn publish(&self, request: &Request) {
@@ -166,6 +171,16 @@ impl Environment for Memory {
             Note::WakerPanicked => self.health.stats.counters.waker_panics.add(1),
             // What later pipelines tell beside these is not counted here.
             _ => {}
+        }
+    }
+}
+
+/// Takes the keys that a batch has put out of all gaps.
+#[cold]
+fn cut_gaps(batch: &WriteBatch, targets: &Touched<Arc<MemtableSlot>>) {
+    for operation in batch.iter().filter(|operation| matches!(operation.kind, KeyKind::Put | KeyKind::ValueHandle)) {
+        if let Some(slot) = targets.get(operation.keyspace) {
+            slot.gaps.put(operation.key);
         }
     }
 }

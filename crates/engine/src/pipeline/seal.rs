@@ -65,7 +65,7 @@ impl From<Unsealed> for Obstacle {
 /// Puts a fresh memtable in the place of the active one. The log has gone on in a new file before.
 fn exchange_memtable(commit: &mut Commit, keyspace: &Arc<KeyspaceCore>) {
     let last = commit.last_sequence();
-    let fresh = MemtableSlot::new(commit.next_sequence(), keyspace.options.memtable_bytes);
+    let fresh = MemtableSlot::new(commit.next_sequence(), keyspace.options.memtable_bytes, &keyspace.gaps);
     keyspace.view.rcu(|view| {
         let mut view = (**view).clone();
         view.active.seal(last);

@@ -4,9 +4,13 @@
 //! or below the snapshot decides: a value is returned, a tombstone hides the key. Going backward, versions come oldest
 //! first, so the last one at or below the snapshot decides, and the key is left only then.
 //!
-//! Range tombstones are looked up by key for each candidate. Going forward, when a tombstone of one source covers an
-//! entry of an older source, all older sources jump to the tombstone's end: a scan over a deleted range costs one seek,
-//! not one step for each dead entry.
+//! Range tombstones are looked up by key for each candidate. When a tombstone of one source covers an entry of an older
+//! source, all older sources jump to the tombstone's end, or backward to before its begin: a scan over a deleted range
+//! costs one seek, not one step for each dead entry. Entries of the tombstone's own source may be newer, and are
+//! stepped over.
+//!
+//! A long run of entries that are not shown is stepped over once, and remembered as a gap (`dead.rs`). Many versions of
+//! one key cost a few steps and a seek.
 //!
 //! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of the
 //! returned key, whose key and value were copied.
@@ -17,13 +21,15 @@
 
 use crate::base::value::Value;
 use crate::read::ahead::{Ahead, Entry, Next, Wanted};
+use crate::read::dead::{DeadRun, KnownGaps, Search, VERSIONS_BEFORE_SEEK};
 use crate::read::get::unexpected_kind;
 use crate::read::merge::{MergeCursor, Source};
 use crate::read::options::ReadOptions;
+use crate::versions::gaps::{Side, behind};
 use crate::versions::view::View;
 use crate::{Error, Result};
 use situ_storage::Excerpt;
-use situ_table::range_del::TombstoneIndex;
+use situ_table::range_del::{RangeTombstone, TombstoneIndex};
 use situ_table::{Cursor as _, KeyKind, KeyRef, Reach, Trailer};
 use std::fmt;
 use std::sync::Arc;
@@ -79,6 +85,8 @@ enum Place {
 pub struct Cursor {
     merge: MergeCursor<Source>,
     tombstones: Vec<RankedTombstones>,
+    known: KnownGaps,
+    search: Search,
     sequence: u64,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
@@ -104,6 +112,7 @@ impl Cursor {
         view: Arc<View>,
         sources: Vec<Source>,
         tombstones: Vec<RankedTombstones>,
+        known: KnownGaps,
         sequence: u64,
         options: ReadOptions,
         reach: Reach,
@@ -111,6 +120,8 @@ impl Cursor {
         Cursor {
             merge: MergeCursor::new(sources),
             tombstones,
+            known,
+            search: Search::default(),
             sequence,
             lower: options.lower_bound,
             upper: options.upper_bound,
@@ -203,8 +214,8 @@ impl Cursor {
         match self.lower.clone() {
             Some(lower) => self.seek(&lower),
             None => self.positioning(Direction::Forward, |iter| {
-                iter.merge.first()?;
-                iter.settle_forward(false)
+                let run = iter.enter_forward(Vec::new())?;
+                iter.settle_forward(false, run)
             }),
         }
     }
@@ -215,12 +226,8 @@ impl Cursor {
     /// As [`seek_to_first`](Cursor::seek_to_first).
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.positioning(Direction::Backward, |iter| {
-            match iter.upper.clone() {
-                // The trailer that sorts first: the bound itself stays outside.
-                Some(upper) => iter.merge.seek_before(KeyRef::new(&upper, Trailer::NEWEST))?,
-                None => iter.merge.last()?,
-            }
-            iter.settle_backward()
+            let run = iter.enter_backward(iter.upper.clone())?;
+            iter.settle_backward(run)
         })
     }
 
@@ -234,8 +241,8 @@ impl Cursor {
                 Some(lower) if &lower[..] > key => lower.clone(),
                 _ => key.to_vec(),
             };
-            iter.merge.seek(KeyRef::new(&from, Trailer::seek(iter.sequence)))?;
-            iter.settle_forward(false)
+            let run = iter.enter_forward(from)?;
+            iter.settle_forward(false, run)
         })
     }
 
@@ -248,8 +255,8 @@ impl Cursor {
             return self.seek_to_last();
         }
         self.positioning(Direction::Backward, |iter| {
-            iter.merge.seek_before(KeyRef::new(key, Trailer::OLDEST))?;
-            iter.settle_backward()
+            let run = iter.enter_backward(Some(behind(key)))?;
+            iter.settle_backward(run)
         })
     }
 
@@ -268,9 +275,8 @@ impl Cursor {
         let key = self.present_key();
         self.positioning(Direction::Forward, |iter| {
             // The merge stands before all versions of the present key, or was ahead.
-            iter.merge.seek(KeyRef::new(&key, Trailer::NEWEST))?;
-            iter.key = key;
-            iter.settle_forward(true)
+            let run = iter.enter_forward(behind(&key))?;
+            iter.settle_forward(false, run)
         })
     }
 
@@ -287,8 +293,8 @@ impl Cursor {
         }
         let key = self.present_key();
         self.positioning(Direction::Backward, |iter| {
-            iter.merge.seek_before(KeyRef::new(&key, Trailer::NEWEST))?;
-            iter.settle_backward()
+            let run = iter.enter_backward(Some(key))?;
+            iter.settle_backward(run)
         })
     }
 
@@ -326,12 +332,12 @@ impl Cursor {
     /// Finds the entry behind the one that was found last.
     fn find_next(&mut self) -> Result<bool, Error> {
         if self.direction == Direction::Backward {
-            return self.settle_backward();
+            return self.settle_backward(DeadRun::new());
         }
         self.key.clear();
         self.key.extend_from_slice(self.merge.key().user);
         self.merge.next()?;
-        self.settle_forward(true)
+        self.settle_forward(true, DeadRun::new())
     }
 
     /// Shows the present entry of `ahead`, and sees to it that enough is found behind it.
@@ -378,27 +384,111 @@ impl Cursor {
         }
     }
 
+    /// Moves the merge to the first entry at or behind `from` that is in no gap.
+    fn enter_forward(&mut self, from: Vec<u8>) -> Result<DeadRun> {
+        let gap = self.known.past(&self.view, &from, self.sequence);
+        if gap.is_none() {
+            self.merge.seek(KeyRef::new(&from, Trailer::seek(self.sequence)))?;
+        }
+        let mut run = DeadRun::new();
+        self.search.begin(Side::Front, Some(from));
+        if let Some(gap) = gap {
+            self.leave_forward(gap.end.clone(), &mut run)?;
+        }
+        Ok(run)
+    }
+
+    /// Moves the merge to the last entry before `end` that is in no gap.
+    fn enter_backward(&mut self, end: Option<Vec<u8>>) -> Result<DeadRun> {
+        let gap = self.known.before(&self.view, end.as_deref(), self.sequence);
+        if gap.is_none() {
+            self.before(end.as_deref())?;
+        }
+        let mut run = DeadRun::new();
+        self.search.begin(Side::Back, end);
+        if let Some(gap) = gap {
+            self.leave_backward(gap.begin.clone(), &mut run)?;
+        }
+        Ok(run)
+    }
+
+    /// Moves the merge to the last entry before `end`.
+    fn before(&mut self, end: Option<&[u8]>) -> Result<()> {
+        match end {
+            // The trailer that sorts first: the bound itself stays outside.
+            Some(end) => self.merge.seek_before(KeyRef::new(end, Trailer::NEWEST))?,
+            None => self.merge.last()?,
+        }
+        Ok(())
+    }
+
+    fn leave_forward(&mut self, end: Option<Vec<u8>>, run: &mut DeadRun) -> Result<()> {
+        match end {
+            Some(end) => {
+                self.merge.seek(KeyRef::new(&end, Trailer::NEWEST))?;
+                self.search.has_jumped(run, end);
+            }
+            None => self.merge.leave(),
+        }
+        Ok(())
+    }
+
+    fn leave_backward(&mut self, begin: Vec<u8>, run: &mut DeadRun) -> Result<()> {
+        self.before(Some(&begin))?;
+        self.search.has_jumped(run, begin);
+        Ok(())
+    }
+
     /// Finds the next visible entry from where the merge stands; with `skip`, of a key behind `self.key`.
-    fn settle_forward(&mut self, mut skip: bool) -> Result<bool, Error> {
+    fn settle_forward(&mut self, skip: bool, mut run: DeadRun) -> Result<bool, Error> {
+        let found = self.find_forward(skip, &mut run);
+        let Cursor { search, merge, upper, .. } = self;
+        let reached =
+            found.as_ref().map(|is_found| || if *is_found { Some(merge.key().user.to_vec()) } else { upper.clone() });
+        search.end(&self.known, &run, reached);
+        found
+    }
+
+    fn find_forward(&mut self, mut skip: bool, run: &mut DeadRun) -> Result<bool, Error> {
         while self.merge.valid() {
             let KeyRef { user, trailer } = self.merge.key();
             if self.upper.as_ref().is_some_and(|upper| user >= &upper[..]) {
                 return Ok(false);
             }
-            if trailer.sequence() > self.sequence || skip && user == &self.key[..] {
-                self.merge.next()?;
+            if trailer.sequence() > self.sequence {
+                if trailer.kind() != Some(KeyKind::Delete) {
+                    self.search.meet_newer(run, user);
+                }
+                self.pass_newer(run)?;
                 continue;
             }
+            if skip && user == &self.key[..] {
+                run.versions += 1;
+                if run.versions.is_multiple_of(VERSIONS_BEFORE_SEEK) {
+                    run.steps += 1;
+                    self.merge.seek(KeyRef::new(&self.key, Trailer::OLDEST))?;
+                } else {
+                    self.pass_forward(run, true)?;
+                }
+                continue;
+            }
+            run.versions = 0;
             if !self.tombstones.is_empty()
-                && let Some((rank, end)) = self.covered(user, trailer.sequence(), self.merge.rank())
+                && let Some((source, tombstone)) = self.covered(user, trailer.sequence(), self.merge.rank())
             {
+                let rank = self.tombstones[source].rank;
+                let cover = (rank < self.merge.rank()).then(|| self.end_of_cover(source, tombstone));
                 self.key.clear();
                 self.key.extend_from_slice(user);
                 skip = true;
-                if rank < self.merge.rank() {
-                    self.merge.skip_to(rank, &end)?;
-                } else {
-                    self.merge.next()?;
+                match cover {
+                    Some((end, tombstones)) => {
+                        run.steps += tombstones;
+                        if !run.is_time_to_look() || !self.look_forward(run, skip)? {
+                            self.merge.skip_to(rank, &end)?;
+                        }
+                    }
+                    None => self.pass_forward(run, skip)?,
                 }
                 continue;
             }
@@ -415,7 +505,7 @@ impl Cursor {
                     self.key.clear();
                     self.key.extend_from_slice(user);
                     skip = true;
-                    self.merge.next()?;
+                    self.pass_forward(run, skip)?;
                 }
                 kind => return Err(unexpected_kind(user, kind)),
             }
@@ -423,8 +513,62 @@ impl Cursor {
         Ok(false)
     }
 
+    /// One step over an entry that is not shown, or a jump over more of them.
+    #[inline]
+    fn pass_forward(&mut self, run: &mut DeadRun, skip: bool) -> Result<()> {
+        run.steps += 1;
+        if run.is_time_to_look() && self.look_forward(run, skip)? {
+            return Ok(());
+        }
+        Ok(self.merge.next()?)
+    }
+
+    /// A step over a version that is newer than the reader. If there are many of its key, a seek leads past them.
+    fn pass_newer(&mut self, run: &mut DeadRun) -> Result<()> {
+        run.versions += 1;
+        let user = self.merge.key().user;
+        if run.versions.is_multiple_of(VERSIONS_BEFORE_SEEK) && user == &self.search.newer[..] {
+            // Those that are passed unseen may be puts.
+            self.search.meet_newer(run, user);
+            run.steps += 1;
+            let newer = std::mem::take(&mut self.search.newer);
+            return Ok(self.merge.seek(KeyRef::new(&newer, Trailer::seek(self.sequence)))?);
+        }
+        if (run.versions + 1).is_multiple_of(VERSIONS_BEFORE_SEEK) {
+            self.search.newer.clear();
+            self.search.newer.extend_from_slice(user);
+        }
+        self.pass_forward(run, false)
+    }
+
+    /// Leaves a gap that the merge stands in, or begins to watch for one. Returns true if the merge was moved.
+    #[cold]
+    fn look_forward(&mut self, run: &mut DeadRun, skip: bool) -> Result<bool> {
+        run.has_looked();
+        let here = self.merge.key().user;
+        if let Some(gap) = self.known.past(&self.view, here, self.sequence) {
+            self.search.will_jump(&self.known, run, here);
+            self.leave_forward(gap.end.clone(), run)?;
+            return Ok(true);
+        }
+        let begin = if skip && here == &self.key[..] { behind(here) } else { here.to_vec() };
+        let begin = self.search.watch(&self.known, &self.view, begin, self.upper.clone());
+        let Some(begin) = begin else { return Ok(false) };
+        // All sources are searched again: they may have got entries since they were.
+        self.merge.seek(KeyRef::new(&begin.unwrap_or_default(), Trailer::NEWEST))?;
+        Ok(true)
+    }
+
     /// Finds the previous visible key from where the merge stands.
-    fn settle_backward(&mut self) -> Result<bool, Error> {
+    fn settle_backward(&mut self, mut run: DeadRun) -> Result<bool, Error> {
+        let found = self.find_backward(&mut run);
+        let Cursor { search, key, lower, .. } = self;
+        let reached = found.as_ref().map(|is_found| || if *is_found { Some(behind(key)) } else { lower.clone() });
+        search.end(&self.known, &run, reached);
+        found
+    }
+
+    fn find_backward(&mut self, run: &mut DeadRun) -> Result<bool, Error> {
         // What the versions of `self.key` met so far add up to.
         let mut alive = false;
         let mut have_key = false;
@@ -432,9 +576,13 @@ impl Cursor {
             let KeyRef { user, trailer } = self.merge.key();
             if have_key && user != &self.key[..] {
                 if alive {
-                    return Ok(true);
+                    break;
                 }
                 have_key = false;
+                if run.is_time_to_look() {
+                    self.look_backward(run)?;
+                    continue;
+                }
             }
             if !have_key {
                 if self.lower.as_ref().is_some_and(|lower| user < &lower[..]) {
@@ -444,32 +592,120 @@ impl Cursor {
                 self.key.extend_from_slice(user);
                 have_key = true;
                 alive = false;
+                run.versions = 0;
             }
-            if trailer.sequence() <= self.sequence {
-                let covered =
-                    !self.tombstones.is_empty() && self.covered(user, trailer.sequence(), self.merge.rank()).is_some();
-                match trailer.kind() {
-                    Some(kind @ (KeyKind::Put | KeyKind::ValueHandle)) if !covered => {
-                        alive = true;
-                        self.place = if kind == KeyKind::Put { Place::Copy } else { Place::Log };
-                        self.value.clear();
-                        self.value.extend_from_slice(self.merge.value());
-                    }
-                    Some(KeyKind::Put | KeyKind::ValueHandle | KeyKind::Delete) => alive = false,
-                    kind => return Err(unexpected_kind(user, kind)),
+            run.steps += 1;
+            run.versions += 1;
+            if run.versions > VERSIONS_BEFORE_SEEK {
+                alive = self.decide(run)?;
+                continue;
+            }
+            if trailer.sequence() > self.sequence {
+                if trailer.kind() != Some(KeyKind::Delete) {
+                    self.search.meet_newer(run, user);
                 }
+                self.merge.prev()?;
+                continue;
+            }
+            let covered = match self.tombstones.is_empty() {
+                true => None,
+                false => self.covered(user, trailer.sequence(), self.merge.rank()),
+            };
+            if let Some((source, tombstone)) = covered {
+                alive = false;
+                let rank = self.tombstones[source].rank;
+                if rank < self.merge.rank() {
+                    let begin = tombstone.begin.clone();
+                    self.merge.skip_back_to(rank, &begin)?;
+                } else {
+                    self.merge.prev()?;
+                }
+                continue;
+            }
+            match trailer.kind() {
+                Some(kind @ (KeyKind::Put | KeyKind::ValueHandle)) => {
+                    alive = true;
+                    self.copy_value(kind);
+                }
+                Some(KeyKind::Delete) => alive = false,
+                kind => return Err(unexpected_kind(user, kind)),
             }
             self.merge.prev()?;
         }
-        Ok(have_key && alive)
+        let is_found = have_key && alive;
+        if is_found {
+            run.steps -= run.versions;
+        }
+        Ok(is_found)
     }
 
-    /// The newest source whose range tombstone hides an entry, and where that tombstone ends.
-    fn covered(&self, user: &[u8], sequence: u64, rank: usize) -> Option<(usize, Vec<u8>)> {
-        self.tombstones.iter().take_while(|t| t.rank <= rank).find_map(|t| {
+    /// Copies the value of the entry that the merge stands on.
+    fn copy_value(&mut self, kind: KeyKind) {
+        self.place = if kind == KeyKind::Put { Place::Copy } else { Place::Log };
+        self.value.clear();
+        self.value.extend_from_slice(self.merge.value());
+    }
+
+    /// Finds the version of `self.key` that the reader sees, by a seek past all others, and moves before all versions.
+    /// Returns true if the key has a value.
+    #[cold]
+    fn decide(&mut self, run: &DeadRun) -> Result<bool> {
+        let key = std::mem::take(&mut self.key);
+        self.merge.seek(KeyRef::new(&key, Trailer::NEWEST))?;
+        if self.merge.valid() && self.merge.key().user == key && self.merge.key().trailer.sequence() > self.sequence {
+            self.search.meet_newer(run, &key);
+            self.merge.seek(KeyRef::new(&key, Trailer::seek(self.sequence)))?;
+        }
+        let mut alive = false;
+        if self.merge.valid() && self.merge.key().user == key {
+            let trailer = self.merge.key().trailer;
+            let is_covered =
+                !self.tombstones.is_empty() && self.covered(&key, trailer.sequence(), self.merge.rank()).is_some();
+            match trailer.kind() {
+                Some(kind @ (KeyKind::Put | KeyKind::ValueHandle)) => {
+                    alive = !is_covered;
+                    self.copy_value(kind);
+                }
+                Some(KeyKind::Delete) => {}
+                kind => return Err(unexpected_kind(&key, kind)),
+            }
+        }
+        self.before(Some(&key))?;
+        self.key = key;
+        Ok(alive)
+    }
+
+    /// Leaves a gap that the merge stands in, or begins to watch for one. `self.key` has no visible version.
+    #[cold]
+    fn look_backward(&mut self, run: &mut DeadRun) -> Result<()> {
+        run.has_looked();
+        let here = self.merge.key().user;
+        if let Some(gap) = self.known.before(&self.view, Some(&behind(here)), self.sequence) {
+            self.search.will_jump(&self.known, run, here);
+            return self.leave_backward(gap.begin.clone(), run);
+        }
+        let end = self.search.watch(&self.known, &self.view, self.key.clone(), self.lower.clone());
+        // All sources are searched again: they may have got entries since they were.
+        if let Some(end) = end { self.before(end.as_deref()) } else { Ok(()) }
+    }
+
+    /// The newest source whose range tombstone hides an entry, by its place in `tombstones`, and the tombstone.
+    fn covered(&self, user: &[u8], sequence: u64, rank: usize) -> Option<(usize, &RangeTombstone)> {
+        self.tombstones.iter().enumerate().take_while(|(_, t)| t.rank <= rank).find_map(|(source, t)| {
             let covering = t.index.covering(user, self.sequence)?;
-            (covering.sequence > sequence).then(|| (t.rank, covering.end.clone()))
+            (covering.sequence > sequence).then_some((source, covering))
         })
+    }
+
+    /// The end of a range tombstone, or of the last one of its source that leads on from there, and the number of these
+    /// tombstones.
+    fn end_of_cover(&self, source: usize, tombstone: &RangeTombstone) -> (Vec<u8>, u64) {
+        let index = &self.tombstones[source].index;
+        let (mut end, mut tombstones) = (&tombstone.end, 1);
+        while let Some(next) = index.covering(end, self.sequence) {
+            (end, tombstones) = (&next.end, tombstones + 1);
+        }
+        (end.clone(), tombstones)
     }
 }
 

@@ -284,6 +284,24 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
+    /// Every source of a rank behind `rank` that stands at or behind `key` goes to before it. Only while moving backward.
+    pub(crate) fn skip_back_to(&mut self, rank: usize, key: &[u8]) -> Result<()> {
+        debug_assert_eq!(self.direction, Direction::Backward);
+        self.heap.clear();
+        for source in self.sources.iter_mut().skip(rank + 1) {
+            if source.valid() && source.key().user >= key {
+                source.seek_before(KeyRef::new(key, Trailer::NEWEST))?;
+            }
+        }
+        self.rebuild();
+        Ok(())
+    }
+
+    /// Stands nowhere from now on.
+    pub(crate) fn leave(&mut self) {
+        self.heap.clear();
+    }
+
     fn turn(&mut self, direction: Direction) -> Result<()> {
         let present = self.heap[0] as usize;
         let key = self.sources[present].key().to_vec();

@@ -2,6 +2,7 @@
 
 use crate::base::options::KeyspaceOptions;
 use crate::base::sync::lock;
+use crate::versions::gaps::Gaps;
 use crate::versions::running::{Postponed, Span};
 use crate::versions::version::Version;
 use crate::versions::view::{MemtableSlot, View};
@@ -16,7 +17,9 @@ pub(crate) struct KeyspaceCore {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) options: KeyspaceOptions,
-    pub(crate) view: ArcSwap<View>,
+    /// Shared with cursors, which look whether their view is still this one.
+    pub(crate) view: Arc<ArcSwap<View>>,
+    pub(crate) gaps: Arc<Gaps>,
     /// Log files below this number hold nothing that is not in tables, as the manifest has it.
     pub(crate) log_number: AtomicU64,
     pub(crate) dropped: AtomicBool,
@@ -41,13 +44,15 @@ pub(crate) struct KeyspaceCore {
 impl KeyspaceCore {
     pub(crate) fn new(id: u32, name: String, options: KeyspaceOptions, version: Version, log: u64) -> Arc<Self> {
         let options = options.bounded();
-        let active = MemtableSlot::new(u64::from(id), options.memtable_bytes);
+        let gaps = Gaps::new();
+        let active = MemtableSlot::new(u64::from(id), options.memtable_bytes, &gaps);
         let view = View { active, sealed: Vec::new(), version: Arc::new(version) };
         Arc::new(KeyspaceCore {
             id,
             name,
             options,
-            view: ArcSwap::from_pointee(view),
+            view: Arc::new(ArcSwap::from_pointee(view)),
+            gaps,
             log_number: AtomicU64::new(log),
             dropped: AtomicBool::new(false),
             doubtful_drop: ArcSwapOption::empty(),

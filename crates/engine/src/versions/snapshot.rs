@@ -4,10 +4,11 @@
 //! sees only entries that are visible to that one, too.
 
 use crate::base::sync::lock;
+use crate::versions::gaps::SnapshotGaps;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Up to which write the store can be seen, and the moments at which somebody reads.
 #[derive(Debug)]
@@ -67,6 +68,7 @@ pub struct Snapshot {
 struct Inner {
     snapshots: Arc<Snapshots>,
     sequence: u64,
+    gaps: OnceLock<Arc<SnapshotGaps>>,
 }
 
 impl Snapshot {
@@ -77,12 +79,17 @@ impl Snapshot {
         let sequence = snapshots.visible();
         *live.entry(sequence).or_insert(0) += 1;
         drop(live);
-        Snapshot { inner: Arc::new(Inner { snapshots: Arc::clone(snapshots), sequence }) }
+        Snapshot { inner: Arc::new(Inner { snapshots: Arc::clone(snapshots), sequence, gaps: OnceLock::new() }) }
     }
 
     /// The last sequence number it sees.
     pub fn sequence(&self) -> u64 {
         self.inner.sequence
+    }
+
+    /// What its readers have found to be gaps.
+    pub(crate) fn gaps(&self) -> Arc<SnapshotGaps> {
+        Arc::clone(self.inner.gaps.get_or_init(Arc::default))
     }
 
     pub(crate) fn belongs_to(&self, snapshots: &Arc<Snapshots>) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::base::batch::Operation;
 use crate::memtable::Memtable;
+use crate::versions::gaps::Gaps;
 use crate::versions::version::Version;
 use situ_table::{KeyKind, Trailer};
 use std::fmt;
@@ -14,6 +15,8 @@ const NO_LOG: u64 = u64::MAX;
 /// A memtable and what the write path knows about it.
 pub(crate) struct MemtableSlot {
     pub(crate) memtable: Arc<Memtable>,
+    /// The gaps of the memtable's keyspace.
+    pub(crate) gaps: Arc<Gaps>,
     /// The log file with the first record that went into the memtable.
     first_log: AtomicU64,
     /// Bytes that requests have announced, whether inserted yet or not.
@@ -23,10 +26,11 @@ pub(crate) struct MemtableSlot {
 }
 
 impl MemtableSlot {
-    /// An empty memtable that will grow to `memtable_bytes`.
-    pub(crate) fn new(seed: u64, memtable_bytes: u64) -> Arc<MemtableSlot> {
+    /// An empty memtable that will grow to `memtable_bytes`, of the keyspace that `gaps` are of.
+    pub(crate) fn new(seed: u64, memtable_bytes: u64, gaps: &Arc<Gaps>) -> Arc<MemtableSlot> {
         Arc::new(MemtableSlot {
             memtable: Memtable::new(seed, seed, memtable_bytes),
+            gaps: Arc::clone(gaps),
             first_log: AtomicU64::new(NO_LOG),
             reserved_bytes: AtomicU64::new(0),
             last_sequence: AtomicU64::new(u64::MAX),

@@ -60,6 +60,12 @@ on_the_default_keyspace! {
     fn first(&self) -> Option<(Key, Value)>;
     fn last(&self) -> Option<(Key, Value)>;
     fn is_empty(&self) -> bool;
+    fn first_key(&self) -> Option<Key>;
+    fn last_key(&self) -> Option<Key>;
+    fn pop_first(&self) -> Option<(Key, Value)>;
+    fn pop_last(&self) -> Option<(Key, Value)>;
+    fn pop_first_with(&self, range: impl KeyRange, durability: Durability) -> Option<(Key, Value)>;
+    fn pop_last_with(&self, range: impl KeyRange, durability: Durability) -> Option<(Key, Value)>;
     fn cursor(&self, options: ReadOptions) -> Cursor;
     fn scan_async(&self, options: &ScanOptions) -> ReadFuture<ScanPage>;
     fn compact(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> ();
@@ -101,7 +107,12 @@ mod tests {
 
     #[test]
     fn a_store_has_what_its_default_keyspace_has() {
-        let sources = [include_str!("../keyspace.rs"), include_str!("../iter.rs"), include_str!("../async_read.rs")];
+        let sources = [
+            include_str!("../keyspace.rs"),
+            include_str!("../iter.rs"),
+            include_str!("../pop.rs"),
+            include_str!("../async_read.rs"),
+        ];
         let of_keyspace: BTreeSet<&str> = sources.iter().flat_map(|source| methods(source)).collect();
         let of_store: BTreeSet<&str> = NAMES.iter().chain(&OF_A_KEYSPACE_ALONE).chain(&BY_HAND).copied().collect();
         assert_eq!(of_store, of_keyspace);

@@ -1,0 +1,119 @@
+//! The ends of a keyspace: the first and the last key, and entries that are taken from there.
+//!
+//! A pop is a pessimistic transaction. It finds the first key, locks the key's row and reads its value again. If the
+//! value is gone, another pop had the lock before, and this one starts over. A write outside of transactions takes no
+//! lock, so the check at commit finds it, and the pop starts over, too.
+//!
+//! **Order.** The entry was at the end at some moment during the call. A smaller key that is put meanwhile may be left.
+//!
+//! **Cost.** A seek and a write, wherever the queue stands: dead entries at its end are a gap (`versions/gaps.rs`).
+
+use crate::api::keyspace::Keyspace;
+use crate::api::transaction::{Transaction, TransactionOptions};
+use crate::base::options::Durability;
+use crate::base::range::KeyRange;
+use crate::base::value::{Key, Value};
+use crate::read::options::ReadOptions;
+use crate::rows::locks::LockMode;
+use crate::versions::gaps::Side;
+use crate::{Error, Result};
+
+impl Keyspace {
+    /// The first key; `None` if there is no key. Its value is not read.
+    ///
+    /// # Errors
+    /// As [`first`](Keyspace::first).
+    pub fn first_key(&self) -> Result<Option<Key>> {
+        self.key_at(Side::Front, ReadOptions::default())
+    }
+
+    /// The last key; `None` if there is no key. Its value is not read.
+    ///
+    /// # Errors
+    /// As [`first`](Keyspace::first).
+    pub fn last_key(&self) -> Result<Option<Key>> {
+        self.key_at(Side::Back, ReadOptions::default())
+    }
+
+    fn key_at(&self, side: Side, options: ReadOptions) -> Result<Option<Key>> {
+        let mut cursor = self.cursor(options.values_on_demand(true))?;
+        match side {
+            Side::Front => cursor.seek_to_first()?,
+            Side::Back => cursor.seek_to_last()?,
+        }
+        Ok(cursor.key().map(Key::copied))
+    }
+
+    /// Removes the first key, and returns it with its value; `None` if there is no key. With
+    /// [`pop_last`](Keyspace::pop_last) and [`put`](Keyspace::put), a keyspace is a queue.
+    ///
+    /// Two pops, in any threads, never get the same entry. A pop waits for the pop that has the entry, until that one
+    /// is visible, and for a pessimistic transaction that has locked the key.
+    ///
+    /// ```
+    /// # fn main() -> situ_engine::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let store = situ_engine::Store::open(directory.path())?;
+    /// store.put("job 1", "wash")?;
+    /// store.put("job 2", "dry")?;
+    /// let (job, what) = store.pop_first()?.unwrap();
+    /// assert_eq!((&job[..], &what[..]), (&b"job 1"[..], &b"wash"[..]));
+    /// assert_eq!(store.pop_last()?.unwrap().0, "job 2");
+    /// assert_eq!(store.pop_first()?, None);
+    /// # store.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`first`](Keyspace::first) and [`delete`](Keyspace::delete); [`Error::LockTimeout`] if a transaction keeps
+    /// the key locked.
+    pub fn pop_first(&self) -> Result<Option<(Key, Value)>> {
+        self.pop(Side::Front, ReadOptions::default(), self.core.options.durability)
+    }
+
+    /// Removes the last key, as [`pop_first`](Keyspace::pop_first) does the first one.
+    ///
+    /// # Errors
+    /// As [`pop_first`](Keyspace::pop_first).
+    pub fn pop_last(&self) -> Result<Option<(Key, Value)>> {
+        self.pop(Side::Back, ReadOptions::default(), self.core.options.durability)
+    }
+
+    /// Removes the first key in a range, as [`pop_first`](Keyspace::pop_first): one of several queues in a keyspace,
+    /// for example.
+    ///
+    /// # Errors
+    /// As [`pop_first`](Keyspace::pop_first).
+    pub fn pop_first_with(&self, range: impl KeyRange, durability: Durability) -> Result<Option<(Key, Value)>> {
+        self.pop(Side::Front, ReadOptions::default().within(&range), durability)
+    }
+
+    /// Removes the last key in a range, as [`pop_first_with`](Keyspace::pop_first_with) does the first one.
+    ///
+    /// # Errors
+    /// As [`pop_first`](Keyspace::pop_first).
+    pub fn pop_last_with(&self, range: impl KeyRange, durability: Durability) -> Result<Option<(Key, Value)>> {
+        self.pop(Side::Back, ReadOptions::default().within(&range), durability)
+    }
+
+    fn pop(&self, side: Side, options: ReadOptions, durability: Durability) -> Result<Option<(Key, Value)>> {
+        let transaction_options = TransactionOptions::pessimistic().read_committed().durability(durability);
+        loop {
+            let Some(key) = self.key_at(side, options.clone())? else { return Ok(None) };
+            let mut transaction = Transaction::begin(self, transaction_options.clone())?;
+            let popped = match transaction.get_for_update(&key, LockMode::Exclusive) {
+                Ok(Some(value)) => {
+                    transaction.delete(&key)?;
+                    transaction.commit().map(|_| value)
+                }
+                Ok(None) => continue,
+                Err(error) => Err(error),
+            };
+            match popped {
+                Ok(value) => return Ok(Some((key, value))),
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Runs of entries that a cursor does not show: deleted ones, old versions, and writes that are newer than the reader.
+//!
+//! A cursor counts its steps over such entries. After [`STEPS_BEFORE_LOOK`] steps it looks whether it is in a known gap
+//! (`versions/gaps.rs`), which it leaves with one seek. If not, it watches the keys ahead, and what it finds becomes a
+//! gap. A cursor that has left a gap looks after the first step, so each reader of a queue's end extends the gap.
+//!
+//! A snapshot has gaps of its own. They hold at the snapshot's sequence number alone, and nothing ends them.
+
+use crate::versions::gaps::{Gap, Gaps, STEPS_BEFORE_LOOK, Side, SnapshotGaps, Watching, behind};
+use crate::versions::view::View;
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+
+/// Steps over versions of one key, after which a seek leads past the others.
+pub(crate) const VERSIONS_BEFORE_SEEK: u64 = if cfg!(any(test, feature = "costly-checks")) { 2 } else { 8 };
+
+/// The gaps that a cursor may use and add to.
+pub(crate) struct KnownGaps {
+    /// The keyspace's view, to which new memtables are added.
+    pub(crate) current: Arc<ArcSwap<View>>,
+    pub(crate) of_keyspace: Arc<Gaps>,
+    /// The sequence number from which on readers may use the gaps that this one finds; see there.
+    pub(crate) since: u64,
+    /// A compaction filter may take entries out of the current view that an older one has.
+    pub(crate) has_filter: bool,
+    /// Of a reader of a snapshot: the keyspace's number, and the gaps.
+    pub(crate) of_snapshot: Option<(u32, Arc<SnapshotGaps>)>,
+}
+
+impl KnownGaps {
+    /// The last of the gaps that lead on from `key`, for a reader of `view` at `sequence`.
+    #[inline]
+    pub(crate) fn past(&self, view: &Arc<View>, key: &[u8], sequence: u64) -> Option<Arc<Gap>> {
+        let mut last = self.one_past(key, sequence)?;
+        while let Some(end) = &last.end
+            && let Some(next) = self.one_past(end, sequence)
+        {
+            last = next;
+        }
+        self.is_of_use(view).then_some(last)
+    }
+
+    /// The first of the gaps that lead down from the keys before `end`, for a reader of `view` at `sequence`.
+    #[inline]
+    pub(crate) fn before(&self, view: &Arc<View>, end: Option<&[u8]>, sequence: u64) -> Option<Arc<Gap>> {
+        let mut first = self.one_before(end, sequence)?;
+        while let Some(next) = self.one_before(Some(&first.begin), sequence) {
+            first = next;
+        }
+        self.is_of_use(view).then_some(first)
+    }
+
+    #[inline]
+    fn one_past(&self, key: &[u8], sequence: u64) -> Option<Arc<Gap>> {
+        let of_snapshot = || self.of_snapshot.as_ref().and_then(|(keyspace, gaps)| gaps.past(*keyspace, key));
+        self.of_keyspace.past(key, sequence).or_else(of_snapshot)
+    }
+
+    #[inline]
+    fn one_before(&self, end: Option<&[u8]>, sequence: u64) -> Option<Arc<Gap>> {
+        let of_snapshot = || self.of_snapshot.as_ref().and_then(|(keyspace, gaps)| gaps.before(*keyspace, end));
+        self.of_keyspace.before(end, sequence).or_else(of_snapshot)
+    }
+
+    /// Whether the reader of a gap has in its view no more than the one that found it. Asked after the gap was found.
+    fn is_of_use(&self, view: &Arc<View>) -> bool {
+        !self.has_filter || Arc::ptr_eq(&self.current.load(), view)
+    }
+}
+
+/// The entries that a cursor has stepped over since it last stood on a visible one, or was positioned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeadRun {
+    pub(crate) steps: u64,
+    look_at: u64,
+    /// Steps over versions of the present key, or over writes that are newer than the reader.
+    pub(crate) versions: u64,
+}
+
+impl DeadRun {
+    #[inline]
+    pub(crate) fn new() -> DeadRun {
+        DeadRun { steps: 0, look_at: STEPS_BEFORE_LOOK, versions: 0 }
+    }
+
+    /// Returns true if the cursor has to look for gaps before it goes on.
+    #[inline]
+    pub(crate) fn is_time_to_look(&self) -> bool {
+        self.steps >= self.look_at
+    }
+
+    pub(crate) fn has_looked(&mut self) {
+        self.look_at = self.steps + STEPS_BEFORE_LOOK;
+    }
+}
+
+/// A cursor's search for a gap, in one run of dead entries.
+#[derive(Default)]
+pub(crate) struct Search {
+    /// Whether there is more to do at the end of the run than nothing.
+    is_under_way: bool,
+    side: Side,
+    /// No entry between this bound and the first step is visible. The inner `None` is the end of the keys.
+    origin: Option<Option<Vec<u8>>>,
+    /// Where the gap begins (from the back: ends) that the readers of the snapshot will know.
+    bound: Option<Option<Vec<u8>>>,
+    watching: Option<Watching>,
+    /// A watch was refused, so the cursor asks for no other one.
+    is_refused: bool,
+    /// The key of the last write that was newer than the reader, now and then.
+    pub(crate) newer: Vec<u8>,
+}
+
+impl Search {
+    /// The cursor was positioned: from the front at the first key of its stretch, from the back before this key.
+    pub(crate) fn begin(&mut self, side: Side, origin: Option<Vec<u8>>) {
+        *self = Search { is_under_way: true, side, origin: Some(origin), ..Search::default() };
+    }
+
+    /// The cursor is about to leave a gap in which `key` is. A gap of a snapshot may have newer puts, so no watch goes
+    /// on over it.
+    pub(crate) fn will_jump(&mut self, known: &KnownGaps, run: &DeadRun, key: &[u8]) {
+        if known.of_snapshot.is_some() {
+            self.meet_newer(run, key);
+        }
+    }
+
+    /// The cursor has left a gap, and stands at this bound of it.
+    pub(crate) fn has_jumped(&mut self, run: &mut DeadRun, bound: Vec<u8>) {
+        if self.watching.is_none() {
+            run.look_at = run.steps + 1;
+            self.origin = Some(Some(bound));
+            self.is_under_way = true;
+        }
+    }
+
+    /// Begins to watch the keys ahead, up to `limit`. `nearest` is the bound to begin at if the search has no better
+    /// one. Returns where the cursor has to go, if the watch has begun.
+    pub(crate) fn watch(
+        &mut self,
+        known: &KnownGaps,
+        view: &View,
+        nearest: Vec<u8>,
+        limit: Option<Vec<u8>>,
+    ) -> Option<Option<Vec<u8>>> {
+        if self.watching.is_some() || self.is_refused {
+            return None;
+        }
+        self.is_under_way = true;
+        let bound = self.origin.take().unwrap_or(Some(nearest));
+        if known.of_snapshot.is_some() && self.bound.is_none() {
+            self.bound = Some(bound.clone());
+        }
+        let (begin, end) = match self.side {
+            Side::Front => (bound.clone().unwrap_or_default(), limit),
+            Side::Back => (limit.unwrap_or_default(), bound.clone()),
+        };
+        let is_current = || Arc::ptr_eq(&known.current.load().active, &view.active);
+        if is_current() {
+            self.watching = known.of_keyspace.watch(begin, end, self.side, known.since, is_current);
+        }
+        self.is_refused = self.watching.is_none();
+        self.watching.is_some().then_some(bound)
+    }
+
+    /// The run has met a version of `key` that may be a put newer than the reader. The gap that all readers will know
+    /// ends there.
+    #[inline]
+    pub(crate) fn meet_newer(&mut self, run: &DeadRun, key: &[u8]) {
+        if self.watching.is_some() {
+            self.end_watch(run, key);
+        }
+    }
+
+    #[cold]
+    fn end_watch(&mut self, run: &DeadRun, key: &[u8]) {
+        if let Some(watching) = self.watching.take() {
+            let reached = if self.side == Side::Front { key.to_vec() } else { behind(key) };
+            watching.publish(Some(reached), run.steps);
+        }
+    }
+
+    /// The run has come to its end: from the front to the key `reached`, from the back down to it. If it failed,
+    /// nothing was found.
+    #[inline]
+    pub(crate) fn end<E>(
+        &mut self,
+        known: &KnownGaps,
+        run: &DeadRun,
+        reached: Result<impl FnOnce() -> Option<Vec<u8>>, E>,
+    ) {
+        if run.steps > 0 {
+            known.of_keyspace.add_steps(run.steps);
+        }
+        if self.is_under_way {
+            let search = std::mem::take(self);
+            self.side = search.side;
+            if let Ok(reached) = reached
+                && (search.watching.is_some() || search.bound.is_some())
+            {
+                search.tell(known, run, reached());
+            }
+        }
+    }
+
+    fn tell(self, known: &KnownGaps, run: &DeadRun, reached: Option<Vec<u8>>) {
+        if let (Some(bound), Some((keyspace, gaps))) = (self.bound, &known.of_snapshot) {
+            let (begin, end) = match self.side {
+                Side::Front => (bound, reached.clone()),
+                Side::Back => (reached.clone(), bound),
+            };
+            gaps.add(*keyspace, begin.unwrap_or_default(), end, run.steps);
+        }
+        if let Some(watching) = self.watching {
+            watching.publish(reached, run.steps);
+        }
+    }
+}
