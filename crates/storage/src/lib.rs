@@ -28,6 +28,7 @@
 
 mod directory;
 mod error;
+pub mod memory;
 mod name;
 mod raw;
 mod reads;

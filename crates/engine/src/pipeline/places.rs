@@ -15,11 +15,18 @@ pub(crate) struct Places {
     /// Bytes that may go into the present log file before the next one should be made ready. By then the flush of the memtable before
     /// has mostly ended, and its log file can be used again. It is early enough to be done in time.
     until_prepare_bytes: u64,
+    /// While active memtables together take less than this, it is no use to look again for one that is worth a flush.
+    pub(crate) look_for_large_at_bytes: u64,
 }
 
 impl Places {
     pub(crate) fn new<'a>(log_number: u64, keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>) -> Places {
-        let mut places = Places { keyspaces: Vec::new(), log_number, until_prepare_bytes: FIRST_FILE_BYTES };
+        let mut places = Places {
+            keyspaces: Vec::new(),
+            log_number,
+            until_prepare_bytes: FIRST_FILE_BYTES,
+            look_for_large_at_bytes: 0,
+        };
         keyspaces.for_each(|keyspace| places.add_keyspace(keyspace));
         places
     }
@@ -36,6 +43,11 @@ impl Places {
         if let Some(entry) = self.keyspaces.get_mut(id as usize) {
             *entry = None;
         }
+    }
+
+    /// All keyspaces that take writes.
+    pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &Arc<KeyspaceCore>> {
+        self.keyspaces.iter().flatten()
     }
 
     pub(crate) fn keyspace(&self, id: u32) -> Option<&Arc<KeyspaceCore>> {

@@ -1,7 +1,7 @@
 //! What a reader of a keyspace sees: memtables and a version, as one immutable value behind one atomic pointer.
 
 use crate::base::batch::Operation;
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Meter};
 use crate::versions::version::Version;
 use situ_table::{KeyKind, Trailer};
 use std::fmt;
@@ -23,10 +23,10 @@ pub(crate) struct MemtableSlot {
 }
 
 impl MemtableSlot {
-    /// An empty memtable that will grow to `memtable_bytes`.
-    pub(crate) fn new(seed: u64, memtable_bytes: u64) -> Arc<MemtableSlot> {
+    /// An empty memtable that will grow to `memtable_bytes`, whose memory `meter` counts.
+    pub(crate) fn new(seed: u64, memtable_bytes: u64, meter: &Arc<Meter>) -> Arc<MemtableSlot> {
         Arc::new(MemtableSlot {
-            memtable: Memtable::new(seed, seed, memtable_bytes),
+            memtable: Memtable::new(seed, seed, memtable_bytes, meter),
             first_log: AtomicU64::new(NO_LOG),
             reserved_bytes: AtomicU64::new(0),
             last_sequence: AtomicU64::new(u64::MAX),
@@ -71,6 +71,7 @@ impl MemtableSlot {
         let before = self.last_sequence.swap(last_sequence, Ordering::AcqRel);
         // The exchange of a view may be tried several times.
         assert!(before == u64::MAX || before == last_sequence, "a memtable was sealed at {before} and {last_sequence}");
+        self.memtable.seal();
     }
 
     pub(crate) fn last_sequence(&self) -> u64 {
