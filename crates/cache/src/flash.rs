@@ -486,7 +486,7 @@ impl FlashLog {
             if length > self.longest() || !has_room {
                 return None;
             }
-            let mut record = vec![0; length];
+            let mut record = situ_device::memory::zeroed(length)?;
             self.salt(sequence).put(offset, base, item, &mut record);
             self.append_pieces(&mut state, &record, item.meta.id)?;
         }

@@ -6,6 +6,7 @@
 //!   direct I/O and that the queue owns until it gives them back with a [`Completion`]. [`open`](open()) takes a file, a
 //!   block device or an NVMe namespace, by plain calls, by `io_uring` or by commands passed through to the drive.
 //! * [`Drive`]: which drive lies under a path, whether it compresses, and what it counts of its physical space.
+//! * [`memory`]: memory of a length that data decides.
 //! * [`FileReads`]: reads of any open files, many in flight. [`Watch`]: a wait for completions that another thread can end.
 //!
 //! # Rules for everything built on top
@@ -25,6 +26,7 @@ mod extents;
 mod file;
 mod ioctl;
 mod lock;
+pub mod memory;
 mod nvme;
 mod one_for_all;
 mod open;

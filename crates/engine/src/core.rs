@@ -79,6 +79,7 @@ impl Core {
         source.obsolete.ring(Arc::clone(&work));
         source.values.ring(Arc::clone(&work));
         let places = Places::new(log_number, registry.by_id.values());
+        let meter = Arc::clone(&registry.meter);
         let versions = Arc::new(Versions {
             health: Arc::clone(&health),
             is_writable: log.is_some(),
@@ -108,6 +109,7 @@ impl Core {
             health: Arc::clone(&health),
             versions: Arc::clone(&versions),
             above: OnceLock::new(),
+            meter,
             log: log.clone(),
             first_log: log_number,
             commit: Mutex::new(Commit::new(last_sequence, places)),

@@ -32,6 +32,7 @@ mod arena;
 mod cursor;
 mod estimate;
 mod filter;
+mod meter;
 mod node;
 mod range_tombstones;
 mod skiplist;
@@ -43,12 +44,17 @@ use situ_table::range_del::{RangeTombstone, TombstoneIndex};
 use situ_table::{KeyKind, KeyRef, SequenceNumber, Trailer, hash_key};
 
 use filter::Filter;
+use meter::Share;
 use node::{HEIGHT_MAX, Target};
 use range_tombstones::RangeTombstones;
 use skiplist::SkipList;
 use sync::{AtomicU64, AtomicUsize, Ordering, OwnCacheLine};
 
 pub use cursor::MemtableCursor;
+pub use meter::Meter;
+
+/// Key and value of a large entry have this many bytes together, or more: its node is a large piece of the arena for certain.
+pub const LARGE_ENTRY_BYTES: usize = arena::LARGE_BYTES;
 
 /// The newest entries of a keyspace, in memory, sorted. See the [module](self).
 pub struct Memtable {
@@ -71,14 +77,14 @@ struct Counters {
 }
 
 impl Memtable {
-    /// An empty memtable, which takes a few tens of kilobytes. `id` is for the owner (a number in creation order, say);
+    /// An empty memtable, which takes some three kilobytes. `id` is for the owner (a number in creation order, say);
     /// `seed` decides the shape of the skiplist and nothing that can be seen. `expected_bytes` is what its owner will let
-    /// it grow to, about; it sizes the filter.
-    pub fn new(id: u64, seed: u64, expected_bytes: u64) -> Arc<Memtable> {
+    /// it grow to, about; it sizes the filter. `meter` counts the memory that it takes.
+    pub fn new(id: u64, seed: u64, expected_bytes: u64, meter: &Arc<Meter>) -> Arc<Memtable> {
         Arc::new(Memtable {
             id,
             seed,
-            list: SkipList::new(),
+            list: SkipList::new(Share::new(meter)),
             filter: Filter::new(expected_bytes),
             range_tombstones: RangeTombstones::new(),
             counters: OwnCacheLine(Counters {
@@ -112,9 +118,23 @@ impl Memtable {
         let ordinal = counters.entries.fetch_add(1, Ordering::Relaxed);
         counters.include(trailer.sequence());
         let hash = hash_key(key);
-        self.filter.prefetch(hash);
+        let filter = self.filter.part(ordinal, |bytes| self.share().grew(bytes));
+        if let Some(filter) = filter {
+            filter.prefetch(hash);
+        }
         self.list.insert(KeyRef::new(key, trailer), value, height_of(self.seed, ordinal));
-        self.filter.insert(hash);
+        if let Some(filter) = filter {
+            filter.insert(hash);
+        }
+    }
+
+    /// Takes memory ahead for the large ones among entries of these lengths of key and value, which are going to be inserted by
+    /// one write. A second call for the same `write` does nothing. False if the system has no memory for them.
+    #[must_use]
+    pub fn prepare(&self, write: usize, entries: impl Iterator<Item = (usize, usize)>) -> bool {
+        let nodes = entries.map(|(key, value)| (key + value, node::bytes_max(key, value)));
+        let bytes = nodes.filter(|(entry, _)| *entry >= LARGE_ENTRY_BYTES).map(|(_, node)| node).sum();
+        bytes == 0 || self.list.arena().prepare(write, bytes)
     }
 
     /// Adds a range tombstone: versions below `sequence` of the keys in `begin..end` are deleted. An empty range adds
@@ -124,7 +144,8 @@ impl Memtable {
             return;
         }
         self.counters.0.include(sequence);
-        self.range_tombstones.insert(RangeTombstone { begin: begin.into(), end: end.into(), sequence });
+        let tombstone = RangeTombstone { begin: begin.into(), end: end.into(), sequence };
+        self.range_tombstones.insert(tombstone, self.share());
     }
 
     /// The newest point version of `key` at or below `snapshot`: its trailer and value. A tombstone is a version.
@@ -200,9 +221,23 @@ impl Memtable {
     }
 
     /// Bytes taken from the system: `used_bytes`, the free rest of the arena's chunks, and the filter, whose pages are the
-    /// system's until keys come. Two atomic loads.
+    /// system's until keys come. A short lock.
     pub fn allocated_bytes(&self) -> usize {
-        self.list.arena().allocated_bytes() + self.filter.bytes() + self.range_tombstones.bytes()
+        self.share().bytes() as usize
+    }
+
+    /// Nothing new is given to the memtable: a flush is going to give back its memory.
+    pub fn seal(&self) {
+        self.share().seal();
+    }
+
+    /// The memtable's owner has no more use for it. It stays as long as readers hold it.
+    pub fn let_go(&self) {
+        self.share().let_go();
+    }
+
+    fn share(&self) -> &Share {
+        self.list.arena().share()
     }
 }
 

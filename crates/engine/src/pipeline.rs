@@ -4,7 +4,7 @@
 //! into, and the log files that hold the same writes.
 //!
 //! * `environment.rs` implements the crate's trait for it.
-//! * `seal.rs` exchanges memtables, `log_files.rs` says which file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
+//! * `seal.rs` exchanges memtables, `total.rs` keeps all of them together within their limit, `log_files.rs` says which file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
 //! * `physical.rs` refuses writes before a drive that compresses has no physical space left.
 //! * `way.rs` makes way for writes that find no room, `stall.rs` says how much writers are slowed.
 //!
@@ -22,12 +22,14 @@ pub(crate) mod physical;
 pub(crate) mod places;
 pub(crate) mod seal;
 pub(crate) mod stall;
+pub(crate) mod total;
 pub(crate) mod troubles;
 pub(crate) mod way;
 pub(crate) mod write;
 
 use crate::base::health::Health;
 use crate::base::sync::lock;
+use crate::memtable::Meter;
 use crate::pipeline::physical::PhysicalSpace;
 use crate::pipeline::stall::Stall;
 use crate::pipeline::troubles::Troubles;
@@ -70,6 +72,8 @@ pub(crate) struct Memory {
     pub(crate) health: Arc<Health>,
     pub(crate) versions: Arc<Versions>,
     pub(crate) above: OnceLock<Weak<dyn Above>>,
+    /// The memory of all memtables, and its limit.
+    pub(crate) meter: Arc<Meter>,
     /// None if the store is open read-only.
     pub(crate) log: Option<Arc<Log>>,
     /// The log file that this opening began with: what came from those before was replayed.

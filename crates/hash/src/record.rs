@@ -82,7 +82,6 @@ impl<'a> Operation<'a> {
             Change::Put { value, expires_ms: None } => (KIND_PUT, None, Some(value)),
             Change::Put { value, expires_ms } => (KIND_PUT_EXPIRING, expires_ms, Some(value)),
         };
-        bytes.reserve(HEAD_BYTES_MAX + self.key.len() + value.map_or(0, <[u8]>::len));
         bytes.push(kind);
         bytes.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
         if let Some(at) = expires_ms {
@@ -138,12 +137,20 @@ impl Operations {
     /// Appends an operation.
     ///
     /// # Errors
-    /// As [`Operation::check`]; then nothing has changed.
+    /// As [`Operation::check`], or there is no memory for it; then nothing has changed.
     ///
     /// # Panics
     /// There are 2^32 - 1 of them already.
     pub fn push(&mut self, operation: &Operation<'_>) -> Result<()> {
         operation.check()?;
+        let value_bytes = match operation.change {
+            Change::Delete => 0,
+            Change::Put { value, .. } => value.len(),
+        };
+        let bytes = HEAD_BYTES_MAX + operation.key.len() + value_bytes;
+        if self.bytes.try_reserve(bytes).is_err() {
+            return Err(situ_storage::Error::out_of_memory(self.bytes.len() + bytes, "a batch").into());
+        }
         self.count = self.count.checked_add(1).expect("fewer operations than 2^32");
         operation.write_to(&mut self.bytes);
         Ok(())

@@ -538,7 +538,9 @@ impl Reader<'_> {
             return Ok(self.hand_out(scan, page, &bytes[..whole])?.then_some(whole));
         }
         let count = bytes.len().min(whole - pending);
-        self.pending.reserve(whole - pending);
+        if self.pending.try_reserve(whole - pending).is_err() {
+            return Err(Error::out_of_memory(whole, format_args!("a record of {}", FileName::Log(scan.number))));
+        }
         self.pending.extend_from_slice(&bytes[..count]);
         if self.pending.len() == whole {
             return Ok(self.finish_pending(scan, page)?.then_some(count));

@@ -69,10 +69,23 @@ impl Body {
     fn reserve(&mut self, engine: &impl Engine, bytes: usize) -> bool {
         let has_room = engine.reserve(&mut self.reserved, bytes);
         if !has_room {
-            self.refused = Some(self.needed - self.data.len());
-            (self.data, self.reserved) = (Vec::new(), Reserved::default());
+            self.give_up();
         }
         has_room
+    }
+
+    /// Takes memory for so many more bytes, which were counted. If the system has none, the body is given up.
+    fn grow(&mut self, bytes: usize) -> bool {
+        let has_memory = self.data.try_reserve_exact(bytes).is_ok();
+        if !has_memory {
+            self.give_up();
+        }
+        has_memory
+    }
+
+    fn give_up(&mut self) {
+        self.refused = Some(self.needed - self.data.len());
+        (self.data, self.reserved) = (Vec::new(), Reserved::default());
     }
 }
 
@@ -233,11 +246,10 @@ impl<E: Engine> Connection<E> {
             let missing = body.needed.saturating_sub(body.data.len());
             let room = missing.min(BODY_STEP_BYTES.max(body.data.len()));
             let more = (body.data.len() + room).saturating_sub(body.data.capacity());
-            if more > 0 && !body.reserve(executor.engine.as_ref(), more) {
+            if (more > 0 && !body.reserve(executor.engine.as_ref(), more)) || !body.grow(room) {
                 self.run(executor, &[])?;
                 return Ok(());
             }
-            body.data.reserve_exact(room);
             let got = read(&self.socket, spare_capacity(&mut body.data));
             // The allocator may have given more room than was asked for.
             let beyond = body.data.len().saturating_sub(body.needed);
@@ -406,7 +418,7 @@ impl<E: Engine> Connection<E> {
                         refused: None,
                     };
                     if body.reserve(executor.engine.as_ref(), room) {
-                        body.data.reserve_exact(room - body.data.len());
+                        body.grow(room - body.data.len());
                     }
                     let is_refused = body.refused.is_some();
                     self.body = Some(body);

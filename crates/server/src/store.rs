@@ -300,6 +300,16 @@ impl Engine for StoreEngine {
         let gauges = [
             ("memtable_bytes", "Bytes of memory of memtables.", properties.memtable_bytes as f64),
             (
+                "memtable_limit_bytes",
+                "Bytes that all memtables may take together.",
+                properties.memtable_bytes_max as f64,
+            ),
+            (
+                "memtable_held_bytes",
+                "Bytes of memtables that have become tables and that readers hold. They are not in situ_store_memtable_bytes.",
+                properties.memtable_held_bytes as f64,
+            ),
+            (
                 "cache_bytes",
                 "Bytes of the block cache, with the indexes, filters and range tombstones of open tables.",
                 properties.cache_bytes as f64,

@@ -41,6 +41,13 @@ pub enum Error {
         /// The file.
         path: String,
     },
+    /// The system has no memory for something whose length data decides. The same may succeed when there is memory.
+    OutOfMemory {
+        /// The file, or what of it the memory is for.
+        what: String,
+        /// How much it is.
+        bytes: usize,
+    },
     /// The answer is not in memory, and the caller asked for one that needs no disk.
     NotInMemory,
     /// The caller asked for something that cannot be done; the text says what can.
@@ -92,6 +99,16 @@ impl Error {
         }))
     }
 
+    /// An [`OutOfMemory`](Error::OutOfMemory).
+    pub fn out_of_memory(bytes: usize, what: impl fmt::Display) -> Error {
+        Error::OutOfMemory { what: what.to_string(), bytes }
+    }
+
+    /// Returns true if the system had no memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Error::OutOfMemory { .. })
+    }
+
     /// Whether bytes on disk were found damaged.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Corruption(_))
@@ -137,6 +154,11 @@ impl fmt::Display for Error {
                 "the store is open in another process (lock {path} is held); close that one, or open read-only"
             ),
             Error::NotFound { path } => write!(f, "{path} does not exist"),
+            Error::OutOfMemory { what, bytes } => write!(
+                f,
+                "there is no memory for {bytes} bytes of {what}; free some, or raise the limit of the process (`ulimit -v`), and try \
+                 again"
+            ),
             Error::NotInMemory => f.write_str(
                 "the answer is not in memory, and the read was to be answered from there; read without that bound",
             ),

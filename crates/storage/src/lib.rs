@@ -29,6 +29,7 @@
 mod directory;
 mod error;
 mod excerpt;
+pub mod memory;
 mod name;
 mod raw;
 mod reads;

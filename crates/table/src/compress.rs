@@ -14,6 +14,7 @@ use crate::format::{
 };
 use crate::options::Compression;
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+use situ_device::memory::resize;
 use situ_storage::{Error, Result};
 use std::cell::Cell;
 
@@ -166,6 +167,7 @@ pub(crate) fn decode_into(stored: &[u8], verify: bool, out: &mut Vec<u8>) -> Res
     let (kind, payload) = open(stored, verify)?;
     out.clear();
     if kind == COMPRESSION_NONE {
+        out.try_reserve(payload.len()).map_err(|_| Damage::no_memory(payload.len()))?;
         out.extend_from_slice(payload);
         return Ok(());
     }
@@ -183,11 +185,13 @@ pub(crate) fn decode_into(stored: &[u8], verify: bool, out: &mut Vec<u8>) -> Res
     }
     let wrong = |e: &dyn std::fmt::Display| Damage::new(format!("{length} compressed bytes"), e);
     let filled = if kind == COMPRESSION_LZ4 {
-        out.resize(length, 0);
+        if !resize(out, length) {
+            return Err(Damage::no_memory(length));
+        }
         decompress_into(packed, out).map_err(|e| wrong(&e))?
     } else {
         // Zstandard writes into reserved memory: no zeros first.
-        out.reserve_exact(length);
+        out.try_reserve_exact(length).map_err(|_| Damage::no_memory(length))?;
         ZSTD.with(|slot| {
             let mut zstd = match slot.take() {
                 Some(zstd) => zstd,
@@ -224,10 +228,13 @@ thread_local! {
 
 /// Calls `with` with the thread's scratch buffer, resized to `bytes`. The buffer is taken, not borrowed, so `with` may
 /// do anything, also block.
-pub(crate) fn with_scratch<R>(bytes: usize, with: impl FnOnce(&mut [u8]) -> R) -> R {
+///
+/// # Errors
+/// There is no memory for the buffer, which is for `what`; or what `with` answers.
+pub(crate) fn with_scratch<R>(bytes: usize, what: &str, with: impl FnOnce(&mut [u8]) -> Result<R>) -> Result<R> {
     let mut scratch = SCRATCH.take();
-    if scratch.len() < bytes {
-        scratch.resize(bytes, 0);
+    if scratch.len() < bytes && !resize(&mut scratch, bytes) {
+        return Err(Error::out_of_memory(bytes, what));
     }
     let result = with(&mut scratch[..bytes]);
     if scratch.len() <= SCRATCH_KEPT_BYTES {

@@ -6,6 +6,7 @@
 //! allocated; every byte of a file lies under a checksum or is compared with a constant.
 
 use crate::key::{KeyRef, Trailer};
+use situ_storage::Error;
 
 const _: () = assert!(usize::BITS == 64, "offsets and lengths of blocks are computed in usize");
 
@@ -44,11 +45,25 @@ pub const COMPRESSION_ZSTD: u8 = 2;
 pub(crate) struct Damage {
     pub(crate) expected: String,
     pub(crate) found: String,
+    /// They may be sound: there was no memory for so many bytes that they stand for.
+    pub(crate) no_memory: Option<usize>,
 }
 
 impl Damage {
     pub(crate) fn new(expected: impl ToString, found: impl ToString) -> Damage {
-        Damage { expected: expected.to_string(), found: found.to_string() }
+        Damage { expected: expected.to_string(), found: found.to_string(), no_memory: None }
+    }
+
+    pub(crate) fn no_memory(bytes: usize) -> Damage {
+        Damage { no_memory: Some(bytes), ..Damage::new(format!("memory for {bytes} bytes"), "none") }
+    }
+
+    /// The error of a reader that found them in `file`.
+    pub(crate) fn error(self, file: &str, offset: u64, what: &str) -> Error {
+        match self.no_memory {
+            Some(bytes) => Error::out_of_memory(bytes, format_args!("the {what} at byte {offset} of {file}")),
+            None => Error::corruption(file, offset, what, self.expected, self.found),
+        }
     }
 }
 

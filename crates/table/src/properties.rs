@@ -227,8 +227,7 @@ impl Properties {
     /// # Errors
     /// [`Corruption`](situ_storage::Error::Corruption): a property is missing, doubled or misshapen.
     pub fn from_bytes(bytes: &[u8], from: &str) -> situ_storage::Result<Properties> {
-        Properties::decode(bytes)
-            .map_err(|damage| situ_storage::Error::corruption(from, 0, "properties", damage.expected, damage.found))
+        Properties::decode(bytes).map_err(|damage| damage.error(from, 0, "properties"))
     }
 
     /// Appends each property as name length (u8), name, value length (u32), value.

@@ -30,6 +30,7 @@ use crate::key::{KeyKind, KeyRef};
 use crate::properties::Properties;
 use crate::range_del::RangeTombstone;
 use crate::table::decode_range_tombstones;
+use situ_storage::memory::zeroed;
 use situ_storage::{Corruption, Error, Reader, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,7 +128,7 @@ struct Salvor<'a> {
 
 impl Salvor<'_> {
     fn damage(&mut self, offset: u64, what: &str, damage: Damage) {
-        self.out.damages.push(Error::corruption(self.reader.path(), offset, what, damage.expected, damage.found));
+        self.out.damages.push(damage.error(self.reader.path(), offset, what));
     }
 
     /// Step 1.
@@ -191,10 +192,9 @@ impl Salvor<'_> {
     }
 
     fn read(&self, handle: BlockHandle) -> Result<Vec<u8>> {
-        let mut stored = vec![0; handle.stored_bytes() as usize];
+        let mut stored = zeroed(handle.stored_bytes() as usize, self.reader.path())?;
         self.reader.read_at(handle.offset, &mut stored)?;
-        decode_owned(stored, true)
-            .map_err(|d| Error::corruption(self.reader.path(), handle.offset, "block", d.expected, d.found))
+        decode_owned(stored, true).map_err(|d| d.error(self.reader.path(), handle.offset, "block"))
     }
 
     /// Step 2.

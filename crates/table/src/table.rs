@@ -23,6 +23,7 @@ use crate::options::{Reach, ReadOptions};
 use crate::properties::Properties;
 use crate::range_del::{RangeTombstone, TombstoneIndex, tombstone_bytes};
 use crate::table_cursor::TableCursor;
+use situ_storage::memory::{resize, zeroed};
 use situ_storage::{Error, Excerpt, Reader, Result};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -94,8 +95,7 @@ impl Table {
     /// The file cannot be read, or is not a table.
     pub fn open(reader: Arc<dyn Reader>, table_id: u64, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
         let file_bytes = reader.bytes();
-        let corruption =
-            |offset, what: &str, d: Damage| Error::corruption(reader.path(), offset, what, d.expected, d.found);
+        let corruption = |offset, what: &str, d: Damage| d.error(reader.path(), offset, what);
         let least = (HEADER_BYTES + FOOTER_BYTES) as u64;
         if file_bytes < least {
             let damage = Damage::new(format!("at least {least} bytes"), format!("{file_bytes}"));
@@ -114,7 +114,7 @@ impl Table {
             let stored = match handle.offset.checked_sub(tail.start) {
                 Some(at) => tail.bytes[at as usize..][..handle.stored_bytes() as usize].to_vec(),
                 None => {
-                    let mut stored = vec![0; handle.stored_bytes() as usize];
+                    let mut stored = zeroed(handle.stored_bytes() as usize, reader.path())?;
                     reader.read_at(handle.offset, &mut stored)?;
                     stored
                 }
@@ -435,11 +435,11 @@ impl Table {
         let damaged = |d: Damage| self.corruption(handle.offset, what, d);
         let block = if self.properties.compression == COMPRESSION_NONE {
             let mut stored = self.buffer(handle, bytes, options);
-            stored.resize(bytes, 0);
+            resize(&mut stored, bytes, self.path())?;
             self.read(handle.offset, &mut stored, options.reach)?;
             decode_owned(stored, options.verify_checksums).map_err(damaged)?
         } else {
-            with_scratch(bytes, |stored| {
+            with_scratch(bytes, self.path(), |stored| {
                 self.read(handle.offset, stored, options.reach)?;
                 let mut block = self.buffer(handle, uncompressed_bytes(stored), options);
                 decode_into(stored, options.verify_checksums, &mut block).map_err(damaged)?;
@@ -500,7 +500,7 @@ impl Table {
 
     #[cold]
     pub(crate) fn corruption(&self, offset: u64, what: &str, damage: Damage) -> Error {
-        Error::corruption(self.path(), offset, what, damage.expected, damage.found)
+        damage.error(self.path(), offset, what)
     }
 
     #[cold]

@@ -21,6 +21,7 @@ use crate::options::{Reach, ReadOptions};
 use crate::table::Table;
 use crate::warmth::WarmBytes;
 use situ_storage::Result;
+use situ_storage::memory::resize;
 use std::sync::Arc;
 
 /// Blocks read one by one before a cursor believes that it is scanning.
@@ -49,7 +50,7 @@ impl Window {
     /// Reads `bytes` from `start`; what was there before is gone.
     pub(crate) fn fill(&mut self, table: &Table, start: u64, bytes: usize, reach: Reach) -> Result<()> {
         if self.bytes.len() < bytes {
-            self.bytes.resize(bytes, 0);
+            resize(&mut self.bytes, bytes, table.path())?;
         }
         (self.start, self.filled) = (start, 0);
         table.read(start, &mut self.bytes[..bytes], reach)?;

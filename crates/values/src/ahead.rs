@@ -19,6 +19,7 @@ use crate::Result;
 use crate::handle::Handle;
 use crate::log::ValueLog;
 use crate::value::Value;
+use situ_storage::memory::zeroed;
 use situ_storage::{FinishedRead, ReadQueue};
 use std::fmt;
 use std::sync::Arc;
@@ -104,7 +105,7 @@ impl ReadAhead {
         let (Some(first), Some(end)) = (handles.first(), handles.iter().map(Handle::end).max()) else { return };
         let Ok(file) = self.log.files.open(&*self.log.volume, first.segment) else { return };
         let (tag, start) = (self.next_tag, u64::from(first.offset));
-        let mut buffer = vec![0; (end - start) as usize];
+        let Ok(mut buffer) = zeroed((end - start) as usize, file.path()) else { return };
         let state = match file.read_now(start, &mut buffer) {
             Ok(true) => State::Read(buffer),
             _ if self.queue.submit(&*file, tag, start, buffer).is_ok() => State::InFlight,

@@ -10,6 +10,7 @@ use crate::record::check;
 use crate::segment::{Duties, Phase, Segment, SegmentInfo, State};
 use crate::value::Value;
 use situ_device::{Env, lock};
+use situ_storage::memory::zeroed;
 use situ_storage::{Error, FileName, FinishedRead, ReadQueue, Volume};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,7 +46,7 @@ impl ValueLog {
     pub fn read(&self, handle: &Handle, key: &[u8]) -> Result<Value> {
         let segment = self.readable(handle)?;
         let file = self.files.open(&*self.volume, handle.segment)?;
-        let mut record = vec![0; handle.bytes as usize];
+        let mut record = zeroed(handle.bytes as usize, file.path())?;
         file.read_at(u64::from(handle.offset), &mut record)?;
         let start = check(segment.identity, handle, key, &record, file.path())?;
         Ok(Value::new(record, start))
@@ -58,7 +59,7 @@ impl ValueLog {
     pub fn read_now(&self, handle: &Handle, key: &[u8]) -> Result<Option<Value>> {
         let segment = self.readable(handle)?;
         let Some(file) = self.files.opened(handle.segment) else { return Ok(None) };
-        let mut record = vec![0; handle.bytes as usize];
+        let mut record = zeroed(handle.bytes as usize, file.path())?;
         if !file.read_now(u64::from(handle.offset), &mut record)? {
             return Ok(None);
         }
@@ -74,7 +75,8 @@ impl ValueLog {
     pub fn submit(&self, queue: &mut ReadQueue, tag: u64, handle: &Handle) -> Result<bool> {
         self.readable(handle)?;
         let file = self.files.open(&*self.volume, handle.segment)?;
-        Ok(queue.submit(&*file, tag, u64::from(handle.offset), vec![0; handle.bytes as usize]).is_ok())
+        let record = zeroed(handle.bytes as usize, file.path())?;
+        Ok(queue.submit(&*file, tag, u64::from(handle.offset), record).is_ok())
     }
 
     /// Checks a read that was [submitted](ValueLog::submit) for `handle`.

@@ -24,6 +24,7 @@ use crate::scan::Scan;
 use crate::segment::{Phase, Segment};
 use crate::window::Window;
 use situ_device::lock;
+use situ_storage::memory::zeroed;
 use situ_storage::{Error, Reader};
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,7 +86,7 @@ fn read_index(segment: &Segment, file: &dyn Reader) -> Result<(Vec<Extent>, Rang
         _ => return Err(Error::Invalid(format!("segment {number} is not sealed"))),
     }
     let (end, records, check) = (state.data_end, state.records as u32, state.index_check);
-    let mut bytes = vec![0; state.index_bytes as usize];
+    let mut bytes = zeroed(state.index_bytes as usize, file.path())?;
     let dead = state.waiting.union(&state.gone);
     drop(state);
     let at = index_at(segment.pages, bytes.len() as u64);

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use situ_storage::Reader;
+use situ_storage::memory::resize;
 
 /// So much is read at a time.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -25,7 +26,7 @@ impl Window {
         let Some(end) = offset.checked_add(bytes).filter(|end| *end <= self.limit) else { return Ok(None) };
         if offset < self.at || end > self.at + self.bytes.len() as u64 {
             let length = bytes.max(WINDOW_BYTES).min(self.limit - offset);
-            self.bytes.resize(length as usize, 0);
+            resize(&mut self.bytes, length as usize, file.path())?;
             file.read_at(offset, &mut self.bytes).inspect_err(|_| self.bytes.clear())?;
             self.at = offset;
             self.read_bytes += length;

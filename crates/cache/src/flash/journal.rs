@@ -248,7 +248,7 @@ impl<T: Read> Summed<T> {
     }
 
     fn take_bytes(&mut self, count: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; count];
+        let mut bytes = situ_device::memory::zeroed(count)?;
         self.inner.read_exact(&mut bytes).ok()?;
         self.sum = crc32c::crc32c_append(self.sum, &bytes);
         Some(bytes)

@@ -412,7 +412,8 @@ impl Store {
             }
         };
         let log_number = lock(&core.memory.commit).places.log_number;
-        let inner = KeyspaceCore::new(id, name.to_owned(), options, Version::empty(), log_number);
+        let meter = &core.memory.meter;
+        let inner = KeyspaceCore::new(id, name.to_owned(), options, Version::empty(), log_number, meter);
         let edit = Edit {
             next_keyspace: Some(id + 1),
             created: vec![(id, name.to_owned())],
@@ -457,8 +458,9 @@ impl Store {
             let view = keyspace.view.load();
             view.version.files().for_each(|(_, file)| file.retire());
             view.version.segments.files().iter().for_each(|segment| segment.retire());
+            view.slots().for_each(|slot| slot.memtable.let_go());
             let empty = crate::versions::view::View {
-                active: crate::versions::view::MemtableSlot::new(0, 0, &keyspace.gaps),
+                active: keyspace.new_slot(0),
                 sealed: Vec::new(),
                 version: Arc::new(Version::empty()),
             };
@@ -657,7 +659,9 @@ impl Store {
         StoreProperties {
             location: core.versions.volume.location(),
             keyspaces: views.len(),
-            memtable_bytes: views.iter().map(|v| v.memtable_bytes()).sum(),
+            memtable_bytes: core.memory.meter.bytes(),
+            memtable_bytes_max: core.memory.meter.bytes_max(),
+            memtable_held_bytes: core.memory.meter.held_bytes(),
             cache_bytes: stats.block_bytes + stats.pinned_bytes,
             cache_pinned_bytes: stats.pinned_bytes,
             cache_bytes_max: core.options.cache_bytes,
@@ -723,8 +727,12 @@ pub struct StoreProperties {
     pub location: String,
     /// How many keyspaces.
     pub keyspaces: usize,
-    /// Memory of memtables.
+    /// Memory of the memtables of all keyspaces.
     pub memtable_bytes: u64,
+    /// How much that may be ([`Options::memtables_bytes_max`]).
+    pub memtable_bytes_max: u64,
+    /// Memory of memtables that have become tables, which only iterators and snapshots of views hold.
+    pub memtable_held_bytes: u64,
     /// What is in the block cache: blocks, and what open tables pin. With the buffers that wait for further blocks it is no
     /// more than `cache_bytes_max`, unless what is pinned alone is: then no block is kept.
     pub cache_bytes: u64,

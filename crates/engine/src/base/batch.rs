@@ -6,6 +6,7 @@ use crate::base::options::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::store_id::StoreId;
 use crate::base::varint::{Decoder, put_bytes, put_varint};
 use crate::{Error, Result};
+use situ_storage::Error as StorageError;
 use situ_table::{KeyKind, SequenceNumber};
 use std::fmt;
 
@@ -56,6 +57,7 @@ impl Target {
 pub struct WriteBatch {
     operations: Vec<u8>,
     count: u32,
+    largest_bytes: usize,
     keyspaces: Touched<()>,
     /// The store whose keyspaces are meant. What is encoded are their numbers, which other stores have too.
     store: Option<StoreId>,
@@ -144,6 +146,7 @@ impl WriteBatch {
         self.operations.clear();
         self.keyspaces = Touched::default();
         self.count = 0;
+        self.largest_bytes = 0;
         self.store = None;
     }
 
@@ -199,7 +202,9 @@ impl WriteBatch {
                 "a batch has at most {BATCH_BYTES_MAX} bytes; write what it holds and begin another one"
             )));
         }
-        self.operations.reserve(more);
+        if self.operations.try_reserve(more).is_err() {
+            return Err(StorageError::out_of_memory(self.operations.len() + more, "a batch").into());
+        }
         self.operations.push(kind as u8);
         put_varint(&mut self.operations, u64::from(keyspace));
         put_bytes(&mut self.operations, key);
@@ -207,6 +212,7 @@ impl WriteBatch {
             put_bytes(&mut self.operations, value);
         }
         self.count += 1;
+        self.largest_bytes = self.largest_bytes.max(more);
         if self.keyspaces.get(keyspace).is_none() {
             self.keyspaces.push(keyspace, ());
         }
@@ -217,6 +223,12 @@ impl WriteBatch {
     /// keeps its memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.operations.capacity() + self.keyspaces.others.capacity() * size_of::<(u32, ())>()
+    }
+
+    /// An upper bound of the bytes of its largest change.
+    #[inline]
+    pub(crate) fn largest_bytes(&self) -> usize {
+        self.largest_bytes
     }
 
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = u32> {

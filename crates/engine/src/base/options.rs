@@ -121,6 +121,14 @@ pub struct Options {
     /// Log files may reach this many bytes before the keyspace that holds back the oldest is flushed.
     /// Default: 1 GiB. Less shortens recovery; more lets rarely written keyspaces keep their memtables.
     pub log_bytes_max: u64,
+    /// Memory of all memtables of all keyspaces together. When the active ones reach half of it, the largest is sealed and flushed;
+    /// when all of them reach it, writers wait for a flush. One write may pass the limit, as may memtables of less than 64 KiB,
+    /// which stay as they are, and memtables that only iterators hold do not count. Default: `None`, twice as much as the
+    /// keyspace with the most may take ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times
+    /// [`memtables_max`](KeyspaceOptions::memtables_max)), at least 512 MiB. Less bounds memory where many keyspaces are written to, and
+    /// makes smaller tables of them; [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is what
+    /// is in force. At least 1 MiB. A store that is open read-only holds all that the log has.
+    pub memtables_bytes_max: Option<u64>,
     /// Threads that compact, beside one that flushes. Default: the number of cores, at least one, at most eight.
     pub compaction_threads: usize,
     /// An upper bound on what compactions write, in bytes a second; 0 for none. Default: 0. Within the bound the
@@ -176,6 +184,7 @@ setters!(Options {
     cache_bytes: u64,
     open_tables_max: usize,
     log_bytes_max: u64,
+    memtables_bytes_max: u64 => Some(memtables_bytes_max),
     compaction_threads: usize,
     compaction_bytes_per_s_max: u64,
     requests_outstanding_max: usize,
@@ -202,6 +211,7 @@ impl Default for Options {
             cache_bytes: 256 << 20,
             open_tables_max: open_tables_max(),
             log_bytes_max: 1 << 30,
+            memtables_bytes_max: None,
             compaction_threads: std::thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 8),
             compaction_bytes_per_s_max: 0,
             requests_outstanding_max: 1024,
@@ -236,6 +246,7 @@ impl Options {
         self.compaction_threads = self.compaction_threads.clamp(1, 64);
         self.requests_outstanding_max = self.requests_outstanding_max.max(1);
         self.open_tables_max = self.open_tables_max.max(1);
+        self.memtables_bytes_max = self.memtables_bytes_max.map(|bytes| bytes.max(1 << 20));
         self.value_segment_bytes = self.value_segment_bytes.clamp(16 << 10, 1 << 30).next_multiple_of(4 << 10);
         self.value_inflation_percent_max = self.value_inflation_percent_max.max(101);
         self
@@ -250,6 +261,10 @@ impl Options {
             ("cache_bytes", self.cache_bytes.to_string()),
             ("open_tables_max", self.open_tables_max.to_string()),
             ("log_bytes_max", self.log_bytes_max.to_string()),
+            (
+                "memtables_bytes_max",
+                self.memtables_bytes_max.map_or("by the keyspaces".to_owned(), |bytes| bytes.to_string()),
+            ),
             ("compaction_threads", self.compaction_threads.to_string()),
             ("compaction_bytes_per_s_max", self.compaction_bytes_per_s_max.to_string()),
             ("requests_outstanding_max", self.requests_outstanding_max.to_string()),
@@ -509,6 +524,7 @@ mod tests {
             cache_bytes,
             open_tables_max,
             log_bytes_max,
+            memtables_bytes_max,
             compaction_threads,
             compaction_bytes_per_s_max,
             requests_outstanding_max,
@@ -532,6 +548,7 @@ mod tests {
             .cache_bytes(1)
             .open_tables_max(2)
             .log_bytes_max(3)
+            .memtables_bytes_max(15)
             .compaction_threads(4)
             .compaction_bytes_per_s_max(5)
             .requests_outstanding_max(6)
@@ -551,7 +568,7 @@ mod tests {
         assert_eq!((fast_disk_bytes_per_s, transaction_locks_max, keyspace.table_bytes), (Some((7, 8)), 9, 10));
         assert_eq!((compaction.tables_per_job, unit_patience.failures_max, unit_check_every), (10, 11, Some(12)));
         assert_eq!((value_segment_bytes, value_trim, value_inflation_percent_max), (13, Some(Trim::Full), 14));
-        assert_eq!(value_victims, Victims::Fifo);
+        assert_eq!((value_victims, memtables_bytes_max), (Victims::Fifo, Some(15)));
         let SizeOptions { include_memtables, include_tables } =
             SizeOptions::default().include_memtables(true).include_tables(false);
         assert_eq!((include_memtables, include_tables), (true, false));

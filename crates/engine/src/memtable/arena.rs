@@ -9,7 +9,8 @@
 //! 4. A piece larger than a quarter of the next chunk gets a chunk of its own, so that one large value neither wastes
 //!    the rest of the current chunk nor makes the next one large.
 //!
-//! The first chunk is small: an idle keyspace costs [`CHUNK_BYTES_FIRST`].
+//! The first chunk is small: an idle keyspace costs [`CHUNK_BYTES_FIRST`]. While chunks are still that small, each piece
+//! that gets a chunk of its own makes the next one larger, too.
 //!
 //! Chunks of the full size are mapped, aligned to their size, and the kernel is asked to back each with one huge page. A
 //! search in a memtable of 64 MiB touches some forty nodes on as many pages, more than the processor's TLB holds; with huge
@@ -28,7 +29,9 @@
 //!
 //! # Failure
 //!
-//! When the system has no memory left, the process ends as it does for every other Rust allocation.
+//! A chunk's length is bounded, but for that of a piece of [`LARGE_BYTES`] or more. Who is going to need such a piece takes memory
+//! for it ahead ([`Arena::prepare`]), where a refusal can still be told. When the system has no memory for any other chunk, the
+//! process ends as it does for every other Rust allocation.
 //!
 //! # Rejected
 //!
@@ -38,13 +41,20 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+use super::meter::Share;
 use super::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, OwnCacheLine};
 
 /// The size of the first chunk: what an empty memtable costs.
-pub(super) const CHUNK_BYTES_FIRST: usize = 16 << 10;
+pub(super) const CHUNK_BYTES_FIRST: usize = 2 << 10;
+
+/// Pieces up to this length mostly come from the current chunk, without the lock.
+const SMALL_BYTES_MAX: usize = 4 << 10;
 
 /// The size that chunks grow to: a huge page of x86-64 and of most ARM systems.
 pub(super) const CHUNK_BYTES_MAX: usize = 2 << 20;
+
+/// Pieces of this length and longer ones always get memory of their own.
+pub(super) const LARGE_BYTES: usize = CHUNK_BYTES_MAX / 4;
 
 /// What every piece is aligned to.
 pub(super) const ALIGNMENT: usize = 8;
@@ -142,12 +152,24 @@ impl Chunk {
 
     /// A chunk of `capacity` bytes, of which `used` are taken. `used` covers the header.
     fn new(capacity: usize, used: usize) -> Chunk {
+        Chunk::try_new(capacity, used).unwrap_or_else(|| handle_alloc_error(Chunk::layout(capacity)))
+    }
+
+    /// As [`new`](Chunk::new); `None` if the system has no memory.
+    fn try_new(capacity: usize, used: usize) -> Option<Chunk> {
         debug_assert!(CHUNK_ALIGNMENT <= used && used <= capacity);
-        let Some(start) = Chunk::allocate(capacity) else { handle_alloc_error(Chunk::layout(capacity)) };
+        let start = Chunk::allocate(capacity)?;
         let header = start.cast::<ChunkHeader>();
         // SAFETY: the memory is fresh, large enough for the header and aligned for more than it needs.
         unsafe { header.write(ChunkHeader { used: AtomicUsize::new(used), capacity }) };
-        Chunk(header)
+        Some(Chunk(header))
+    }
+
+    /// Bytes that are not handed out.
+    fn room(&self) -> usize {
+        // SAFETY: the chunk is owned, so its header is there; nothing but its atomic ever changes.
+        let header = unsafe { self.0.as_ref() };
+        header.capacity.saturating_sub(header.used.load(Ordering::Relaxed))
     }
 
     /// The piece at `offset`.
@@ -177,6 +199,14 @@ impl Drop for Chunk {
 struct Chunks {
     owned: Vec<Chunk>,
     next_capacity: usize,
+    spares: Vec<Spare>,
+}
+
+/// A chunk that waits for the large pieces of a write.
+struct Spare {
+    /// Its place among those owned.
+    at: usize,
+    write: usize,
 }
 
 /// Memory that is handed out piece by piece and given back all at once.
@@ -184,19 +214,21 @@ pub(super) struct Arena {
     /// The chunk that small pieces come from.
     current: OwnCacheLine<AtomicPtr<ChunkHeader>>,
     used_bytes: OwnCacheLine<AtomicUsize>,
-    allocated_bytes: AtomicUsize,
+    /// Counts what is taken from the system.
+    share: Share,
     chunks: Mutex<Chunks>,
 }
 
 impl Arena {
-    /// An arena with its first chunk.
-    pub(super) fn new() -> Arena {
+    /// An arena with its first chunk. `share` counts what it takes.
+    pub(super) fn new(share: Share) -> Arena {
         let first = Chunk::new(CHUNK_BYTES_FIRST, CHUNK_ALIGNMENT);
+        share.grew(CHUNK_BYTES_FIRST);
         Arena {
             current: OwnCacheLine(AtomicPtr::new(first.0.as_ptr())),
             used_bytes: OwnCacheLine(AtomicUsize::new(0)),
-            allocated_bytes: AtomicUsize::new(CHUNK_BYTES_FIRST),
-            chunks: Mutex::new(Chunks { owned: vec![first], next_capacity: CHUNK_BYTES_FIRST * 2 }),
+            share,
+            chunks: Mutex::new(Chunks { owned: vec![first], next_capacity: CHUNK_BYTES_FIRST * 2, spares: Vec::new() }),
         }
     }
 
@@ -206,7 +238,7 @@ impl Arena {
     pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         self.used_bytes.0.fetch_add(bytes, Ordering::Relaxed);
-        if bytes <= CHUNK_BYTES_FIRST / 4 {
+        if bytes <= SMALL_BYTES_MAX {
             // Acquire: the header of a chunk that another thread has just made must be seen whole.
             let current = self.current.0.load(Ordering::Acquire);
             if let Some(piece) = Arena::take(current, bytes) {
@@ -216,14 +248,44 @@ impl Arena {
         self.allocate_slowly(bytes)
     }
 
+    /// Takes memory ahead for all pieces of [`LARGE_BYTES`] or more of a write, `bytes` together with what each is rounded up by.
+    /// A second call for the same `write`, a number of the caller's choice, does nothing. False if the system has no memory.
+    pub(super) fn prepare(&self, write: usize, bytes: usize) -> bool {
+        let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
+        let is_prepared = |spare: &Spare| spare.write == write && chunks.owned[spare.at].room() >= bytes;
+        if chunks.spares.iter().any(is_prepared) {
+            return true;
+        }
+        let capacity = CHUNK_ALIGNMENT + bytes.next_multiple_of(ALIGNMENT);
+        let Some(chunk) = Chunk::try_new(capacity, CHUNK_ALIGNMENT) else { return false };
+        self.share.grew(capacity);
+        let at = chunks.owned.len();
+        chunks.owned.push(chunk);
+        chunks.spares.push(Spare { at, write });
+        true
+    }
+
+    /// A piece of memory that was taken ahead, if there is any for it.
+    fn take_prepared(chunks: &mut Chunks, bytes: usize) -> Option<NonNull<u8>> {
+        let Chunks { owned, spares, .. } = chunks;
+        // Others add to a spare's `used` only with the lock, too, so what has room keeps it.
+        let found = spares.iter().position(|spare| owned[spare.at].room() >= bytes)?;
+        let chunk = &owned[spares[found].at];
+        let piece = Arena::take(chunk.0.as_ptr(), bytes);
+        if chunk.room() < LARGE_BYTES {
+            spares.swap_remove(found);
+        }
+        piece
+    }
+
     /// Bytes handed out, rounding to [`ALIGNMENT`] included. Exact whenever no allocation is under way.
     pub(super) fn used_bytes(&self) -> usize {
         self.used_bytes.0.load(Ordering::Relaxed)
     }
 
-    /// Bytes taken from the system. Exact whenever no allocation is under way.
-    pub(super) fn allocated_bytes(&self) -> usize {
-        self.allocated_bytes.load(Ordering::Relaxed)
+    /// The count of what the arena, and who else counts here, has taken from the system.
+    pub(super) fn share(&self) -> &Share {
+        &self.share
     }
 
     /// Takes a piece from this chunk, if it has room left.
@@ -246,13 +308,21 @@ impl Arena {
     #[inline(never)]
     fn allocate_slowly(&self, bytes: usize) -> NonNull<u8> {
         let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
+        if bytes >= LARGE_BYTES
+            && let Some(piece) = Arena::take_prepared(&mut chunks, bytes)
+        {
+            return piece;
+        }
         if bytes > chunks.next_capacity / 4 {
             let capacity = CHUNK_ALIGNMENT + bytes;
             let chunk = Chunk::new(capacity, capacity);
             // SAFETY: the chunk has `bytes` bytes behind its header.
             let piece = unsafe { Chunk::piece(chunk.0, CHUNK_ALIGNMENT) };
-            self.allocated_bytes.fetch_add(capacity, Ordering::Relaxed);
+            self.share.grew(capacity);
             chunks.owned.push(chunk);
+            if bytes <= SMALL_BYTES_MAX {
+                chunks.next_capacity *= 2;
+            }
             return piece;
         }
         // Another thread may have made the next chunk while this one waited for the lock.
@@ -264,7 +334,7 @@ impl Arena {
         let chunk = Chunk::new(capacity, CHUNK_ALIGNMENT + bytes);
         // SAFETY: the chunk has room for a piece of a quarter of its size behind its header.
         let piece = unsafe { Chunk::piece(chunk.0, CHUNK_ALIGNMENT) };
-        self.allocated_bytes.fetch_add(capacity, Ordering::Relaxed);
+        self.share.grew(capacity);
         self.current.0.store(chunk.0.as_ptr(), Ordering::Release);
         chunks.owned.push(chunk);
         piece

@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn small_ranges_are_exact_and_large_ones_nearly() {
-        let memtable = Memtable::new(1, 7, 8 << 20);
+        let memtable = Memtable::new(1, 7, 8 << 20, &std::sync::Arc::default());
         let key = |n: u32| n.wrapping_mul(0x9e37_79b1).to_be_bytes();
         let total: u32 = if cfg!(miri) { 300 } else { 50_000 };
         for n in 0..total {
@@ -58,6 +58,6 @@ mod tests {
             assert!((found - expected).abs() <= expected * tolerance + 1.0, "{from}..{to}: {found} for {expected}");
         }
         assert_eq!(memtable.approximate_bytes(b"b", b"a"), 0);
-        assert_eq!(Memtable::new(2, 7, 1 << 20).approximate_bytes(b"a", b"b"), 0);
+        assert_eq!(Memtable::new(2, 7, 1 << 20, &std::sync::Arc::default()).approximate_bytes(b"a", b"b"), 0);
     }
 }

@@ -66,14 +66,14 @@ fn measure(name: &str, key: impl Fn(u64) -> [u8; 16]) {
     other_order.sort_by_key(|number| scatter(u64::from(*number) ^ 0xface));
     let value = [7; 100];
 
-    let memtable = Memtable::new(1, 1, 64 << 20);
+    let memtable = Memtable::new(1, 1, 64 << 20, &Arc::default());
     let start = Started::now();
     for (sequence, number) in (1..).zip(0..ENTRIES as usize) {
         memtable.insert(&keys[number], Trailer::new(sequence, KeyKind::Put), &value);
     }
     report(&format!("{name}: sequential insert"), ENTRIES, start);
 
-    let memtable = Memtable::new(1, 1, 64 << 20);
+    let memtable = Memtable::new(1, 1, 64 << 20, &Arc::default());
     let start = Started::now();
     for (sequence, number) in (1..).zip(&order) {
         memtable.insert(&keys[*number as usize], Trailer::new(sequence, KeyKind::Put), &value);
@@ -106,7 +106,7 @@ fn measure(name: &str, key: impl Fn(u64) -> [u8; 16]) {
     report(&format!("{name}: drop, per entry"), ENTRIES, start);
 
     let threads = 2;
-    let memtable = Memtable::new(1, 1, 64 << 20);
+    let memtable = Memtable::new(1, 1, 64 << 20, &Arc::default());
     let start = Started::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {

@@ -9,6 +9,7 @@ use loom::thread;
 use situ_table::{KeyRef, Trailer};
 
 use super::arena::{Arena, CHUNK_BYTES_FIRST};
+use super::meter::Share;
 use super::node::Target;
 use super::skiplist::SkipList;
 
@@ -30,7 +31,7 @@ fn contains(list: &SkipList, user: &[u8]) -> bool {
 #[test]
 fn two_inserts_into_one_gap_both_arrive_in_order() {
     loom::model(|| {
-        let list = Arc::new(SkipList::new());
+        let list = Arc::new(SkipList::new(Share::default()));
         let other = Arc::clone(&list);
         let thread = thread::spawn(move || other.insert(key(b"b"), b"2", 2));
         list.insert(key(b"a"), b"1", 2);
@@ -44,7 +45,7 @@ fn two_inserts_into_one_gap_both_arrive_in_order() {
 #[test]
 fn three_inserts_into_one_gap_all_arrive_in_order() {
     loom::model(|| {
-        let list = Arc::new(SkipList::new());
+        let list = Arc::new(SkipList::new(Share::default()));
         let threads = [b"b", b"c"].map(|user| {
             let list = Arc::clone(&list);
             thread::spawn(move || list.insert(key(user), b"2", 1))
@@ -61,7 +62,7 @@ fn three_inserts_into_one_gap_all_arrive_in_order() {
 #[test]
 fn the_finger_passes_between_threads() {
     loom::model(|| {
-        let list = Arc::new(SkipList::new());
+        let list = Arc::new(SkipList::new(Share::default()));
         let other = Arc::clone(&list);
         let thread = thread::spawn(move || {
             other.insert(key(b"a"), b"1", 1);
@@ -79,7 +80,7 @@ fn the_finger_passes_between_threads() {
 #[test]
 fn a_reader_sees_whole_entries_and_never_loses_one() {
     loom::model(|| {
-        let list = Arc::new(SkipList::new());
+        let list = Arc::new(SkipList::new(Share::default()));
         list.insert(key(b"b"), b"2", 1);
         let other = Arc::clone(&list);
         let reader = thread::spawn(move || {
@@ -101,7 +102,7 @@ fn a_reader_sees_whole_entries_and_never_loses_one() {
 #[test]
 fn the_arena_gives_no_byte_twice_across_chunks() {
     loom::model(|| {
-        let arena = Arc::new(Arena::new());
+        let arena = Arc::new(Arena::new(Share::default()));
         // Three of these fill the first chunk, and the fourth needs another.
         let bytes = CHUNK_BYTES_FIRST / 4;
         arena.allocate(bytes);
@@ -113,6 +114,6 @@ fn the_arena_gives_no_byte_twice_across_chunks() {
         places.sort_unstable();
         assert!(places.windows(2).all(|pair| pair[0] + bytes <= pair[1]));
         assert_eq!(arena.used_bytes(), 5 * bytes);
-        assert_eq!(arena.allocated_bytes(), 3 * CHUNK_BYTES_FIRST);
+        assert_eq!(arena.share().bytes() as usize, 3 * CHUNK_BYTES_FIRST);
     });
 }

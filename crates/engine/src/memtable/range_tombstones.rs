@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use situ_table::range_del::{RangeTombstone, TombstoneIndex};
 
+use super::meter::Share;
 use super::sync::{AtomicUsize, Mutex, Ordering};
 
 /// The range tombstones of a memtable, in the order of their insertion.
@@ -33,12 +34,14 @@ impl RangeTombstones {
         }
     }
 
-    /// Adds one. Amortised logarithmic time.
-    pub(super) fn insert(&self, tombstone: RangeTombstone) {
+    /// Adds one, and counts what it takes. Amortised logarithmic time.
+    pub(super) fn insert(&self, tombstone: RangeTombstone, share: &Share) {
         let tombstone = Arc::new(tombstone);
         let mut all = self.all.lock().expect("no code that holds this lock panics");
         all.push(tombstone);
-        self.bytes.store(all.tombstone_bytes() + all.index_bytes(), Ordering::Relaxed);
+        let bytes = all.tombstone_bytes() + all.index_bytes();
+        let before = self.bytes.fetch_max(bytes, Ordering::Relaxed);
+        share.grew(bytes.saturating_sub(before));
         // Release: a reader that sees the new count has to find the tombstone.
         self.count.store(all.len(), Ordering::Release);
     }

@@ -44,6 +44,7 @@
 use situ_table::KeyRef;
 
 use super::arena::Arena;
+use super::meter::Share;
 use super::node::{HEIGHT_MAX, Link, Node, NodeAddress, Target};
 use super::sync::{AtomicBool, AtomicUsize, Ordering, OwnCacheLine};
 
@@ -79,9 +80,9 @@ struct Splice<'a> {
 }
 
 impl SkipList {
-    /// An empty list.
-    pub(super) fn new() -> SkipList {
-        let arena = Arena::new();
+    /// An empty list. `share` counts the memory that it takes.
+    pub(super) fn new(share: Share) -> SkipList {
+        let arena = Arena::new(share);
         let nothing = KeyRef::new(&[], situ_table::Trailer::NEWEST);
         let head = Node::create(&arena, HEIGHT_MAX, nothing, &[]).address();
         let list = SkipList {

@@ -37,7 +37,7 @@ fn entry() -> impl Strategy<Value = (Vec<u8>, KeyKind, Vec<u8>)> {
 
 /// A memtable and its model, holding the same entries with ascending sequence numbers from 1.
 fn both(entries: &[(Vec<u8>, KeyKind, Vec<u8>)], seed: u64) -> (Arc<Memtable>, Model) {
-    let memtable = Memtable::new(1, seed, 1 << 20);
+    let memtable = Memtable::new(1, seed, 1 << 20, &Arc::default());
     let mut model = Model::new();
     for (sequence, (key, kind, value)) in (1..).zip(entries) {
         let trailer = Trailer::new(sequence, *kind);
@@ -128,7 +128,7 @@ proptest! {
     fn counts_and_bounds_are_those_of_the_entries(
         entries in prop::collection::vec(entry(), 0..CASE_ENTRIES), first_sequence in 0..1000u64,
     ) {
-        let memtable = Memtable::new(7, 1, 1 << 20);
+        let memtable = Memtable::new(7, 1, 1 << 20, &Arc::default());
         prop_assert!(memtable.is_empty());
         let empty = memtable.used_bytes();
         let mut payload = 0;
@@ -154,7 +154,7 @@ proptest! {
 /// The step back reuses the path of the step before it; entries that come in between must not be missed.
 #[test]
 fn stepping_back_sees_what_was_inserted_behind_the_last_step() {
-    let memtable = Memtable::new(1, 3, 1 << 20);
+    let memtable = Memtable::new(1, 3, 1 << 20, &Arc::default());
     let count = if cfg!(miri) { 20 } else { 300u32 };
     for number in 0..count {
         memtable.insert(&(number * 2).to_be_bytes(), put(1), b"even");
@@ -182,7 +182,7 @@ fn the_order_of_insertion_does_not_matter() {
     // Four ascending runs in turn: the finger is near, and not on, the place of the next one.
     let runs: Vec<u64> = (0..count).map(|number| number % 4 * (count / 4) + number / 4).collect();
     for order in [ascending, descending, scattered, runs] {
-        let memtable = Memtable::new(1, 9, 1 << 20);
+        let memtable = Memtable::new(1, 9, 1 << 20, &Arc::default());
         for number in &order {
             memtable.insert(&number.to_be_bytes(), put(number + 1), &number.to_le_bytes());
         }
@@ -200,7 +200,7 @@ fn the_order_of_insertion_does_not_matter() {
 #[test]
 #[should_panic(expected = "inserted twice")]
 fn an_entry_inserted_twice_is_refused() {
-    let memtable = Memtable::new(1, 1, 1 << 20);
+    let memtable = Memtable::new(1, 1, 1 << 20, &Arc::default());
     memtable.insert(b"key", put(5), b"one");
     memtable.insert(b"key", put(5), b"two");
 }
@@ -208,12 +208,12 @@ fn an_entry_inserted_twice_is_refused() {
 #[test]
 #[should_panic(expected = "no trailer of a point entry")]
 fn a_range_tombstone_among_the_points_is_refused() {
-    Memtable::new(1, 1, 1 << 20).insert(b"key", Trailer::new(1, KeyKind::RangeDelete), b"z");
+    Memtable::new(1, 1, 1 << 20, &Arc::default()).insert(b"key", Trailer::new(1, KeyKind::RangeDelete), b"z");
 }
 
 #[test]
 fn a_cursor_keeps_the_memtable_alive() {
-    let memtable = Memtable::new(1, 1, 1 << 20);
+    let memtable = Memtable::new(1, 1, 1 << 20, &Arc::default());
     memtable.insert(b"key", put(1), b"value");
     let mut cursor = memtable.cursor();
     drop(memtable);
@@ -223,7 +223,7 @@ fn a_cursor_keeps_the_memtable_alive() {
 
 #[test]
 fn range_tombstones_count_in_bytes_and_bounds() {
-    let memtable = Memtable::new(1, 1, 1 << 20);
+    let memtable = Memtable::new(1, 1, 1 << 20, &Arc::default());
     memtable.insert(b"key", put(5), b"value");
     assert!(!memtable.has_range_tombstones() && memtable.range_tombstones().is_empty());
     let used = memtable.used_bytes();
@@ -238,7 +238,7 @@ fn range_tombstones_count_in_bytes_and_bounds() {
     assert_eq!(sequences, [9, 3]);
     assert_eq!(memtable.entries(), 1);
 
-    let only_a_tombstone = Memtable::new(2, 1, 1 << 20);
+    let only_a_tombstone = Memtable::new(2, 1, 1 << 20, &Arc::default());
     only_a_tombstone.insert_range_tombstone(b"a", b"b", 1);
     assert!(!only_a_tombstone.is_empty());
 }
@@ -255,7 +255,7 @@ fn readers_see_an_ordered_and_growing_memtable_while_many_threads_insert() {
         key.extend_from_slice(&[b'w', writer as u8]);
         key
     };
-    let memtable = Memtable::new(1, 11, 1 << 20);
+    let memtable = Memtable::new(1, 11, 1 << 20, &Arc::default());
     let done: [AtomicU64; WRITERS as usize] = Default::default();
     let finished = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -15,8 +15,9 @@
 //! opening replays the old files and then, if it is whole, the copy, which changes nothing: it says for each key what the old
 //! files said last. Nobody has a snapshot of a store that is being opened, so no older version is missed.
 //!
-//! **Bounded.** [`CARRIED_BYTES_MAX`], and an eighth of the smallest memtable, whichever is less: what is more becomes tables. So a store to
-//! which little is written is opened some thousand times for each table.
+//! **Bounded.** [`CARRIED_BYTES_MAX`] of each keyspace, and an eighth of the smallest memtable, whichever is less, and
+//! [`CARRIED_BYTES_MAX_TOTAL`] of all: what is more becomes tables. So a store to which little is written is opened some
+//! thousand times for each table, and one with ten thousand keyspaces of one entry does not make ten thousand tables.
 //!
 //! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with what it has in
 //! memory, and whoever closed the store has said that the log ends there.
@@ -32,6 +33,12 @@ use std::sync::Arc;
 
 /// More is not carried over: to write it again at each opening would cost more than a table does once.
 const CARRIED_BYTES_MAX: u64 = 64 << 10;
+
+/// More is not carried over of all keyspaces together: it is one record, in memory twice.
+const CARRIED_BYTES_MAX_TOTAL: u64 = 4 << 20;
+
+/// Room in a log file beside the record: headers of the file and of pages, of which a record takes one in 4 KiB.
+const LOG_ROOM_BYTES: u64 = 256 << 10;
 
 /// What was replayed last for a key or a range of keys.
 struct Change {
@@ -61,8 +68,9 @@ impl Carried {
     ) -> Result<Option<Carried>> {
         let bytes_max = CARRIED_BYTES_MAX.min(memtable_bytes / 8);
         let mut changes: Vec<Change> = Vec::new();
-        let mut bytes = 0;
+        let (mut total, mut holders) = (0, 0);
         for (keyspace, slot) in slots {
+            let mut bytes = 0;
             // Overwritten versions take memory, too, and are looked at here.
             if slot.memtable.used_bytes() as u64 > 8 * bytes_max {
                 return Ok(None);
@@ -90,14 +98,24 @@ impl Carried {
                 }
                 cursor.next()?;
             }
+            total += bytes;
+            holders += u64::from(bytes > 0);
+            if bytes > bytes_max || total > CARRIED_BYTES_MAX_TOTAL {
+                return Ok(None);
+            }
         }
         changes.sort_by_key(|change| change.sequence);
         let mut batch = WriteBatch::new();
         for Change { keyspace, kind, key, value, .. } in &changes {
             batch.push(*kind, *keyspace, key, (*kind != KeyKind::Delete).then_some(value))?;
         }
-        let fits = batch.bytes() as u64 <= 2 * bytes_max && last + (batch.len() as u64) < MAX_SEQUENCE;
+        let fits = batch.bytes() as u64 <= 2 * bytes_max * holders && last + (batch.len() as u64) < MAX_SEQUENCE;
         Ok((!batch.is_empty() && fits).then_some(Carried { batch, since }))
+    }
+
+    /// Room for it in a log file.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.batch.bytes() as u64 + LOG_ROOM_BYTES
     }
 
     /// How many sequence numbers it takes.

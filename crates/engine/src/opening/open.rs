@@ -14,6 +14,7 @@
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{KeyspaceOptions, Options};
 use crate::core::{Core, Parts};
+use crate::memtable::Meter;
 use crate::opening::membership::{Access, Given, join};
 use crate::opening::replay::{Keep, Replay, Replayed};
 use crate::opening::values::{check_room_for_values, open_values};
@@ -444,10 +445,12 @@ pub(crate) struct Built {
 impl Ground<'_> {
     fn registry(&self) -> Registry {
         let chosen = |name: &str| self.keyspaces.get(name).unwrap_or(&self.options.keyspace).clone();
-        let mut registry = Registry { by_id: BTreeMap::new(), next_id: self.state.next_keyspace };
+        let meter = Arc::new(Meter::new(self.options.memtables_bytes_max));
+        let mut registry = Registry { by_id: BTreeMap::new(), next_id: self.state.next_keyspace, meter };
         for (id, found) in &self.state.keyspaces {
             let options = chosen(&found.name);
-            let core = KeyspaceCore::new(*id, found.name.clone(), options, found.version.clone(), found.log_number);
+            let (name, version) = (found.name.clone(), found.version.clone());
+            let core = KeyspaceCore::new(*id, name, options, version, found.log_number, &registry.meter);
             registry.by_id.insert(*id, core);
         }
         registry
@@ -503,6 +506,9 @@ impl Ground<'_> {
         let mut log_options = LogOptions { file_bytes, spare_files_max: 1, ..LogOptions::default() };
         if self.options.ablation.serial_log {
             log_options.in_flight_max = 1;
+        }
+        if let Some(carried) = &carried {
+            log_options.first_file_bytes = log_options.first_file_bytes.max(carried.room_bytes());
         }
         let log = Log::create(Arc::clone(&self.volume), self.env.clone(), log_options, log_number)?;
         // What is carried over is needed until it is in the new log.

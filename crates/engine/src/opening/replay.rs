@@ -6,7 +6,7 @@
 //! on in the new log instead (`carry.rs`).
 //!
 //! If the options have become smaller since, that may be more than memtables may take. Then everything is written as tables
-//! at once, before the store is open, and so it is in repair, after which no log is left.
+//! at once, before the store is open. That holds for each keyspace and for all of them together. So it is in repair, after which no log is left.
 //!
 //! **Invariants.** Of one keyspace, no log file has entries in two memtables that stay in memory. The log files that are kept have
 //! all sequence numbers from the first to the last: a gap shows that something has rotted where nobody could know of it.
@@ -17,6 +17,7 @@ use crate::base::batch::{Operation, Record};
 use crate::core::Core;
 use crate::opening::carry::Carried;
 use crate::opening::open::StoreState;
+use crate::pipeline::total::WORTH_A_FLUSH_BYTES;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, TableFile, TableSource, Version};
 use crate::versions::view::{MemtableSlot, View};
@@ -59,8 +60,7 @@ impl Target {
     }
 
     fn fresh(&self) -> Arc<MemtableSlot> {
-        let entries = self.active.memtable.entries() as u64;
-        MemtableSlot::new(entries, self.keyspace.options.memtable_bytes, &self.keyspace.gaps)
+        self.keyspace.new_slot(self.active.memtable.entries() as u64)
     }
 
     fn seal(&mut self) {
@@ -86,6 +86,8 @@ pub(crate) struct Replay<'a> {
     /// The last sequence number of the log.
     last: u64,
     makes_tables: bool,
+    /// When memtables together have so many bytes, they are written out. More than they may take if small ones alone take that.
+    over_limit_at: u64,
     /// In a repair only.
     found: Option<FoundTables>,
 }
@@ -169,7 +171,9 @@ impl<'a> Replay<'a> {
         let repairs = mode == RecoveryMode::Repair;
         let found = || FoundTables { volume: Arc::clone(&core.versions.volume), unnamed: BTreeMap::new() };
         let found = repairs.then(found);
-        let mut replay = Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables: false, found };
+        let (makes_tables, over_limit_at) = (false, core.memory.meter.bytes_max());
+        let mut replay =
+            Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables, over_limit_at, found };
         let mut failure: Option<Error> = None;
         let mut first = None;
         let outcome = recover(&core.versions.volume, logs, mode, &mut |position, bytes| {
@@ -230,6 +234,10 @@ impl<'a> Replay<'a> {
             {
                 let slot = &target.active;
                 slot.reserve((operation.key.len() + operation.value.len()) as u64, file);
+                let (key, value) = (operation.key.len(), operation.value.len());
+                if !slot.memtable.prepare(sequence as usize, std::iter::once((key, value))) {
+                    return Err(StorageError::out_of_memory(key + value, "an entry of the log").into());
+                }
                 slot.insert(&operation, sequence);
                 grown = grown.max(slot.bytes() / target.keyspace.options.memtable_bytes);
             }
@@ -238,9 +246,14 @@ impl<'a> Replay<'a> {
         self.last = sequence.saturating_sub(1).max(record.first.saturating_sub(1));
         match self.keep {
             // A memtable takes what one log file holds beside what it had, so it may pass its size, but not by much.
-            Keep::AsManyAsMayBe if grown >= 2 => self.give_up_keeping(),
+            Keep::AsManyAsMayBe if grown >= 2 || self.is_over_limit() => self.give_up_keeping(),
             Keep::Nothing if grown >= 1 => {
                 self.write_out(|target| target.active.bytes() >= target.keyspace.options.memtable_bytes)
+            }
+            Keep::Nothing if self.is_over_limit() => {
+                self.write_out(|target| target.active.memtable.allocated_bytes() as u64 >= WORTH_A_FLUSH_BYTES)?;
+                self.over_limit_at = self.core.memory.meter.bytes_max().max(2 * self.core.memory.meter.bytes());
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -261,6 +274,11 @@ impl<'a> Replay<'a> {
             target.seal();
         }
         Ok(())
+    }
+
+    /// Whether memtables together take more than they may.
+    fn is_over_limit(&self) -> bool {
+        self.core.memory.meter.bytes() > self.over_limit_at
     }
 
     /// From now on, everything becomes tables.
@@ -341,6 +359,7 @@ fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Memtab
     let version = Arc::new(version.map_err(|text| core.work.broken_version(keyspace, text))?);
     version.segments.note(&written, &version.segments.counted(&dead));
     keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
+    slot.memtable.let_go();
     Ok(())
 }
 

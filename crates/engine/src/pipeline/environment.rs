@@ -2,10 +2,12 @@
 
 use crate::base::batch::{Touched, WriteBatch};
 use crate::base::health::Health;
+use crate::memtable::LARGE_ENTRY_BYTES;
 use crate::pipeline::physical::deletes_only;
 use crate::pipeline::places::Places;
 use crate::pipeline::seal::{Level0, NoRoom};
 use crate::pipeline::{Commit, Memory, Obstacle, Request};
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use situ_pipeline::{Batch, Environment, Note, Refusal};
@@ -85,6 +87,7 @@ impl Environment for Memory {
             Some(false) => return Err(Obstacle::NoRoom(NoRoom::PhysicalSpace { bytes: batch.bytes() as u64 })),
             None => return Err(Obstacle::refused(self.physical_refusal())),
         }
+        self.find_memory(commit, batch)?;
         for id in batch.keyspaces() {
             let keyspace = commit.places.keyspace(id).cloned();
             let keyspace =
@@ -95,6 +98,9 @@ impl Environment for Memory {
             let slot = Arc::clone(&keyspace.view.load().active);
             if slot.bytes() >= keyspace.options.memtable_bytes && !slot.is_empty() {
                 self.seal_locked(commit, &keyspace, Level0::Heeded)?;
+            }
+            if batch.largest_bytes() >= LARGE_ENTRY_BYTES {
+                prepare(&keyspace, batch).map_err(Obstacle::refused)?;
             }
         }
         Ok(())
@@ -182,6 +188,17 @@ fn cut_gaps(batch: &WriteBatch, targets: &Touched<Arc<MemtableSlot>>) {
         if let Some(slot) = targets.get(operation.keyspace) {
             slot.gaps.put(operation.key);
         }
+    }
+}
+
+/// Takes memory for the large changes of a batch in one keyspace. When they are in the log it is too late to refuse them.
+fn prepare(keyspace: &KeyspaceCore, batch: &WriteBatch) -> Result<()> {
+    let in_keyspace = batch.iter().filter(|operation| operation.keyspace == keyspace.id);
+    let lengths = in_keyspace.map(|operation| (operation.key.len(), operation.value.len()));
+    // The batch keeps its memory while the write is tried.
+    match keyspace.view.load().active.memtable.prepare(batch.encoded().as_ptr().addr(), lengths) {
+        true => Ok(()),
+        false => Err(StorageError::out_of_memory(batch.bytes(), "a memtable").into()),
     }
 }
 

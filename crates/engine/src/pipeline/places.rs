@@ -17,12 +17,19 @@ pub(crate) struct Places {
     until_prepare_bytes: u64,
     /// The next write wakes the thread that looks at debts.
     is_watched: bool,
+    /// While active memtables together take less than this, it is no use to look again for one that is worth a flush.
+    pub(crate) look_for_large_at_bytes: u64,
 }
 
 impl Places {
     pub(crate) fn new<'a>(log_number: u64, keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>) -> Places {
-        let mut places =
-            Places { keyspaces: Vec::new(), log_number, until_prepare_bytes: FIRST_FILE_BYTES, is_watched: false };
+        let mut places = Places {
+            keyspaces: Vec::new(),
+            log_number,
+            until_prepare_bytes: FIRST_FILE_BYTES,
+            is_watched: false,
+            look_for_large_at_bytes: 0,
+        };
         keyspaces.for_each(|keyspace| places.add_keyspace(keyspace));
         places
     }
@@ -39,6 +46,11 @@ impl Places {
         if let Some(entry) = self.keyspaces.get_mut(id as usize) {
             *entry = None;
         }
+    }
+
+    /// All keyspaces that take writes.
+    pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &Arc<KeyspaceCore>> {
+        self.keyspaces.iter().flatten()
     }
 
     pub(crate) fn keyspace(&self, id: u32) -> Option<&Arc<KeyspaceCore>> {

@@ -8,7 +8,6 @@ use crate::base::sync::lock;
 use crate::pipeline::{Commit, Memory, Obstacle};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::log_file_bytes;
-use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use situ_log::AppendError;
 use situ_pipeline::NoLogFile;
@@ -27,6 +26,8 @@ pub(crate) enum NoRoom {
     MemtablesFull { keyspace: Arc<KeyspaceCore> },
     /// The memtable is full, and so is the level that it would become a table of.
     Level0Full { keyspace: Arc<KeyspaceCore> },
+    /// All memtables of the store together have what they may take.
+    MemoryFull { keyspace: Arc<KeyspaceCore> },
     /// No log file with room for the record is ready.
     LogFile(NoLogFile),
     /// Nobody knows whether the drive has physical space for a write of so many bytes.
@@ -65,7 +66,7 @@ impl From<Unsealed> for Obstacle {
 /// Puts a fresh memtable in the place of the active one. The log has gone on in a new file before.
 fn exchange_memtable(commit: &mut Commit, keyspace: &Arc<KeyspaceCore>) {
     let last = commit.last_sequence();
-    let fresh = MemtableSlot::new(commit.next_sequence(), keyspace.options.memtable_bytes, &keyspace.gaps);
+    let fresh = keyspace.new_slot(commit.next_sequence());
     keyspace.view.rcu(|view| {
         let mut view = (**view).clone();
         view.active.seal(last);

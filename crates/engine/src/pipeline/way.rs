@@ -1,6 +1,6 @@
 //! Making way for writes: what a writer, or the admission thread, does about full memtables, a full level 0 and a missing log file.
 //!
-//! 1. All memtables are full, or level 0 is: the flusher (a compaction) is woken, and the writer waits for its progress. While flushes
+//! 1. All memtables are full, of a keyspace or of the store, or level 0 is: the flusher (a compaction) is woken, and the writer waits for its progress. While flushes
 //!    (the compactions that would make room in level 0) fail, nobody knows when there will be room: the writer is told why.
 //! 2. No log file is ready: the writer makes one ready itself.
 //! 3. The drive compresses, and nobody knows whether it has physical space for the write: the writer asks it (crate `pipeline`).
@@ -36,6 +36,9 @@ impl Memory {
             NoRoom::Level0Full { keyspace } => {
                 (keyspace, format!("level 0 has its {} tables", keyspace.options.level0_tables_max))
             }
+            NoRoom::MemoryFull { keyspace } => {
+                (keyspace, format!("all memtables together take {} bytes", self.meter.bytes_max()))
+            }
             NoRoom::LogFile(_) | NoRoom::PhysicalSpace { .. } => return,
         };
         if !keyspace.stopped.swap(true, Ordering::SeqCst) {
@@ -54,6 +57,7 @@ impl Memory {
     fn note_room_in(&self, keyspace: &KeyspaceCore) {
         if keyspace.stopped.load(Ordering::SeqCst)
             && keyspace.has_room(self.memtables_max(keyspace))
+            && self.has_memory()
             && keyspace.stopped.swap(false, Ordering::SeqCst)
         {
             self.health.tell(|| StoreEvent::WritersResumed { keyspace: keyspace.name.clone() });
@@ -68,7 +72,7 @@ impl Memory {
             NoRoom::PhysicalSpace { bytes } => {
                 self.physical.make_way(bytes).map(|()| true).map_err(|_| self.physical_refusal())
             }
-            NoRoom::MemtablesFull { .. } => {
+            NoRoom::MemtablesFull { .. } | NoRoom::MemoryFull { .. } => {
                 // While flushes fail (a full disk), nobody knows when there will be room: the writer is told instead of
                 // waiting.
                 self.check_flushes()?;

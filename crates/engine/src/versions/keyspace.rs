@@ -2,6 +2,7 @@
 
 use crate::base::options::KeyspaceOptions;
 use crate::base::sync::lock;
+use crate::memtable::Meter;
 use crate::versions::gaps::Gaps;
 use crate::versions::running::{Postponed, Span};
 use crate::versions::version::Version;
@@ -20,6 +21,8 @@ pub(crate) struct KeyspaceCore {
     /// Shared with cursors, which look whether their view is still this one.
     pub(crate) view: Arc<ArcSwap<View>>,
     pub(crate) gaps: Arc<Gaps>,
+    /// Counts the memory of the store's memtables.
+    pub(crate) meter: Arc<Meter>,
     /// Log files below this number hold nothing that is not in tables, as the manifest has it.
     pub(crate) log_number: AtomicU64,
     pub(crate) dropped: AtomicBool,
@@ -42,10 +45,18 @@ pub(crate) struct KeyspaceCore {
 }
 
 impl KeyspaceCore {
-    pub(crate) fn new(id: u32, name: String, options: KeyspaceOptions, version: Version, log: u64) -> Arc<Self> {
+    pub(crate) fn new(
+        id: u32,
+        name: String,
+        options: KeyspaceOptions,
+        version: Version,
+        log: u64,
+        meter: &Arc<Meter>,
+    ) -> Arc<Self> {
         let options = options.bounded();
         let gaps = Gaps::new();
-        let active = MemtableSlot::new(u64::from(id), options.memtable_bytes, &gaps);
+        meter.follow(options.memtable_bytes.saturating_mul(options.memtables_max as u64));
+        let active = MemtableSlot::new(u64::from(id), options.memtable_bytes, meter, &gaps);
         let view = View { active, sealed: Vec::new(), version: Arc::new(version) };
         Arc::new(KeyspaceCore {
             id,
@@ -53,6 +64,7 @@ impl KeyspaceCore {
             options,
             view: Arc::new(ArcSwap::from_pointee(view)),
             gaps,
+            meter: Arc::clone(meter),
             log_number: AtomicU64::new(log),
             dropped: AtomicBool::new(false),
             doubtful_drop: ArcSwapOption::empty(),
@@ -68,6 +80,11 @@ impl KeyspaceCore {
 }
 
 impl KeyspaceCore {
+    /// A memtable to follow the active one.
+    pub(crate) fn new_slot(&self, seed: u64) -> Arc<MemtableSlot> {
+        MemtableSlot::new(seed, self.options.memtable_bytes, &self.meter, &self.gaps)
+    }
+
     /// Whether there may be one more memtable, where there may be as many as `Memory::memtables_max` says.
     pub(crate) fn has_memtable(&self, view: &View, memtables_max: usize) -> bool {
         view.sealed.len() + 1 < memtables_max

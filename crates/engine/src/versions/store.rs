@@ -10,6 +10,7 @@
 use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
+use crate::memtable::Meter;
 use crate::versions::edit::Edit;
 use crate::versions::editor::VersionEditor;
 use crate::versions::keyspace::KeyspaceCore;
@@ -28,6 +29,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Registry {
     pub(crate) by_id: BTreeMap<u32, Arc<KeyspaceCore>>,
     pub(crate) next_id: u32,
+    /// Counts the memory of all memtables.
+    pub(crate) meter: Arc<Meter>,
 }
 
 impl Registry {

@@ -1,7 +1,7 @@
 //! What a reader of a keyspace sees: memtables and a version, as one immutable value behind one atomic pointer.
 
 use crate::base::batch::Operation;
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Meter};
 use crate::versions::gaps::Gaps;
 use crate::versions::version::Version;
 use situ_table::{KeyKind, Trailer};
@@ -26,10 +26,10 @@ pub(crate) struct MemtableSlot {
 }
 
 impl MemtableSlot {
-    /// An empty memtable that will grow to `memtable_bytes`, of the keyspace that `gaps` are of.
-    pub(crate) fn new(seed: u64, memtable_bytes: u64, gaps: &Arc<Gaps>) -> Arc<MemtableSlot> {
+    /// An empty memtable that will grow to `memtable_bytes`. `meter` counts its memory, and `gaps` are those of its keyspace.
+    pub(crate) fn new(seed: u64, memtable_bytes: u64, meter: &Arc<Meter>, gaps: &Arc<Gaps>) -> Arc<MemtableSlot> {
         Arc::new(MemtableSlot {
-            memtable: Memtable::new(seed, seed, memtable_bytes),
+            memtable: Memtable::new(seed, seed, memtable_bytes, meter),
             gaps: Arc::clone(gaps),
             first_log: AtomicU64::new(NO_LOG),
             reserved_bytes: AtomicU64::new(0),
@@ -75,6 +75,7 @@ impl MemtableSlot {
         let before = self.last_sequence.swap(last_sequence, Ordering::AcqRel);
         // The exchange of a view may be tried several times.
         assert!(before == u64::MAX || before == last_sequence, "a memtable was sealed at {before} and {last_sequence}");
+        self.memtable.seal();
     }
 
     pub(crate) fn last_sequence(&self) -> u64 {

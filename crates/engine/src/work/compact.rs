@@ -498,7 +498,7 @@ impl Work {
 
     /// Measures the debt and sets the writers' and the compactions' budgets accordingly.
     pub(crate) fn update_debt(&self) {
-        let (mut debt, mut all_memory) = (Debt::default(), 0);
+        let (mut debt, mut all_memory, mut sealed_memory) = (Debt::default(), 0, 0);
         let fit = self.memory.memtables_that_fit();
         for keyspace in self.versions.keyspaces() {
             let view = keyspace.view.load();
@@ -510,8 +510,11 @@ impl Work {
             let pending = picker.pending_bytes() as f64 / PENDING_BYTES_TOLERATED;
             debt.note_memory(memory, tolerated as u64);
             all_memory += memory;
+            sealed_memory += memory - view.active.bytes().min(memory);
             debt.tables = debt.tables.max(tables).max(pending);
         }
+        // Half of the limit is for what is sealed (`total.rs`).
+        debt.note_memory(sealed_memory, self.memory.meter.bytes_max() / 2);
         if let Some((area, log)) =
             self.memory.log.as_ref().and_then(|log| Some((self.memory.log_area_bytes(log)?, log)))
         {

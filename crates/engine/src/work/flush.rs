@@ -204,6 +204,7 @@ impl Work {
                 view.version = Arc::clone(&version);
                 view
             });
+            slot.memtable.let_go();
         })?;
         if !self.memory.is_replayed(slot) {
             self.has_flushed_own.store(true, Ordering::Release);

@@ -55,6 +55,7 @@ mod threads; // promises 2 and 3 with real threads
 mod throttle; // compactions use one thread while writers wait for the log
 mod through; // compactions that go through the base level
 mod told_losses; // what a repair says of what is lost
+mod total_memory; // promise 8: one limit for all memtables
 mod transact; // `Store::transact`: what is run again, and that it ends
 mod transaction_crash; // promise 3: transactions and crashes
 mod transaction_locks; // locks of transactions, in simulated time

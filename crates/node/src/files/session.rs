@@ -12,6 +12,7 @@ use crate::gate::{Gate, Pass};
 use crate::lease::Owner;
 use crate::message::PatchPages;
 use situ_device::{Buffer, Env, lock};
+use situ_storage::memory::zeroed;
 use situ_storage::{Error, FileMeta, FileName, PAGE_BYTES, PageFile, Reader, Volume};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -350,7 +351,7 @@ impl Attached {
     pub(crate) fn read(&self, number: u64, ranges: &[(u64, u32)], most: usize) -> Result<Vec<u8>> {
         let bytes = check_read(ranges, most)?;
         let handle = self.handle(number)?;
-        let mut data = vec![0; bytes];
+        let mut data = zeroed(bytes, "an answer to a read")?;
         let mut rest = &mut data[..];
         for (offset, bytes) in ranges {
             let (into, behind) = rest.split_at_mut(*bytes as usize);

@@ -55,7 +55,9 @@ fn read_frame(shared: &Shared, stream: &mut dyn Read) -> Result<(Header, Vec<u8>
     if header.payload_bytes > most {
         return Err(format!("a payload of {} bytes came in, and at most {most} were agreed on", header.payload_bytes));
     }
-    let mut payload = vec![0; header.payload_bytes as usize];
+    let payload = situ_device::memory::zeroed(header.payload_bytes as usize);
+    let mut payload =
+        payload.ok_or_else(|| format!("there is no memory for a payload of {} bytes", header.payload_bytes))?;
     fill(shared, stream, &mut payload)?;
     header.check_payload(&payload).map_err(|e| e.to_string())?;
     Ok((header, payload))

@@ -18,6 +18,7 @@ use crate::peer::Reply;
 use crate::pool::{Job, Pool};
 use situ_compaction::TablePlace;
 use situ_device::{Env, lock};
+use situ_storage::memory::zeroed;
 use situ_storage::{Error, FileName, Reader, Writer};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -214,7 +215,7 @@ impl Shared {
         if bytes > most {
             return Err(Error::Invalid(format!("{bytes} bytes in one answer, and at most {most} fit")).into());
         }
-        let mut data = vec![0; bytes as usize];
+        let mut data = zeroed(bytes as usize, "an answer to a read")?;
         let mut rest = &mut data[..];
         for (offset, bytes) in ranges {
             let (range, behind) = rest.split_at_mut(bytes as usize);

@@ -6,6 +6,7 @@ use super::layout::{Copy, DiskId, MAGIC, PAGE, Superblock};
 use super::room::Extent;
 use super::shared::{Loaded, write_copy};
 use super::transfer::{PIECE_BYTES, Transfers, places};
+use crate::memory::zeroed;
 use crate::{Error, Result};
 use situ_device::{Buffer, Op};
 use std::fs::File;
@@ -48,7 +49,7 @@ pub(super) fn device_pages(transfers: &Transfers) -> u64 {
 }
 
 fn read_pages(transfers: &Transfers, place: Extent) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; (place.pages * PAGE) as usize];
+    let mut bytes = zeroed((place.pages * PAGE) as usize, &transfers.location)?;
     transfers.read(&[place], 0, &mut bytes).map_err(|error| transfers.fail("read", error))?;
     Ok(bytes)
 }
@@ -127,7 +128,7 @@ pub(super) fn replay(transfers: &Transfers, layout: &Superblock) -> Result<Repla
 
 fn replay_halves(transfers: &Transfers, layout: &Superblock, halves: &[Vec<u8>; 2]) -> Result<Replayed> {
     journal::replay(layout, [&halves[0], &halves[1]], &transfers.location, &mut |extents, bytes| {
-        let mut body = vec![0; bytes as usize];
+        let mut body = zeroed(bytes as usize, &transfers.location)?;
         let place = places(extents, 0, bytes.div_ceil(PAGE));
         transfers.read(&place, 0, &mut body).map_err(|error| transfers.fail("read", error))?;
         Ok(body)

@@ -20,6 +20,7 @@ use crate::format::BlockHandle;
 use crate::key::KeyRef;
 use crate::options::Reach;
 use situ_storage::Result;
+use situ_storage::memory::resize;
 use std::sync::Arc;
 
 impl Table {
@@ -29,7 +30,7 @@ impl Table {
     /// The file cannot be read there, or no data block can lie there.
     pub fn read_stored(&self, handle: BlockHandle, stored: &mut Vec<u8>) -> Result<()> {
         self.check_handle(handle, self.data_end, "data block")?;
-        stored.resize(handle.stored_bytes() as usize, 0);
+        resize(stored, handle.stored_bytes() as usize, self.path())?;
         self.read(handle.offset, stored, Reach::Disk)
     }
 

@@ -11,6 +11,7 @@ use crate::properties::Properties;
 use crate::table_cursor::Window;
 use crate::value_lengths::ValueLengths;
 use situ_storage::Result;
+use situ_storage::memory::zeroed;
 use std::sync::Arc;
 
 /// Data is read in pieces of this size.
@@ -100,7 +101,7 @@ impl Table {
     /// A block from the file, not from what was read at open.
     fn read_again(&self, handle: BlockHandle, what: &str) -> Result<Vec<u8>> {
         self.check_handle(handle, self.footer.file_bytes - FOOTER_BYTES as u64, what)?;
-        let mut stored = vec![0; handle.stored_bytes() as usize];
+        let mut stored = zeroed(handle.stored_bytes() as usize, self.path())?;
         self.reader.read_at(handle.offset, &mut stored)?;
         decode_owned(stored, true).map_err(|d| self.corruption(handle.offset, what, d))
     }

@@ -26,7 +26,7 @@ fn check(pieces: &[(NonNull<u8>, usize)], mark: u8) {
 #[test]
 fn pieces_of_many_threads_do_not_overlap_and_are_counted_exactly() {
     let (threads, count) = if cfg!(miri) { (3, 40) } else { (4, 4000) };
-    let arena = Arena::new();
+    let arena = Arena::new(Share::default());
     let used: usize = std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
@@ -44,25 +44,43 @@ fn pieces_of_many_threads_do_not_overlap_and_are_counted_exactly() {
         handles.into_iter().map(|handle| handle.join().expect("no thread panicked")).sum()
     });
     assert_eq!(arena.used_bytes(), used);
-    assert!(arena.allocated_bytes() >= used);
+    assert!(arena.share().bytes() as usize >= used);
 }
 
 #[test]
 fn an_idle_arena_is_small_and_a_full_one_wastes_little() {
-    let arena = Arena::new();
-    assert_eq!(arena.allocated_bytes(), CHUNK_BYTES_FIRST);
+    let arena = Arena::new(Share::default());
+    assert_eq!(arena.share().bytes() as usize, CHUNK_BYTES_FIRST);
     let count = if cfg!(miri) { 300 } else { 100_000 };
     fill(&arena, (0..count).map(|number| 100 + number % 100), 1);
-    assert!(arena.allocated_bytes() - arena.used_bytes() <= arena.used_bytes() / 8 + CHUNK_BYTES_MAX);
+    assert!(arena.share().bytes() as usize - arena.used_bytes() <= arena.used_bytes() / 8 + CHUNK_BYTES_MAX);
+}
+
+/// A large piece that is taken when its write is in the log already can no longer be refused.
+#[test]
+fn large_pieces_come_from_memory_that_was_taken_ahead() {
+    let arena = Arena::new(Share::default());
+    let allocated = || arena.share().bytes() as usize;
+    assert!(!arena.prepare(1, usize::MAX / 4));
+    assert_eq!(allocated(), CHUNK_BYTES_FIRST);
+    assert!(arena.prepare(1, 3 * LARGE_BYTES) && arena.prepare(1, 3 * LARGE_BYTES) && arena.prepare(2, LARGE_BYTES));
+    let prepared = CHUNK_BYTES_FIRST + 4 * LARGE_BYTES + 2 * CHUNK_ALIGNMENT;
+    assert_eq!(allocated(), prepared);
+    let (pieces, _) = fill(&arena, [LARGE_BYTES, 16, LARGE_BYTES, LARGE_BYTES, LARGE_BYTES].into_iter(), 7);
+    check(&pieces, 7);
+    assert_eq!(allocated(), prepared);
+    fill(&arena, std::iter::once(LARGE_BYTES), 8);
+    check(&pieces, 7);
+    assert_eq!(allocated(), prepared + LARGE_BYTES + CHUNK_ALIGNMENT);
 }
 
 #[test]
 fn a_large_piece_gets_a_chunk_of_its_own_and_wastes_none() {
-    let arena = Arena::new();
+    let arena = Arena::new(Share::default());
     let (small, _) = fill(&arena, std::iter::once(16), 1);
     let large_bytes = if cfg!(miri) { 20_000 } else { 3 << 20 };
     let (large, _) = fill(&arena, std::iter::once(large_bytes), 2);
-    assert_eq!(arena.allocated_bytes(), CHUNK_BYTES_FIRST + large_bytes + CHUNK_ALIGNMENT);
+    assert_eq!(arena.share().bytes() as usize, CHUNK_BYTES_FIRST + large_bytes + CHUNK_ALIGNMENT);
     let (next, _) = fill(&arena, std::iter::once(16), 3);
     assert_eq!(next[0].0.addr().get() - small[0].0.addr().get(), 16);
     check(&small, 1);

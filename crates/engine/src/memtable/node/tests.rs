@@ -1,8 +1,9 @@
 use super::*;
+use crate::memtable::meter::Share;
 
 #[test]
 fn nodes_are_ordered_as_their_keys() {
-    let arena = Arena::new();
+    let arena = Arena::new(Share::default());
     let mut keys: Vec<Vec<u8>> = vec![vec![]];
     for byte in [0, 1, b'k', 255] {
         for length in [1, 2, 7, 8, 9, 15, 16, 17, 24, 25] {
@@ -27,7 +28,7 @@ fn nodes_are_ordered_as_their_keys() {
 
 #[test]
 fn a_node_gives_back_what_was_put_in_at_every_height() {
-    let arena = Arena::new();
+    let arena = Arena::new(Share::default());
     let value = vec![9; 40_000];
     let nodes: Vec<Node<'_>> = (1..=HEIGHT_MAX)
         .map(|height| {
@@ -57,6 +58,6 @@ fn a_node_gives_back_what_was_put_in_at_every_height() {
 #[test]
 #[should_panic(expected = "level < self.height()")]
 fn a_link_beyond_the_height_is_refused() {
-    let arena = Arena::new();
+    let arena = Arena::new(Share::default());
     Node::create(&arena, 2, KeyRef::new(b"key", Trailer(1)), b"").next(2);
 }

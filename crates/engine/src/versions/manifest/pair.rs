@@ -20,6 +20,7 @@
 use super::{EDIT_BYTES_MAX, FORMAT_VERSION, FRAME_BYTES, HEADER_BYTES, MAGIC};
 use crate::base::varint::Decoder;
 use crate::versions::edit::Edit;
+use situ_storage::memory::zeroed;
 use situ_storage::{Corruption, Error, FileMeta, FileName, Result, Volume};
 use std::collections::BTreeSet;
 
@@ -64,7 +65,7 @@ fn load(volume: &dyn Volume, name: FileName) -> Result<Read> {
     if bytes > 4 * EDIT_BYTES_MAX {
         return Err(Error::corruption(path, 0, "manifest", "at most 4 GiB", format!("{bytes} bytes")));
     }
-    let mut contents = vec![0; bytes];
+    let mut contents = zeroed(bytes, path)?;
     reader.read_at(0, &mut contents)?;
     Ok((path.to_owned(), contents))
 }

@@ -1,0 +1,74 @@
+//! An allocation whose size data decides does not end the process: the caller gets an error, and the store goes on. Once a value
+//! for which there was no memory aborted it. In processes of their own, as the limit is that of a process.
+#![cfg(target_os = "linux")]
+
+use super::own_process::in_own_process;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use situ_engine::{Error, Store};
+
+const VALUE_BYTES: usize = 64 << 20;
+
+/// Lets the process take so many more bytes of address space.
+fn limit(more: u64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let now = line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
+    setrlimit(Resource::As, Rlimit { current: Some(now + more), ..getrlimit(Resource::As) }).unwrap();
+}
+
+fn no_limit() {
+    setrlimit(Resource::As, Rlimit { current: None, ..getrlimit(Resource::As) }).unwrap();
+}
+
+fn is_out_of_memory(error: &Error) -> bool {
+    let text = error.to_string();
+    matches!(error, Error::Storage(error) if error.is_out_of_memory()) && text.contains("no memory for")
+}
+
+#[test]
+fn a_value_without_memory_for_it_is_refused_and_the_store_goes_on() {
+    in_own_process(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        store.put(b"before", b"1").unwrap();
+        let value = vec![7; VALUE_BYTES];
+        // Not even for the batch; then for the batch, and not for the memtable.
+        for more in [VALUE_BYTES / 2, VALUE_BYTES * 3 / 2] {
+            limit(more as u64);
+            let refused = store.put(b"large", &value).unwrap_err();
+            assert!(is_out_of_memory(&refused), "{refused}");
+            store.put(b"small", b"2").unwrap();
+            assert!(store.get(b"large").unwrap().is_none());
+        }
+        no_limit();
+        store.put(b"large", &value).unwrap();
+        store.flush().unwrap();
+        limit(VALUE_BYTES as u64 / 2);
+        let refused = store.get(b"large").unwrap_err();
+        assert!(is_out_of_memory(&refused), "{refused}");
+        assert_eq!(store.get(b"small").unwrap().as_deref(), Some(&b"2"[..]));
+        no_limit();
+        assert_eq!(store.get(b"large").unwrap().map(|found| found.len()), Some(VALUE_BYTES));
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn opening_without_memory_for_the_log_is_an_error() {
+    in_own_process(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        store.put(b"large", vec![7; VALUE_BYTES]).unwrap();
+        store.close().unwrap();
+        drop(store);
+        limit(VALUE_BYTES as u64 / 2);
+        for opened in [Store::open(directory.path()), Store::open_read_only(directory.path())] {
+            let refused = opened.err().expect("no memory");
+            assert!(is_out_of_memory(&refused), "{refused}");
+        }
+        no_limit();
+        let store = Store::open(directory.path()).unwrap();
+        assert_eq!(store.get(b"large").unwrap().map(|found| found.len()), Some(VALUE_BYTES));
+        store.close().unwrap();
+    });
+}

@@ -1,0 +1,23 @@
+//! Memory of a length that a disk, a peer or a caller decides: an error instead of the end of the process.
+
+use crate::{Error, Result};
+use std::fmt;
+
+/// Zero bytes for `what`, a file or what of it they are for.
+///
+/// # Errors
+/// [`OutOfMemory`](Error::OutOfMemory).
+pub fn zeroed(bytes: usize, what: impl fmt::Display) -> Result<Vec<u8>> {
+    situ_device::memory::zeroed(bytes).ok_or_else(|| Error::out_of_memory(bytes, what))
+}
+
+/// Makes a buffer for `what` so many bytes long, with zeros at its end if it grows.
+///
+/// # Errors
+/// [`OutOfMemory`](Error::OutOfMemory); the buffer is as it was then.
+pub fn resize(buffer: &mut Vec<u8>, bytes: usize, what: impl fmt::Display) -> Result<()> {
+    match situ_device::memory::resize(buffer, bytes) {
+        true => Ok(()),
+        false => Err(Error::out_of_memory(bytes, what)),
+    }
+}
