@@ -45,12 +45,7 @@ impl HashBatch {
     ///
     /// # Errors
     /// As [`put`](HashBatch::put).
-    pub fn put_until(
-        &mut self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        store_ms: Option<u64>,
-    ) -> Result<()> {
+    pub fn put_until(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, store_ms: Option<u64>) -> Result<()> {
         self.operations.push(&Operation::put(key.as_ref(), value.as_ref(), store_ms))
     }
 

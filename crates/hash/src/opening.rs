@@ -371,7 +371,8 @@ fn ground(
     let pipeline = Arc::new(Pipeline::new(env, Arc::clone(&writes), Some(log), progress, limits));
     writes.set_bell(pipeline.bell());
     let env = env.clone();
-    let core = Core::new(Parts { env, clock, options, codec, io, overflow, large, images, writes, pipeline, superblock });
+    let core =
+        Core::new(Parts { env, clock, options, codec, io, overflow, large, images, writes, pipeline, superblock });
     if let Some(report) = repair.as_deref_mut() {
         core.mend_buckets(&**home, report)?;
     }
