@@ -36,7 +36,7 @@ fn run(path: &Path, flash_mib: u64, case: &Case) -> std::io::Result<()> {
     let mut options = Options::of_memory(128 << 20);
     options.flash.promote_at = 0;
     options.flash.piece_bytes = case.piece_bytes;
-    let (cache, _) = Cache::with_flash(&options, Flash { device, env: Env::system(), files: None }, NOW)?;
+    let (cache, _) = Cache::with_flash(&options, Flash { device, env: Env::system(), files: None }, |_| NOW)?;
     let count = (flash_mib << 20) / 2 / case.value_bytes as u64;
     let value = vec![7; case.value_bytes];
     for key in 0..count {

@@ -50,7 +50,7 @@ fn run(options: &Options, kind: Kind, zipf: &Zipf, requests: u64) -> Outcome {
     let device = SimDevice::new(&sim.env(), FLASH_BYTES, FaultPlan::none(), 1);
     sim.run(|| {
         let flash = Flash { device: Arc::new(device) as Arc<dyn Device>, env: sim.env(), files: None };
-        let (cache, _) = Cache::with_flash(options, flash, NOW).expect("a simulated device");
+        let (cache, _) = Cache::with_flash(options, flash, |_| NOW).expect("a simulated device");
         let (mut rng, mut scanned) = (Rng::new(7), KEYS);
         let (mut memory_hits, mut flash_hits, mut counted) = (0, 0, 0);
         let value = vec![7; VALUE_BYTES];

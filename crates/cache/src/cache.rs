@@ -154,15 +154,20 @@ impl Cache {
     }
 
     /// A cache in memory and on flash. It finds what an earlier one has left there, as far as that is to be trusted: after a
-    /// [stop](Cache::stop), and after the death of the process in the same boot of the machine. `now` is the time, Unix seconds.
+    /// [stop](Cache::stop), and after the death of the process in the same boot of the machine. `now` tells the time by which items expire, in
+    /// seconds, and can look at the [records](Cache::record) of the earlier cache.
     ///
     /// Reads all of the flash after the death of a process.
     ///
     /// # Errors
     /// The device holds something else, is in use, too small, or fails. The files cannot be written. There is no thread.
-    pub fn with_flash(options: &Options, flash: Flash, now: u64) -> io::Result<(Cache, Start)> {
+    pub fn with_flash(
+        options: &Options,
+        flash: Flash,
+        now: impl FnOnce(&dyn Fn(&[u8]) -> Option<Vec<u8>>) -> u64,
+    ) -> io::Result<(Cache, Start)> {
         let Flash { device, env, files } = flash;
-        let random = |what: &str| RandomState::new().hash_one((what, now));
+        let random = |what: &str| RandomState::new().hash_one(what);
         let mut id = [0; 16];
         id[..8].copy_from_slice(&random("id").to_le_bytes());
         id[8..].copy_from_slice(&random("more").to_le_bytes());

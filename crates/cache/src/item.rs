@@ -7,7 +7,7 @@
 //!   2|4  length of the value; 4 bytes with form bit 4
 //!   4|8  id, less the segment's base; 8 bytes, and the id itself, with form bit 128
 //!     4  client flags, with form bit 1; without it they are 0
-//!     4  expiration time, Unix seconds, with form bit 2; without it the item does not expire
+//!     4  expiration time, seconds of the owner's clock, with form bit 2; without it the item does not expire
 //!     8  the client's cas id, with form bit 8
 //!     .  key, value
 //!     .  zeros up to a multiple of 4

@@ -29,7 +29,7 @@ pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
         let hint = if elsewhere { "; a memcached item of that key is in --keyspace items" } else { "" };
         format!("there is no key {} in keyspace {:?}{hint}", encoding.show(&key), readable.keyspace.name())
     };
-    told(options, &key, shown, missing, out)
+    told(options, &key, shown.as_deref(), missing, out)
 }
 
 /// Shows the value of a key, or says that there is none.

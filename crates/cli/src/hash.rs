@@ -20,13 +20,12 @@ pub(crate) use walk::HashEntries;
 
 use crate::failure::Failure;
 use crate::options::Target;
-use crate::text::now_unix_s;
+use crate::store::shown_item;
 use situ::hash::entry::KEY_BYTES_MAX;
 use situ::hash::record::VALUE_BYTES_MAX;
 use situ::hash::{HashOptions, HashStore, HashStoreBuilder};
-use situ_server::{
-    ExpiryRule, HashItemWriter, ITEMS_KEYSPACE, ItemView, holds_entries, is_reserved, item_env, stored_hash_rule,
-};
+use situ_server::{ExpiryRule, HashItemWriter, ITEMS_KEYSPACE, holds_entries, is_reserved, stored_hash_rule};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// The name under which plain entries go.
@@ -50,7 +49,7 @@ impl OpenHash {
             Failure::hash(format!("cannot open the store in {}", directory.display()), directory, &error)
         };
         let store = builder(buckets, create).open(directory).map_err(failed)?;
-        let rule = stored_hash_rule(&store, now_unix_s()).map_err(failed)?;
+        let rule = stored_hash_rule(&store, store.clock().seconds()).map_err(failed)?;
         Ok(OpenHash { store, directory: directory.to_owned(), rule })
     }
 
@@ -126,16 +125,15 @@ impl OpenHash {
     /// # Errors
     /// A server's records cannot be read.
     pub(crate) fn item_writer(&self) -> Result<HashItemWriter, Failure> {
-        HashItemWriter::open(&self.store, now_unix_s())
+        HashItemWriter::open(&self.store)
             .map_err(|error| self.failure("cannot go on with the cas ids of the memcached items", &error))
     }
 
     /// A value as it is to be shown; `None` for an item that is dead.
-    pub(crate) fn shown<'a>(&self, value: &'a [u8], stored: bool) -> Option<&'a [u8]> {
+    pub(crate) fn shown<'a>(&self, value: &'a [u8], stored: bool) -> Option<Cow<'a, [u8]>> {
         match &self.rule {
-            Some(rule) if rule.is_dead(value) => None,
-            Some(_) if !stored => Some(ItemView::of(value).map_or(value, |item| item.data)),
-            _ => Some(value),
+            Some(rule) => shown_item(value, rule, self.store.clock(), stored),
+            None => Some(value.into()),
         }
     }
 
@@ -149,10 +147,10 @@ impl OpenHash {
     }
 }
 
-/// How every command opens a hash store: its workers treat memcached items as a server's do.
+/// How every command opens a hash store.
 pub(crate) fn builder(buckets: Option<&Path>, create: bool) -> HashStoreBuilder {
     let options = HashOptions { create_if_missing: create, ..HashOptions::default() };
-    let builder = HashStoreBuilder::new(options).env(item_env());
+    let builder = HashStoreBuilder::new(options);
     match buckets {
         Some(path) => builder.device(path),
         None => builder,

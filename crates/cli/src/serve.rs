@@ -86,7 +86,7 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
         || watch.hurry(LOST_NODE_DEADLINE),
         out,
     )?;
-    let closed = engine.store().close();
+    let closed = engine.close();
     closed.map_err(|error| Failure::store("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
     DONE
@@ -297,6 +297,8 @@ impl Serving<'_> {
         let server =
             Server::start(&self.server_options, Arc::clone(engine)).map_err(|error| cannot_start(error, options))?;
         messages.line(&format!("serving {}", store.place));
+        let log = Arc::clone(messages);
+        engine.clock().tell(Box::new(move |text| log.line(text)));
         for warning in server.warnings() {
             messages.line(&format!("warning: {warning}"));
         }

@@ -8,9 +8,8 @@
 
 use crate::failure::Failure;
 use crate::message::Message;
-use crate::text::now_unix_s;
 use situ::compaction::Unit;
-use situ::device::Env;
+use situ::device::{Env, StoreClock};
 use situ::storage::{DirectoryVolume, FileName, Volume};
 use situ::{
     Durability, Error, KEY_BYTES_MAX, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder,
@@ -18,7 +17,10 @@ use situ::{
 };
 use situ_node::message::VolumePlace;
 use situ_node::{NodeAddress, NodeClient, NodeOptions, NodeUnit, NodeVolume, Secret, TlsRoots};
-use situ_server::{ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, open_unserved_by, stored_rule};
+use situ_server::{
+    ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, item_in_unix_time, open_unserved_by, stored_clock, stored_rule,
+};
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -355,8 +357,9 @@ impl Writable {
     /// # Errors
     /// A server's records cannot be read or made.
     pub(crate) fn item_writer(&self) -> Result<ItemWriter, Failure> {
-        ItemWriter::open(&self.store, now_unix_s())
-            .map_err(|error| self.failure("cannot go on with the cas ids of the memcached items", &error))
+        let failed = |error: Error| self.failure("cannot go on with the cas ids of the memcached items", &error);
+        let clock = stored_clock(&self.store).map_err(failed)?;
+        ItemWriter::open(&self.store, Arc::new(clock)).map_err(failed)
     }
 
     /// Closes the store: everything is durable then.
@@ -393,8 +396,8 @@ pub(crate) fn durability(sync: bool) -> Durability {
 pub(crate) struct Readable {
     pub(crate) keyspace: Keyspace,
     pub(crate) directory: PathBuf,
-    /// What is dead, if values are memcached items.
-    rule: Option<ExpiryRule>,
+    /// What is dead, and by which time, if values are memcached items.
+    items: Option<(ExpiryRule, StoreClock)>,
     /// Items are shown with their header.
     stored: bool,
     /// Closes when it is dropped.
@@ -411,16 +414,19 @@ impl Readable {
         let home = target.home();
         let store = open_to_read(&home)?;
         let keyspace = keyspace(&store, name)?;
-        let mut readable = Readable { keyspace, directory: home.path().to_owned(), rule: None, stored, store };
+        let mut readable = Readable { keyspace, directory: home.path().to_owned(), items: None, stored, store };
         if name == ITEMS_KEYSPACE {
-            readable.rule = readable.item_rule()?;
+            readable.items = readable.item_rule()?;
         }
         Ok(readable)
     }
 
-    fn item_rule(&self) -> Result<Option<ExpiryRule>, Failure> {
-        stored_rule(&self.store, now_unix_s())
-            .map_err(|error| Failure::store("cannot read the server's records", &self.directory, &error))
+    fn item_rule(&self) -> Result<Option<(ExpiryRule, StoreClock)>, Failure> {
+        let rule = || {
+            let clock = stored_clock(&self.store)?;
+            Ok(stored_rule(&self.store, clock.seconds())?.map(|rule| (rule, clock)))
+        };
+        rule().map_err(|error| Failure::store("cannot read the server's records", &self.directory, &error))
     }
 
     /// Whether a memcached client would find `key`, which is not in this keyspace.
@@ -428,28 +434,41 @@ impl Readable {
     /// # Errors
     /// The store cannot be read.
     pub(crate) fn is_item_elsewhere(&self, key: &[u8]) -> Result<bool, Failure> {
-        if self.rule.is_some() {
+        if self.items.is_some() {
             return Ok(false);
         }
-        let Some(rule) = self.item_rule()? else { return Ok(false) };
+        let Some((rule, _)) = self.item_rule()? else { return Ok(false) };
         let item = keyspace(&self.store, ITEMS_KEYSPACE)?.get(key);
         let item = item.map_err(|error| Failure::store("cannot read the key", &self.directory, &error))?;
         Ok(item.is_some_and(|item| !rule.is_dead(&item)))
     }
 
     /// A value as it is to be shown; `None` for an item that is dead.
-    pub(crate) fn shown<'a>(&self, value: &'a [u8]) -> Option<&'a [u8]> {
-        match &self.rule {
-            Some(rule) if rule.is_dead(value) => None,
-            Some(_) if !self.stored => Some(ItemView::of(value).map_or(value, |item| item.data)),
-            _ => Some(value),
+    pub(crate) fn shown<'a>(&self, value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        match &self.items {
+            Some((rule, clock)) => shown_item(value, rule, clock, self.stored),
+            None => Some(value.into()),
         }
+    }
+}
+
+/// An item as it is to be shown: with its header, and the expiration time as Unix time, if `stored`. `None` if it is dead.
+pub(crate) fn shown_item<'a>(
+    value: &'a [u8],
+    rule: &ExpiryRule,
+    clock: &StoreClock,
+    stored: bool,
+) -> Option<Cow<'a, [u8]>> {
+    match stored {
+        _ if rule.is_dead(value) => None,
+        true => Some(item_in_unix_time(value, clock)),
+        false => Some(ItemView::of(value).map_or(value, |item| item.data).into()),
     }
 }
 
 impl Walk for Readable {
     fn strips_items(&self) -> bool {
-        self.rule.is_some() && !self.stored
+        self.items.is_some() && !self.stored
     }
 
     fn approximate_entries(&self) -> u64 {
@@ -467,7 +486,7 @@ impl Walk for Readable {
         while seen < limit {
             let (Some(key), Some(value)) = (iterator.key(), iterator.value()) else { break };
             if let Some(value) = self.shown(value) {
-                each(key, value, None)?;
+                each(key, &value, None)?;
                 seen += 1;
             }
             if reverse { iterator.prev() } else { iterator.next() }.map_err(failed)?;

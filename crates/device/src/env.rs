@@ -4,6 +4,7 @@
 //! where one thread runs at a time and a seed decides which.
 
 use crate::sync::lock;
+use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,6 +18,16 @@ pub trait Clock: Send + Sync {
 
     /// Wall-clock time since 1970-01-01 UTC. May jump either way: never measure with it.
     fn unix(&self) -> Duration;
+
+    /// Time since the boot of the machine, sleep of the machine included; never goes back within a [boot](Clock::boot).
+    fn uptime(&self) -> Duration {
+        self.now()
+    }
+
+    /// The id of this boot of the machine. `None` if the system does not say.
+    fn boot(&self) -> Option<[u8; 16]> {
+        None
+    }
 
     /// Blocks the calling thread for about `duration`.
     fn sleep(&self, duration: Duration);
@@ -118,6 +129,17 @@ impl Clock for SystemClock {
 
     fn unix(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+
+    fn uptime(&self) -> Duration {
+        let uptime = clock_gettime(ClockId::Boottime);
+        Duration::new(uptime.tv_sec.unsigned_abs(), uptime.tv_nsec.unsigned_abs() as u32)
+    }
+
+    fn boot(&self) -> Option<[u8; 16]> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        Some(u128::from_str_radix(&digits, 16).ok()?.to_le_bytes())
     }
 
     fn sleep(&self, duration: Duration) {

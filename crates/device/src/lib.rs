@@ -35,6 +35,7 @@ mod requests;
 #[path = "../tests/common/skipped.rs"]
 mod skipped;
 mod spin;
+mod store_clock;
 mod sync;
 mod target;
 mod turns;
@@ -50,6 +51,7 @@ pub use lock::Flocked;
 pub use one_for_all::OneForAll;
 pub use open::{Backend, OpenOptions, open};
 pub use requests::{Next, Requests};
+pub use store_clock::{ClockKeeper, ClockRecord, StoreClock, Tell};
 pub use sync::{lock, panic_text, wake};
 pub use turns::Turns;
 pub use uring::{FileRead, FileReads};

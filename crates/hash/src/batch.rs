@@ -38,20 +38,16 @@ impl HashBatch {
     /// # Errors
     /// [`Error::Invalid`] if the key or the value is too long.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_expiring(key, value, None)
+        self.put_until(key, value, None)
     }
 
-    /// Stores `value` under `key` until `expires_ms`, in milliseconds since 1970; none: for ever.
+    /// Stores `value` under `key` until `store_ms`, in milliseconds of the [clock](crate::HashStore::clock) of the store that the batch is
+    /// written to; none: for ever. [`ms_of_unix`](situ_device::StoreClock::ms_of_unix) makes such a time of Unix time.
     ///
     /// # Errors
     /// As [`put`](HashBatch::put).
-    pub fn put_expiring(
-        &mut self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        expires_ms: Option<u64>,
-    ) -> Result<()> {
-        self.operations.push(&Operation::put(key.as_ref(), value.as_ref(), expires_ms))
+    pub fn put_until(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, store_ms: Option<u64>) -> Result<()> {
+        self.operations.push(&Operation::put(key.as_ref(), value.as_ref(), store_ms))
     }
 
     /// Removes `key`.
@@ -186,7 +182,7 @@ mod tests {
         let mut batch = HashBatch::new();
         batch.put("a", "one").unwrap();
         batch.delete("bb").unwrap();
-        batch.put_expiring("ccc", "", Some(7)).unwrap();
+        batch.put_until("ccc", "", Some(7)).unwrap();
         let changes = batch.into_changes(5, 10).unwrap();
         let entry = |key, value, expires_ms| Change::Put(Entry { key, value: Value::Inline(value), expires_ms });
         assert_eq!(changes.change(0), entry(b"a", b"one", None));

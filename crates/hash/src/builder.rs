@@ -106,7 +106,7 @@ impl HashStoreBuilder {
 
     fn open_given(self, given: Given, repair: Option<&mut HashRepair>) -> Result<HashStore> {
         let opened = open(given, &self.env, self.options, Events::new(self.on_event), repair)?;
-        HashStore::start(opened.core, opened.locks)
+        HashStore::start(opened)
     }
 
     /// Makes the damaged store in a directory usable again: what is damaged is left out, everything else is kept. The report says what is

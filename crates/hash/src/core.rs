@@ -30,7 +30,7 @@ use crate::snapshots::Snapshots;
 use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
-use situ_device::{Buffer, Env, Requests, lock};
+use situ_device::{Buffer, Env, Requests, StoreClock, lock};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, PageFile, Volume};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,6 +42,8 @@ const MAKING: FileName = FileName::Temporary(1);
 
 pub(crate) struct Core {
     pub(crate) env: Env,
+    /// The time by which entries expire.
+    pub(crate) clock: Arc<StoreClock>,
     pub(crate) options: HashOptions,
     pub(crate) store: StoreId,
     pub(crate) seed: u64,
@@ -322,6 +324,7 @@ pub(crate) fn state_of(base_bits: u8, buckets: u64) -> State {
 /// What a core is made of, beside what it makes itself.
 pub(crate) struct Parts {
     pub(crate) env: Env,
+    pub(crate) clock: Arc<StoreClock>,
     pub(crate) options: HashOptions,
     pub(crate) codec: BucketCodec,
     pub(crate) io: BucketIo,
@@ -346,13 +349,14 @@ pub(crate) enum LogBound {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Core {
-        let Parts { env, options, codec, io, overflow, large, images, writes, pipeline, superblock } = parts;
+        let Parts { env, clock, options, codec, io, overflow, large, images, writes, pipeline, superblock } = parts;
         let Superblock { store, seed, state, epoch, totals, .. } = superblock.current();
         Core {
             gate: Gate::new(&env),
             readers: read_queue(&env),
             snapshots: Snapshots::default(),
             env,
+            clock,
             options,
             store,
             seed,
@@ -405,9 +409,9 @@ impl Core {
         lock(&self.totals).add(sums);
     }
 
-    /// Milliseconds since 1970.
+    /// The time by which entries expire, in milliseconds.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.env.clock.unix().as_millis() as u64
+        self.clock.milliseconds()
     }
 
     /// A bucket is no newer than the store.

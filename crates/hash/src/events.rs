@@ -22,6 +22,11 @@ pub enum HashEvent {
     },
     /// The store has written everything that it could not write before. Puts are taken again.
     SpaceReturned,
+    /// The record of the store's clock is damaged. Expiry times go by the wall clock from now on.
+    ClockDamaged {
+        /// File, offset, what was expected and what was found.
+        damage: Error,
+    },
     /// One of the two slots of the superblock is damaged. The other one is sound, and the damaged one is written anew.
     SuperblockDamaged {
         /// File, offset, what was expected and what was found.
@@ -37,6 +42,9 @@ impl fmt::Display for HashEvent {
                 write!(f, "puts are refused, because a disk is out of space: {cause}; deletes and reads go on")
             }
             HashEvent::SpaceReturned => f.write_str("all writes go on: the disk that was out of space has space again"),
+            HashEvent::ClockDamaged { damage } => {
+                write!(f, "the record of the clock is damaged, and expiry times go by the wall clock again: {damage}")
+            }
             HashEvent::SuperblockDamaged { damage } => write!(
                 f,
                 "a slot of the superblock is damaged, and the other one is sound: {damage}; the damaged one was written anew"

@@ -33,6 +33,7 @@ pub mod address;
 mod batch;
 pub mod bucket;
 mod builder;
+mod clock_file;
 mod collect;
 mod conditions;
 mod core;

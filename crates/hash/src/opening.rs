@@ -22,6 +22,7 @@
 use crate::address::{State, hash_of};
 use crate::batch::Changes;
 use crate::bucket::BucketCodec;
+use crate::clock_file;
 use crate::core::{Core, LogBound, Parts, Sums, SuperblockFile};
 use crate::events::{Events, HashEvent};
 use crate::images::{self, ImageJournal};
@@ -37,7 +38,7 @@ use crate::space::{SPACE_HEADER_BYTES, SpaceMark};
 use crate::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
-use situ_device::{Buffer, Device, DeviceLock, Env};
+use situ_device::{Buffer, ClockKeeper, ClockRecord, Device, DeviceLock, Env, StoreClock};
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::{Error as StorageError, FileName, Lock, PageFile, Volume};
@@ -72,6 +73,7 @@ pub(crate) struct Locks {
 pub(crate) struct Opened {
     pub(crate) core: Arc<Core>,
     pub(crate) locks: Locks,
+    pub(crate) clock: ClockKeeper,
 }
 
 /// Opens the store, or makes one. With a report, what is damaged is repaired (`repair.rs`).
@@ -98,8 +100,18 @@ pub(crate) fn open(
         Some((file, newest)) => open_made(home, &io, file, newest, &events)?,
         None => make(home, &io, &options, given.identity)?,
     };
+    let volume = Arc::clone(&given.home);
     let core = ground(given, env, options, io, superblock, events, repair)?;
-    Ok(Opened { core: Arc::new(core), locks: Locks { _home: home_lock, _device: device_lock } })
+    let clock = keep_clock(volume, env, &core)?;
+    Ok(Opened { core: Arc::new(core), locks: Locks { _home: home_lock, _device: device_lock }, clock })
+}
+
+/// Keeps the record of the store's clock in `home`.
+fn keep_clock(home: Arc<dyn Volume>, env: &Env, core: &Core) -> Result<ClockKeeper> {
+    let store = core.store;
+    let keep = move |record: &ClockRecord| clock_file::write(&*home, store, record).is_ok();
+    ClockKeeper::start(env, &core.clock, keep)
+        .map_err(|error| StorageError::io("start a thread of", &core.io.path, error).into())
 }
 
 /// The superblock of a store that was made, or nearly. A wrong device is refused before anything is written.
@@ -320,6 +332,8 @@ fn ground(
     let home = &given.home;
     let whose = Whose { store: current.store, exists: current.is_of_made_store() };
     let overflow = Overflow::open(given.overflow, env, &options, whose)?;
+    let record = clock_file::read(&**home, current.store, &events)?;
+    let clock = Arc::new(StoreClock::resume(Arc::clone(&env.clock), record));
     let large = LargeValues::open(Arc::clone(home), env, options.value_segment_bytes, &overflow)?;
     let next_batch = images::redo(&**home, current.store, current.first_image_batch, &codec, &io)?;
     io.flush()?;
@@ -357,7 +371,8 @@ fn ground(
     let pipeline = Arc::new(Pipeline::new(env, Arc::clone(&writes), Some(log), progress, limits));
     writes.set_bell(pipeline.bell());
     let env = env.clone();
-    let core = Core::new(Parts { env, options, codec, io, overflow, large, images, writes, pipeline, superblock });
+    let core =
+        Core::new(Parts { env, clock, options, codec, io, overflow, large, images, writes, pipeline, superblock });
     if let Some(report) = repair.as_deref_mut() {
         core.mend_buckets(&**home, report)?;
     }

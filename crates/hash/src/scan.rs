@@ -177,7 +177,7 @@ impl Found {
             FoundValue::Here(bytes) => bytes,
             FoundValue::There(handle) => core.large.log.read(&handle, &self.key)?.into_vec(),
         };
-        Ok(((self.key, value), self.expires_ms))
+        Ok(((self.key, value), self.expires_ms.map(|store_ms| core.clock.unix_of_ms(store_ms))))
     }
 }
 

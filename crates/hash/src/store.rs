@@ -3,13 +3,13 @@
 use crate::address::hash_of;
 use crate::batch::HashBatch;
 use crate::core::Core;
-use crate::opening::Locks;
+use crate::opening::{Locks, Opened};
 use crate::read_queue::OnValue;
 use crate::record::VALUE_BYTES_MAX;
 use crate::superblock::Totals;
 use crate::writes::{Write, Writes};
 use crate::{Error, Result};
-use situ_device::{JobHandle, lock};
+use situ_device::{ClockKeeper, JobHandle, StoreClock, lock};
 use situ_log::Durability;
 use situ_pipeline::{LOGGERS_MAX, WriteFuture};
 use situ_storage::Error as StorageError;
@@ -68,6 +68,7 @@ pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     threads: Mutex<Threads>,
     locks: Mutex<Option<Locks>>,
+    clock: ClockKeeper,
 }
 
 #[derive(Default)]
@@ -77,10 +78,16 @@ struct Threads {
 }
 
 impl HashStore {
-    pub(crate) fn start(core: Arc<Core>, locks: Locks) -> Result<HashStore> {
-        let inner = Inner { core, threads: Mutex::default(), locks: Mutex::new(Some(locks)) };
+    pub(crate) fn start(opened: Opened) -> Result<HashStore> {
+        let Opened { core, locks, clock } = opened;
+        let inner = Inner { core, threads: Mutex::default(), locks: Mutex::new(Some(locks)), clock };
         inner.start_threads()?;
         Ok(HashStore { inner: Arc::new(inner) })
+    }
+
+    /// The time by which entries expire.
+    pub fn clock(&self) -> &Arc<StoreClock> {
+        &self.inner.core.clock
     }
 
     /// Stores `value` under `key`. It survives the end of the process on return.
@@ -91,7 +98,8 @@ impl HashStore {
         self.put_with(key, value, Durability::Buffered, None)
     }
 
-    /// As [`put`](HashStore::put), with a durability, and until `expires_ms`, in milliseconds since 1970; none: for ever.
+    /// As [`put`](HashStore::put), with a durability, and until `expires_ms`, in milliseconds since 1970; none: for ever. The entry lives as long
+    /// as that is from now, whatever becomes of the wall clock.
     ///
     /// # Errors
     /// As [`put`](HashStore::put).
@@ -103,7 +111,8 @@ impl HashStore {
         expires_ms: Option<u64>,
     ) -> Result<()> {
         let mut batch = HashBatch::new();
-        batch.put_expiring(key, value, expires_ms)?;
+        let store_ms = expires_ms.map(|unix_ms| self.clock().ms_of_unix(unix_ms));
+        batch.put_until(key, value, store_ms)?;
         self.write(batch, durability)
     }
 
@@ -272,6 +281,7 @@ impl Inner {
         let ended = join(buckets);
         let result = applied.and(ended).and_then(|()| core.check_sound()).and_then(|()| core.note_closed());
         let overflow = core.overflow.close();
+        self.clock.stop();
         drop(lock(&self.locks).take());
         result.and(overflow)
     }

@@ -9,8 +9,8 @@
 //! [`LOOK_BYTES`] more were stored. What was in use beside the cache is kept free for a while: it may be needed again. Long values that are on their
 //! way are counted one by one, and the cache makes room for each at once: hundreds of them can come between two looks.
 //!
-//! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server judges each item by its own clock as well,
-//! so a client never sees an item that has expired.
+//! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server looks at this clock for each turn, so a client
+//! never sees an item that has expired. The clock's record lies among the server's.
 //! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when the cache needs it.
 
 use std::collections::BTreeMap;
@@ -26,10 +26,10 @@ use situ::cache::{
     Cache, Evicted, Flash, FlashProperties, FlashReader, Item, KEY_BYTES_MAX, Lookup, Meta, OnItem, Options,
     Properties, Record, Start,
 };
-use situ::device::{Buffer, PAGE_BYTES, lock};
+use situ::device::{Buffer, ClockKeeper, ClockRecord, Env, PAGE_BYTES, StoreClock, lock};
 
 use crate::allowance::Allowance;
-use crate::clock::SteadyClock;
+use crate::durable::CLOCK_KEY;
 use crate::engine::{
     Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get, Health,
     LoopReader, Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Shown, ShownItem, Survey, SurveyedItem,
@@ -51,6 +51,7 @@ pub const FOLLOWS_BYTES_MIN: u64 = 64 << 20;
 pub struct CacheEngine {
     shared: Arc<Shared>,
     tidier: Mutex<Option<JoinHandle<()>>>,
+    keeper: ClockKeeper,
     /// `None` without flash, and after the stop.
     recorder: Mutex<Option<Recorder>>,
 }
@@ -60,7 +61,7 @@ struct Shared {
     allowance: Arc<Allowance>,
     follows: AtomicBool,
     records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
-    clock: SteadyClock,
+    clock: Arc<StoreClock>,
     now_seconds: AtomicU64,
     stored_bytes: AtomicU64,
     /// Event loops that read flash themselves.
@@ -99,7 +100,9 @@ impl CacheEngine {
     /// # Errors
     /// The system starts no thread.
     pub fn new(options: &Options) -> Result<CacheEngine, EngineError> {
-        CacheEngine::of(Cache::new(options), options, SteadyClock::default(), Box::new(|_| ()))
+        let env = Env::system();
+        let clock = StoreClock::resume(Arc::clone(&env.clock), None);
+        CacheEngine::of(Cache::new(options), options, &env, clock, Box::new(|_| ()))
     }
 
     /// A cache in memory and on flash, with what an earlier one has left there; and a thread that keeps it tidy. Raises the process's soft
@@ -108,9 +111,15 @@ impl CacheEngine {
     /// # Errors
     /// The device holds something else than a cache, is in use, too small, or fails. The system starts no thread.
     pub fn with_flash(options: &Options, flash: Flash, tell: OnTrouble) -> Result<(CacheEngine, Start), EngineError> {
-        let clock = SteadyClock::default();
-        let (cache, start) = Cache::with_flash(options, flash, clock.unix_seconds()).map_err(EngineError::new)?;
-        Ok((CacheEngine::of(cache, options, clock, tell)?, start))
+        let env = flash.env.clone();
+        let mut clock = None;
+        let now = |record: &dyn Fn(&[u8]) -> Option<Vec<u8>>| {
+            let record = record(CLOCK_KEY).as_deref().and_then(ClockRecord::decode);
+            clock.insert(StoreClock::resume(Arc::clone(&env.clock), record)).seconds()
+        };
+        let (cache, start) = Cache::with_flash(options, flash, now).map_err(EngineError::new)?;
+        let clock = clock.unwrap_or_else(|| StoreClock::resume(Arc::clone(&env.clock), None));
+        Ok((CacheEngine::of(cache, options, &env, clock, tell)?, start))
     }
 
     /// Stops the cache, so that the next start finds all items: those in memory are written to flash. To be called when the server has stopped.
@@ -120,7 +129,7 @@ impl CacheEngine {
     /// The device or the file system fails. The next start then finds fewer items, or none.
     pub fn stop(&self) -> Result<(), EngineError> {
         self.end_threads();
-        self.shared.cache.stop(self.shared.clock.unix_seconds()).map_err(EngineError::new)
+        self.shared.cache.stop(self.shared.clock.seconds()).map_err(EngineError::new)
     }
 
     /// From now on the limit follows the memory that the machine, or the control group, has left: between [`FOLLOWS_BYTES_MIN`] and the
@@ -132,12 +141,13 @@ impl CacheEngine {
 
     /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the device.
     pub fn spill(&self) {
-        self.shared.cache.spill(self.shared.clock.unix_seconds());
+        self.shared.cache.spill(self.shared.clock.seconds());
     }
 
     fn end_threads(&self) {
         let recorder = lock(&self.recorder).take();
         recorder.into_iter().for_each(Recorder::end);
+        self.keeper.stop();
         *lock(&self.shared.is_over) = true;
         self.shared.over.notify_all();
         // A panic of the thread has been shown already.
@@ -149,15 +159,21 @@ impl CacheEngine {
         self.shared.cache.properties()
     }
 
-    fn of(cache: Cache, options: &Options, clock: SteadyClock, tell: OnTrouble) -> Result<CacheEngine, EngineError> {
+    fn of(
+        cache: Cache,
+        options: &Options,
+        env: &Env,
+        clock: StoreClock,
+        tell: OnTrouble,
+    ) -> Result<CacheEngine, EngineError> {
         crate::raise_limit();
         let shared = Arc::new(Shared {
             allowance: Arc::new(Allowance::new(options.memory_bytes as u64, cache.beside())),
             cache,
             follows: AtomicBool::new(false),
             records: Mutex::default(),
-            now_seconds: AtomicU64::new(clock.unix_seconds()),
-            clock,
+            now_seconds: AtomicU64::new(clock.seconds()),
+            clock: Arc::new(clock),
             stored_bytes: AtomicU64::new(0),
             flash_loops: AtomicU64::new(0),
             is_over: Mutex::new(false),
@@ -166,10 +182,14 @@ impl CacheEngine {
         });
         shared.look_at_memory(0);
         let recorder = if shared.cache.properties().flash.is_some() { Some(Recorder::start(&shared)?) } else { None };
+        let kept = Arc::clone(&shared);
+        // Without a place that outlives the process, nothing does that the record would be for.
+        let keep = move |record: &ClockRecord| kept.cache.put_record(CLOCK_KEY, &record.encode()).is_ok();
+        let keeper = ClockKeeper::start(env, &shared.clock, keep).map_err(no_thread)?;
         let tidied = Arc::clone(&shared);
         let tidier = std::thread::Builder::new().name("cache-tidy".to_owned()).spawn(move || tidied.keep_tidy());
         let tidier = Mutex::new(Some(tidier.map_err(no_thread)?));
-        Ok(CacheEngine { shared, tidier, recorder: Mutex::new(recorder) })
+        Ok(CacheEngine { shared, tidier, keeper, recorder: Mutex::new(recorder) })
     }
 
     /// The longest value that a cache with so much memory takes for any key, in bytes.
@@ -213,7 +233,7 @@ impl Shared {
         let mut is_over = lock(&self.is_over);
         while !*is_over {
             drop(is_over);
-            let now = self.clock.unix_seconds();
+            let now = self.clock.seconds();
             self.now_seconds.store(now, Ordering::Relaxed);
             let rest = self.allowance.rest_bytes();
             self.look_at_memory(rest - rest / 64);
@@ -600,6 +620,10 @@ impl Engine for CacheEngine {
 
     fn delete_unread(&self, key: &[u8]) -> Option<bool> {
         Some(self.shared.cache.delete(key))
+    }
+
+    fn clock(&self) -> &Arc<StoreClock> {
+        &self.shared.clock
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {

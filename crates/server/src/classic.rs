@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::engine::{ChangeInParts, Engine, EngineError};
 use crate::execute::{Executor, Glance, Item, Outcome, Session};
 use crate::inbox::Message;
-use crate::item::{BINARY_KEY, Header, STALE, TOKEN_SENT, expires_at};
+use crate::item::{BINARY_KEY, Header, STALE, TOKEN_SENT};
 use crate::metrics::{Command, Counter};
 use crate::number::{parse_u64, push_decimal};
 use crate::output::{Await, COPY_BYTES_MAX, OnFailure, Reply, push_server_error};
@@ -118,7 +118,7 @@ impl<E: Engine> Executor<E> {
             self.access.fetched(key, self.rule.now_seconds);
             let mut line = Vec::new();
             push_value_line(&mut line, key, &item.header, item.data().len(), with_cas);
-            let header = Header { expires: expires_at(expires, self.rule.now_seconds), ..item.header };
+            let header = Header { expires: self.expires_at(expires), ..item.header };
             if header == item.header {
                 self.stripes.release(stripe);
                 session.output.append(|out| out.extend_from_slice(&line));
@@ -260,7 +260,7 @@ impl<E: Engine> Executor<E> {
         Header {
             state: if binary { BINARY_KEY } else { 0 },
             flags: store.flags,
-            expires: expires_at(store.expires, self.rule.now_seconds),
+            expires: self.expires_at(store.expires),
             id: 0,
             given_cas: None,
         }
@@ -328,7 +328,7 @@ impl<E: Engine> Executor<E> {
                 StoreMode::Replace => Err(Refusal::NotStored),
                 StoreMode::Append | StoreMode::Prepend => {
                     let vivify = store.meta.as_ref().and_then(|meta| meta.vivify).ok_or(Refusal::NotStored)?;
-                    Ok((Header { expires: expires_at(vivify, self.rule.now_seconds), ..fresh }, plain.1))
+                    Ok((Header { expires: self.expires_at(vivify), ..fresh }, plain.1))
                 }
             };
         };
@@ -412,7 +412,7 @@ impl<E: Engine> Executor<E> {
             Ok(Some(item)) => {
                 self.counters.add(Counter::TouchHits, 1);
                 self.access.fetched(key, self.rule.now_seconds);
-                let header = Header { expires: expires_at(expires, self.rule.now_seconds), ..item.header };
+                let header = Header { expires: self.expires_at(expires), ..item.header };
                 let (reply, on_failure) = classic_reply(b"TOUCHED\r\n", noreply);
                 self.put(session, stripe, Some(Command::Touch), key, header, [item.data(), b""], reply, on_failure);
             }
@@ -501,7 +501,7 @@ impl<E: Engine> Executor<E> {
         self.end_lap(session);
         let (command, started) = (Some(Command::FlushAll), session.started);
         session.output.append_await(Await { batch, reply, write_bytes: 0, on_failure, command, started });
-        let at = if delay > 0 { expires_at(delay, self.rule.now_seconds) } else { 0 };
+        let at = if delay > 0 { self.expires_at(delay) } else { 0 };
         let at = if at > self.rule.now_seconds { at } else { 0 };
         let (inbox, connection) = (Arc::clone(&self.inbox), session.token);
         self.durable.flush(

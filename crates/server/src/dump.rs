@@ -37,11 +37,12 @@ pub(crate) fn size_as_memcached(key: &[u8], flags: u32, value_bytes: usize) -> u
 }
 
 impl Dumps {
-    /// Begins a dump; false if one is under way, or there is no thread for it. `survey` may wait: the thread calls it.
+    /// Begins a dump; false if one is under way, or there is no thread for it. `survey` may wait: the thread calls it. `moment` is what is dead
+    /// now, and Unix time less the engine's clock.
     pub(crate) fn begin(
         &self,
         survey: impl FnOnce() -> Result<Option<Box<dyn Survey>>, EngineError> + Send + 'static,
-        rule: ExpiryRule,
+        moment: (ExpiryRule, i64),
         access: Arc<AccessTable>,
         feed: Arc<Feed>,
     ) -> bool {
@@ -57,7 +58,7 @@ impl Dumps {
             // Also after a panic: the connection waits for the end.
             let feed = Ending(feed, is_under_way);
             match survey() {
-                Ok(Some(survey)) => dump(survey, &rule, &access, &feed.0, &feed.1),
+                Ok(Some(survey)) => dump(survey, &moment, &access, &feed.0, &feed.1),
                 Ok(None) => _ = feed.0.put(b"CLIENT_ERROR this engine cannot list its items\r\n"),
                 Err(error) => _ = feed.0.put(format!("SERVER_ERROR {error}\r\n").as_bytes()),
             }
@@ -86,11 +87,17 @@ impl Drop for Ending {
     }
 }
 
-fn dump(mut survey: Box<dyn Survey>, rule: &ExpiryRule, access: &AccessTable, feed: &Feed, is_under_way: &AtomicBool) {
+fn dump(
+    mut survey: Box<dyn Survey>,
+    moment: &(ExpiryRule, i64),
+    access: &AccessTable,
+    feed: &Feed,
+    is_under_way: &AtomicBool,
+) {
     let mut text = String::with_capacity(2 * CHUNK_BYTES);
     // A step may show nothing but dead items: the end of the connection is to be seen all the same.
     while !feed.is_given_up() {
-        let step = survey.next(rule.now_seconds, &mut |item| push_line(&mut text, &item, rule, access));
+        let step = survey.next(moment.0.now_seconds, &mut |item| push_line(&mut text, &item, moment, access));
         match &step {
             Ok(true) => {}
             Ok(false) => text.push_str("END\r\n"),
@@ -113,16 +120,17 @@ fn dump(mut survey: Box<dyn Survey>, rule: &ExpiryRule, access: &AccessTable, fe
     }
 }
 
-fn push_line(text: &mut String, item: &SurveyedItem<'_>, rule: &ExpiryRule, access: &AccessTable) {
+fn push_line(text: &mut String, item: &SurveyedItem<'_>, (rule, unix_ahead): &(ExpiryRule, i64), access: &AccessTable) {
     let &SurveyedItem { key, header: Header { flags, expires, .. }, value_bytes } = item;
     if rule.kills(&item.header) {
         return;
     }
-    let expires = if expires == 0 { -1 } else { i64::try_from(expires).unwrap_or(i64::MAX) };
+    let unix = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX).saturating_add(*unix_ahead);
+    let expires = if expires == 0 { -1 } else { unix(expires) };
     let seen = access.get(key);
     let (fetch, cas) = (if seen.fetched { "yes" } else { "no" }, item.header.cas());
     let size = size_as_memcached(key, flags, value_bytes);
     text.push_str("key=");
     push_uri(text, key);
-    _ = writeln!(text, " exp={expires} la={} cas={cas} fetch={fetch} cls=1 size={size}", seen.last);
+    _ = writeln!(text, " exp={expires} la={} cas={cas} fetch={fetch} cls=1 size={size}", unix(seen.last));
 }

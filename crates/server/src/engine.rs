@@ -13,6 +13,7 @@
 
 use crate::compactions::Compactions;
 use crate::item::Header;
+use situ::device::StoreClock;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::os::fd::BorrowedFd;
@@ -473,6 +474,9 @@ pub trait Engine: Send + Sync + 'static {
         let _ = key;
         None
     }
+
+    /// The time by which the engine's items expire. All expiration times that an engine is given and gives lie on it.
+    fn clock(&self) -> &Arc<StoreClock>;
 
     /// A server's own record, kept apart from the items. `None` if it was never put.
     ///

@@ -179,7 +179,9 @@ impl<E: Engine> EventLoop<E> {
 
     fn refresh_time(&mut self) {
         self.executor.now = Instant::now();
-        self.executor.rule = self.executor.durable.rule(self.shared.clock.unix_seconds());
+        let clock = &self.shared.clock;
+        self.executor.rule = self.executor.durable.rule(clock.seconds());
+        self.executor.unix_ahead = clock.difference_seconds();
     }
 
     fn sleep_time(&self) -> Option<Duration> {

@@ -37,7 +37,7 @@ use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, LoopRead
 use crate::feed::{Feed, FeedReader};
 use crate::fetch::{Fetched, Fetches, Reads};
 use crate::inbox::{Inbox, Message};
-use crate::item::{ExpiryRule, Header};
+use crate::item::{ExpiryRule, Header, expires_at};
 use crate::metrics::{Command, Counter, Counters};
 use crate::output::{Await, OnFailure, Output, Reply, push_server_error};
 use crate::parse::{Request, next_key};
@@ -174,6 +174,8 @@ pub(crate) struct Executor<E: Engine> {
     /// Bytes of values that its commands have copied in this turn.
     pub(crate) copied_bytes: Cell<usize>,
     pub(crate) rule: ExpiryRule,
+    /// Unix time less the engine's clock, in seconds.
+    pub(crate) unix_ahead: i64,
     /// When this turn of the loop began, about.
     pub(crate) now: Instant,
     pub(crate) batch: WriteBatch,
@@ -228,6 +230,11 @@ impl Drop for Completion {
 }
 
 impl<E: Engine> Executor<E> {
+    /// The stored expiration time for one given by a client.
+    pub(crate) fn expires_at(&self, client_seconds: i32) -> u64 {
+        expires_at(client_seconds, self.rule.now_seconds, self.unix_ahead)
+    }
+
     /// Gets on with the reads of this loop's own. True if there is more to do at once.
     pub(crate) fn advance_reads(&mut self) -> bool {
         self.reader.as_mut().is_some_and(|reader| reader.advance())
@@ -708,7 +715,7 @@ impl<E: Engine> Executor<E> {
         let survey = move || engine.survey();
         let rule = self.durable.rule(self.rule.now_seconds);
         let feed = Feed::new(Arc::clone(&self.inbox), session.token);
-        if self.dumps.begin(survey, rule, Arc::clone(&self.access), Arc::clone(&feed)) {
+        if self.dumps.begin(survey, (rule, self.unix_ahead), Arc::clone(&self.access), Arc::clone(&feed)) {
             session.feed = Some(FeedReader(feed));
             self.answer(session, Command::Other, |_| {});
         } else {

@@ -3,7 +3,7 @@
 //! Whoever opens a store installs the [`ItemFilter`] for the keyspace of items and lets it begin when it is known that a
 //! server wrote them: values that happen to look like dead items stay otherwise. The filter knows the flush barrier only
 //! once that is durable: what a crash could bring back to life is never dropped. A delayed flush whose time has come is
-//! not carried out here, as a wrong clock could have brought that time: the next server does it.
+//! not carried out here: the next server does it.
 //!
 //! **Parameters.** The filter's state changes while a compaction runs: its clock goes on, the barrier rises. So the engine
 //! freezes the state into each task, as the bytes of an [`ExpiryRule`], and a decision depends on these bytes and the value
@@ -12,24 +12,26 @@
 //! | bytes | contents |
 //! |---|---|
 //! | 1 | version: 1 |
-//! | 8 | items that expired at or before this are dropped: Unix seconds, little-endian |
+//! | 8 | items that expired at or before this are dropped: seconds of the store's clock, little-endian |
 //! | 8 | items with a cas id below this are dropped, little-endian |
 //!
 //! Anything else keeps every item.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use situ::{CompactionFilter, DeadBefore, Decision, Error, FilterContext, Lifetime, Options, Store, StoreBuilder};
 
-use crate::clock::SteadyClock;
+use situ::device::StoreClock;
+
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::item::{ExpiryRule, HEADER_BYTES_MAX, Header};
+use crate::offline::stored_clock;
 use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE};
 
-/// What drops items from disk drops those that have been dead for this long: clocks are not exact.
+/// What drops items from disk drops those that have been dead for this long: readers look at the clock once in a turn.
 pub(crate) const MARGIN_SECONDS: u64 = 60;
 /// First byte of the parameters.
 const PARAMETERS_VERSION: u8 = 1;
@@ -37,17 +39,18 @@ const PARAMETERS_VERSION: u8 = 1;
 /// Drops dead items during compaction. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ItemFilter {
-    begun: AtomicBool,
+    /// The store's clock, when the filter has begun.
+    clock: OnceLock<Arc<StoreClock>>,
     /// Items with a cas id below this were flushed, durably.
     barrier_cas: AtomicU64,
-    clock: SteadyClock,
 }
 
 impl ItemFilter {
-    /// Drops from now on; `record` is the stored one of the flush barrier.
-    pub(crate) fn begin(&self, record: Option<&[u8]>) {
+    /// Drops from now on, by the store's clock; `record` is the stored one of the flush barrier.
+    pub(crate) fn begin(&self, clock: &Arc<StoreClock>, record: Option<&[u8]>) {
         self.raise(record);
-        self.begun.store(true, Ordering::Release);
+        // A filter begins once: with its store.
+        _ = self.clock.set(Arc::clone(clock));
     }
 
     /// Follows the stored record of the flush barrier.
@@ -63,12 +66,10 @@ impl CompactionFilter for ItemFilter {
         "memcached items"
     }
 
-    fn freeze(&self, now_unix: Duration) -> Vec<u8> {
-        if !self.begun.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        // The wall clock may have jumped; what is dropped cannot come back when it is set right.
-        let now_seconds = now_unix.as_secs().min(self.clock.unix_seconds()).saturating_sub(MARGIN_SECONDS);
+    /// The wall clock decides nothing.
+    fn freeze(&self, _now_unix: Duration) -> Vec<u8> {
+        let Some(clock) = self.clock.get() else { return Vec::new() };
+        let now_seconds = clock.seconds().saturating_sub(MARGIN_SECONDS);
         encode(&ExpiryRule { now_seconds, barrier_cas: self.barrier_cas.load(Ordering::Acquire) })
     }
 
@@ -135,7 +136,9 @@ pub fn open_unserved_by(
     items.compaction_filter = Some(Arc::clone(&filter) as _);
     let store = open(StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items))?;
     match store.existing_keyspace(META_KEYSPACE) {
-        Ok(meta) if meta.contains(LIMIT_KEY)? => filter.begin(meta.get(FLUSH_KEY)?.as_deref()),
+        Ok(meta) if meta.contains(LIMIT_KEY)? => {
+            filter.begin(&Arc::new(stored_clock(&store)?), meta.get(FLUSH_KEY)?.as_deref());
+        }
         Ok(_) | Err(Error::NoSuchKeyspace { .. }) => {}
         Err(error) => return Err(error),
     }
@@ -145,27 +148,37 @@ pub fn open_unserved_by(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use situ::device::Clock;
     use situ::storage::{DirectoryVolume, FileName, Volume, Writer};
     use situ_compaction::{
         Encoder, FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules, TableInput, TablePlace, Task, TaskHost,
     };
+    use situ_sim::SetClock;
     use situ_table::{BlockCache, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 
+    fn clock() -> (Arc<SetClock>, Arc<StoreClock>) {
+        let set = Arc::new(SetClock::default());
+        let clock = Arc::new(StoreClock::resume(Arc::clone(&set) as _, None));
+        (set, clock)
+    }
+
     #[test]
-    fn a_clock_that_jumps_forward_makes_compactions_drop_nothing_alive() {
+    fn a_clock_that_jumps_makes_compactions_drop_nothing_alive() {
         let filter = ItemFilter::default();
-        let now = filter.clock.unix_seconds();
+        let (set, clock) = clock();
+        let now = clock.seconds();
         let item = |expires| Header { state: 0, flags: 0, expires, id: 1, given_cas: None }.encode();
-        let decide = |seconds, expires| {
-            let now = Duration::from_secs(seconds);
+        let decide = |jump, expires| {
+            set.set(jump);
+            let now = set.unix();
             filter.decide(&FilterContext::new(now, 1, &filter.freeze(now)), b"key", &item(expires))
         };
-        assert_eq!(decide(now, now - 120), Decision::Keep, "nobody has said that these are items");
-        filter.begin(None);
-        assert_eq!(decide(now + 86_400, now + 100), Decision::Keep, "a day ahead");
-        assert_eq!(decide(now, now - 30), Decision::Keep, "dead, but not for long");
-        assert_eq!(decide(now, now - 120), Decision::Remove);
-        assert_eq!(decide(now - 86_400, now - 120), Decision::Keep, "a day behind");
+        assert_eq!(decide(0, now - 120), Decision::Keep, "nobody has said that these are items");
+        filter.begin(&clock, None);
+        assert_eq!(decide(86_400, now + 100), Decision::Keep, "a day ahead");
+        assert_eq!(decide(-86_400, now - 30), Decision::Keep, "dead, but not for long");
+        assert_eq!(decide(0, now - 120), Decision::Remove);
+        assert_eq!(decide(-86_400, now - 120), Decision::Remove, "a day behind");
     }
 
     #[test]
@@ -233,16 +246,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let filter = Arc::new(ItemFilter::default());
         let barrier = |cas: u64| [cas.to_le_bytes(), [0; 8]].concat();
-        filter.begin(Some(&barrier(100)));
+        let (set, clock) = clock();
+        filter.begin(&clock, Some(&barrier(100)));
         // While a run writes its tables, time passes, and more is flushed.
         let (live, flushed) = (Arc::clone(&filter), AtomicU64::new(100));
+        let passes = Arc::clone(&set);
         let meanwhile = Box::new(move || {
-            live.clock.pass(300);
+            passes.pass(300);
             live.raise(Some(&barrier(flushed.fetch_add(50, Ordering::Relaxed))));
         });
         let volume = DirectoryVolume::open(directory.path()).unwrap();
         let host = Host { volume, next: AtomicU64::new(1), meanwhile };
-        let now = filter.clock.unix_seconds();
+        let now = clock.seconds();
         let input = items(&host, now - 1000, 2000);
         let frozen = FrozenFilter::freeze(&(Arc::clone(&filter) as _), Duration::from_secs(now + 86_400)).unwrap();
         let rules = MergeRules {

@@ -5,6 +5,8 @@
 //!
 //! **Invariant.** Nobody but this program writes reserved keys: commands that take keys from users refuse them.
 
+use std::sync::Arc;
+
 use situ::hash::{Error, HashBatch, HashStore, Result};
 
 use crate::durable::{FLUSH_KEY, LIMIT_KEY};
@@ -43,7 +45,7 @@ pub fn holds_entries(store: &HashStore) -> Result<bool> {
     Ok(false)
 }
 
-/// Which items of a hash store are dead at `now_seconds` (Unix time), as its records say; `None` if no server has written to the store.
+/// Which items of a hash store are dead at `now_seconds` (of its clock), as its records say; `None` if no server has written to the store.
 ///
 /// # Errors
 /// The records cannot be read, or are damaged.
@@ -67,17 +69,16 @@ impl HashItemWriter {
     ///
     /// # Errors
     /// The records cannot be read.
-    pub fn open(store: &HashStore, now_seconds: u64) -> Result<HashItemWriter> {
-        Ok(HashItemWriter { ids: read(store)?.renumber(now_seconds) })
+    pub fn open(store: &HashStore) -> Result<HashItemWriter> {
+        Ok(HashItemWriter { ids: read(store)?.renumber(Arc::clone(store.clock())) })
     }
 
-    /// Appends an item, `value` being one as it is stored. [`seal`](HashItemWriter::seal) the batch before it is written.
+    /// Appends an item, `value` being one as it is stored, with Unix time as its expiration time. [`seal`](HashItemWriter::seal) the batch before it is written.
     ///
     /// # Errors
     /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.
     pub fn put(&mut self, batch: &mut HashBatch, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
-        self.ids
-            .put(key, value, |item| batch.put_expiring(key, item, expires_ms(item)).map_err(|error| error.to_string()))
+        self.ids.put(key, value, |item| batch.put_until(key, item, expires_ms(item)).map_err(|error| error.to_string()))
     }
 
     /// Appends the records, which have to become durable together with the items.

@@ -9,8 +9,7 @@
 //! calls the server's callback.
 //!
 //! **Expiry.** Readers skip dead items by themselves. The store drops an item on its own a minute after it has expired, when a
-//! worker writes the bucket anew. The store's clock is the earlier one of the wall clock and the server's steady clock. So a
-//! wall clock that jumps ahead drops nothing that is alive.
+//! worker writes the bucket anew. The server's clock is the store's own.
 //! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when its key is written
 //! again, or when it has expired: workers know no barrier.
 //!
@@ -19,14 +18,12 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use situ::Durability;
-use situ::device::{Clock, Env, SystemClock};
+use situ::device::StoreClock;
 use situ::hash::record::VALUE_BYTES_MAX;
 use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, PhysicalSpaceProperties};
 
-use crate::clock::SteadyClock;
 use crate::completion::Completion;
 use crate::descriptors;
 use crate::durable::LIMIT_KEY;
@@ -77,7 +74,7 @@ impl HashEngine {
         open: impl FnOnce(HashStoreBuilder) -> hash::Result<HashStore>,
     ) -> hash::Result<HashEngine> {
         descriptors::raise_limit();
-        let store = open(builder.env(item_env()))?;
+        let store = open(builder)?;
         if store.get(reserved(LIMIT_KEY))?.is_none() && holds_entries(&store)? {
             return Err(Error::Invalid(
                 "the store holds entries, but not the record of the cas ids that a server gave them; serve another \
@@ -110,34 +107,7 @@ impl HashEngine {
     }
 }
 
-/// The machine, with the time by which a store of items drops what has expired. A store that is opened with another one drops items that
-/// are alive when its wall clock is ahead.
-pub fn item_env() -> Env {
-    Env { clock: Arc::new(ItemClock::default()), ..Env::system() }
-}
-
-/// Wall time that does not jump ahead.
-#[derive(Default)]
-struct ItemClock {
-    system: SystemClock,
-    steady: SteadyClock,
-}
-
-impl Clock for ItemClock {
-    fn now(&self) -> Duration {
-        self.system.now()
-    }
-
-    fn unix(&self) -> Duration {
-        self.system.unix().min(Duration::from_secs(self.steady.unix_seconds()))
-    }
-
-    fn sleep(&self, duration: Duration) {
-        self.system.sleep(duration);
-    }
-}
-
-/// When the store may drop an item, in milliseconds since 1970; none: never.
+/// When the store may drop an item, in milliseconds of its clock; none: never.
 pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
     let expires = Header::decode(value)?.expires;
     (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))
@@ -147,7 +117,7 @@ fn gather(batch: &WriteBatch) -> hash::Result<HashBatch> {
     let mut gathered = HashBatch::new();
     for change in batch.changes() {
         match change {
-            Change::Put { key, value } => gathered.put_expiring(key, value, expires_ms(value))?,
+            Change::Put { key, value } => gathered.put_until(key, value, expires_ms(value))?,
             Change::Delete { key } => gathered.delete(key)?,
         }
     }
@@ -186,6 +156,10 @@ impl Engine for HashEngine {
         // The server's own records are no items, and are left out.
         let pairs = pairs.filter(|pair| !pair.as_ref().is_ok_and(|(key, _)| is_reserved(key)));
         Ok(Some(Box::new(Pairs(pairs.map(|pair| pair.map_err(EngineError::new))))))
+    }
+
+    fn clock(&self) -> &Arc<StoreClock> {
+        self.store.clock()
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {

@@ -5,7 +5,7 @@
 //!      0      1  format version, 1
 //!      1      1  state bits: 1 stale, 2 win token handed out, 4 key was given in base64, 8 a client gave the cas id
 //!      2      4  client flags            (little-endian, as are all below)
-//!      6      8  expiration time, Unix seconds; 0 means never
+//!      6      8  expiration time, seconds of the store's clock; 0 means never
 //!     14      8  the server's cas id, unique and increasing across restarts
 //!     22      8  the client's cas id, only with state bit 8
 //!      .      .  data
@@ -21,7 +21,10 @@
 //! **Failure.** Decoding is total: a value that is too short, of another version or with unknown state bits is `None`,
 //! which the server reports as damage and a compaction filter keeps.
 
+use std::borrow::Cow;
 use std::ops::Deref;
+
+use situ::device::StoreClock;
 
 /// Bytes in front of the data of a stored item whose cas id is the server's.
 pub const HEADER_BYTES: usize = 22;
@@ -46,7 +49,7 @@ pub(crate) const BINARY_KEY: u8 = 4;
 pub(crate) struct Header {
     pub(crate) state: u8,
     pub(crate) flags: u32,
-    /// Unix seconds; 0 means never.
+    /// Seconds of the store's clock; 0 means never.
     pub(crate) expires: u64,
     /// The server's cas id, by which flushes go.
     pub(crate) id: u64,
@@ -123,7 +126,7 @@ impl Header {
 pub struct ItemView<'a> {
     /// The client's flags.
     pub flags: u32,
-    /// Expiration time, Unix seconds; 0 means never.
+    /// Expiration time, seconds of the store's clock; 0 means never.
     pub expires: u64,
     /// Cas id, as clients see it.
     pub cas: u64,
@@ -140,10 +143,21 @@ impl<'a> ItemView<'a> {
     }
 }
 
+/// A stored item with its expiration time as Unix time, as it leaves a store with all of its header.
+pub fn item_in_unix_time<'a>(value: &'a [u8], clock: &StoreClock) -> Cow<'a, [u8]> {
+    match Header::decode(value).map(|header| (header, clock.unix_of_seconds(header.expires))) {
+        Some((header, expires)) if expires != header.expires => {
+            let data = value.get(header.byte_len()..).unwrap_or_default();
+            [&Header { expires, ..header }.encode(), data].concat().into()
+        }
+        _ => value.into(),
+    }
+}
+
 /// When a stored item counts as gone. Cheap to copy; take a fresh one per compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiryRule {
-    /// Items whose expiration time is at or before this are dead. Unix seconds.
+    /// Items whose expiration time is at or before this are dead. Seconds of the store's clock.
     pub now_seconds: u64,
     /// Items with a cas id of the server's below this were flushed.
     pub barrier_cas: u64,
@@ -162,7 +176,7 @@ impl ExpiryRule {
     }
 }
 
-/// True if the expiration time of `value`, as stored in the engine, is at or before `now_seconds` (Unix time).
+/// True if the expiration time of `value`, as stored in the engine, is at or before `now_seconds`, of the store's clock.
 ///
 /// For a compaction filter that knows no flush barrier; [`ExpiryRule::is_dead`] knows both.
 pub fn is_expired(value: &[u8], now_seconds: u64) -> bool {
@@ -170,14 +184,14 @@ pub fn is_expired(value: &[u8], now_seconds: u64) -> bool {
 }
 
 /// The stored expiration time for one given by a client: 0 never, up to 30 days relative, above that Unix time,
-/// negative already past.
-pub(crate) fn expires_at(client_seconds: i32, now_seconds: u64) -> u64 {
+/// negative already past. Unix time is `unix_ahead` seconds ahead of the store's clock.
+pub(crate) fn expires_at(client_seconds: i32, now_seconds: u64, unix_ahead: i64) -> u64 {
     const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
     match client_seconds {
         0 => 0,
         ..0 => 1,
         1..=RELATIVE_MAX => now_seconds + client_seconds as u64,
-        _ => client_seconds as u64,
+        _ => (client_seconds as u64).saturating_add_signed(unix_ahead.saturating_neg()).max(1),
     }
 }
 
@@ -237,10 +251,13 @@ mod tests {
 
     #[test]
     fn both_forms_of_expiration_time_are_understood() {
-        assert_eq!(expires_at(0, 1_000_000_000), 0);
-        assert_eq!(expires_at(60, 1_000_000_000), 1_000_000_060);
-        assert_eq!(expires_at(2_592_000, 1_000_000_000), 1_002_592_000);
-        assert_eq!(expires_at(2_592_001, 1_000_000_000), 2_592_001);
-        assert_eq!(expires_at(-1, 1_000_000_000), 1);
+        for ahead in [0, 7200, -7200] {
+            assert_eq!(expires_at(0, 1_000_000_000, ahead), 0);
+            assert_eq!(expires_at(60, 1_000_000_000, ahead), 1_000_000_060);
+            assert_eq!(expires_at(2_592_000, 1_000_000_000, ahead), 1_002_592_000);
+            assert_eq!(expires_at(2_592_001, 1_000_000_000, ahead) as i64, 2_592_001 - ahead);
+            assert_eq!(expires_at(-1, 1_000_000_000, ahead), 1);
+        }
+        assert_eq!(expires_at(i32::MAX, 1_000_000_000, i64::MAX), 1, "long ago, and not never");
     }
 }

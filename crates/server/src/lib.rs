@@ -43,8 +43,8 @@
 //!   taken for a request of HTTP.
 //! * A size limit counts the data, not the item around it.
 //! * `flush_all` with a time in the past flushes now.
-//! * A jump of the system's wall clock is followed at a tenth of the speed of time, not at once; a restart takes the
-//!   wall clock as it is.
+//! * A correction of the system's wall clock moves no expiration time, neither at once nor by a restart
+//!   ([`StoreClock`](situ::device::StoreClock)).
 //! * `stats detail` counts 4096 prefixes; those that come later are not counted until `stats reset`.
 //! * Authentication ([`ServerOptions::auth_file`]): up to 64 users, not 8. A login of more than 2 KiB ends the connection.
 //! * A key given in base64 stays marked so when `mg` or `ma` create the item; answers to pipelined commands before a
@@ -61,7 +61,6 @@ mod auth;
 mod base64;
 mod cache;
 mod classic;
-mod clock;
 pub mod compactions;
 mod completion;
 mod connection;
@@ -111,9 +110,9 @@ pub use engine::{
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
 pub use hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};
-pub use hash_store::{HashEngine, item_env};
-pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
-pub use offline::{ItemWriter, stored_rule};
+pub use hash_store::HashEngine;
+pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired, item_in_unix_time};
+pub use offline::{ItemWriter, stored_clock, stored_rule};
 pub use pressure::machine_memory_bytes;
 pub use server::{
     CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal, outlive_file_limit,

@@ -17,7 +17,7 @@ use crate::classic::{Delta, NOT_NUMERIC};
 use crate::dump::size_as_memcached;
 use crate::engine::{Engine, EngineError};
 use crate::execute::{Executor, Glance, Item, Outcome, Session};
-use crate::item::{BINARY_KEY, Header, STALE, TOKEN_SENT, expires_at};
+use crate::item::{BINARY_KEY, Header, STALE, TOKEN_SENT};
 use crate::metrics::{Command, Counter};
 use crate::number::push_decimal;
 use crate::output::{OnFailure, Reply};
@@ -253,13 +253,13 @@ impl<E: Engine> Executor<E> {
         }
         for token in meta.tokens.iter() {
             match token.first() {
-                Some(b'T') => header.expires = expires_at(meta.ttl.unwrap_or(0), now),
+                Some(b'T') => header.expires = self.expires_at(meta.ttl.unwrap_or(0)),
                 Some(b'N') if created => {
-                    header.expires = expires_at(meta.vivify.unwrap_or(0), now);
+                    header.expires = self.expires_at(meta.vivify.unwrap_or(0));
                     won = true;
                 }
                 Some(b'R') => {
-                    let recache = expires_at(meta.recache.unwrap_or(0), now);
+                    let recache = self.expires_at(meta.recache.unwrap_or(0));
                     won |=
                         !created && header.state & TOKEN_SENT == 0 && header.expires != 0 && header.expires < recache;
                 }
@@ -342,7 +342,7 @@ impl<E: Engine> Executor<E> {
 
     /// The header of the item that `md` leaves, or `None` if it leaves none.
     fn header_after_delete(&self, meta: &Meta<'_>, old: &Header) -> Result<Option<Header>, EngineError> {
-        let ttl = meta.ttl.map(|ttl| expires_at(ttl, self.rule.now_seconds));
+        let ttl = meta.ttl.map(|ttl| self.expires_at(ttl));
         let mut header = *old;
         if meta.remove_value {
             header = Header {
@@ -437,8 +437,8 @@ impl<E: Engine> Executor<E> {
             match token.first() {
                 Some(b'c') => push_number(&mut text, b'c', header.cas()),
                 Some(b't') => push_ttl(&mut text, header, now),
-                Some(b'T') => header.expires = expires_at(meta.ttl.unwrap_or(0), now),
-                Some(b'N') if created => header.expires = expires_at(meta.vivify.unwrap_or(0), now),
+                Some(b'T') => header.expires = self.expires_at(meta.ttl.unwrap_or(0)),
+                Some(b'N') if created => header.expires = self.expires_at(meta.vivify.unwrap_or(0)),
                 Some(b'O') => push_token(&mut text, token),
                 Some(b'k') => push_key(&mut text, key, meta.binary_key),
                 _ => {}

@@ -272,6 +272,9 @@ fn render_engine<E: Engine>(page: &mut String, engine: &E) {
         header(page, name, help, "gauge");
         line(page, name, &[], value);
     }
+    const DIFFERENCE: &str = "situ_engine_clock_difference_seconds";
+    header(page, DIFFERENCE, "Wall clock less the time by which items expire; 0 within a second.", "gauge");
+    line(page, DIFFERENCE, &[], engine.clock().wall_ahead_seconds());
     let mut last = String::new();
     engine.metrics(&mut |metric| {
         if last != metric.name {

@@ -10,9 +10,12 @@
 //!
 //! **Invariant.** As in [`durable`](crate::durable): every id in the store is below the stored limit.
 
+use std::sync::Arc;
+
+use situ::device::{ClockRecord, StoreClock};
 use situ::{Error, Keyspace, KeyspaceOptions, Store, WriteBatch};
 
-use crate::durable::{FLUSH_KEY, LIMIT_KEY, decode_words};
+use crate::durable::{CLOCK_KEY, FLUSH_KEY, LIMIT_KEY, decode_words};
 use crate::item::{ExpiryRule, Header};
 use crate::parse::KEY_BYTES_MAX;
 use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE, meta_options};
@@ -22,7 +25,7 @@ pub(crate) struct Records {
     /// The cas id at which ids go on.
     limit: u64,
     barrier: u64,
-    /// When a delayed flush is due; 0 if none waits.
+    /// When a delayed flush is due, by the store's clock; 0 if none waits.
     due: u64,
 }
 
@@ -52,8 +55,8 @@ impl Records {
     }
 
     /// The ids that items get from now on.
-    pub(crate) fn renumber(&self, now_seconds: u64) -> Renumber {
-        Renumber { next: self.limit, flushed: self.is_due(now_seconds).then_some(self.limit) }
+    pub(crate) fn renumber(&self, clock: Arc<StoreClock>) -> Renumber {
+        Renumber { next: self.limit, flushed: self.is_due(clock.seconds()).then_some(self.limit), clock }
     }
 }
 
@@ -66,16 +69,17 @@ fn words<const N: usize, E>(
     decoded.map_err(|error| damaged(error.to_string()))
 }
 
-/// Gives items new cas ids.
+/// Gives items new cas ids, and expiration times of the store's clock.
 #[derive(Debug)]
 pub(crate) struct Renumber {
+    clock: Arc<StoreClock>,
     next: u64,
     /// The flush barrier, if a delayed flush has come due: it is for what was there before.
     flushed: Option<u64>,
 }
 
 impl Renumber {
-    /// Hands `write` the item under `key` with its new id.
+    /// Hands `write` the item under `key`, whose expiration time is Unix time, with its new id.
     pub(crate) fn put(
         &mut self,
         key: &[u8],
@@ -90,7 +94,7 @@ impl Renumber {
             return Err("the value is not a memcached item as `situ dump --stored` writes it".to_owned());
         };
         let next = self.next.checked_add(1).ok_or("all cas ids are used up")?;
-        let header = Header { id: self.next, ..header };
+        let header = Header { id: self.next, expires: self.clock.seconds_of_unix(header.expires), ..header };
         write(&[&header.encode()[..], data].concat())?;
         self.next = next;
         Ok(())
@@ -107,7 +111,28 @@ impl Renumber {
     }
 }
 
-/// Which items of a store are dead at `now_seconds` (Unix time), as its records say; `None` if it holds no memcached
+/// The clock by which the items of a store expire. Begins with the wall clock if the store has no record of it.
+///
+/// # Errors
+/// The record cannot be read, or is damaged.
+pub fn stored_clock(store: &Store) -> situ::Result<StoreClock> {
+    let record = match store.existing_keyspace(META_KEYSPACE) {
+        Ok(meta) => stored_record(&meta)?,
+        Err(Error::NoSuchKeyspace { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(StoreClock::resume(Arc::clone(&store.env().clock), record))
+}
+
+/// The record of the clock in a keyspace of records.
+pub(crate) fn stored_record(meta: &Keyspace) -> situ::Result<Option<ClockRecord>> {
+    let Some(bytes) = meta.get(CLOCK_KEY)? else { return Ok(None) };
+    let damaged =
+        || Error::Invalid("the server's record clock is damaged, or a newer program has written it".to_owned());
+    ClockRecord::decode(&bytes).ok_or_else(damaged).map(Some)
+}
+
+/// Which items of a store are dead at `now_seconds` (of its [clock](stored_clock)), as its records say; `None` if it holds no memcached
 /// items.
 ///
 /// # Errors
@@ -136,18 +161,18 @@ pub struct ItemWriter {
 }
 
 impl ItemWriter {
-    /// Goes on where the records of `store` say; makes its keyspaces if they are missing.
+    /// Goes on where the records of `store` say; makes its keyspaces if they are missing. `clock` is the store's.
     ///
     /// # Errors
     /// The records cannot be read, or a keyspace cannot be made.
-    pub fn open(store: &Store, now_seconds: u64) -> situ::Result<ItemWriter> {
+    pub fn open(store: &Store, clock: Arc<StoreClock>) -> situ::Result<ItemWriter> {
         let items = store.keyspace_with(ITEMS_KEYSPACE, KeyspaceOptions::default())?;
         let meta = store.keyspace_with(META_KEYSPACE, meta_options())?;
-        let ids = Records::of(&meta)?.renumber(now_seconds);
+        let ids = Records::of(&meta)?.renumber(clock);
         Ok(ItemWriter { items, meta, ids })
     }
 
-    /// Appends an item, `value` being one as it is stored. [`seal`](ItemWriter::seal) the batch before it is written.
+    /// Appends an item, `value` being one as it is stored, with Unix time as its expiration time. [`seal`](ItemWriter::seal) the batch before it is written.
     ///
     /// # Errors
     /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.

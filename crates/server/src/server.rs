@@ -1,6 +1,6 @@
 //! Starting and stopping a server.
 
-use situ::device::lock;
+use situ::device::{StoreClock, lock};
 use std::cell::Cell;
 use std::fmt;
 use std::io;
@@ -20,7 +20,6 @@ use signal_hook::iterator::Signals;
 
 use crate::access::AccessTable;
 use crate::auth::Users;
-use crate::clock::SteadyClock;
 use crate::descriptors;
 use crate::dump::Dumps;
 use crate::durable::Durable;
@@ -176,7 +175,7 @@ pub(crate) struct Shared<E: Engine> {
     pub(crate) engine: Arc<E>,
     pub(crate) inboxes: Vec<Arc<Inbox>>,
     pub(crate) counters: Vec<Arc<Counters>>,
-    pub(crate) clock: Arc<SteadyClock>,
+    pub(crate) clock: Arc<StoreClock>,
     pub(crate) limits: LoopLimits,
     pub(crate) started: Instant,
     open: AtomicUsize,
@@ -267,7 +266,7 @@ pub struct Server {
     http_address: Option<SocketAddr>,
     unix_socket: Option<PathBuf>,
     dumps: Arc<Dumps>,
-    clock: Arc<SteadyClock>,
+    clock: Arc<StoreClock>,
     rule: Box<dyn Fn(u64) -> ExpiryRule + Send + Sync>,
 }
 
@@ -306,14 +305,14 @@ impl Server {
             inboxes.push(Arc::new(Inbox::new().map_err(StartError::System)?));
         }
         let counters: Vec<Arc<Counters>> = (0..threads).map(|_| Arc::default()).collect();
-        let clock = Arc::new(SteadyClock::default());
-        let started_seconds = clock.unix_seconds();
+        let clock = Arc::clone(engine.clock());
+        let started_seconds = clock.seconds();
         let watchers = Arc::new(Watchers::default());
         let (told, now) = (Arc::clone(&watchers), Arc::clone(&clock));
         engine.on_evicted(Box::new(move |item| {
             if told.want(watch::EVICTIONS) {
                 let EvictedItem { key, expires, value_bytes, was_read } = item;
-                let ttl = (expires != 0).then(|| expires.saturating_sub(now.unix_seconds()));
+                let ttl = (expires != 0).then(|| expires.saturating_sub(now.seconds()));
                 told.evicted(key, was_read, ttl, value_bytes);
             }
         }));
@@ -390,6 +389,7 @@ impl Server {
                 commands_left: 0,
                 copied_bytes: Cell::default(),
                 rule: durable.rule(started_seconds),
+                unix_ahead: shared.clock.difference_seconds(),
                 now: Instant::now(),
                 batch: WriteBatch::default(),
                 owners: Vec::new(),
@@ -443,7 +443,7 @@ impl Server {
 
     /// Which stored items are dead now, for a compaction filter. Cheap; ask again for each compaction.
     pub fn expiry_rule(&self) -> ExpiryRule {
-        (self.rule)(self.clock.unix_seconds())
+        (self.rule)(self.clock.seconds())
     }
 
     /// Blocks until SIGINT or SIGTERM; call [`Server::stop`] then. Each SIGHUP calls `on_hangup` (to reopen a log
@@ -477,12 +477,6 @@ impl Server {
             // Somebody may have removed it already.
             let _ = std::fs::remove_file(path);
         }
-    }
-
-    /// Lets time pass for the server.
-    #[cfg(test)]
-    pub(crate) fn advance_clock(&self, seconds: i64) {
-        self.clock.pass(seconds);
     }
 }
 

@@ -264,7 +264,8 @@ impl StatsSource {
     fn general<E: Engine>(&self, text: &mut String, engine: &E, now_seconds: u64) {
         stat(text, "pid", std::process::id());
         stat(text, "uptime", now_seconds.saturating_sub(self.started_seconds));
-        stat(text, "time", now_seconds);
+        stat(text, "time", engine.clock().unix_of_seconds(now_seconds));
+        stat(text, "clock_difference", engine.clock().wall_ahead_seconds());
         stat(text, "version", "1.6.18");
         stat(text, "situ_version", env!("CARGO_PKG_VERSION"));
         stat(text, "libevent", "none");

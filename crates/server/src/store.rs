@@ -24,6 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use situ::device::{ClockKeeper, ClockRecord, StoreClock};
 use situ::{
     AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options,
     PhysicalSpaceProperties, PlacementProperties, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
@@ -32,12 +33,13 @@ use situ::{
 use crate::compactions::{Compactions, gather};
 use crate::completion::Completion;
 use crate::descriptors;
-use crate::durable::{FLUSH_KEY, LIMIT_KEY};
+use crate::durable::{CLOCK_KEY, FLUSH_KEY, LIMIT_KEY};
 use crate::engine::{
     Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, Pairs,
     Survey, WriteBatch,
 };
 use crate::filter::ItemFilter;
+use crate::offline::stored_record;
 
 /// Where the server keeps items. Nothing but items may be written there: [`ItemWriter`](crate::ItemWriter) does.
 pub const ITEMS_KEYSPACE: &str = "items";
@@ -55,6 +57,8 @@ pub struct StoreEngine {
     meta: Keyspace,
     durability: Durability,
     filter: Arc<ItemFilter>,
+    clock: Arc<StoreClock>,
+    keeper: ClockKeeper,
     opened: SystemTime,
     beside: Option<Arc<dyn Beside>>,
 }
@@ -117,8 +121,11 @@ impl StoreEngine {
             )));
         }
         // Not before it is known that the items are a server's.
-        filter.begin(meta.get(FLUSH_KEY)?.as_deref());
-        Ok(StoreEngine { store, items, meta, durability, filter, opened: SystemTime::now(), beside: None })
+        let clock = Arc::new(StoreClock::resume(Arc::clone(&store.env().clock), stored_record(&meta)?));
+        filter.begin(&clock, meta.get(FLUSH_KEY)?.as_deref());
+        let keeper = keep_clock(&store, &meta, &clock)?;
+        let opened = SystemTime::now();
+        Ok(StoreEngine { store, items, meta, durability, filter, clock, keeper, opened, beside: None })
     }
 
     /// Shows what the store needs beside itself in `/metrics` and `/healthz`, too.
@@ -130,6 +137,15 @@ impl StoreEngine {
     /// The store underneath.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Closes the store: everything is durable then, and the clock's last record is with it.
+    ///
+    /// # Errors
+    /// As [`Store::close`].
+    pub fn close(&self) -> situ::Result<()> {
+        self.keeper.stop();
+        self.store.close()
     }
 
     fn submit(
@@ -158,6 +174,17 @@ impl StoreEngine {
         }
         Ok(gathered)
     }
+}
+
+/// Keeps the record of the clock among the server's own.
+fn keep_clock(store: &Store, meta: &Keyspace, clock: &Arc<StoreClock>) -> situ::Result<ClockKeeper> {
+    let (kept, meta) = (store.clone(), meta.clone());
+    let keep = move |record: &ClockRecord| {
+        let mut batch = situ::WriteBatch::new();
+        batch.put_in(&meta, CLOCK_KEY, record.encode()).is_ok() && kept.write_with(batch, Durability::Synced).is_ok()
+    };
+    ClockKeeper::start(store.env(), clock, keep)
+        .map_err(|error| Error::Invalid(format!("the system starts no thread for the store's clock: {error}")))
 }
 
 /// Options of [`META_KEYSPACE`].
@@ -224,6 +251,10 @@ impl Engine for StoreEngine {
     fn survey(&self) -> Result<Option<Box<dyn Survey>>, EngineError> {
         let items = self.items.iter().map_err(EngineError::new)?;
         Ok(Some(Box::new(Pairs(items.map(|pair| pair.map_err(EngineError::new))))))
+    }
+
+    fn clock(&self) -> &Arc<StoreClock> {
+        &self.clock
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {

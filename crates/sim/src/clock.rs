@@ -1,9 +1,10 @@
 //! Simulated time.
 
 use crate::executor::World;
-use situ_device::Clock;
+use situ_device::{Clock, Env, SystemClock, ThreadExecutor};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 
 /// The time of a [`SimExecutor`](crate::SimExecutor)'s machine. It stands still while threads compute, moves by 100 ns
@@ -30,6 +31,71 @@ impl SimClock {
     }
 }
 
+/// The machine's clock, of which a test sets the wall clock, lets time pass, and boots the machine.
+#[derive(Debug, Default)]
+pub struct SetClock {
+    system: SystemClock,
+    /// Added to uptime and wall clock.
+    passed_ns: AtomicI64,
+    /// Added to the wall clock.
+    set_ns: AtomicI64,
+    /// The machine's uptime at the boot.
+    booted_ns: AtomicI64,
+    boots: AtomicU8,
+}
+
+impl SetClock {
+    /// Threads of the machine, with this clock.
+    pub fn env(self: &Arc<SetClock>) -> Env {
+        Env { clock: Arc::clone(self) as _, executor: Arc::new(ThreadExecutor) }
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, seconds: i64) {
+        self.passed_ns.fetch_add(seconds * 1_000_000_000, Ordering::SeqCst);
+    }
+
+    /// Sets the wall clock forwards, or backwards.
+    pub fn set(&self, seconds: i64) {
+        self.set_ns.fetch_add(seconds * 1_000_000_000, Ordering::SeqCst);
+    }
+
+    /// Boots the machine.
+    pub fn boot_again(&self) {
+        let since_boot = nanoseconds(self.uptime()) as i64;
+        self.booted_ns.fetch_add(since_boot, Ordering::SeqCst);
+        self.boots.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn moved(time: Duration, by_ns: i64) -> Duration {
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(nanoseconds.saturating_add_signed(by_ns))
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Duration {
+        self.system.now()
+    }
+
+    fn unix(&self) -> Duration {
+        moved(self.system.unix(), self.passed_ns.load(Ordering::SeqCst) + self.set_ns.load(Ordering::SeqCst))
+    }
+
+    fn uptime(&self) -> Duration {
+        let uptime = moved(self.system.uptime(), self.passed_ns.load(Ordering::SeqCst));
+        moved(uptime, -self.booted_ns.load(Ordering::SeqCst))
+    }
+
+    fn boot(&self) -> Option<[u8; 16]> {
+        Some([self.boots.load(Ordering::SeqCst); 16])
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.system.sleep(duration);
+    }
+}
+
 fn nanoseconds(duration: Duration) -> i128 {
     // A Duration has at most 2^94 nanoseconds.
     duration.as_nanos() as i128
@@ -45,6 +111,11 @@ impl Clock for SimClock {
         let nanos = (nanoseconds(state.now) + state.unix_offset).max(0) as u128;
         let seconds = u64::try_from(nanos / 1_000_000_000).unwrap_or(u64::MAX);
         Duration::new(seconds, (nanos % 1_000_000_000) as u32)
+    }
+
+    /// Simulated machines are never booted again: a test that wants another boot wraps the clock.
+    fn boot(&self) -> Option<[u8; 16]> {
+        Some([1; 16])
     }
 
     fn sleep(&self, duration: Duration) {

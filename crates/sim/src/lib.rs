@@ -51,7 +51,7 @@ mod trace;
 mod volume;
 mod waiting;
 
-pub use clock::SimClock;
+pub use clock::{SetClock, SimClock};
 pub use compression::{Compression, WhenFull};
 pub use device::SimDevice;
 pub use executor::SimExecutor;

@@ -31,6 +31,8 @@ pub enum FileName {
     Member,
     /// `SUPERBLOCK`: the state of a hash store (`docs/formats/hash.md`).
     Superblock,
+    /// `CLOCK`: the record of a hash store's clock.
+    Clock,
     /// `IMAGES`: a hash store's images of buckets that are being written.
     Images,
     /// `000012.damaged`: what a repair could not use whole, set aside for people. No store reads or removes it.
@@ -60,6 +62,7 @@ impl FileName {
             | FileName::Disks
             | FileName::Member
             | FileName::Superblock
+            | FileName::Clock
             | FileName::Images => None,
         }
     }
@@ -79,6 +82,7 @@ impl fmt::Display for FileName {
             FileName::Disks => f.write_str("DISKS"),
             FileName::Member => f.write_str("MEMBER"),
             FileName::Superblock => f.write_str("SUPERBLOCK"),
+            FileName::Clock => f.write_str("CLOCK"),
             FileName::Images => f.write_str("IMAGES"),
             FileName::Temporary(n) => write!(f, "{n:06}.tmp"),
             FileName::Damaged(n) => write!(f, "{n:06}.damaged"),
@@ -106,6 +110,7 @@ impl FromStr for FileName {
             "DISKS" => FileName::Disks,
             "MEMBER" => FileName::Member,
             "SUPERBLOCK" => FileName::Superblock,
+            "CLOCK" => FileName::Clock,
             "IMAGES" => FileName::Images,
             _ => match text.strip_prefix("MANIFEST-") {
                 Some(rest) => match rest.strip_suffix(".copy") {
@@ -155,6 +160,7 @@ mod tests {
             FileName::Disks,
             FileName::Member,
             FileName::Superblock,
+            FileName::Clock,
             FileName::Images,
             FileName::Temporary(0),
             FileName::Damaged(34),

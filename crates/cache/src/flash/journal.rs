@@ -48,7 +48,7 @@ pub(crate) mod fuzzing;
 
 use super::format::COUNTS_END;
 use crate::slot::{ALIGN, OFFSETS_END};
-use situ_device::{Flocked, lock};
+use situ_device::{Clock, Flocked, SystemClock, lock};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -177,9 +177,7 @@ fn word(bytes: &[u8]) -> u32 {
 
 /// What tells this boot of the machine from others; `None` if the system does not say.
 fn boot() -> Option<[u8; 16]> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    Some(u128::from_str_radix(&digits, 16).ok()?.to_le_bytes())
+    SystemClock::default().boot()
 }
 
 fn with_end(prefix: &Path, end: &str) -> PathBuf {

@@ -261,7 +261,7 @@ mod cache {
     ) -> (Cache, Start) {
         let device = Arc::new(device.clone()) as Arc<dyn Device>;
         let flash = Flash { device, env: sim.env(), files: files.map(|files| files.join("flash")) };
-        Cache::with_flash(options, flash, now).unwrap()
+        Cache::with_flash(options, flash, |_| now).unwrap()
     }
 
     #[derive(Default)]

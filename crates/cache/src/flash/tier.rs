@@ -91,7 +91,7 @@ impl FlashTier {
         flusher: Arc<dyn Event>,
         (fresh_id, fresh_seed): ([u8; 16], u64),
         memory_bytes: usize,
-        now: u64,
+        now: impl FnOnce(&dyn Fn(&[u8]) -> Option<Vec<u8>>) -> u64,
     ) -> io::Result<(FlashTier, Index, Start)> {
         let device_lock = device.lock().map_err(busy)?;
         let past = match (FlashLog::content(&device)?, prefix) {
@@ -106,6 +106,7 @@ impl FlashTier {
             }
             (Content::Cache { .. } | Content::Nothing, _) => None,
         };
+        let now = now(&|key| past.as_ref()?.journal.record(key));
         let tier = |log: FlashLog, journal: Option<Journal>| FlashTier {
             log,
             journal,

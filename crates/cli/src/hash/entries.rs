@@ -17,7 +17,7 @@ pub(crate) fn get(options: &GetOptions, key: &[u8], out: &mut Output) -> Outcome
     let found = hash.store.get(key).map_err(|error| hash.failure("cannot read the key", &error))?;
     let shown = found.as_deref().and_then(|value| hash.shown(value, options.stored));
     let missing = || format!("there is no key {} in the hash store", options.encoding.encoding().show(key));
-    let outcome = told(options, key, shown, missing, out);
+    let outcome = told(options, key, shown.as_deref(), missing, out);
     hash.close()?;
     outcome
 }

@@ -132,7 +132,10 @@ impl Target for Hash {
                 Err(format!("the entry has {EXPIRES_MS}, and a memcached item has its expiry in its header"))
             }
             Some(items) => items.put(&mut self.batch, key, value),
-            None => self.batch.put_expiring(key, value, expires_ms).map_err(|error| error.to_string()),
+            None => {
+                let store_ms = expires_ms.map(|unix_ms| self.hash.store.clock().ms_of_unix(unix_ms));
+                self.batch.put_until(key, value, store_ms).map_err(|error| error.to_string())
+            }
         }
     }
 

@@ -2,10 +2,13 @@
 
 use crate::common::{Serving, situ, situ_fed};
 use rustix::process::Signal;
-use situ::hash::{Durability, HashOptions, HashStore};
+use situ::device::{Clock, Env, SystemClock};
+use situ::hash::{Durability, HashOptions, HashStore, HashStoreBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A store with these entries, made by a load.
 fn store_of(at: &Path, entries: u32) {
@@ -80,6 +83,57 @@ fn a_dump_and_a_load_keep_when_entries_expire() {
         b"key,value,expires_ms\na,1,soon\n",
     );
     assert!(bad.code == 1 && bad.stderr.contains("milliseconds since 1970"), "{bad:?}");
+}
+
+/// The machine's clock, with a wall clock that is a year behind.
+#[derive(Default)]
+struct Behind(SystemClock);
+
+impl Clock for Behind {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    fn unix(&self) -> Duration {
+        self.0.unix() - Duration::from_secs(365 * 86_400)
+    }
+
+    fn uptime(&self) -> Duration {
+        self.0.uptime()
+    }
+
+    fn boot(&self) -> Option<[u8; 16]> {
+        self.0.boot()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+}
+
+/// An entry was written while the clock was a year behind. When the clock was right again, the entry was gone.
+#[test]
+fn entries_that_were_written_by_a_wrong_clock_are_read_dumped_and_loaded_with_their_time_to_live() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let behind = Arc::new(Behind::default());
+    let env = Env { clock: Arc::clone(&behind) as _, ..Env::system() };
+    let store = HashStoreBuilder::new(HashOptions::default()).env(env).open(at.join("situ-data")).unwrap();
+    let in_an_hour = |unix: Duration| unix.as_millis() as u64 + 3_600_000;
+    store.put_with("k", "1", Durability::Buffered, Some(in_an_hour(behind.unix()))).unwrap();
+    store.close().unwrap();
+    let now = SystemClock::default().unix();
+    assert_eq!(situ(at, &["get", "k"]).done().text(), "1\n");
+    let dumped = situ(at, &["dump"]).done().json_lines();
+    let is_right = |expires_ms: u64| expires_ms.abs_diff(in_an_hour(now)) < 120_000;
+    assert!(dumped.len() == 1 && is_right(dumped[0]["expires_ms"].as_u64().unwrap()), "{dumped:?}");
+    // Into a store with the wall clock's time, and into the one with the other.
+    situ(at, &["dump", "-o", "out.jsonl"]).done();
+    for store in ["other", "situ-data"] {
+        situ(at, &["load", "-d", store, "--engine", "hash", "out.jsonl"]).done();
+        let again = situ(at, &["dump", "-d", store]).done().json_lines();
+        assert!(again.len() == 1 && is_right(again[0]["expires_ms"].as_u64().unwrap()), "{again:?}");
+    }
 }
 
 #[test]

@@ -376,6 +376,11 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(self.core()), inner })
     }
 
+    /// Time and threads that the store was opened with.
+    pub fn env(&self) -> &Env {
+        &self.core().env
+    }
+
     /// The names of all keyspaces, oldest first.
     pub fn keyspace_names(&self) -> Vec<String> {
         self.core().versions.keyspaces().iter().map(|k| k.name.clone()).collect()

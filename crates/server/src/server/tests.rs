@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::*;
 
 use crate::memory::MemoryEngine;
+use situ::device::Clock;
 
 fn start(engine: &Arc<MemoryEngine>) -> Server {
     let options =
@@ -38,21 +39,22 @@ fn connect(server: &Server) -> TcpStream {
 
 #[test]
 fn items_expire_at_their_second_in_both_forms() {
-    let server = start(&MemoryEngine::start(None));
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
     let mut stream = connect(&server);
-    let absolute = server.clock.unix_seconds() + 200;
+    let absolute = server.clock.seconds() + 200;
     let commands =
         format!("set a 0 100 1\r\nA\r\nset b 0 {absolute} 1\r\nB\r\nset c 0 0 1\r\nC\r\nset d 0 -1 1\r\nD\r\n");
     assert_eq!(ask(&mut stream, &commands), "STORED\r\n".repeat(4));
     let all = "get a b c d\r\n";
     assert_eq!(ask(&mut stream, all), "VALUE a 0 1\r\nA\r\nVALUE b 0 1\r\nB\r\nVALUE c 0 1\r\nC\r\nEND\r\n");
-    server.advance_clock(101);
+    engine.time.pass(101);
     assert_eq!(ask(&mut stream, all), "VALUE b 0 1\r\nB\r\nVALUE c 0 1\r\nC\r\nEND\r\n");
     assert_eq!(
         ask(&mut stream, "touch a 10\r\nadd a 0 0 1\r\nx\r\ntouch b 50\r\n"),
         "NOT_FOUND\r\nSTORED\r\nTOUCHED\r\n"
     );
-    server.advance_clock(100);
+    engine.time.pass(100);
     assert_eq!(ask(&mut stream, "get b\r\n"), "END\r\n");
 }
 
@@ -62,7 +64,7 @@ fn a_recache_window_gives_the_win_to_one_client_and_survives_a_restart() {
     let server = start(&engine);
     let mut stream = connect(&server);
     assert_eq!(ask(&mut stream, "ms a 1 T100\r\nA\r\nmg a R30\r\n"), "HD\r\nHD\r\n");
-    server.advance_clock(80);
+    engine.time.pass(80);
     assert_eq!(ask(&mut stream, "mg a R30\r\nmg a R30\r\n"), "HD W\r\nHD Z\r\n");
     assert_eq!(ask(&mut stream, "md a I T300\r\n"), "HD\r\n");
     server.stop(Duration::from_secs(5));
@@ -73,18 +75,19 @@ fn a_recache_window_gives_the_win_to_one_client_and_survives_a_restart() {
 
 #[test]
 fn a_delayed_flush_happens_once_at_its_time() {
-    let server = start(&MemoryEngine::start(None));
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
     let mut stream = connect(&server);
     assert_eq!(
         ask(&mut stream, "set a 0 0 1\r\nA\r\nflush_all 100\r\nget a\r\n"),
         "STORED\r\nOK\r\nVALUE a 0 1\r\nA\r\nEND\r\n"
     );
-    server.advance_clock(101);
+    engine.time.pass(101);
     assert_eq!(
         ask(&mut stream, "get a\r\nset a 0 0 1\r\nB\r\nget a\r\n"),
         "END\r\nSTORED\r\nVALUE a 0 1\r\nB\r\nEND\r\n"
     );
-    server.advance_clock(1000);
+    engine.time.pass(1000);
     assert_eq!(ask(&mut stream, "get a\r\n"), "VALUE a 0 1\r\nB\r\nEND\r\n");
 }
 
@@ -141,7 +144,7 @@ fn the_compaction_filter_rule_agrees_with_reads() {
     let server = start(&engine);
     let mut stream = connect(&server);
     ask(&mut stream, "set short 0 100 1\r\nA\r\nset long 0 0 1\r\nA\r\n");
-    let now = server.clock.unix_seconds();
+    let now = server.clock.seconds();
     let value = |key: &[u8]| engine.value(key).unwrap();
     assert!(!crate::is_expired(&value(b"short"), now));
     assert!(crate::is_expired(&value(b"short"), now + 101));
@@ -155,19 +158,20 @@ fn the_compaction_filter_rule_agrees_with_reads() {
 
 #[test]
 fn idleness_is_measured_without_the_wall_clock() {
+    let engine = MemoryEngine::start(None);
     let options = ServerOptions {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         idle_timeout_seconds: 2,
         ..ServerOptions::default()
     };
-    let server = Server::start(&options, MemoryEngine::start(None)).unwrap();
+    let server = Server::start(&options, Arc::clone(&engine)).unwrap();
     for (jump, what) in
         [(1_000_000, "a jump forward closes no connection early"), (-2_000_000, "a jump back keeps none")]
     {
         let mut stream = connect(&server);
         let begin = Instant::now();
         assert_eq!(ask(&mut stream, "get a\r\n"), "END\r\n");
-        server.clock.jump(jump);
+        engine.time.set(jump);
         assert_eq!(stream.read(&mut [0]).unwrap(), 0, "{what}");
         assert!(begin.elapsed() > Duration::from_secs(1), "{what}: {:?}", begin.elapsed());
     }
@@ -423,7 +427,6 @@ fn every_retrieval_is_counted_as_a_hit_or_a_miss() {
     assert_eq!(statistics(&mut stream)("cmd_get"), 0.0);
 }
 
-/// A brief jump forward fired a waiting flush for good, and a jump back brought expired items to life.
 /// The numbers are those of memcached 1.6.18 for the same commands: a late set that is kept as stale is a hit, too.
 #[test]
 fn conditional_stores_are_counted_by_what_became_of_them() {
@@ -435,27 +438,51 @@ fn conditional_stores_are_counted_by_what_became_of_them() {
     assert_eq!(["cas_hits", "cas_badval", "cas_misses"].map(value), [1.0, 1.0, 1.0]);
 }
 
+/// A brief jump forward fired a waiting flush for good, and a jump back brought expired items to life.
 #[test]
 fn a_wall_clock_that_jumps_both_ways_changes_nothing() {
-    let server = start(&MemoryEngine::start(None));
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
     let mut stream = connect(&server);
     let commands = "set a 0 100 1\r\nA\r\nset b 0 1000 1\r\nB\r\nflush_all 5000\r\n";
     assert_eq!(ask(&mut stream, commands), "STORED\r\nSTORED\r\nOK\r\n");
     let both = "VALUE a 0 1\r\nA\r\nVALUE b 0 1\r\nB\r\nEND\r\n";
-    server.clock.jump(1_000_000);
-    std::thread::sleep(Duration::from_millis(300));
+    engine.time.set(1_000_000);
     assert_eq!(ask(&mut stream, "get a b\r\n"), both, "a jump forward");
-    server.clock.jump(-1_000_000);
+    engine.time.set(-1_000_000);
     assert_eq!(ask(&mut stream, "get a b\r\n"), both, "and back");
-    server.advance_clock(101);
+    engine.time.pass(101);
     let expired = "VALUE b 0 1\r\nB\r\nEND\r\n";
     assert_eq!(ask(&mut stream, "get a b\r\n"), expired);
-    server.clock.jump(-1_000_000);
-    std::thread::sleep(Duration::from_millis(300));
+    engine.time.set(-1_000_000);
     assert_eq!(ask(&mut stream, "get a b\r\n"), expired, "a jump back");
-    server.clock.jump(1_000_000);
-    server.advance_clock(5000);
+    engine.time.set(1_000_000);
+    engine.time.pass(5000);
     assert_eq!(ask(&mut stream, "set c 0 0 1\r\nC\r\nget b c\r\n"), "STORED\r\nVALUE c 0 1\r\nC\r\nEND\r\n");
+}
+
+/// Clients know Unix time, and the engine's clock may be another one.
+#[test]
+fn absolute_times_are_those_of_the_wall_clock_and_its_difference_is_shown() {
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    assert_eq!(statistics(&mut stream)("clock_difference"), 0.0);
+    for jump in [31_536_000, -31_536_000 - 7200] {
+        engine.time.set(jump);
+        // What a keeper does within a second.
+        assert!(engine.clock().look().is_some());
+        let unix = engine.time.unix().as_secs();
+        let answer = ask(&mut stream, &format!("set a 0 {} 1\r\nA\r\nmg a t\r\n", unix + 500));
+        let seconds: u64 = answer.strip_prefix("STORED\r\nHD t").unwrap().trim().parse().unwrap();
+        assert!((498..=501).contains(&seconds), "{seconds}");
+        let stat = statistics(&mut stream);
+        assert!((stat("time") - unix as f64).abs() <= 2.0 && stat("uptime") < 60.0);
+        let expected = if jump > 0 { 31_536_000.0 } else { -7200.0 };
+        assert_eq!(stat("clock_difference"), expected);
+    }
+    assert_eq!(ask(&mut stream, "flush_all 2000000000\r\nget a\r\n"), "OK\r\nVALUE a 0 1\r\nA\r\nEND\r\n");
+    server.stop(Duration::from_secs(5));
 }
 
 /// A connection `a` over a Unix socket whose `set a`, `get big` and `set k` wait, the last for the stripe of `k`. When the

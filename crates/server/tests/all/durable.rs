@@ -8,10 +8,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use situ::device::StoreClock;
 use situ::{Durability, Options, Store, WriteBatch};
 use situ_server::{
-    Engine, ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, open_unserved, stored_rule,
+    Engine, ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, open_unserved, stored_clock,
+    stored_rule,
 };
+use situ_sim::SetClock;
 
 /// An engine that keeps items in a directory.
 pub(crate) trait Durable: Engine + Sized {
@@ -29,7 +32,7 @@ impl Durable for StoreEngine {
     }
 
     fn close(&self) {
-        self.store().close().unwrap();
+        StoreEngine::close(self).unwrap();
     }
 }
 
@@ -309,7 +312,7 @@ fn items_written_offline_get_cas_ids_that_a_flush_reaches() {
     stop(&*engine, server);
 
     let store = Store::open(directory.path()).unwrap();
-    let mut writer = ItemWriter::open(&store, 0).unwrap();
+    let mut writer = ItemWriter::open(&store, Arc::new(stored_clock(&store).unwrap())).unwrap();
     let mut batch = WriteBatch::new();
     writer.put(&mut batch, b"low", &item(1, b"l")).unwrap();
     writer.put(&mut batch, b"high", &item(u64::MAX, b"h")).unwrap();
@@ -356,7 +359,9 @@ fn a_delayed_flush_that_came_due_while_nobody_served_spares_what_is_written_afte
     let stored = store.existing_keyspace(ITEMS_KEYSPACE).unwrap().get(b"old").unwrap().unwrap();
     assert!(!stored_rule(&store, now).unwrap().unwrap().is_dead(&stored));
     assert!(stored_rule(&store, now + 2000).unwrap().unwrap().is_dead(&stored));
-    let mut writer = ItemWriter::open(&store, now + 2000).unwrap();
+    let later = Arc::new(SetClock::default());
+    later.pass(2000);
+    let mut writer = ItemWriter::open(&store, Arc::new(StoreClock::resume(later, None))).unwrap();
     let mut batch = WriteBatch::new();
     writer.put(&mut batch, b"new", &item(1, b"n")).unwrap();
     writer.seal(&mut batch).unwrap();

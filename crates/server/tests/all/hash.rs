@@ -9,7 +9,7 @@ use situ::device::Env;
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
 use situ::{Durability, Store};
 use situ_server::{Engine, HashEngine, HashItemWriter, Health, holds_entries, is_reserved, reserved, stored_hash_rule};
-use situ_sim::{Compression, FaultPlan, Rng, SimDevice, SimVolume};
+use situ_sim::{Compression, FaultPlan, Rng, SetClock, SimDevice, SimVolume};
 
 use crate::differential::compare_with_memcached;
 use crate::durable::{Client, Durable, fetch, item, run_memccapable, serve_over, set_and_restart, stop};
@@ -153,7 +153,11 @@ fn flushes_outlive_a_restart_and_reach_what_was_loaded_offline() {
     let (now, stored) = (now_seconds(), store.get("old").unwrap().unwrap());
     assert!(!stored_hash_rule(&store, now).unwrap().unwrap().is_dead(&stored));
     assert!(stored_hash_rule(&store, now + 2000).unwrap().unwrap().is_dead(&stored), "the delayed flush is due");
-    let mut writer = HashItemWriter::open(&store, now + 2000).unwrap();
+    store.close().unwrap();
+    let later = Arc::new(SetClock::default());
+    later.pass(2000);
+    let store = HashStoreBuilder::new(options()).env(later.env()).open(directory.path()).unwrap();
+    let mut writer = HashItemWriter::open(&store).unwrap();
     let mut batch = HashBatch::new();
     writer.put(&mut batch, b"low", &item(1, b"l")).unwrap();
     writer.put(&mut batch, b"high", &item(u64::MAX, b"h")).unwrap();

@@ -24,3 +24,4 @@ mod listing; // dumps of all items, and watchers
 mod meta_flags; // flags of later meta commands
 mod metrics; // the page of metrics as Prometheus reads it
 mod robustness; // floods, noise, truncated commands, hanging up
+mod wrong_clock; // a wall clock that is wrong, and is set right

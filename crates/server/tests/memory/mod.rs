@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock, mpsc};
 use std::time::Duration;
 
+use situ::device::StoreClock;
 use situ_server::{
     Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
 };
+use situ_sim::SetClock;
 
 const SHARDS: usize = 64;
 
@@ -95,6 +97,10 @@ pub(crate) struct MemoryEngine {
     pub(crate) failing: AtomicBool,
     /// Reads fail while this is set.
     pub(crate) failing_reads: AtomicBool,
+    /// What the clock takes its time from.
+    #[allow(dead_code, reason = "not every test sets the clock")]
+    pub(crate) time: Arc<SetClock>,
+    clock: Arc<StoreClock>,
     /// Batches written so far.
     pub(crate) writes: AtomicU64,
     /// The largest of them.
@@ -124,7 +130,10 @@ impl MemoryEngine {
     }
 
     fn new(delay: Option<Duration>) -> MemoryEngine {
+        let time = Arc::new(SetClock::default());
         let mut engine = MemoryEngine {
+            clock: Arc::new(StoreClock::resume(Arc::clone(&time) as _, None)),
+            time,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             hasher: RandomState::new(),
             meta: Mutex::default(),
@@ -281,6 +290,10 @@ impl Engine for MemoryEngine {
         }
         self.finish(batch, done);
         Admission::Taken
+    }
+
+    fn clock(&self) -> &Arc<StoreClock> {
+        &self.clock
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
