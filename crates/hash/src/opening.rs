@@ -64,6 +64,8 @@ pub(crate) struct Given {
 
 /// The rights to write; given back when they are dropped.
 pub(crate) struct Locks {
+    /// What `_home` is the right to write to.
+    pub(crate) home: Arc<dyn Volume>,
     _home: Box<dyn Lock>,
     _device: Box<dyn DeviceLock>,
 }
@@ -98,8 +100,9 @@ pub(crate) fn open(
         Some((file, newest)) => open_made(home, &io, file, newest, &events)?,
         None => make(home, &io, &options, given.identity)?,
     };
+    let locks = Locks { home: Arc::clone(&given.home), _home: home_lock, _device: device_lock };
     let core = ground(given, env, options, io, superblock, events, repair)?;
-    Ok(Opened { core: Arc::new(core), locks: Locks { _home: home_lock, _device: device_lock } })
+    Ok(Opened { core: Arc::new(core), locks })
 }
 
 /// The superblock of a store that was made, or nearly. A wrong device is refused before anything is written.
