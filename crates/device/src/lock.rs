@@ -55,6 +55,11 @@ impl Flocked {
         Flocked { file, holder: std::process::id(), held: which }
     }
 
+    /// The file, open.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Whether this process itself holds the `flock` of `file`, by whatever name it was opened. A child that was forked
     /// also answers for its parent.
     pub fn is_held_here(file: &File) -> bool {
@@ -148,7 +153,7 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
 }
 
 fn identity_of(stat: &Stat) -> (u64, u64) {
-    let is_device = FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile;
+    let is_device = matches!(FileType::from_raw_mode(stat.st_mode), FileType::BlockDevice | FileType::CharacterDevice);
     if is_device { (stat.st_rdev, 0) } else { (stat.st_dev, stat.st_ino) }
 }
 

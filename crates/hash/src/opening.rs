@@ -65,6 +65,8 @@ pub(crate) struct Given {
 
 /// The rights to write; given back when they are dropped.
 pub(crate) struct Locks {
+    /// What `_home` is the right to write to.
+    pub(crate) home: Arc<dyn Volume>,
     _home: Box<dyn Lock>,
     _device: Box<dyn DeviceLock>,
 }
@@ -101,9 +103,10 @@ pub(crate) fn open(
         None => make(home, &io, &options, given.identity)?,
     };
     let volume = Arc::clone(&given.home);
+    let locks = Locks { home: Arc::clone(&given.home), _home: home_lock, _device: device_lock };
     let core = ground(given, env, options, io, superblock, events, repair)?;
     let clock = keep_clock(volume, env, &core)?;
-    Ok(Opened { core: Arc::new(core), locks: Locks { _home: home_lock, _device: device_lock }, clock })
+    Ok(Opened { core: Arc::new(core), locks, clock })
 }
 
 /// Keeps the record of the store's clock in `home`.

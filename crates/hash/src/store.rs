@@ -282,8 +282,12 @@ impl Inner {
         let result = applied.and(ended).and_then(|()| core.check_sound()).and_then(|()| core.note_closed());
         let overflow = core.overflow.close();
         self.clock.stop();
-        drop(lock(&self.locks).take());
-        result.and(overflow)
+        let locks = lock(&self.locks).take();
+        // Files that lie elsewhere by now, or nowhere, hold what the next opening does not find.
+        let lost = locks.as_ref().and_then(|locks| locks.home.failure());
+        drop(locks);
+        let found = lost.map_or(Ok(()), |error| Err(error.into()));
+        result.and(overflow).and(found)
     }
 }
 

@@ -14,7 +14,7 @@
 //!
 //! The directory is opened once, and files are found in it by name. So the program may change its working directory, and
 //! the store's may be renamed, while it is open; and where it was removed and another one made in its place, nothing of
-//! that one is touched.
+//! that one is touched. `directory/names.rs` has the lock of a writer, and notices when its names are lost.
 //!
 //! Reads that are submitted ([`Reader::submit`]) of all files of the directory go through one ring of the kernel, which one thread
 //! serves; where the system gives no ring, a bounded set of threads reads (`directory/reads.rs`). Both begin with the first such read.
@@ -22,17 +22,19 @@
 //! **Failure**: an error of `fsync` is final for that file; it is never tried again, because
 //! the kernel may have dropped the dirty pages (fsyncgate).
 
+mod names;
 mod reads;
 
 use crate::{Error, FileMeta, FileName, Lock, PageFile, ReadRequest, Reader, Result, Volume, Writer};
+use names::{Names, is_nameless, is_relied_on};
 use reads::{DirectoryRead, DirectoryReads};
 use rustix::fs::{
-    Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatVfs, fadvise, fallocate, flock,
-    fstatvfs, openat, renameat, statat, unlinkat,
+    Advice, AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, StatVfs, fadvise, fallocate, fstatvfs, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
 use situ_device::lock;
-use situ_device::{Buffer, Drive, Flocked, Nature, PAGE_BYTES, Space};
+use situ_device::{Buffer, Drive, Nature, PAGE_BYTES, Space};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -55,6 +57,7 @@ pub struct DirectoryVolume {
     /// As it was named; for messages.
     directory: PathBuf,
     handle: Arc<File>,
+    names: Arc<Names>,
     reads: Arc<DirectoryReads>,
     /// The drive below, once somebody has asked for it.
     drive: OnceLock<Drive>,
@@ -75,10 +78,11 @@ impl DirectoryVolume {
             Ok(_) => {
                 let options =
                     OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(&directory);
-                let handle = options.map_err(|e| Error::io("open", directory.display(), e))?;
+                let handle = Arc::new(options.map_err(|e| Error::io("open", directory.display(), e))?);
                 Ok(DirectoryVolume {
+                    names: Names::new(directory.clone(), Arc::clone(&handle)),
                     directory,
-                    handle: Arc::new(handle),
+                    handle,
                     reads: Arc::default(),
                     drive: OnceLock::new(),
                 })
@@ -120,16 +124,19 @@ impl DirectoryVolume {
     fn new_file(&self, name: FileName) -> Result<FileWriter> {
         let path = self.path(name);
         let file = self.open_file(name, OFlags::WRONLY | NEW).map_err(|e| Error::io("create", path.display(), e))?;
-        Ok(self.writer(file, &path, 0))
+        self.names.made(name).inspect_err(|_| drop(self.remove_file(name)))?;
+        Ok(self.writer(file, name, 0))
     }
 
     /// A writer that goes on behind the first `bytes` bytes of a file.
-    fn writer(&self, file: File, path: &Path, bytes: u64) -> FileWriter {
+    fn writer(&self, file: File, name: FileName, bytes: u64) -> FileWriter {
         FileWriter {
             file,
             handle: Arc::clone(&self.handle),
             directory: self.directory.clone(),
-            path: shown(path),
+            names: Arc::clone(&self.names),
+            name,
+            path: shown(&self.path(name)),
             buffer: Vec::with_capacity(APPEND_BUFFER_BYTES),
             handed_over: bytes,
             written_back: bytes,
@@ -148,7 +155,24 @@ impl DirectoryVolume {
             return Err(Error::corruption(path.display(), found, "end", expected, format!("{found} bytes")));
         }
         file.set_len(bytes).map_err(fail)?;
-        Ok(self.writer(file, &path, bytes))
+        Ok(self.writer(file, name, bytes))
+    }
+
+    fn page_file(&self, cached: File, direct: Option<File>, name: FileName) -> Result<DirectoryPageFile> {
+        let path = self.path(name);
+        let bytes = cached.metadata().map_err(|e| Error::io("open", path.display(), e))?.len();
+        Ok(DirectoryPageFile {
+            cached,
+            direct,
+            names: Arc::clone(&self.names),
+            name,
+            is_new: false,
+            path: shown(&path),
+            pages: bytes / PAGE_BYTES as u64,
+            // A file that existed before was written before, as far as anybody knows.
+            untouched_from: AtomicU64::new(u64::MAX),
+            filling: Mutex::new(()),
+        })
     }
 
     /// `None` where the file system has no direct I/O. Any other failure is one: the slower way would hide it.
@@ -161,29 +185,14 @@ impl DirectoryVolume {
     }
 
     fn remove_file(&self, name: FileName) -> io::Result<()> {
+        let _held = self.names.let_go(name);
         Ok(unlinkat(&self.handle, name.to_string(), AtFlags::empty())?)
     }
 
+    /// The caller says [`made`](Names::made) of the new name.
     fn rename_file(&self, from: FileName, to: FileName) -> io::Result<()> {
+        let _held = [from, to].map(|name| self.names.let_go(name));
         Ok(renameat(&self.handle, from.to_string(), &self.handle, to.to_string())?)
-    }
-
-    fn take_lock(&self) -> Result<FileLock> {
-        let path = self.path(FileName::Lock);
-        let file = self.open_file(FileName::Lock, OFlags::WRONLY | OFlags::CREATE);
-        let file = file.map_err(|e| Error::io("create", path.display(), e))?;
-        // flock, unlike fcntl locks, also keeps out a second opener in this process.
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(FileLock { _held: Flocked::new(file) }),
-            Err(Errno::WOULDBLOCK) => {
-                let why = Flocked::is_held_here(&file).then(|| {
-                    let directory = self.directory.display();
-                    format!("this process has the store in {directory} open already; use that one, or close it first")
-                });
-                Err(Error::Locked { path: shown(&path), why })
-            }
-            Err(e) => Err(Error::io("lock", path.display(), e.into())),
-        }
     }
 }
 
@@ -255,9 +264,11 @@ impl Volume for DirectoryVolume {
         }
         let file = self.open_file(name, OFlags::RDWR | NEW).map_err(|e| fail("create", e))?;
         let finish = || {
+            self.names.made(name)?;
             let is_reserved = reserve(&file, bytes).map_err(|e| fail("reserve room for", e))?;
             self.sync_names()?;
-            let mut pages = DirectoryPageFile::of(file, self.open_direct(name)?, &path)?;
+            let mut pages = self.page_file(file, self.open_direct(name)?, name)?;
+            pages.is_new = true;
             if is_reserved {
                 pages.untouched_from = AtomicU64::new(0);
             }
@@ -273,10 +284,10 @@ impl Volume for DirectoryVolume {
         let path = self.path(name);
         let fail = |e| Error::io("open", path.display(), e);
         let pages = match self.open_file(name, OFlags::RDWR) {
-            Ok(file) => DirectoryPageFile::of(file, self.open_direct(name)?, &path)?,
+            Ok(file) => self.page_file(file, self.open_direct(name)?, name)?,
             // A store opened read-only may lie on a read-only file system.
             Err(e) if matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
-                DirectoryPageFile::of(self.open_file(name, OFlags::RDONLY).map_err(fail)?, None, &path)?
+                self.page_file(self.open_file(name, OFlags::RDONLY).map_err(fail)?, None, name)?
             }
             Err(e) => return Err(fail(e)),
         };
@@ -297,11 +308,13 @@ impl Volume for DirectoryVolume {
             let _ = self.remove_file(temporary);
             Error::io("replace", path.display(), e)
         })?;
+        self.names.made(name)?;
         self.sync_names()
     }
 
     fn rename(&self, from: FileName, to: FileName) -> Result<()> {
-        self.rename_file(from, to).map_err(|e| Error::io("rename", self.path(from).display(), e))
+        self.rename_file(from, to).map_err(|e| Error::io("rename", self.path(from).display(), e))?;
+        self.names.made(to)
     }
 
     fn remove(&self, name: FileName) -> Result<()> {
@@ -350,19 +363,17 @@ impl Volume for DirectoryVolume {
 
     fn troubles(&self) -> Vec<String> {
         let told = |why| format!("submitted reads are done on their callers' threads: {why}");
-        self.reads.refused().map(told).into_iter().collect()
+        self.reads.refused().map(told).into_iter().chain(self.names.unlocked()).collect()
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.names.check().err()
     }
 
     fn lock(&self) -> Result<Box<dyn Lock>> {
-        Ok(Box::new(self.take_lock()?))
+        self.names.take_lock()
     }
 }
-
-struct FileLock {
-    _held: Flocked,
-}
-
-impl Lock for FileLock {}
 
 /// Takes room for `bytes` bytes. True if they are merely reserved; false if the file system cannot do that, and they had
 /// to be written.
@@ -387,6 +398,12 @@ fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
     Ok(true)
 }
 
+/// A file was removed while it was written: what would refer to it must not be put in force.
+fn removed(path: &str) -> Error {
+    let text = "another program removed the file while the store wrote it";
+    Error::Io { op: "write", path: path.to_owned(), source: Arc::new(io::Error::other(text)) }
+}
+
 /// Writes one file from its beginning to its end.
 ///
 /// What it has written reaches the disk in steps of [`WRITE_BACK_BYTES`], and whoever writes waits for each: the kernel would
@@ -397,6 +414,8 @@ struct FileWriter {
     file: File,
     handle: Arc<File>,
     directory: PathBuf,
+    names: Arc<Names>,
+    name: FileName,
     path: String,
     buffer: Vec<u8>,
     handed_over: u64,
@@ -445,6 +464,12 @@ impl Writer for FileWriter {
         if !self.name_is_durable {
             sync_directory(&self.handle, &self.directory)?;
             self.name_is_durable = true;
+        }
+        if is_relied_on(self.name) {
+            self.names.check()?;
+        }
+        if is_nameless(&self.file) && self.names.is_writer() {
+            return Err(removed(&self.path));
         }
         Ok(())
     }
@@ -530,6 +555,10 @@ struct DirectoryPageFile {
     cached: File,
     /// None where the file system has no direct I/O, and for a file that can only be read.
     direct: Option<File>,
+    names: Arc<Names>,
+    name: FileName,
+    /// It was made by this process, for itself.
+    is_new: bool,
     path: String,
     pages: u64,
     /// Behind this offset nothing was ever written, neither pages nor zeros. Moved forward under `filling` only.
@@ -538,17 +567,16 @@ struct DirectoryPageFile {
 }
 
 impl DirectoryPageFile {
-    fn of(cached: File, direct: Option<File>, path: &Path) -> Result<DirectoryPageFile> {
-        let bytes = cached.metadata().map_err(|e| Error::io("open", path.display(), e))?.len();
-        Ok(DirectoryPageFile {
-            cached,
-            direct,
-            path: shown(path),
-            pages: bytes / PAGE_BYTES as u64,
-            // A file that existed before was written before, as far as anybody knows.
-            untouched_from: AtomicU64::new(u64::MAX),
-            filling: Mutex::new(()),
-        })
+    /// Checks that what was just written can be found again: names are lost while a file is open.
+    fn check_names(&self, is_durable: bool) -> Result<()> {
+        if is_durable && is_nameless(&self.cached) {
+            self.names.check()?;
+            // The volume itself removes a log file of which a sync may be under way: nothing needs it then.
+            if self.is_new && !is_relied_on(self.name) && self.names.is_writer() {
+                return Err(removed(&self.path));
+            }
+        }
+        self.names.check_if_due()
     }
 
     /// To be called before a write that ends at `end`: afterwards no fill touches its pages.
@@ -582,7 +610,11 @@ impl DirectoryPageFile {
             }
         }
         self.cached.write_all_at(bytes, offset).map_err(|e| fail("write", e))?;
-        if durable { self.sync() } else { Ok(()) }
+        if durable { self.sync_bytes() } else { Ok(()) }
+    }
+
+    fn sync_bytes(&self) -> Result<()> {
+        self.cached.sync_data().map_err(|e| Error::io("sync", &self.path, e))
     }
 
     fn write_direct(&self, file: &File, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
@@ -624,11 +656,13 @@ impl PageFile for DirectoryPageFile {
         assert!(first + count as u64 <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
         let offset = first * PAGE_BYTES as u64;
         self.touch(offset + bytes.len() as u64, durable)?;
-        self.write_bytes(bytes, offset, durable)
+        self.write_bytes(bytes, offset, durable)?;
+        self.check_names(durable)
     }
 
     fn sync(&self) -> Result<()> {
-        self.cached.sync_data().map_err(|e| Error::io("sync", &self.path, e))
+        self.sync_bytes()?;
+        self.check_names(true)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {

@@ -63,7 +63,7 @@ pub trait Volume: Send + Sync {
     /// [`NotFound`](crate::Error::NotFound), or the system refuses.
     fn rename(&self, from: FileName, to: FileName) -> Result<()>;
 
-    /// Removes a file. Open handles stay usable.
+    /// Removes a file. Open handles can still be read. A writer of the file may be refused.
     ///
     /// # Errors
     /// [`NotFound`](crate::Error::NotFound), or the system refuses.
@@ -117,7 +117,8 @@ pub trait Volume: Send + Sync {
         false
     }
 
-    /// Takes the right to write, until the lock is dropped.
+    /// Takes the right to write, until the lock is dropped. Another writer is refused until then, whatever happens to names.
+    /// A volume whose names were changed by others meanwhile has a [failure](Volume::failure).
     ///
     /// # Errors
     /// [`Locked`](crate::Error::Locked) when another process, or another store in this one, has it.

@@ -8,7 +8,7 @@
 //! | `PREFIX.journal-0`, `PREFIX.journal-1` | deaths of items and of segments, 16 bytes each |
 //! | `PREFIX.index` | the index, as it was at a clean stop; it is removed at the start |
 //! | `PREFIX.records` | records of the cache's owner, and which journal is the newest |
-//! | `PREFIX.lock` | locked by the process that uses the files |
+//! | `PREFIX.lock` | locked by the process that uses the files, as the journals are |
 //!
 //! **When the log is trusted.** After a clean stop. After the death of the process, too: the system has what was written to the files. After a
 //! restart of the machine without a clean stop it is not: the drive can have lost notes. The files say in which boot they were written.
@@ -77,6 +77,12 @@ pub(crate) struct Journal {
     state: Mutex<State>,
     records: Mutex<Records>,
     /// Keeps other processes from the files.
+    locks: Mutex<Locks>,
+}
+
+/// The locks of the files. A file that is only named can be removed: the journals themselves are locked, too.
+struct Locks {
+    journals: [Option<Flocked>; 2],
     _lock: Flocked,
 }
 
@@ -265,18 +271,19 @@ impl Journal {
     /// # Errors
     /// The file system refuses, or another process has the files.
     pub(crate) fn create(prefix: &Path, id: Id) -> io::Result<Journal> {
-        let lock_of_files = lock_files(prefix)?;
+        let mut locks = lock_files(prefix)?;
+        locks.journals = [None, None];
         for end in [".index", ".journal-0", ".journal-1", ".records"] {
             remove(&with_end(prefix, end))?;
         }
-        let journal = Journal::of(prefix, id, Records { starts: 1, ..Records::default() }, lock_of_files);
+        let journal = Journal::of(prefix, id, Records { starts: 1, ..Records::default() }, locks);
         journal.begin(&mut lock(&journal.state), 0, 0)?;
         Ok(journal)
     }
 
-    fn of(prefix: &Path, id: Id, records: Records, lock_of_files: Flocked) -> Journal {
+    fn of(prefix: &Path, id: Id, records: Records, locks: Locks) -> Journal {
         let state = Mutex::new(State { file: None, generation: 0, begun_at: 0, has_stopped: false });
-        Journal { prefix: prefix.to_owned(), id, state, records: Mutex::new(records), _lock: lock_of_files }
+        Journal { prefix: prefix.to_owned(), id, state, records: Mutex::new(records), locks: Mutex::new(locks) }
     }
 
     fn begin(&self, state: &mut State, generation: u64, begun_at: u64) -> io::Result<()> {
@@ -286,7 +293,9 @@ impl Journal {
         let mut file = File::create(&next)?;
         let header = Header { boot: boot().unwrap_or_default(), generation, begun_at, starts: records.starts };
         file.write_all(&header.encode(&self.id))?;
+        let locked = flocked(file.try_clone()?, &self.prefix)?;
         fs::rename(&next, &path)?;
+        lock(&self.locks).journals[(generation % 2) as usize] = Some(locked);
         records.generation = generation;
         self.write_records(&records)?;
         *state = State { file: Some(file), generation, begun_at, has_stopped: false };
@@ -298,7 +307,7 @@ impl Journal {
     /// # Errors
     /// The file system refuses, or another process has the files.
     pub(crate) fn open(prefix: &Path, id: Id) -> io::Result<Option<Past>> {
-        let lock_of_files = lock_files(prefix)?;
+        let locks = lock_files(prefix)?;
         let Some(mut records) = read_records(&with_end(prefix, ".records"), &id) else { return Ok(None) };
         let index_path = with_end(prefix, ".index");
         let index = read_index(&index_path, &id).filter(|index| index.starts == records.starts);
@@ -328,7 +337,7 @@ impl Journal {
         }
         records.starts += 1;
         records.generation = generation;
-        let journal = Journal::of(prefix, id, records, lock_of_files);
+        let journal = Journal::of(prefix, id, records, locks);
         for (header, _) in &found {
             let starts = lock(&journal.records).starts;
             let renewed = Header { boot: this_boot.unwrap_or_default(), starts, ..*header }.encode(&id);
@@ -563,9 +572,18 @@ fn decode_notes(mut from: impl Read, id: &Id, mut each: impl FnMut(u64, u32)) ->
 }
 
 /// Takes the files for this process.
-fn lock_files(prefix: &Path) -> io::Result<Flocked> {
-    let path = with_end(prefix, ".lock");
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+fn lock_files(prefix: &Path) -> io::Result<Locks> {
+    let lock_journal = |generation| match OpenOptions::new().write(true).open(journal_path(prefix, generation)) {
+        Ok(file) => flocked(file, prefix).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    };
+    let journals = [lock_journal(0)?, lock_journal(1)?];
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(with_end(prefix, ".lock"))?;
+    Ok(Locks { journals, _lock: flocked(file, prefix)? })
+}
+
+fn flocked(file: File, prefix: &Path) -> io::Result<Flocked> {
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Flocked::new(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -639,6 +657,23 @@ mod tests {
         (&file).write_all(&[1; 9]).unwrap();
         past(&prefix).unwrap().journal.item_died(11, 60);
         assert!(past(&prefix).unwrap().dead.has(11, 60));
+    }
+
+    /// With `.lock` removed, a second process took the journals of the first one for its own.
+    #[test]
+    fn the_files_have_one_user_without_the_lock_file_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let prefix = directory.path().join("flash");
+        let journal = Journal::create(&prefix, ID).unwrap();
+        // The second journal is in use then, and the first one is still there.
+        journal.turn(|| (1, 5));
+        for name in [".journal-0", ".journal-1"] {
+            _ = fs::remove_file(with_end(&prefix, ".lock"));
+            assert!(Journal::open(&prefix, ID).is_err() && Journal::create(&prefix, ID).is_err());
+            fs::remove_file(with_end(&prefix, name)).unwrap();
+        }
+        drop(journal);
+        Journal::create(&prefix, ID).unwrap();
     }
 
     /// More notes than are held in memory, asked for in the order of segments and in another one.

@@ -38,6 +38,7 @@ mod lost_disks; // a home that has lost DISKS
 mod manifest_copy; // promise 6: the copy of the manifest
 mod metamorphic; // one stream of operations over many configurations
 mod model; // the engine against a `BTreeMap`
+mod one_writer; // one writer, whatever happens to names
 mod open_tables; // the bound on open tables
 mod opened_for_one_write; // stores that are opened for one write, again and again
 mod opening; // what a store has in memory when it is opened

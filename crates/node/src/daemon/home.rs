@@ -121,6 +121,10 @@ impl Volume for Home {
         self.there().map(Volume::troubles).unwrap_or_default()
     }
 
+    fn failure(&self) -> Option<Error> {
+        self.there()?.failure()
+    }
+
     fn lock(&self) -> Result<Box<dyn Lock>> {
         self.make()?.lock()
     }

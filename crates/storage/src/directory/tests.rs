@@ -1,4 +1,5 @@
 use super::*;
+use rustix::fs::{FlockOperation, flock};
 
 fn volume() -> (tempfile::TempDir, DirectoryVolume) {
     let directory = tempfile::tempdir().unwrap();
@@ -326,4 +327,61 @@ fn an_unfinished_file_goes_on_behind_what_was_synced() {
     reader.read_at(0, &mut read).unwrap();
     assert_eq!(read, b"synced, continued");
     assert!(matches!(volume.resume(FileName::Manifest(4), 0).err().unwrap(), Error::NotFound { .. }));
+}
+
+/// Each of these inodes alone keeps a second writer out: `rm LOCK` once let one in.
+#[test]
+fn each_file_that_a_writer_relies_on_keeps_others_out_alone() {
+    let names = [
+        FileName::Current,
+        FileName::Manifest(1),
+        FileName::Log(2),
+        FileName::Superblock,
+        FileName::Member,
+        FileName::Lock,
+    ];
+    for name in names {
+        let (directory, volume) = volume();
+        let _held = volume.lock().unwrap();
+        match name {
+            FileName::Lock => {}
+            FileName::Log(_) => drop(volume.create_pages(name, 4096).unwrap()),
+            FileName::Current => {
+                volume.create(FileName::Temporary(7), 0).unwrap().finish().unwrap();
+                volume.rename(FileName::Temporary(7), name).unwrap();
+            }
+            FileName::Member => volume.replace(name, b"whose").unwrap(),
+            _ => volume.create(name, 0).unwrap().finish().unwrap(),
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::rename(directory.path().join(name.to_string()), elsewhere.path().join(name.to_string())).unwrap();
+        let other = DirectoryVolume::open(elsewhere.path()).unwrap();
+        assert!(matches!(other.lock(), Err(Error::Locked { .. })), "{name}");
+        assert_eq!(other.list().unwrap().len(), 1, "{name}: no LOCK is left behind");
+        assert_eq!(volume.failure().is_some(), name != FileName::Lock, "{name}");
+    }
+}
+
+/// What the volume does to its own files is no loss, and a lock that was given back leaves none.
+#[test]
+fn files_that_the_volume_removes_or_replaces_itself_are_not_lost() {
+    let (directory, volume) = volume();
+    let held = volume.lock().unwrap();
+    for round in 1..4 {
+        let log = volume.create_pages(FileName::Log(round), 4096).unwrap();
+        log.write(0, &Buffer::new(PAGE_BYTES), 1, true).unwrap();
+        volume.replace(FileName::Current, &[round as u8]).unwrap();
+        volume.rename(FileName::Log(round), FileName::Spare(round)).unwrap();
+        volume.rename(FileName::Spare(round), FileName::Log(round + 100)).unwrap();
+        volume.remove(FileName::Log(round + 100)).unwrap();
+        log.write(0, &Buffer::new(PAGE_BYTES), 1, true).unwrap();
+        assert!(volume.failure().is_none());
+    }
+    let log = volume.create_pages(FileName::Log(9), 4096).unwrap();
+    fs::remove_file(directory.path().join("000009.log")).unwrap();
+    let error = log.write(0, &Buffer::new(PAGE_BYTES), 1, true).unwrap_err();
+    assert!(error.to_string().contains("000009.log was removed"), "{error}");
+    drop(held);
+    let _again = volume.lock().unwrap();
+    assert!(volume.failure().is_none());
 }

@@ -1,0 +1,43 @@
+//! One writer, whatever happens to names, as a user of the program meets it.
+
+use crate::common::{Serving, situ};
+use rustix::process::Signal;
+use std::fs;
+
+/// `rm D/LOCK` under a server let `situ put` in. What the server acknowledged afterwards was lost, and it said at its end
+/// that everything was durable.
+#[test]
+fn a_second_writer_is_refused_without_the_lock_file() {
+    for engine in [&[][..], &["--engine", "hash"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        let mut serving = Serving::start(at, &[engine, &["D"]].concat());
+        fs::remove_file(at.join("D/LOCK")).unwrap();
+        let put = situ(at, &["put", "--data", "D", "x", "y"]);
+        assert!(put.code != 0 && put.stderr.contains("open in another process"), "{}: {}", put.code, put.stderr);
+        assert_eq!(serving.ask("set b 0 0 1\r\n1\r\nquit\r\n"), "STORED\r\n");
+        serving.signal(Signal::TERM);
+        assert_eq!(serving.wait(), Some(0));
+        let serving = Serving::start(at, &[engine, &["D"]].concat());
+        assert_eq!(serving.ask("get b\r\nquit\r\n"), "VALUE b 0 1\r\n1\r\nEND\r\n");
+    }
+}
+
+/// `rm -r D` under a server with synced writes: 3,000 sets were answered STORED, and the server said at its end that
+/// everything was durable.
+#[test]
+fn promise_7_a_server_whose_directory_was_removed_refuses_and_does_not_say_that_all_is_durable() {
+    for options in [&["--sync"][..], &["--sync", "--engine", "hash"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        let mut serving = Serving::start(at, &[options, &["--log-file", "situ.log", "D"]].concat());
+        assert_eq!(serving.ask("set a 0 0 1\r\n1\r\nquit\r\n"), "STORED\r\n");
+        fs::remove_dir_all(at.join("D")).unwrap();
+        let answer = serving.ask("set b 0 0 1\r\n1\r\nquit\r\n");
+        assert!(answer.starts_with("SERVER_ERROR"), "{answer}");
+        serving.signal(Signal::TERM);
+        assert_ne!(serving.wait(), Some(0), "not everything is durable");
+        let log = fs::read_to_string(at.join("situ.log")).unwrap();
+        assert!(!log.contains("everything is durable"), "{log}");
+    }
+}

@@ -1,0 +1,275 @@
+//! The right to write to a directory, and the names that its writer relies on.
+//!
+//! Any name can be removed, replaced or renamed while a store is open. `flock` belongs to an inode, so a writer locks
+//! the inodes that are the store:
+//!
+//! 1. the directory;
+//! 2. the files without which it is no store ([`is_relied_on`]): CURRENT, manifests, logs, a superblock, MEMBER;
+//! 3. LOCK, which earlier versions of the program lock.
+//!
+//! A second writer needs all of them. So it is refused while one of them is left, under any name and in any directory.
+//! LOCK is the last: a writer that is refused leaves no file behind. A file of these kinds is locked as soon as it is
+//! made, before anything refers to it, and let go of before the volume removes it.
+//!
+//! **Lost names.** If such a name leads to another file or to none, the next opening does not find what is written now.
+//! The volume takes no changes from then on ([`Names::check`]). The names are checked
+//! * at each sync of a written-once file that is relied on: each edit of a manifest;
+//! * at a durable write of a page file, if the file has no name left: one `fstat` tells that;
+//! * at any write of a page file, if the last check is older than [`CHECK_EVERY`]: one look at the clock tells that;
+//! * when the volume is asked for its failure, as at the end of a store.
+//!
+//! Files are found by the descriptor of the directory, so the directory itself may be renamed.
+//!
+//! **Threads.** Any. The list of files is locked during a check. The volume takes a name off the list, changes it, and
+//! puts the new one on the list. So a check never meets a change of the volume's own half done.
+
+use super::shown;
+use crate::{Error, FileName, Lock, Result};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
+use rustix::io::{Errno, retry_on_intr};
+use situ_device::{Flocked, lock};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// A write to a page file checks the names if the last check is older than this.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// True for a file without which a directory is another store or none.
+pub(super) fn is_relied_on(name: FileName) -> bool {
+    matches!(
+        name,
+        FileName::Current | FileName::Manifest(_) | FileName::Log(_) | FileName::Superblock | FileName::Member
+    )
+}
+
+/// The names of one directory; see the module's page.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// As the volume has it.
+    path: PathBuf,
+    directory: Arc<File>,
+    /// `None` while this volume has no right to write.
+    held: Mutex<Option<Held>>,
+    /// Why the directory could not be locked.
+    unlocked: OnceLock<String>,
+    begin: Instant,
+    /// When the next check is due, in milliseconds since `begin`.
+    next_check_ms: AtomicU64,
+}
+
+/// What a writer holds.
+#[derive(Debug)]
+struct Held {
+    /// The first loss that a check has found.
+    lost: Option<Error>,
+    files: BTreeMap<FileName, Flocked>,
+    /// Given back behind the files: LOCK, then the directory, if its file system locks directories.
+    _lock: Flocked,
+    _directory: Option<Flocked>,
+}
+
+impl Names {
+    pub(super) fn new(path: PathBuf, directory: Arc<File>) -> Arc<Names> {
+        Arc::new(Names {
+            path,
+            directory,
+            held: Mutex::default(),
+            unlocked: OnceLock::new(),
+            begin: Instant::now(),
+            next_check_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes the right to write.
+    ///
+    /// # Errors
+    /// [`Locked`](Error::Locked); or the system refuses.
+    pub(super) fn take_lock(self: &Arc<Self>) -> Result<Box<dyn Lock>> {
+        let directory = self.lock_directory()?;
+        let mut files = BTreeMap::new();
+        for name in self.found()? {
+            match self.lock_file(name) {
+                Ok(file) => drop(files.insert(name, file)),
+                // Removed by another process between the two calls.
+                Err(Error::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let path = self.path.join(FileName::Lock.to_string());
+        let file = self.open(FileName::Lock, OFlags::WRONLY | OFlags::CREATE);
+        let file = file.map_err(|e| Error::io("create", path.display(), e.into()))?;
+        let lock_file = self.locked(file, || path.clone())?;
+        *lock(&self.held) = Some(Held { lost: None, files, _lock: lock_file, _directory: directory });
+        Ok(Box::new(DirectoryLock(Arc::clone(self))))
+    }
+
+    /// Why the directory itself is not locked, if it could not be.
+    pub(super) fn unlocked(&self) -> Option<String> {
+        let told = |why| format!("{}: the file system does not lock directories ({why})", self.path.display());
+        self.unlocked.get().map(told)
+    }
+
+    /// `None`, with the reason noted, if the file system does not lock directories.
+    fn lock_directory(&self) -> Result<Option<Flocked>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = retry_on_intr(|| openat(&self.directory, ".", flags, Mode::empty()));
+        let opened = opened.map_err(|e| Error::io("open", self.path.display(), e.into()))?;
+        match self.locked(opened.into(), || self.path.clone()) {
+            Ok(held) => Ok(Some(held)),
+            Err(error @ Error::Locked { .. }) => Err(error),
+            Err(error) => {
+                _ = self.unlocked.set(error.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    /// The files in the directory that a writer relies on.
+    fn found(&self) -> Result<Vec<FileName>> {
+        let fail = |e: Errno| Error::io("list", self.path.display(), e.into());
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&self.directory).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name().to_str().ok().and_then(|text| text.parse().ok());
+            found.extend(name.filter(|name| is_relied_on(*name)));
+        }
+        Ok(found)
+    }
+
+    fn open(&self, name: FileName, flags: OFlags) -> Result<File, Errno> {
+        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+        Ok(retry_on_intr(|| openat(&self.directory, name.to_string(), flags, mode))?.into())
+    }
+
+    fn lock_file(&self, name: FileName) -> Result<Flocked> {
+        let path = || self.path.join(name.to_string());
+        // Some network file systems lock only what is open for writing.
+        let file = match self.open(name, OFlags::RDWR) {
+            Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) => self.open(name, OFlags::RDONLY),
+            opened => opened,
+        };
+        self.locked(file.map_err(|e| Error::io("open", path().display(), e.into()))?, path)
+    }
+
+    /// Locks an open file. `flock`, unlike `fcntl` locks, also keeps out a second opener in this process.
+    fn locked(&self, file: File, path: impl FnOnce() -> PathBuf) -> Result<Flocked> {
+        match retry_on_intr(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => Ok(Flocked::new(file)),
+            Err(Errno::WOULDBLOCK) => {
+                let why = Flocked::is_held_here(&file).then(|| {
+                    let directory = self.path.display();
+                    format!("this process has the store in {directory} open already; use that one, or close it first")
+                });
+                Err(Error::Locked { path: shown(&path()), why })
+            }
+            Err(e) => Err(Error::io("lock", path().display(), e.into())),
+        }
+    }
+
+    /// Relies on a file that was just made, if a writer does so on files of this kind.
+    ///
+    /// # Errors
+    /// Another process has locked it; or the system refuses.
+    pub(super) fn made(&self, name: FileName) -> Result<()> {
+        if !is_relied_on(name) || lock(&self.held).is_none() {
+            return Ok(());
+        }
+        let file = self.lock_file(name)?;
+        if let Some(held) = &mut *lock(&self.held) {
+            held.files.insert(name, file);
+        }
+        Ok(())
+    }
+
+    /// Relies on a name no more, because the volume is about to remove or replace it. The result holds the file until
+    /// then.
+    pub(super) fn let_go(&self, name: FileName) -> Option<Flocked> {
+        if !is_relied_on(name) {
+            return None;
+        }
+        lock(&self.held).as_mut()?.files.remove(&name)
+    }
+
+    /// Checks that the names that a writer relies on lead to its files.
+    ///
+    /// # Errors
+    /// One of them does not, now or at an earlier check.
+    pub(super) fn check(&self) -> Result<()> {
+        let mut held = lock(&self.held);
+        let Some(held) = &mut *held else { return Ok(()) };
+        if held.lost.is_none() {
+            held.lost = self.find_lost(&held.files);
+        }
+        held.lost.clone().map_or(Ok(()), Err)
+    }
+
+    /// True while this volume has the right to write.
+    pub(super) fn is_writer(&self) -> bool {
+        lock(&self.held).is_some()
+    }
+
+    /// As [`check`](Names::check), if the last check was a while ago.
+    pub(super) fn check_if_due(&self) -> Result<()> {
+        let now = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let due = self.next_check_ms.load(Ordering::Relaxed);
+        if now < due {
+            return Ok(());
+        }
+        let next = now.saturating_add(CHECK_EVERY.as_millis() as u64);
+        match self.next_check_ms.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => self.check(),
+            // Another thread is at it.
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn find_lost(&self, files: &BTreeMap<FileName, Flocked>) -> Option<Error> {
+        if fstat(&self.directory).is_ok_and(|stat| stat.st_nlink == 0) {
+            return Some(self.is_lost("the directory was removed"));
+        }
+        let lost = files.iter().find(|(name, file)| self.is_another(**name, file))?;
+        Some(self.is_lost(&format!("{} was removed, renamed or replaced", lost.0)))
+    }
+
+    /// True if the name leads to another file than the one that is held, or to none. What cannot be asked is not known.
+    fn is_another(&self, name: FileName, held: &Flocked) -> bool {
+        match statat(&self.directory, name.to_string(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => fstat(held.file()).is_ok_and(|mine| identity(&mine) != identity(&found)),
+            Err(error) => matches!(error, Errno::NOENT | Errno::NOTDIR),
+        }
+    }
+
+    fn is_lost(&self, what: &str) -> Error {
+        let text = format!(
+            "{what} by another program while the store was open, and the next opening would not find what is written; \
+             close the store, and bring its files back or restore a copy before it is opened again"
+        );
+        Error::Io { op: "write", path: shown(&self.path), source: Arc::new(io::Error::other(text)) }
+    }
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// True if an open file has no name left.
+pub(super) fn is_nameless(file: &File) -> bool {
+    fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
+}
+
+/// The right to write; given back on drop.
+struct DirectoryLock(Arc<Names>);
+
+impl Lock for DirectoryLock {}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        let held = lock(&self.0.held).take();
+        drop(held);
+    }
+}
