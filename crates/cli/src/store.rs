@@ -275,7 +275,8 @@ pub(crate) fn node_options(keys: &NodeKeys) -> situ::storage::Result<NodeOptions
     })
 }
 
-/// Reads the file that `option` names, if it is given. A failure names the option: a missing file would else look like a missing store.
+/// Reads the file that `option` names, if it is given. A failure names the option: a missing file would look like a
+/// missing store.
 pub(crate) fn read_key<T>(
     path: Option<&Path>,
     option: &str,
