@@ -287,7 +287,13 @@ pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     let (dry_run, without_fast_disk) = (options.dry_run, options.without_fast_disk);
     let fast_disk = options.fast_disk.clone();
     let how = situ::RepairOptions { dry_run, without_fast_disk, fast_disk, ..Default::default() };
-    let report = home.repair(how).map_err(|error| Failure::store("cannot repair the store", home.path(), &error))?;
+    let failed = |error: situ::Error| Failure::store("cannot repair the store", home.path(), &error);
+    // A repair locks the store by itself. A dry run would take the writes of a busy server for losses.
+    let _lock = match dry_run && home.path().is_dir() {
+        true => keep_writers_out(&*home.volume().map_err(failed)?).map_err(|error| failed(error.into()))?,
+        false => None,
+    };
+    let report = home.repair(how).map_err(failed)?;
     let repaired = Repaired::from(report);
     if out.is_json() {
         out.object(&repaired)?;

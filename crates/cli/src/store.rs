@@ -271,10 +271,27 @@ impl Home {
 /// A file cannot be read, or is not what it should be.
 pub(crate) fn node_options(keys: &NodeKeys) -> situ::storage::Result<NodeOptions> {
     Ok(NodeOptions {
-        secret: keys.node_secret_file.as_deref().map(Secret::read).transpose()?,
-        tls: keys.node_ca.as_deref().map(TlsRoots::read).transpose()?,
+        secret: read_key(keys.node_secret_file.as_deref(), "--node-secret-file", Secret::read)?,
+        tls: read_key(keys.node_ca.as_deref(), "--node-ca", TlsRoots::read)?,
         ..NodeOptions::default()
     })
+}
+
+/// Reads the file that `option` names, if it is given. A failure names the option: a missing file would look like a
+/// missing store.
+pub(crate) fn read_key<T>(
+    path: Option<&Path>,
+    option: &str,
+    read: impl FnOnce(&Path) -> situ::storage::Result<T>,
+) -> situ::storage::Result<Option<T>> {
+    use situ::storage::Error;
+    let name = |path: &Path, error: Error| match error {
+        error @ (Error::NotFound { .. } | Error::Io { .. }) => {
+            Error::Invalid(format!("{option} {}: {error}; name a file that exists and can be read", path.display()))
+        }
+        error => error,
+    };
+    path.map(|path| read(path).map_err(|error| name(path, error))).transpose()
 }
 
 /// A store that is open, and the nodes that take part.

@@ -586,7 +586,11 @@ fn listen(options: &ServerOptions) -> Result<Listening, StartError> {
 }
 
 fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    // A socket file survives a crash of its server. One that still answers belongs to somebody.
+    if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
+        let text = "the path is taken by something that is no socket; remove it, or name another path";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    // A socket file survives a crash of its server. One that still answers belongs to another process.
     if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     {

@@ -315,6 +315,18 @@ fn a_busy_port_is_explained() {
     assert!(error.contains("another process serves it"), "{error}");
 }
 
+/// A regular file at the path of the Unix socket was told as another process that serves it.
+#[test]
+fn a_file_at_the_path_of_the_socket_is_named_as_such() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    std::fs::write(&path, "precious").unwrap();
+    let options = ServerOptions { unix_socket: Some(path.clone()), ..ServerOptions::default() };
+    let error = Server::start(&options, MemoryEngine::start(None)).unwrap_err().to_string();
+    assert!(error.contains("no socket") && !error.contains("another process"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
 #[test]
 fn http_serves_metrics_and_health_and_refuses_the_rest() {
     let engine = MemoryEngine::start(None);
