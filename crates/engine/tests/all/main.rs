@@ -19,8 +19,8 @@ mod copied_home; // a home that was copied, and names the fast disk of the origi
 mod crash; // promises 1 to 4: a crash at every change of a disk
 mod damage; // promise 6: rot is found and named, and nobody reads wrong data
 mod damage_met; // damage that an open store meets
-mod debts; // what a store owes although nothing is full
 mod dead_entries; // a run of dead entries is stepped over once
+mod debts; // what a store owes although nothing is full
 mod draining; // drains that fail
 mod fast_disk_troubles; // a fast disk that is there and cannot be used as it is
 mod faults; // promise 7: failure is a value

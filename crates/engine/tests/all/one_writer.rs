@@ -32,7 +32,10 @@ fn move_to(from: &Path, to: &Path) {
     fs::rename(from, to).unwrap();
 }
 
-const CASES: [(&str, fn(&Path, &Path) -> PathBuf); 8] = [
+/// Does something to a home, with a free path for its use, and returns where the second writer looks for the store.
+type Rename = fn(&Path, &Path) -> PathBuf;
+
+const CASES: [(&str, Rename); 8] = [
     ("LOCK removed", |home, _| {
         fs::remove_file(home.join("LOCK")).unwrap();
         home.to_owned()
@@ -132,9 +135,9 @@ fn a_second_writer_of_two_disks_is_refused_without_any_lock_file() {
     let first = open().unwrap();
     first.put_with(b"a", b"b", Durability::Synced).unwrap();
     [&home, &fast].iter().for_each(|disk| fs::remove_file(disk.join("LOCK")).unwrap());
-    let error = open().err().expect("a second writer was let in");
+    let error = open().expect_err("a second writer was let in");
     assert!(error.to_string().contains("open already"), "{error}");
-    let error = Store::open(&home).err().expect("a second writer was let in");
+    let error = Store::open(&home).expect_err("a second writer was let in");
     assert!(error.to_string().contains("open already"), "{error}");
     first.put_with(b"a", b"c", Durability::Synced).unwrap();
     first.close().unwrap();
@@ -147,7 +150,10 @@ fn a_second_writer_of_two_disks_is_refused_without_any_lock_file() {
     assert!(error.to_string().contains("directory was removed"), "{error}");
 }
 
-const LOSSES: [(&str, fn(&Path, &Path)); 8] = [
+/// Takes names from a store whose home is the first path, with a free path for its use.
+type Loss = fn(&Path, &Path);
+
+const LOSSES: [(&str, Loss); 8] = [
     ("rm -r", |home, _| fs::remove_dir_all(home).unwrap()),
     ("all files removed", |home, _| paths_of(home).iter().for_each(|path| fs::remove_file(path).unwrap())),
     ("log removed", |home, _| {

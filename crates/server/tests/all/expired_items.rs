@@ -1,7 +1,7 @@
 //! Items that expired, or that were flushed, leave the disk of a store that nobody writes to.
 
 use situ::{Options, Store, WriteBatch};
-use situ_server::{ITEMS_KEYSPACE, ItemWriter, open_unserved_by};
+use situ_server::{ITEMS_KEYSPACE, ItemWriter, open_unserved_by, stored_clock};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn expired_items_leave(options: &Options) {
         };
         let now = env.clock.unix().as_secs();
         let store = open();
-        let mut writer = ItemWriter::open(&store, now).unwrap();
+        let mut writer = ItemWriter::open(&store, Arc::new(stored_clock(&store).unwrap())).unwrap();
         let mut batch = WriteBatch::new();
         for n in 0..ITEMS {
             let expires = if n % 4 == 0 { 0 } else { now + 600 };

@@ -63,7 +63,7 @@ fn opening_without_memory_for_the_log_is_an_error() {
         drop(store);
         limit(VALUE_BYTES as u64 / 2);
         for opened in [Store::open(directory.path()), Store::open_read_only(directory.path())] {
-            let refused = opened.err().expect("no memory");
+            let refused = opened.expect_err("no memory");
             assert!(is_out_of_memory(&refused), "{refused}");
         }
         no_limit();
