@@ -25,6 +25,7 @@ fn sample() -> Properties {
         longest_key_bytes: None,
         longest_value_bytes: None,
         value_lengths: ValueLengths::default(),
+        lifetimes: Lifetimes::default(),
     }
 }
 
