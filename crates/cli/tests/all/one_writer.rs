@@ -14,7 +14,12 @@ fn a_second_writer_is_refused_without_the_lock_file() {
         let mut serving = Serving::start(at, &[engine, &["D"]].concat());
         fs::remove_file(at.join("D/LOCK")).unwrap();
         let put = situ(at, &["put", "--data", "D", "x", "y"]);
-        assert!(put.code != 0 && put.stderr.contains("another process has the store open"), "{}: {}", put.code, put.stderr);
+        assert!(
+            put.code != 0 && put.stderr.contains("another process has the store open"),
+            "{}: {}",
+            put.code,
+            put.stderr
+        );
         assert_eq!(serving.ask("set b 0 0 1\r\n1\r\nquit\r\n"), "STORED\r\n");
         serving.signal(Signal::TERM);
         assert_eq!(serving.wait(), Some(0));

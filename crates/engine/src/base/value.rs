@@ -231,7 +231,6 @@ mod tests {
         let shown = [
             format!("{:?}", Key::copied(&long)),
             format!("{:?}", Value::copied(&long)),
-            format!("{batch:?}"),
             format!("{:?}", crate::ScanEntry { key: long.clone().into(), value: long.clone().into() }),
             format!("{:?}", crate::Error::Conflict { keyspace: "k".to_owned(), key: Key::copied(&long) }),
             crate::Error::Conflict { keyspace: "k".to_owned(), key: Key::copied(&long) }.to_string(),
@@ -241,6 +240,7 @@ mod tests {
         for text in shown {
             assert!(text.len() <= 2 * SHOWN_MAX && text.contains("60") && !text.contains("255"), "{text}");
         }
+        assert_eq!(format!("{batch:?}"), "WriteBatch(1 changes, 120008 bytes)");
         assert_eq!(format!("{:?}", Key::copied(b"ada\n")), "Key(ada\\n)");
     }
 

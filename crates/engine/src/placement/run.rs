@@ -205,7 +205,7 @@ impl Placement {
             new_failures: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             drained: AtomicBool::new(false),
-            promoting: Mutex::default(),
+            promoting: Mutex::new(Promoting::new(now)),
             tables_promoted: AtomicU64::new(0),
             tables_demoted: AtomicU64::new(0),
             troubles_told: Mutex::default(),

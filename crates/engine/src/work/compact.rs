@@ -519,8 +519,7 @@ impl Work {
             self.memory.log.as_ref().and_then(|log| Some((self.memory.log_area_bytes(log)?, log)))
         {
             debt.note_log(all_memory, log.held_bytes(), area);
-        }
-        if let Some(log) = &self.memory.log {
+        } else if let Some(log) = &self.memory.log {
             // Writers are slowed from the limit on, as debts slow them from half of what is tolerated on.
             let limit = self.options.log_bytes_max.max(LOG_FILES_MIN * log.file_bytes_for(0));
             debt.note_log(all_memory, log.held_bytes(), limit.saturating_mul(2));

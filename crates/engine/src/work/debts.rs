@@ -304,8 +304,14 @@ impl Work {
             let view = keyspace.view.load();
             let sealed_ago = sealed.get(&keyspace.id).map(|at| now.saturating_sub(*at));
             let bytes = view.slots().map(|slot| slot.bytes()).sum();
-            let frees_space = frees_space(&view);
-            MemtableDebt { keyspace: keyspace.id, bytes, first_log: view.active.first_log(), frees_space, sealed_ago }
+            MemtableDebt {
+                keyspace: keyspace.id,
+                bytes,
+                first_log: view.active.first_log(),
+                frees_space: frees_space(&view),
+                flush_is_due: !view.sealed.is_empty(),
+                sealed_ago,
+            }
         };
         let memtables = self.versions.keyspaces().iter().map(memtable).collect();
         let has_undeleted = self.versions.source.undeleted() > 0;

@@ -187,7 +187,14 @@ fn values_whose_handles_die_in_a_memtable_are_trimmed_when_no_reader_has_the_mem
         patient.keyspace.level0_tables = 100;
         patient.value_trim = Some(Trim::Full);
         let store = open(executor, volume, patient);
-        let settle = || executor.env().clock.sleep(Duration::from_secs(30));
+        // A store that is idle would make a table of the memtable.
+        let other = store.keyspace_with("other", situ_engine::KeyspaceOptions::default()).unwrap();
+        let settle = || {
+            for _ in 0..30 {
+                other.put(b"not idle", b"").unwrap();
+                executor.env().clock.sleep(Duration::from_secs(1));
+            }
+        };
         let log = || store.properties().value_log.unwrap();
         (0..KEYS).for_each(|n| store.put(key(n), long_value(n, 0)).unwrap());
         store.flush().unwrap();

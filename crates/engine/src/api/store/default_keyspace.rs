@@ -97,7 +97,7 @@ mod tests {
     const BY_HAND: [&str; 1] = ["get_at_once"];
 
     /// Of these a store has its own, about all keyspaces; or they are about a keyspace, as its name.
-    const OF_A_KEYSPACE_ALONE: [&str; 4] = ["name", "flush", "properties", "tables"];
+    const OF_A_KEYSPACE_ALONE: [&str; 5] = ["name", "flush", "properties", "tables", "segments"];
 
     /// The public methods in the `impl Keyspace` blocks of a source.
     fn methods(source: &str) -> impl Iterator<Item = &str> {

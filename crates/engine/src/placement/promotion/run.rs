@@ -23,12 +23,18 @@ pub(crate) struct Wanted {
 }
 
 /// What is to be copied, and when it was chosen.
-#[derive(Default)]
 pub(crate) struct Promoting {
     looked_at: Duration,
     pub(crate) wanted: VecDeque<Wanted>,
     /// A thread is at it.
     pub(crate) runs: bool,
+}
+
+impl Promoting {
+    /// Nothing was chosen yet. Reads count from `now` on.
+    pub(crate) fn new(now: Duration) -> Promoting {
+        Promoting { looked_at: now, wanted: VecDeque::new(), runs: false }
+    }
 }
 
 impl Placement {

@@ -55,6 +55,8 @@ pub(crate) struct MemtableDebt {
     pub(crate) first_log: Option<u64>,
     /// It holds what frees space elsewhere once it is a table: tombstones, or values that hide others in the value log.
     pub(crate) frees_space: bool,
+    /// Older memtables of the keyspace wait for their flush, which frees log files by itself.
+    pub(crate) flush_is_due: bool,
     /// When it was last sealed for its debts; `None` if it never was.
     pub(crate) sealed_ago: Option<Duration>,
 }
@@ -94,7 +96,8 @@ fn keyspaces<'a>(memtables: impl Iterator<Item = &'a MemtableDebt>) -> Option<Ve
 pub(crate) fn due(debts: &Debts) -> Option<Payment> {
     let before = |limit: u64| move |memtable: &&MemtableDebt| memtable.first_log.is_some_and(|log| log < limit);
     if let Some(log) = debts.log.as_ref().filter(|log| log.is_over)
-        && let Some(ids) = keyspaces(debts.memtables.iter().filter(before(log.oldest_kept.min(log.current))))
+        && let holders = debts.memtables.iter().filter(|memtable| !memtable.flush_is_due)
+        && let Some(ids) = keyspaces(holders.filter(before(log.oldest_kept.min(log.current))))
     {
         return Some(Payment::SealForLog(ids));
     }
