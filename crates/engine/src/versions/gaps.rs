@@ -305,7 +305,7 @@ impl List {
         });
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     fn check(&self) {
         assert!(self.gaps.len() <= GAPS_MAX);
         assert!(self.gaps.iter().all(|gap| gap.end.as_ref().is_none_or(|end| gap.begin < *end)));
