@@ -62,8 +62,9 @@ def said(command):
 
 
 def build(tree, name):
-    """Builds `situ` and keeps the program. Both trees share a target folder, so that what others wrote is compiled once."""
-    target = os.path.join(PLACE, "build")
+    """Builds `situ` and keeps the program. Each tree has a target folder: Cargo tells crates apart by their path in the workspace, which is the
+    same in both, and takes a crate of one tree for that of the other if its sources are older than the build."""
+    target = os.path.join(PLACE, "build-" + name)
     run(["cargo", "build", "--release", "--locked", "-p", "situ-cli"], cwd=tree, env={**os.environ, "CARGO_TARGET_DIR": target})
     program = os.path.join(PLACE, "situ-" + name)
     shutil.copy(os.path.join(target, "release", "situ"), program)
