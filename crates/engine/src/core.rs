@@ -8,8 +8,8 @@ use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
-use crate::pipeline::physical;
 use crate::pipeline::places::Places;
+use crate::pipeline::space;
 use crate::pipeline::stall::Stall;
 use crate::pipeline::{Above, Commit, Memory, Pipeline};
 use crate::placement::run::Placement;
@@ -116,7 +116,7 @@ impl Core {
             work: Arc::clone(&work),
             progress: Arc::clone(&progress),
             stall: Stall::default(),
-            physical: physical::watch(Arc::clone(&env.clock), &versions, log.is_some()),
+            space: space::watch(Arc::clone(&env.clock), &versions, log.is_some()),
             prepared_log: AtomicU64::new(0),
             log_wanted: AtomicBool::new(false),
             flushes_releasing: AtomicUsize::new(0),

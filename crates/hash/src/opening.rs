@@ -363,10 +363,10 @@ fn ground(
     let pending = Arc::new(Pending::new(env, partitions, options.pending_bytes_max, last_sequence));
     // Four memtables of the overflow at most, and the images of a lap.
     let fixed_bytes = options.overflow_memory_bytes.saturating_mul(4) + images.as_ref().map_or(0, ImageJournal::bytes);
-    let physical = watch(Arc::clone(&env.clock), home, &given.device, &pending, fixed_bytes, events.clone());
+    let space = watch(Arc::clone(&env.clock), home, &given.device, &pending, fixed_bytes, events.clone());
     // The file in use and the next one are there whatever they hold.
     let log_bytes_max = options.log_bytes_max.saturating_mul(2).saturating_add(2 * options.log_file_bytes);
-    let shortage = Shortage::new(physical, log_bytes_max, events);
+    let shortage = Shortage::new(space, log_bytes_max, events);
     let keeper_work = env.executor.event();
     let writes = Writes::new(Arc::clone(&log), pending, shortage, Arc::clone(&progress), keeper_work, last_sequence);
     let writes = Arc::new(writes);

@@ -7,7 +7,7 @@ use crate::store::HashStore;
 use crate::superblock::Totals;
 use crate::{Error, StoreId};
 use situ_device::Space;
-use situ_pipeline::PhysicalSpaceProperties;
+use situ_pipeline::SpaceProperties;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a store uses and how it is. Counts of operations are those since it was opened.
@@ -68,7 +68,7 @@ pub struct HashProperties {
     pub space: Space,
     /// What is known of the physical space that the store may still use; none on drives that do not compress or do not say, and before
     /// the first write.
-    pub physical_space: Option<PhysicalSpaceProperties>,
+    pub watched_space: Option<SpaceProperties>,
     /// Why the store takes no puts for now: a disk is out of space.
     pub out_of_space: Option<Error>,
     /// A slot of the superblock was damaged when the store was opened; it was written anew.
@@ -118,7 +118,7 @@ impl Core {
             superblock_writes: number(&self.counters.superblocks),
             writes_images: self.images.is_some(),
             space: self.io.device().space(),
-            physical_space: self.writes.shortage.physical.properties(),
+            watched_space: self.writes.shortage.space.properties(),
             out_of_space: self.writes.shortage.cause(),
             superblock_damage: self.superblock.damage().cloned(),
             failure: self.writes.failed(),

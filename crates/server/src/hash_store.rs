@@ -22,7 +22,7 @@ use std::sync::Arc;
 use situ::Durability;
 use situ::device::StoreClock;
 use situ::hash::record::VALUE_BYTES_MAX;
-use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, PhysicalSpaceProperties};
+use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, SpaceProperties};
 
 use crate::completion::Completion;
 use crate::descriptors;
@@ -190,8 +190,8 @@ impl Engine for HashEngine {
     }
 
     fn health(&self) -> Health {
-        let HashProperties { failure, out_of_space, physical_space, .. } = self.store.properties();
-        let refused = || physical_space.as_ref().and_then(PhysicalSpaceProperties::refusal);
+        let HashProperties { failure, out_of_space, watched_space, .. } = self.store.properties();
+        let refused = || watched_space.as_ref().and_then(SpaceProperties::shortage).map(ToString::to_string);
         let why = failure.or(out_of_space).map(|error| error.to_string()).or_else(refused);
         why.map_or(Health::Ready, Health::Degraded)
     }
@@ -249,7 +249,7 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
 fn space_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let space = &properties.space;
     gauge("device_logical_bytes", "Addressable bytes of the bucket space.", space.logical_total as f64, out);
-    let watched = properties.physical_space.as_ref();
+    let watched = properties.watched_space.as_ref();
     let physical = [
         (
             "physical_reserve_bytes",

@@ -27,7 +27,7 @@ use std::time::SystemTime;
 use situ::device::{ClockKeeper, ClockRecord, StoreClock};
 use situ::{
     AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options,
-    PhysicalSpaceProperties, PlacementProperties, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
+    PlacementProperties, ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,
 };
 
 use crate::compactions::{Compactions, gather};
@@ -191,6 +191,8 @@ fn keep_clock(store: &Store, meta: &Keyspace, clock: &Arc<StoreClock>) -> situ::
 pub(crate) fn meta_options() -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default();
     options.memtable_bytes = META_MEMTABLE_BYTES;
+    // `flush_all` frees space on a full disk.
+    options.uses_reserve = true;
     options
 }
 
@@ -295,7 +297,8 @@ impl Engine for StoreEngine {
         let damage = properties.damaged_files.first();
         // The cause of all others comes first, but for what does not pass with it.
         let trouble = self.beside.as_ref().and_then(|beside| beside.trouble());
-        let trouble = trouble.or_else(|| properties.physical_space.as_ref().and_then(PhysicalSpaceProperties::refusal));
+        let trouble = trouble
+            .or_else(|| properties.watched_space.as_ref().and_then(SpaceProperties::shortage).map(ToString::to_string));
         match (properties.failure, damage, trouble, properties.background_failure) {
             (Some(error), ..) => Health::Degraded(error.to_string()),
             (None, Some(damage), ..) => Health::Degraded(damage_found(damage, properties.damaged_files.len())),
@@ -429,11 +432,12 @@ fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
     }
 }
 
-/// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure.
+/// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure; level and reserve are known after
+/// the first write.
 fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) {
     use MetricKind::{Counter, Gauge};
-    let StoreProperties { space, physical_space, .. } = properties;
-    let level = physical_space.as_ref().map(|physical| physical.level.number());
+    let StoreProperties { space, watched_space, .. } = properties;
+    let level = watched_space.as_ref().map(|watched| watched.level.number());
     let gauges = [
         (
             "logical_used_bytes",
@@ -444,13 +448,13 @@ fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) 
         ("physical_used_bytes", "Physical bytes that the drive below the capacity disk holds.", space.physical_used),
         ("physical_total_bytes", "Physical bytes of the drive below the capacity disk.", space.physical_total),
         (
-            "physical_reserve_bytes",
-            "With less physical space left than this, puts are refused.",
-            physical_space.as_ref().map(|physical| physical.reserve_bytes),
+            "space_reserve_bytes",
+            "With less space left on the disk that has the least, puts are refused.",
+            watched_space.as_ref().map(|watched| watched.reserve_bytes),
         ),
         (
-            "physical_level",
-            "Physical space: 0 if there is enough, 1 if it is low, 2 if puts are refused, 3 if all writes are.",
+            "space_level",
+            "Space: 0 if there is enough, 1 if it is low, 2 if puts are refused, 3 if all writes are.",
             level,
         ),
     ];

@@ -19,8 +19,8 @@ use crate::opening::membership::{
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::opening::values::check_room_for_values;
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
-use crate::pipeline::physical::PhysicalSpaceProperties;
 use crate::pipeline::seal::Level0;
+use crate::pipeline::space::SpaceProperties;
 use crate::pipeline::write::write;
 use crate::placement::run::PlacementProperties;
 use crate::versions::edit::Edit;
@@ -694,7 +694,7 @@ impl Store {
             waiting_bytes,
             options: core.options.named(),
             space: core.versions.volume.space(),
-            physical_space: core.memory.physical.properties(),
+            watched_space: core.memory.space.properties(),
             placement: core.work.placement.as_ref().and_then(|placement| placement.properties()),
             value_log: core.versions.source.values.log_if_open().map(|log| ValueLogProperties::of(log)),
             debts: core.work.debt_properties(),
@@ -802,7 +802,7 @@ pub struct StoreProperties {
     pub space: Space,
     /// What is known of the physical space that the store may still use; `None` on disks that do not compress or do not say,
     /// and before the first write.
-    pub physical_space: Option<PhysicalSpaceProperties>,
+    pub watched_space: Option<SpaceProperties>,
     /// How the fast disk is used, if there is one.
     pub placement: Option<PlacementProperties>,
     /// The value log, if the store has one.

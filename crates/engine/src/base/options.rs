@@ -344,6 +344,9 @@ pub struct KeyspaceOptions {
     pub value_log_min_bytes: Option<u64>,
     /// Decides at compaction what happens to old entries. Default: none.
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    /// Writes to this keyspace may use the space that is kept for deletions, when other puts are refused because a disk is full. For a
+    /// few short records without which a program cannot free space. Default: false.
+    pub uses_reserve: bool,
 }
 
 setters!(KeyspaceOptions {
@@ -359,6 +362,7 @@ setters!(KeyspaceOptions {
     table_bytes: u64,
     value_log_min_bytes: u64 => Some(value_log_min_bytes),
     compaction_filter: Arc<dyn CompactionFilter> => Some(compaction_filter),
+    uses_reserve: bool,
 });
 
 /// From this length on, 4 KiB, values in the value log made each measured workload faster: loading, overwriting, reading and scanning.
@@ -396,6 +400,7 @@ impl Default for KeyspaceOptions {
             table_bytes: 64 << 20,
             value_log_min_bytes: None,
             compaction_filter: None,
+            uses_reserve: false,
         }
     }
 }
@@ -428,6 +433,7 @@ impl KeyspaceOptions {
             ("table_bytes", self.table_bytes.to_string()),
             ("value_log_min_bytes", self.value_log_min_bytes.map_or("none".to_owned(), |bytes| bytes.to_string())),
             ("compaction_filter", filter),
+            ("uses_reserve", self.uses_reserve.to_string()),
         ]
     }
 
@@ -501,6 +507,7 @@ mod tests {
             table_bytes,
             value_log_min_bytes,
             compaction_filter: _,
+            uses_reserve,
         } = KeyspaceOptions::default()
             .memtable_bytes(1)
             .memtables_max(2)
@@ -512,7 +519,9 @@ mod tests {
             .level_base_bytes(8)
             .level_multiplier(9)
             .table_bytes(10)
-            .value_log_min_bytes(11);
+            .value_log_min_bytes(11)
+            .uses_reserve(true);
+        assert!(uses_reserve);
         assert_eq!((memtable_bytes, memtables_max, block_bytes, filter_bits_per_key), (1, 2, 4, 5));
         assert_eq!((level0_tables, level0_tables_max, level_base_bytes), (6, 7, 8));
         assert_eq!((level_multiplier, table_bytes, compression), (9, 10, vec![Compression::None]));

@@ -205,8 +205,8 @@ counters! {
     stall_ns,
     /// Times that writers to a keyspace were stopped for want of room in memory or in level 0.
     write_stops,
-    /// Writes refused because a drive that compresses had too little physical space left.
-    writes_refused_physical,
+    /// Writes refused because a disk had too little space left.
+    writes_refused_space,
     /// Background jobs that failed.
     job_failures,
     /// Reads and background jobs that failed because data on disk is damaged.

@@ -125,8 +125,12 @@ impl Work {
         let Some(turn) = self.throttle.begin(self.options.compaction_threads, elsewhere, now) else {
             return Ok(Turn::Waits);
         };
-        // Tables that are read often go up when there is nothing to compact.
-        let Some((keyspace, job)) = self.pick().or_else(|| self.pick_debt()) else {
+        // On a full disk, what frees space comes first. Tables that are read often go up when there is nothing to compact.
+        let picked = match self.memory.space.is_short() {
+            true => self.pick_debt().or_else(|| self.pick()),
+            false => self.pick().or_else(|| self.pick_debt()),
+        };
+        let Some((keyspace, job)) = picked else {
             return self.promote_in_turn();
         };
         let is_move = job.is_move;
@@ -136,7 +140,7 @@ impl Work {
 
     fn promote_in_turn(self: &Arc<Self>) -> Result<Turn> {
         // Copies take space, and give none back for a while.
-        let promoted = !self.memory.physical.is_low() && self.promote_one()?;
+        let promoted = !self.memory.space.is_low() && self.promote_one()?;
         Ok(match promoted {
             true => Turn::Done,
             false if lock(&self.jobs).is_empty() => Turn::Idle,
@@ -167,6 +171,7 @@ impl Work {
             let troubled = keyspace.postponed_error().is_some();
             let picker = Picker::new(&version, &keyspace.options, &running, oldest)
                 .troubled(troubled)
+                .room(self.memory.room_for_compactions())
                 .tables_per_job(self.options.compaction.tables_per_job);
             let score = picker.scores().first().map_or(0.0, |(_, score)| *score);
             if best.as_ref().is_some_and(|(other, ..)| *other >= score) {
@@ -362,7 +367,7 @@ impl Work {
 
     /// Goes on in a short log file, if still no memtable holds anything, and lets go of those before it.
     fn shorten_log(&self, log: &Log) -> Result<()> {
-        self.memory.prepare_short_log(0, u64::MAX)?;
+        self.memory.prepare_log_at_rest()?;
         {
             let mut commit = lock(&self.memory.commit);
             // Asked again: with the lock, nobody writes.

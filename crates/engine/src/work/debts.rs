@@ -17,6 +17,9 @@
 //! 3. If nothing is due, the flusher sleeps until something may be. If nothing ever will be, it has the next write wake it
 //!    ([`Places::watch`](crate::pipeline::places::Places::watch)). So an idle store that owes nothing uses no processor time.
 //!
+//! **A full disk** does not wait for that: while puts are refused for want of space, the store pays as if it were idle, and seals what holds
+//! back log files ([`Debts::is_short`]).
+//!
 //! **Idle** is a store whose newest sequence number has been the same for [`rules::IDLE_AFTER`]. A write ends that: no further payment
 //! begins, and a compaction under way goes on unpaced.
 //!
@@ -108,7 +111,7 @@ impl Work {
                 let mut state = lock(&self.debt_watch.state);
                 state.sealed.extend(ids.iter().map(|id| (*id, now)));
                 drop(state);
-                self.memory.prepare_short_log(0, u64::MAX).and_then(|()| self.seal_keyspaces(ids, Level0::Heeded))
+                self.memory.prepare_log_at_rest().and_then(|()| self.seal_keyspaces(ids, Level0::Heeded))
             }
             Payment::EndSegments => {
                 self.versions.keyspaces().iter().for_each(|keyspace| keyspace.give_up_value_writers());
@@ -207,7 +210,7 @@ impl Work {
             state.next_look = wait.map(|wait| self.env.clock.now() + wait);
             state.seen
         };
-        if debts.idle_for < rules::IDLE_AFTER {
+        if !debts.may_be_paid() {
             return;
         }
         let is_watched = {
@@ -270,7 +273,7 @@ impl Work {
     fn debts(&self) -> Debts {
         let idle_for = self.idle_for();
         let debts = Debts { idle_for, ..self.debts_of_memory() };
-        if idle_for < rules::IDLE_AFTER {
+        if !debts.may_be_paid() {
             return debts;
         }
         let mut debts = debts;
@@ -315,7 +318,8 @@ impl Work {
         };
         let memtables = self.versions.keyspaces().iter().map(memtable).collect();
         let has_undeleted = self.versions.source.undeleted() > 0;
-        Debts { log: Some(log), memtables, has_undeleted, ..Debts::default() }
+        let is_short = self.memory.space.is_short();
+        Debts { log: Some(log), memtables, has_undeleted, is_short, ..Debts::default() }
     }
 
     fn debt_of_tables(&self) -> TableDebt {
@@ -371,16 +375,8 @@ impl Work {
         }
         let job = |keyspace: Arc<KeyspaceCore>| {
             let version = Arc::clone(&keyspace.view.load().version);
-            let picker = Picker::new(&version, &keyspace.options, &[], oldest);
-            let removed = |file: &TableFile| {
-                // A filter is not asked about what a snapshot sees.
-                let is_seen = snapshots.last().is_some_and(|newest| *newest >= file.meta.smallest_sequence);
-                let before = dead.get(&keyspace.id).filter(|_| !is_seen);
-                let Some((before, lifetimes)) = before.zip(file.lifetimes()) else { return 0.0 };
-                // Older programs have not counted. It is rewritten once, and says more then.
-                let is_old = before.unix_s > file.meta.created_unix_s.saturating_add(UNCOUNTED_S_MAX);
-                if lifetimes.is_empty() && is_old { file.meta.entries as f64 } else { lifetimes.dead(before) }
-            };
+            let picker = Picker::new(&version, &keyspace.options, &[], oldest).room(self.memory.room_for_compactions());
+            let removed = |file: &TableFile| removed(dead.get(&keyspace.id), file, snapshots);
             let dead = Dead { value_bytes: version.segments.mean_record_bytes(), removed: &removed };
             let job = picker.debt(&dead)?;
             Some((keyspace, job))
@@ -388,9 +384,23 @@ impl Work {
         keyspaces.into_iter().filter_map(job).max_by(|(_, a), (_, b)| a.score.total_cmp(&b.score))
     }
 
+    /// About how many bytes of a job's tables its filter removes now.
+    pub(crate) fn bytes_removed(&self, keyspace: &KeyspaceCore, job: &Job) -> u64 {
+        let dead = self.dead_by_filters();
+        let snapshots = self.versions.snapshots.sequences();
+        let of_table = |(_, file): (usize, &Arc<TableFile>)| {
+            // The job opens it anyway.
+            dead.get(&keyspace.id).iter().for_each(|_| file.learn_lifetimes());
+            let share = removed(dead.get(&keyspace.id), file, &snapshots) / file.meta.entries.max(1) as f64;
+            (file.meta.bytes as f64 * share.min(1.0)) as u64
+        };
+        job.files().map(of_table).sum()
+    }
+
     /// The compaction to begin in an idle store, claimed.
     pub(crate) fn pick_debt(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
-        if !self.is_idle() || lock(&self.debt_watch.state).rests_until > self.env.clock.now() {
+        let may_be_paid = self.is_idle() || self.memory.space.is_short();
+        if !may_be_paid || lock(&self.debt_watch.state).rests_until > self.env.clock.now() {
             return None;
         }
         let dead = self.dead_by_filters();
@@ -405,6 +415,17 @@ impl Work {
         let (live, dead) = open.fold((0, 0), |(live, dead), s| (live + s.live_bytes(), dead + s.dead_bytes));
         dead > live
     }
+}
+
+/// How many entries of a table its filter removes now, as far as the table was looked at.
+fn removed(before: Option<&DeadBefore>, file: &TableFile, snapshots: &[u64]) -> f64 {
+    // A filter is not asked about what a snapshot sees.
+    let is_seen = snapshots.last().is_some_and(|newest| *newest >= file.meta.smallest_sequence);
+    let before = before.filter(|_| !is_seen);
+    let Some((before, lifetimes)) = before.zip(file.lifetimes()) else { return 0.0 };
+    // Older programs have not counted. It is rewritten once, and says more then.
+    let is_old = before.unix_s > file.meta.created_unix_s.saturating_add(UNCOUNTED_S_MAX);
+    if lifetimes.is_empty() && is_old { file.meta.entries as f64 } else { lifetimes.dead(before) }
 }
 
 /// Whether the memtable frees space elsewhere once it is a table, and the table has been compacted.

@@ -23,7 +23,8 @@
 //! 4. A table with nothing below it in its range is moved, not rewritten.
 //! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a quarter is
 //!    rewritten by itself, if no snapshot needs them.
-//! 6. An idle store is asked for more: tables from which something can be dropped (`debt.rs`).
+//! 6. Where the disk is nearly full, a job counts only if what it writes has room ([`Picker::room`]).
+//! 7. An idle store is asked for more: tables from which something can be dropped (`debt.rs`).
 //!
 //! **Invariants.** No chosen table is busy, and no running compaction writes into the output range: outputs of two
 //! compactions into one level never overlap, because each has claimed all tables of that level that overlap its
@@ -31,7 +32,7 @@
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::versions::running::Span;
-use crate::versions::version::{TableFile, Version};
+use crate::versions::version::{TableFile, TableMeta, Version};
 pub(crate) use debt::Dead;
 use situ_compaction::KeySpan;
 use std::fmt;
@@ -103,6 +104,27 @@ impl Job {
     }
 }
 
+/// Tables are guessed to leave at least this share of their bytes.
+const LEAST_SHARE: u64 = 32;
+
+/// What is left of a job's tables when each tombstone has met an entry: a guess from their counts. Nobody knows what a range tombstone
+/// deletes, so the least counts there.
+pub(crate) fn bytes_left<'a>(tables: impl Iterator<Item = &'a TableMeta>) -> u64 {
+    let (mut bytes, mut puts, mut deletions, mut has_ranges) = (0, 0_u64, 0_u64, false);
+    for meta in tables {
+        bytes += meta.bytes;
+        puts += meta.entries.saturating_sub(meta.deletions);
+        deletions += meta.deletions;
+        has_ranges |= meta.range_deletions > 0;
+    }
+    let least = bytes / LEAST_SHARE;
+    if has_ranges {
+        return least;
+    }
+    let left = u128::from(bytes) * u128::from(puts.saturating_sub(deletions)) / u128::from(puts.max(1));
+    least.max(left as u64)
+}
+
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_move { "move" } else { "compact" })?;
@@ -165,6 +187,8 @@ pub(crate) struct Picker<'a> {
     troubled: bool,
     /// A job of a deeper level begins with so many tables, if there are so many.
     tables_per_job: usize,
+    /// What a job may write.
+    room: u64,
 }
 
 fn idle(file: &Arc<TableFile>) -> bool {
@@ -179,12 +203,27 @@ impl<'a> Picker<'a> {
         oldest_snapshot: u64,
     ) -> Picker<'a> {
         let targets = Targets::of(version, options);
-        Picker { version, options, targets, running, oldest_snapshot, troubled: false, tables_per_job: 1 }
+        Picker {
+            version,
+            options,
+            targets,
+            running,
+            oldest_snapshot,
+            troubled: false,
+            tables_per_job: 1,
+            room: u64::MAX,
+        }
     }
 
     /// Has jobs of deeper levels begin with this many tables of the upper level.
     pub(crate) fn tables_per_job(mut self, tables: usize) -> Picker<'a> {
         self.tables_per_job = tables;
+        self
+    }
+
+    /// Has no job write more than the disk has room for, as far as can be told from counts.
+    pub(crate) fn room(mut self, bytes: u64) -> Picker<'a> {
+        self.room = bytes;
         self
     }
 
@@ -214,21 +253,27 @@ impl<'a> Picker<'a> {
         scores
     }
 
-    /// The next job, if there is one to do.
+    /// The next job, if there is one to do: one that the disk has room for, if there is such.
     pub(crate) fn pick(&self) -> Option<Job> {
+        let fitting = self.pick_of(&|job| bytes_left(job.files().map(|(_, file)| &file.meta)) <= self.room);
+        // One that has no room tells so when it begins.
+        fitting.or_else(|| self.pick_of(&|_| true).filter(|_| self.room < u64::MAX))
+    }
+
+    fn pick_of(&self, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
         for (level, score) in self.scores() {
             if score < 1.0 {
                 break;
             }
             let job = match level {
-                0 => self.level0(score).or_else(|| self.intra_level0()),
-                _ => self.deeper(level, score),
+                0 => self.level0_that(score, fits).or_else(|| self.intra_level0().filter(fits)),
+                _ => self.deeper(level, score, fits),
             };
             if let Some(job) = job {
                 return Some(Job { score, ..job });
             }
         }
-        self.tombstones()
+        self.tombstones().filter(fits)
     }
 
     fn free(&self, span: &Span) -> bool {
@@ -269,8 +314,21 @@ impl<'a> Picker<'a> {
         same_format && light && keeps && self.options.compaction_filter.is_none() && disjoint()
     }
 
+    /// A job for all of level 0, or for its oldest tables if that is too much.
+    fn level0_that(&self, score: f64, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
+        let files = self.version.levels[0].files.len();
+        let mut counts = std::iter::successors(Some(files), |count| Some(count / 2)).take_while(|count| *count > 0);
+        counts.find_map(|count| self.level0_oldest(score, count).filter(fits))
+    }
+
     fn level0(&self, score: f64) -> Option<Job> {
-        let files = self.version.levels[0].files.clone();
+        self.level0_oldest(score, usize::MAX)
+    }
+
+    /// Only older tables than those that stay may go down.
+    fn level0_oldest(&self, score: f64, count: usize) -> Option<Job> {
+        let files = &self.version.levels[0].files;
+        let files = files[files.len().saturating_sub(count)..].to_vec();
         if !files.iter().all(idle) || self.running.iter().any(|span| span.level == 0) {
             return None;
         }
@@ -302,7 +360,7 @@ impl<'a> Picker<'a> {
         let mut bytes = 0;
         for file in files.iter().take_while(|f| idle(f)) {
             bytes += file.meta.bytes;
-            if bytes > JOB_TABLES_MAX * self.options.table_bytes {
+            if bytes > self.room.min(JOB_TABLES_MAX * self.options.table_bytes) {
                 break;
             }
             upper.push(Arc::clone(file));
@@ -316,7 +374,7 @@ impl<'a> Picker<'a> {
         Some(Job { output_level: 0, inputs, through: None, score: 0.0, reason, is_move: false, is_debt: false, span })
     }
 
-    fn deeper(&self, level: usize, score: f64) -> Option<Job> {
+    fn deeper(&self, level: usize, score: f64, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
         let files = &self.version.levels[level].files;
         let next = &self.version.levels[level + 1];
         let cost = |file: &Arc<TableFile>| {
@@ -332,13 +390,13 @@ impl<'a> Picker<'a> {
             let tables = self.with_neighbours(level, at);
             let why = if level < self.targets.needed_level { "is not needed" } else { "is over its target" };
             let reason = format!("level {level} {why}, score {score:.2}; {cost:.2} bytes below each byte");
-            let job = self.complete(level, level + 1, files[tables.clone()].to_vec(), reason.clone())?;
+            let job = self.complete(level, level + 1, files[tables.clone()].to_vec(), reason.clone()).filter(fits)?;
             let more = self.with_more(level, tables.clone());
             // What would be moved is not rewritten for the sake of more tables.
             if job.is_move || more == tables {
                 return Some(job);
             }
-            Some(self.complete(level, level + 1, files[more].to_vec(), reason).unwrap_or(job))
+            Some(self.complete(level, level + 1, files[more].to_vec(), reason).filter(fits).unwrap_or(job))
         })
     }
 

@@ -9,7 +9,7 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::pipeline::physical::Promise;
+use crate::pipeline::space::Promise;
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointers;

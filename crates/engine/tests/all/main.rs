@@ -25,6 +25,7 @@ mod draining; // drains that fail
 mod fast_disk_troubles; // a fast disk that is there and cannot be used as it is
 mod faults; // promise 7: failure is a value
 mod filters; // compaction filters that change their mind
+mod full_disk; // promise 7: a disk that the store has filled
 mod full_disk_writers; // writers together on a disk with just enough room
 mod full_home; // a full home beside a fast disk that is not
 mod home_elsewhere; // a store whose home is no directory here

@@ -1,7 +1,7 @@
 //! The rules by which debts are paid: a pure function of what the store owes.
 //!
 //! The order of [`due`] is the order of payment. The log's limit comes first, and does not wait for an idle store. All else waits until
-//! the store is idle, and then comes one by one: first what makes other debts visible, a memtable whose tombstones have met nothing yet.
+//! the store is idle or its disk is full, and then comes one by one: first what makes other debts visible, a memtable whose tombstones have met nothing yet.
 
 use std::time::Duration;
 
@@ -13,12 +13,16 @@ pub(crate) const SEAL_EVERY: Duration = Duration::from_secs(30);
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// At rest, the log takes so much more than twice what memtables hold, and the file that it is in.
 pub(crate) const LOG_BYTES_AT_REST: u64 = 8 << 20;
+/// On a full disk it takes no more than this, whatever memtables hold.
+pub(crate) const LOG_BYTES_IF_SHORT: u64 = 64 << 10;
 
 /// What a store owes, beyond what full memtables and full levels ask for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Debts {
     /// Nothing was written for so long.
     pub(crate) idle_for: Duration,
+    /// Puts are refused for want of space.
+    pub(crate) is_short: bool,
     /// `None` if the store is open to read.
     pub(crate) log: Option<LogDebt>,
     pub(crate) memtables: Vec<MemtableDebt>,
@@ -29,6 +33,18 @@ pub(crate) struct Debts {
     pub(crate) has_undeleted: bool,
     /// A payment has failed, or changed nothing, a short time ago.
     pub(crate) rests: bool,
+}
+
+impl Debts {
+    /// Returns true if the store has time for its debts, or no space to put them off.
+    pub(crate) fn may_be_paid(&self) -> bool {
+        self.idle_for >= IDLE_AFTER || self.is_short
+    }
+
+    /// The time between two seals of a keyspace's memtable for its debts.
+    fn seal_every(&self) -> Duration {
+        if self.is_short { IDLE_AFTER } else { SEAL_EVERY }
+    }
 }
 
 /// Log files that stay for what is in memory.
@@ -101,11 +117,13 @@ pub(crate) fn due(debts: &Debts) -> Option<Payment> {
     {
         return Some(Payment::SealForLog(ids));
     }
-    if debts.idle_for < IDLE_AFTER || debts.rests {
+    if !debts.may_be_paid() || debts.rests {
         return None;
     }
     let may_be_sealed = |memtable: &&MemtableDebt| {
-        memtable.first_log.is_some() && memtable.frees_space && memtable.sealed_ago.is_none_or(|ago| ago >= SEAL_EVERY)
+        memtable.first_log.is_some()
+            && memtable.frees_space
+            && memtable.sealed_ago.is_none_or(|ago| ago >= debts.seal_every())
     };
     if let Some(ids) = keyspaces(debts.memtables.iter().filter(may_be_sealed)) {
         return Some(Payment::Seal(ids));
@@ -118,24 +136,26 @@ pub(crate) fn due(debts: &Debts) -> Option<Payment> {
     }
     let log = debts.log.as_ref()?;
     let memory: u64 = debts.memtables.iter().map(|memtable| memtable.bytes).sum();
-    if log.held_bytes > memory.saturating_mul(2).saturating_add(LOG_BYTES_AT_REST)
+    let at_rest = if debts.is_short { LOG_BYTES_IF_SHORT } else { LOG_BYTES_AT_REST };
+    let held_at_rest = if debts.is_short { at_rest } else { memory.saturating_mul(2).saturating_add(at_rest) };
+    if log.held_bytes > held_at_rest
         && let Some(ids) = keyspaces(debts.memtables.iter().filter(before(log.current)))
     {
         return Some(Payment::Seal(ids));
     }
     let is_flushed = debts.memtables.iter().all(|memtable| memtable.first_log.is_none());
-    (is_flushed && log.file_bytes > LOG_BYTES_AT_REST).then_some(Payment::ShortenLog)
+    (is_flushed && log.file_bytes > at_rest).then_some(Payment::ShortenLog)
 }
 
 /// How long until a debt may become due, if nothing is written; `None` if none will.
 pub(crate) fn next_look_in(debts: &Debts) -> Option<Duration> {
-    if debts.idle_for < IDLE_AFTER {
+    if !debts.may_be_paid() {
         return Some(IDLE_AFTER - debts.idle_for);
     }
     let rest = (debts.rests || debts.has_undeleted).then_some(LOOK_AGAIN);
     let sealable = |memtable: &MemtableDebt| {
         let ago = memtable.sealed_ago.filter(|_| memtable.frees_space && memtable.first_log.is_some())?;
-        Some(SEAL_EVERY.saturating_sub(ago))
+        Some(debts.seal_every().saturating_sub(ago))
     };
     let tables = match debts.tables {
         TableDebt::DueIn(wait) => Some(wait),

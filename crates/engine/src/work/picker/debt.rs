@@ -60,14 +60,26 @@ impl Picker<'_> {
         by_filter.saturating_add(by_tombstones)
     }
 
-    /// Bytes freed for each byte rewritten, if that is worth it.
-    fn worth(freed: u64, rewritten: u64) -> Option<f64> {
-        let is_worth_it = freed > 0 && (rewritten <= SMALL_BYTES || freed.saturating_mul(WORTH) >= rewritten);
+    /// Bytes freed for each byte rewritten, if that is worth it, and the disk has room for the rest.
+    fn worth(&self, freed: u64, rewritten: u64) -> Option<f64> {
+        let has_room = rewritten.saturating_sub(freed) <= self.room;
+        let is_worth_it =
+            has_room && freed > 0 && (rewritten <= SMALL_BYTES || freed.saturating_mul(WORTH) >= rewritten);
         is_worth_it.then(|| freed.min(rewritten.max(1)) as f64 / rewritten.max(1) as f64)
     }
 
     fn level0_debt(&self, dead: &Dead<'_>, entry_bytes: u64) -> Option<Job> {
+        let all = self.version.levels[0].files.len();
+        // On a full disk, all of it may be too much.
+        let least = if self.room < u64::MAX { 1 } else { all.max(1) };
+        let mut counts = std::iter::successors(Some(all), |count| Some(count / 2)).take_while(|count| *count >= least);
+        counts.find_map(|count| self.oldest_debt(count, dead, entry_bytes))
+    }
+
+    /// A job for the oldest tables of level 0.
+    fn oldest_debt(&self, count: usize, dead: &Dead<'_>, entry_bytes: u64) -> Option<Job> {
         let files = &self.version.levels[0].files;
+        let files = &files[files.len().saturating_sub(count)..];
         let base = &self.version.levels[self.targets.base_level];
         let span = Span::of(self.targets.base_level, files.iter())?;
         let below = base.overlapping(&span.keys);
@@ -78,8 +90,8 @@ impl Picker<'_> {
             let values = if hides_values && !is_seen { file.meta.entries.saturating_mul(dead.value_bytes) } else { 0 };
             sum.saturating_add(self.freed_bytes(file, dead, entry_bytes)).saturating_add(values)
         });
-        let score = Self::worth(freed, rewritten)?;
-        let job = self.level0(score)?;
+        let score = self.worth(freed, rewritten)?;
+        let job = self.level0_oldest(score, count)?;
         let reason = format!("idle: {} tables in level 0 hide or hold what is dead", files.len());
         Some(Job { reason, score, is_debt: true, ..job })
     }
@@ -100,7 +112,7 @@ impl Picker<'_> {
                 false => self.complete(level, level + 1, vec![Arc::clone(file)], reason)?,
             };
             let rewritten = job.files().map(|(_, file)| file.meta.bytes).sum();
-            let score = Self::worth(freed, rewritten)?;
+            let score = self.worth(freed, rewritten)?;
             Some(Job { score, is_debt: true, ..job })
         };
         self.version.levels[level].files.iter().filter_map(job).max_by(|a, b| a.score.total_cmp(&b.score))
