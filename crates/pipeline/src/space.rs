@@ -567,11 +567,6 @@ impl SpaceWatch {
         })
     }
 
-    /// Returns true if a compaction has space that it has not used yet.
-    pub fn is_promised(&self) -> bool {
-        self.promised.load(Ordering::Acquire) > 0
-    }
-
     /// The space for deletions and compactions, as of the last sample; `None` if no disk says what it has.
     pub fn slack_bytes(&self) -> Option<u64> {
         lock(&self.judged).tightest.map(|(_, sample)| sample.slack())

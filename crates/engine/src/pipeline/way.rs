@@ -12,6 +12,7 @@
 //! **Threads.** All of this may block. It is called with no lock held, by several threads at a time.
 
 use crate::base::listener::StoreEvent;
+use crate::base::sync::lock;
 use crate::pipeline::Memory;
 use crate::pipeline::log_area::Releasing;
 use crate::pipeline::seal::NoRoom;
@@ -101,6 +102,7 @@ impl Memory {
     /// Space for a write of `bytes`. True and false as [`remove_obstacle`](Memory::remove_obstacle) says.
     fn make_space(&self, bytes: u64, space_use: SpaceUse) -> Result<bool> {
         let has_space = || self.space.make_way(bytes, space_use).is_ok();
+        let (log, file) = (self.writable()?, self.writable()?.file());
         if has_space() {
             return Ok(true);
         }
@@ -108,8 +110,10 @@ impl Memory {
             self.work.notify();
             return Ok(false);
         }
-        // A flush may have ended since.
-        if has_space() { Ok(true) } else { Err(self.space_refusal(bytes)) }
+        // A compaction may have ended whose inputs are still there, or a flush; or another writer may have taken the file for which a
+        // memtable was to be sealed.
+        self.versions.delete_obsolete();
+        if log.file() != file || has_space() { Ok(true) } else { Err(self.space_refusal(bytes)) }
     }
 
     /// Returns true if work is under way, or was begun, after which there is more space: a table takes less than its memtable and the log of
@@ -119,10 +123,12 @@ impl Memory {
             return Ok(false);
         }
         // In this order: a flush is counted as releasing before its memtable goes.
-        let is_sealed = self.versions.keyspaces().iter().any(|keyspace| !keyspace.view.load().sealed.is_empty());
+        let keyspaces = self.versions.keyspaces();
+        let is_sealed = keyspaces.iter().any(|keyspace| !keyspace.view.load().sealed.is_empty());
+        let is_compacted = || keyspaces.iter().any(|keyspace| !lock(&keyspace.running).is_empty());
         if is_sealed
             || self.flushes_releasing.load(Ordering::SeqCst) > 0
-            || space_use >= SpaceUse::Deletion && self.space.is_promised()
+            || space_use >= SpaceUse::Deletion && is_compacted()
         {
             return Ok(true);
         }

@@ -255,7 +255,8 @@ impl<'a> Picker<'a> {
 
     /// The next job, if there is one to do: one that the disk has room for, if there is such.
     pub(crate) fn pick(&self) -> Option<Job> {
-        let fitting = self.pick_of(&|job| bytes_left(job.files().map(|(_, file)| &file.meta)) <= self.room);
+        let left = |job: &Job| bytes_left(job.files().map(|(_, file)| &file.meta));
+        let fitting = self.pick_of(&|job| job.is_move || left(job) <= self.room);
         // One that has no room tells so when it begins.
         fitting.or_else(|| self.pick_of(&|_| true).filter(|_| self.room < u64::MAX))
     }

@@ -3,10 +3,11 @@
 
 use crate::common::*;
 use situ_device::Env;
-use situ_engine::{Durability, Error, Options, SpaceKind, SpaceLevel, Store, StoreBuilder};
+use situ_engine::{Durability, Error, Listener, Options, SpaceKind, SpaceLevel, Store, StoreBuilder, StoreEvent};
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Volume;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const TOTAL: u64 = 2 << 20;
@@ -38,9 +39,24 @@ struct World {
     home: SimVolume,
     fast: Option<SimVolume>,
     store: Store,
+    heard: Arc<Heard>,
     model: Model,
     rng: Rng,
     keys: u64,
+}
+
+/// The last events, for the messages of failures.
+#[derive(Default)]
+struct Heard(Mutex<VecDeque<String>>);
+
+impl Listener for Heard {
+    fn event(&self, event: &StoreEvent) {
+        let mut lines = self.0.lock().unwrap();
+        lines.push_back(event.to_string());
+        if lines.len() > 30 {
+            lines.pop_front();
+        }
+    }
 }
 
 fn options(shape: Shape) -> Options {
@@ -52,8 +68,10 @@ fn options(shape: Shape) -> Options {
     options
 }
 
-fn open(env: &Env, shape: Shape, home: &SimVolume, fast: Option<&SimVolume>) -> Store {
-    let builder = StoreBuilder::new(options(shape)).env(env.clone());
+fn open(env: &Env, shape: Shape, home: &SimVolume, fast: Option<&SimVolume>, heard: &Arc<Heard>) -> Store {
+    let mut options = options(shape);
+    options.listener = Some(Arc::clone(heard) as Arc<dyn Listener>);
+    let builder = StoreBuilder::new(options).env(env.clone());
     let fast = fast.map(|fast| Arc::new(fast.clone()) as Arc<dyn Volume>);
     builder.open_volumes(Arc::new(home.clone()), fast).unwrap()
 }
@@ -66,9 +84,10 @@ impl World {
             let home = SimVolume::new(&env, FaultPlan::none().capacity(TOTAL), seed);
             let fast =
                 shape.has_fast_disk.then(|| SimVolume::new(&env, FaultPlan::none().capacity(TOTAL / 4), seed + 1));
-            let store = open(&env, shape, &home, fast.as_ref());
+            let heard = Arc::default();
+            let store = open(&env, shape, &home, fast.as_ref(), &heard);
             let (model, rng) = (Model::new(), Rng::new(seed));
-            test(&mut World { env, shape, home, fast, store, model, rng, keys: 0 });
+            test(&mut World { env, shape, home, fast, store, heard, model, rng, keys: 0 });
         });
     }
 
@@ -109,10 +128,15 @@ impl World {
         let until = self.env.clock.now() + RECOVERS_WITHIN;
         while let Err(error) = self.put(Durability::Synced) {
             assert!(error.is_no_space(), "{what}: {error}");
-            assert!(self.env.clock.now() < until, "{what}: still refused: {error}, {:?}", self.store.properties());
+            assert!(self.env.clock.now() < until, "{}: still refused: {error}, {}", what, self.told());
             self.env.clock.sleep(Duration::from_millis(500));
         }
         self.is_sound(what);
+    }
+
+    fn told(&self) -> String {
+        let lines: Vec<String> = self.heard.0.lock().unwrap().iter().cloned().collect();
+        format!("{:?}, lately:\n{}", self.shape, lines.join("\n"))
     }
 
     fn is_sound(&self, what: &str) {
@@ -122,14 +146,14 @@ impl World {
 
     fn reopen(&mut self) {
         self.store.close().unwrap();
-        self.store = open(&self.env, self.shape, &self.home, self.fast.as_ref());
+        self.store = open(&self.env, self.shape, &self.home, self.fast.as_ref(), &self.heard);
     }
 
     fn delete(&mut self, key: &[u8]) {
         let until = self.env.clock.now() + RECOVERS_WITHIN;
         while let Err(error) = self.store.default_keyspace().delete_with(key, Durability::Synced) {
             assert!(error.is_no_space(), "{error}");
-            assert!(self.env.clock.now() < until, "a deletion is still refused: {error}");
+            assert!(self.env.clock.now() < until, "a deletion is still refused: {error}, {}", self.told());
             self.env.clock.sleep(Duration::from_millis(100));
         }
         self.model.remove(key);
@@ -156,7 +180,7 @@ fn promise_7_puts_are_refused_before_the_disk_is_full_and_the_refusal_says_what_
         // What others on the disk find does not shrink while the store tries and tries.
         for _ in 0..120 {
             let _ = world.put(Durability::Buffered);
-            assert!(world.free() >= SLACK / 4, "{:?}: {} bytes are left", world.shape, world.free());
+            assert!(world.free() >= SLACK / 4, "{} bytes are left, {}", world.free(), world.told());
             world.env.clock.sleep(Duration::from_millis(500));
         }
         // Most of the disk holds data, and not log files.
@@ -193,7 +217,7 @@ fn promise_7_a_full_disk_is_left_though_deletions_never_pause() {
         }
         let until = world.env.clock.now() + RECOVERS_WITHIN;
         while world.is_still_full() {
-            assert!(world.env.clock.now() < until, "{:?}", world.store.properties());
+            assert!(world.env.clock.now() < until, "{}", world.told());
             world.delete(b"nothing");
             world.env.clock.sleep(Duration::from_secs(1));
         }
@@ -247,7 +271,7 @@ fn a_keyspace_may_use_the_reserve() {
         for n in 0..20_u32 {
             settings.put_with(b"barrier", n.to_be_bytes(), Durability::Synced).unwrap();
         }
-        assert!(world.is_still_full());
+        world.is_sound("written");
         world.store.close().unwrap();
     });
 }

@@ -37,11 +37,11 @@ impl Picker<'_> {
     /// The job that frees the most for each byte that it rewrites; `None` if none is worth it, or all tables of it are busy.
     pub(crate) fn debt(&self, dead: &Dead<'_>) -> Option<Job> {
         let entry_bytes = {
-            let (bytes, entries) = self
-                .version
-                .files()
-                .fold((0, 0), |sum, (_, file)| (sum.0 + file.meta.bytes, sum.1 + file.meta.entries));
-            bytes / u64::max(entries, 1) + dead.value_bytes
+            // What is deleted is a put; tombstones take little.
+            let puts = |file: &TableFile| file.meta.entries.saturating_sub(file.meta.deletions);
+            let sums = self.version.files().map(|(_, file)| (file.meta.bytes, puts(file)));
+            let (bytes, puts) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+            bytes / u64::max(puts, 1) + dead.value_bytes
         };
         let level0 = self.level0_debt(dead, entry_bytes);
         let deeper = (1..LEVELS).filter_map(|level| self.deeper_debt(level, dead, entry_bytes));
