@@ -127,6 +127,8 @@ pub struct Needs {
     pub at_most: u64,
     /// Held on disk, apart from the log.
     pub stored: u64,
+    /// Logical space on other disks, for what has none on the watched one.
+    pub elsewhere: u64,
 }
 
 /// The level has changed.
@@ -468,6 +470,13 @@ impl SpaceWatch {
         Err(self.shortage(bytes))
     }
 
+    /// Takes the first sample, so that no write waits for it.
+    pub fn begin(&self) {
+        if self.watches() {
+            self.sample();
+        }
+    }
+
     /// Takes a sample if it is time for one. Called by the store's thread.
     pub fn look(&self) {
         if self.next_sample_in().is_some_and(|left| left.is_zero()) {
@@ -512,7 +521,12 @@ impl SpaceWatch {
             };
             let needed = needs.now.saturating_add(in_log).saturating_add(promised);
             let Needs { at_most: needed_at_most, stored, .. } = needs;
-            Some((number, Sample { kind, free, total, needed, needed_at_most, stored }))
+            let mut sample = Sample { kind, free, total, needed, needed_at_most, stored };
+            // Some files have to be here.
+            if kind == SpaceKind::Logical && free > sample.slack() / 8 {
+                sample.free = free.saturating_add(needs.elsewhere);
+            }
+            Some((number, sample))
         });
         asked.collect()
     }

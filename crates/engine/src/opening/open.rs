@@ -339,6 +339,8 @@ impl Core {
 }
 
 /// What is missing, if all of a file is.
+/// The first log file takes this part of what the disk has left, at most.
+const FIRST_LOG_SHARE: u64 = 8;
 const FILE: &str = "file";
 
 /// A file that the state needs and the volume does not have, or has in another length.
@@ -504,6 +506,9 @@ impl Ground<'_> {
         let file_bytes = log_file_bytes(&registry).min(longest);
         // One spare: more would be room that is nearly always unused.
         let mut log_options = LogOptions { file_bytes, spare_files_max: 1, ..LogOptions::default() };
+        // On a nearly full disk, what is left is for flushes.
+        let free = self.volume.space().logical_free().unwrap_or(u64::MAX);
+        log_options.first_file_bytes = log_options.first_file_bytes.min(free / FIRST_LOG_SHARE);
         if self.options.ablation.serial_log {
             log_options.in_flight_max = 1;
         }

@@ -64,9 +64,16 @@ fn needs(versions: &Versions) -> Needs {
         needs.stored += view.version.levels.iter().map(|level| level.bytes).sum::<u64>();
         needs.stored += view.version.segments.files().iter().map(|file| file.written().record_bytes).sum::<u64>();
     }
-    Needs { in_log: needs.now, ..needs }
+    let fast = versions.source.disks.as_ref().and_then(|disks| disks.with_role(Role::Fast));
+    let elsewhere = fast.filter(|disk| !disk.is_left()).map_or(0, |disk| {
+        let space = disk.volume.space();
+        space.logical_free().unwrap_or(0).saturating_sub(space.logical_total / FAST_SHARE_KEPT)
+    });
+    Needs { in_log: needs.now, elsewhere, ..needs }
 }
 
+/// This share of the fast disk is for the log and for flushes.
+const FAST_SHARE_KEPT: u64 = 4;
 /// The longest batch that releases space.
 const RELEASE_BYTES_MAX: usize = 4 << 10;
 

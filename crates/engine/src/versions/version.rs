@@ -29,7 +29,7 @@ use situ_values::Written;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// What the manifest knows of a table.
@@ -243,6 +243,8 @@ pub(crate) struct TableFile {
     lifetimes: OnceLock<Arc<Lifetimes>>,
     /// A compaction that was to drop entries of it has dropped none: it is not chosen for that again.
     pub(crate) drops_nothing: AtomicBool,
+    /// It has nothing that versions of newer tables up to this sequence number hide.
+    pub(crate) seen_to: AtomicU64,
 }
 
 impl TableFile {
@@ -260,6 +262,7 @@ impl TableFile {
             busy: AtomicBool::new(false),
             lifetimes: OnceLock::new(),
             drops_nothing: AtomicBool::new(false),
+            seen_to: AtomicU64::new(0),
         };
         table.into_iter().for_each(|table| drop(file.keep(table)));
         Arc::new(file)

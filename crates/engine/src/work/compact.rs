@@ -188,7 +188,7 @@ impl Work {
     /// The tasks of a job.
     pub(crate) fn tasks_of(&self, keyspace: &KeyspaceCore, job: &Job, target_bytes: u64) -> Result<Divided> {
         let inputs = runs(job);
-        let frozen = self.freeze(keyspace)?;
+        let frozen = self.freeze(keyspace, job)?;
         let compression = keyspace.options.compression_at(job.output_level);
         let class = TaskClass::of(job.level() as u32, &inputs, compression);
         let Division { mut parts, arm } = self.scheduler.divide(&JobShape {
@@ -235,10 +235,14 @@ impl Work {
     }
 
     /// The time of a job, and what the keyspace's filter decides by then.
-    fn freeze(&self, keyspace: &KeyspaceCore) -> Result<Frozen> {
+    fn freeze(&self, keyspace: &KeyspaceCore, job: &Job) -> Result<Frozen> {
         let now_unix = self.env.clock.unix();
-        let filter = keyspace.options.compaction_filter.as_ref();
-        let filter = filter.map(|filter| FrozenFilter::freeze(filter, now_unix)).transpose().map_err(task_error)?;
+        let filter = keyspace.options.compaction_filter.clone();
+        let filter = match &job.newer {
+            Some(newer) => Some(newer.filter(filter)),
+            None => filter,
+        };
+        let filter = filter.map(|filter| FrozenFilter::freeze(&filter, now_unix)).transpose().map_err(task_error)?;
         Ok(Frozen { now_unix, filter })
     }
 

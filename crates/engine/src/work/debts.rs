@@ -128,8 +128,10 @@ impl Work {
             }
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
             Err(error) => {
+                // A compaction that is under way may have what there is.
+                let rest = if error.is_no_space() { rules::LOOK_AGAIN } else { REST };
                 self.health.note_job_failure("pay debts", error);
-                self.rest_from_debts();
+                self.rest_for(rest);
                 Ok(false)
             }
         }
@@ -152,7 +154,11 @@ impl Work {
 
     /// No payment is tried for a while.
     pub(crate) fn rest_from_debts(&self) {
-        let until = self.env.clock.now() + REST;
+        self.rest_for(REST);
+    }
+
+    fn rest_for(&self, rest: Duration) {
+        let until = self.env.clock.now() + rest;
         let mut state = lock(&self.debt_watch.state);
         state.rests_until = until;
         state.next_look = Some(until);

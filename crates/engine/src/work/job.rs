@@ -216,7 +216,8 @@ impl Work {
         let metas = || job.claimed.job.files().map(|(_, file)| &file.meta);
         let at_most = metas().map(|meta| meta.bytes).sum::<u64>();
         let left = at_most.saturating_sub(self.bytes_removed(&job.claimed.keyspace, &job.claimed.job));
-        let about = bytes_left(metas()).min(left);
+        let hidden = job.claimed.job.newer.as_ref().map_or(u64::MAX, |newer| newer.left_bytes);
+        let about = bytes_left(metas()).min(left).min(hidden);
         match self.memory.space.promise(about, at_most) {
             Ok(promise) => {
                 let host = Arc::into_inner(job.host).expect("nothing runs yet");
@@ -340,16 +341,22 @@ impl Work {
         }
     }
 
-    /// Tables that were rewritten to drop entries, and of which none could go, are not rewritten for that again.
+    /// Tables that were rewritten to drop entries, and of which none could go, are not rewritten for that again; nor those of which all that
+    /// newer tables hide has gone.
     fn note_vain(&self, claimed: &Claimed, merged: &Merged) {
         let Claimed { keyspace, job, .. } = claimed;
-        if !job.is_debt || job.level() != job.output_level || merged.stats.dropped() > 0 {
+        if !job.is_debt || job.level() != job.output_level {
             return;
         }
+        let is_vain = job.newer.is_none() && merged.stats.dropped() == 0;
+        let seen_to = job.newer.as_ref().map_or(0, |newer| newer.seen_to());
         let version = Arc::clone(&keyspace.view.load().version);
         let is_output = |number| merged.tables.iter().any(|table| table.number == number);
         let outputs = version.files().map(|(_, file)| file).filter(|file| is_output(file.meta.number));
-        outputs.for_each(|file| file.drops_nothing.store(true, Ordering::Release));
+        for file in outputs {
+            file.drops_nothing.fetch_or(is_vain, Ordering::AcqRel);
+            file.seen_to.fetch_max(seen_to, Ordering::AcqRel);
+        }
     }
 
     /// The end of a job: claims are given up, and what came of it is counted and told. An error comes back if nobody waits for the

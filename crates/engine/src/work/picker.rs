@@ -34,6 +34,7 @@ use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::versions::running::Span;
 use crate::versions::version::{TableFile, TableMeta, Version};
 pub(crate) use debt::Dead;
+use hidden::Newer;
 use situ_compaction::KeySpan;
 use std::fmt;
 use std::ops::Range;
@@ -42,6 +43,7 @@ use std::sync::atomic::Ordering;
 pub(crate) use through::Through;
 
 mod debt;
+mod hidden;
 mod through;
 
 /// The share of tombstones from which a table of the deepest level is rewritten for its own sake.
@@ -80,6 +82,8 @@ pub(crate) struct Job {
     pub(crate) is_move: bool,
     /// It frees space in an idle store ([`Picker::debt`]).
     pub(crate) is_debt: bool,
+    /// It drops what these tables hide, too.
+    pub(crate) newer: Option<Newer>,
     /// What it writes into the output level lies in here.
     pub(crate) span: Span,
 }
@@ -294,7 +298,17 @@ impl<'a> Picker<'a> {
         if !lower.is_empty() {
             inputs.push((output_level, lower));
         }
-        Some(Job { output_level, inputs, through: None, score: 0.0, reason, is_move, is_debt: false, span })
+        Some(Job {
+            output_level,
+            inputs,
+            through: None,
+            score: 0.0,
+            reason,
+            is_move,
+            is_debt: false,
+            newer: None,
+            span,
+        })
     }
 
     fn may_move(&self, level: usize, output_level: usize, upper: &[Arc<TableFile>]) -> bool {
@@ -372,7 +386,17 @@ impl<'a> Picker<'a> {
         let span = Span::of(0, upper.iter())?;
         let reason = format!("level 0 has {} tables and its way down is busy", files.len());
         let inputs = vec![(0, upper)];
-        Some(Job { output_level: 0, inputs, through: None, score: 0.0, reason, is_move: false, is_debt: false, span })
+        Some(Job {
+            output_level: 0,
+            inputs,
+            through: None,
+            score: 0.0,
+            reason,
+            is_move: false,
+            is_debt: false,
+            newer: None,
+            span,
+        })
     }
 
     fn deeper(&self, level: usize, score: f64, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
@@ -472,8 +496,8 @@ impl<'a> Picker<'a> {
         let upper = vec![Arc::clone(file)];
         let span = Span::of(level, upper.iter())?;
         let inputs = vec![(level, upper)];
-        let is_debt = false;
-        let job = Job { output_level: level, inputs, through: None, score: 0.0, reason, is_move: false, is_debt, span };
+        let (is_move, is_debt, newer) = (false, false, None);
+        let job = Job { output_level: level, inputs, through: None, score: 0.0, reason, is_move, is_debt, newer, span };
         self.free(&job.span).then_some(job)
     }
 
@@ -517,6 +541,7 @@ impl<'a> Picker<'a> {
             reason,
             is_move: false,
             is_debt: false,
+            newer: None,
             span,
         })
     }

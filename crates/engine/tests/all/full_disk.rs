@@ -206,6 +206,25 @@ fn promise_7_deletions_one_by_one_lead_out_of_a_full_disk() {
     });
 }
 
+/// Everywhere, and in no order: each tombstone lies over all tables.
+#[test]
+fn promise_7_scattered_deletions_lead_out_of_a_full_disk() {
+    each(|world| {
+        world.put_until_refused();
+        let mut keys: Vec<_> = world.model.keys().cloned().collect();
+        let left = keys.len() / 10;
+        while keys.len() > left {
+            let at = world.rng.index(keys.len());
+            let key = keys.swap_remove(at);
+            world.delete(&key);
+        }
+        world.recovers("deleted here and there");
+        world.reopen();
+        world.is_sound("recovered and reopened");
+        world.store.close().unwrap();
+    });
+}
+
 /// Deletions go on, and the store never is idle.
 #[test]
 fn promise_7_a_full_disk_is_left_though_deletions_never_pause() {

@@ -8,6 +8,9 @@
 //! 2. A table of a deeper level goes one level down, to what its tombstones hide.
 //! 3. A table of the deepest level is rewritten by itself.
 //!
+//! 4. Where the disk is nearly full, this comes before the others: a table is rewritten by itself, for what newer tables hide
+//!    (`hidden.rs`).
+//!
 //! A job is *worth it* if it frees an eighth of what it rewrites, or rewrites no more than [`SMALL_BYTES`]. So the dead entries that
 //! stay for good take less than an eighth of their level.
 //!
@@ -43,6 +46,11 @@ impl Picker<'_> {
             let (bytes, puts) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
             bytes / u64::max(puts, 1) + dead.value_bytes
         };
+        if self.room < u64::MAX
+            && let Some(job) = self.hidden_debt(entry_bytes)
+        {
+            return Some(job);
+        }
         let level0 = self.level0_debt(dead, entry_bytes);
         let deeper = (1..LEVELS).filter_map(|level| self.deeper_debt(level, dead, entry_bytes));
         level0.into_iter().chain(deeper).max_by(|a, b| a.score.total_cmp(&b.score))
