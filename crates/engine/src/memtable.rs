@@ -143,6 +143,16 @@ impl Memtable {
         bytes == 0 || self.list.arena().prepare(write, bytes)
     }
 
+    /// Takes memory ahead for a point entry of these lengths of key and value, which is going to be inserted by the only thread that
+    /// inserts. False if the system has no memory for it.
+    #[must_use]
+    pub fn ensure(&self, key: usize, value: usize) -> bool {
+        match key + value >= LARGE_ENTRY_BYTES {
+            true => self.prepare(self.entries(), std::iter::once((key, value))),
+            false => self.list.arena().ensure(node::bytes_max(key, value)),
+        }
+    }
+
     /// Adds a range tombstone: versions below `sequence` of the keys in `begin..end` are deleted. An empty range adds
     /// nothing. Amortised logarithmic time.
     pub fn insert_range_tombstone(&self, begin: &[u8], end: &[u8], sequence: SequenceNumber) {
