@@ -356,7 +356,7 @@ impl Cache {
             errors: load(&counters.flash_errors),
         });
         Properties {
-            items: memory.index.len() as u64,
+            items: memory.index.items() as u64,
             memory_bytes: memory.bytes() as u64,
             index_bytes: memory.index.bytes() as u64,
             evicted: load(&counters.evicted),

@@ -71,6 +71,8 @@ struct Counters {
     /// Also the ordinal from which the next node's height is drawn.
     entries: AtomicUsize,
     deletions: AtomicUsize,
+    /// Entries less [keys](Memtable::keys).
+    surplus: AtomicUsize,
     /// `u64::MAX` before the first entry.
     smallest_sequence: AtomicU64,
     largest_sequence: AtomicU64,
@@ -90,6 +92,7 @@ impl Memtable {
             counters: OwnCacheLine(Counters {
                 entries: AtomicUsize::new(0),
                 deletions: AtomicUsize::new(0),
+                surplus: AtomicUsize::new(0),
                 smallest_sequence: AtomicU64::new(u64::MAX),
                 largest_sequence: AtomicU64::new(0),
             }),
@@ -122,7 +125,10 @@ impl Memtable {
         if let Some(filter) = filter {
             filter.prefetch(hash);
         }
-        self.list.insert(KeyRef::new(key, trailer), value, height_of(self.seed, ordinal));
+        let surplus = self.list.insert(KeyRef::new(key, trailer), value, height_of(self.seed, ordinal));
+        if surplus > 0 {
+            counters.surplus.fetch_add(surplus, Ordering::Relaxed);
+        }
         if let Some(filter) = filter {
             filter.insert(hash);
         }
@@ -135,6 +141,16 @@ impl Memtable {
         let nodes = entries.map(|(key, value)| (key + value, node::bytes_max(key, value)));
         let bytes = nodes.filter(|(entry, _)| *entry >= LARGE_ENTRY_BYTES).map(|(_, node)| node).sum();
         bytes == 0 || self.list.arena().prepare(write, bytes)
+    }
+
+    /// Takes memory ahead for a point entry of these lengths of key and value, which is going to be inserted by the only thread that
+    /// inserts. False if the system has no memory for it.
+    #[must_use]
+    pub fn ensure(&self, key: usize, value: usize) -> bool {
+        match key + value >= LARGE_ENTRY_BYTES {
+            true => self.prepare(self.entries(), std::iter::once((key, value))),
+            false => self.list.arena().ensure(node::bytes_max(key, value)),
+        }
     }
 
     /// Adds a range tombstone: versions below `sequence` of the keys in `begin..end` are deleted. An empty range adds
@@ -186,6 +202,14 @@ impl Memtable {
     /// Point tombstones inserted or being inserted.
     pub fn deletions(&self) -> usize {
         self.counters.0.deletions.load(Ordering::Relaxed)
+    }
+
+    /// By how many the memtable changes the number of keys of its keyspace: keys whose newest version is no tombstone, less keys
+    /// whose oldest version is one. A key counts as new if its oldest version here is no tombstone. Exact whenever no insert is
+    /// under way and none was at the same time as another one of its key.
+    pub fn keys(&self) -> i64 {
+        let surplus = self.counters.0.surplus.load(Ordering::Relaxed);
+        self.entries() as i64 - surplus as i64
     }
 
     /// Whether there is nothing to flush: neither a point entry nor a range tombstone.

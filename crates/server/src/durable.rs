@@ -4,7 +4,7 @@
 //! the engine; long before the limit is reached, the next block is reserved with one metadata write. A restart goes
 //! on at the stored limit, so a crash skips ids and never repeats one.
 //!
-//! **The flush barrier** is a cas id: items below it are dead. `flush_all` takes the next id as the barrier and stores
+//! **The flush barrier** is a cas id: items below it are dead. `flush_all` takes the id behind the next one as the barrier and stores
 //! it; the cost does not depend on the number of items. A delayed `flush_all` stores its due time, and becomes an
 //! ordinary one when some loop's clock has passed it, or at the next start.
 //!
@@ -96,6 +96,11 @@ impl<E: Engine> Durable<E> {
         })
     }
 
+    /// The engine that keeps the records.
+    pub(crate) fn engine(&self) -> &E {
+        &self.engine
+    }
+
     /// Why clients could store nothing when the server started, if so.
     pub(crate) fn unreserved(&self) -> Option<&EngineError> {
         self.unreserved.as_ref()
@@ -140,6 +145,13 @@ impl<E: Engine> Durable<E> {
         self.barrier.load(Ordering::Acquire)
     }
 
+    /// About how many items clients can find: as many as the engine has, and at most as many as were stored since the last flush.
+    /// The engine counts flushed items until it has dropped them. After a restart, ids that were skipped count as stored.
+    pub(crate) fn approximate_items(&self) -> u64 {
+        let stored = self.next.load(Ordering::Relaxed).saturating_sub(self.barrier());
+        self.engine.approximate_items().min(stored)
+    }
+
     /// What is dead at `now_seconds`; makes a delayed flush happen when it is due.
     pub(crate) fn rule(&self, now_seconds: u64) -> ExpiryRule {
         let due = self.due.load(Ordering::Acquire);
@@ -164,7 +176,8 @@ impl<E: Engine> Durable<E> {
         }
         self.due.store(0, Ordering::Release);
         match self.next_cas() {
-            Ok(cas) => self.raise_barrier(cas, 0, done),
+            // No item has this id itself.
+            Ok(cas) => self.raise_barrier(cas + 1, 0, done),
             Err(error) => done(Err(error)),
         }
     }

@@ -39,6 +39,7 @@ use crate::fetch::{Fetched, Fetches, Reads};
 use crate::inbox::{Inbox, Message};
 use crate::item::{ExpiryRule, Header, expires_at};
 use crate::metrics::{Command, Counter, Counters};
+use crate::notices::Notices;
 use crate::output::{Await, OnFailure, Output, Reply, push_server_error};
 use crate::parse::{Request, next_key};
 use crate::room::Room;
@@ -167,6 +168,8 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) limits: Limits,
     /// Who may run commands; `None` is everybody.
     pub(crate) users: Option<Arc<Users>>,
+    /// Lines for the server's log.
+    pub(crate) notices: Arc<Notices>,
     /// What each connection may use in this turn.
     pub(crate) share: Share,
     /// What the connection that is served now has left of its commands.
@@ -766,7 +769,7 @@ impl<E: Engine> Executor<E> {
             Request::Stats { topic } => {
                 self.commands_left = self.commands_left.saturating_sub(SURVEY_COMMANDS);
                 let stats = Arc::clone(&self.stats);
-                let text = stats.render(topic, self.engine.as_ref(), self.rule.now_seconds);
+                let text = stats.render(topic, &self.durable, self.rule.now_seconds);
                 self.answer(session, Command::Stats, |out| out.extend_from_slice(text.as_bytes()));
                 Outcome::Done
             }

@@ -15,12 +15,13 @@
 //!
 //! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use situ::Durability;
-use situ::device::StoreClock;
+use situ::device::{StoreClock, lock};
 use situ::hash::record::VALUE_BYTES_MAX;
 use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, SpaceProperties};
 
@@ -42,6 +43,8 @@ const _: () = assert!(MAX_VALUE_BYTES_LIMIT + HEADER_BYTES_MAX <= VALUE_BYTES_MA
 pub struct HashEngine {
     store: HashStore,
     durability: hash::Durability,
+    /// The server's own records that the store holds, as far as this process has met them.
+    records: Mutex<BTreeSet<Vec<u8>>>,
 }
 
 impl fmt::Debug for HashEngine {
@@ -82,7 +85,7 @@ impl HashEngine {
                     .to_owned(),
             ));
         }
-        Ok(HashEngine { store, durability: durability.into() })
+        Ok(HashEngine { store, durability: durability.into(), records: Mutex::default() })
     }
 
     /// The store underneath.
@@ -163,10 +166,15 @@ impl Engine for HashEngine {
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        self.store.get(reserved(key)).map_err(EngineError::new)
+        let found = self.store.get(reserved(key)).map_err(EngineError::new)?;
+        if found.is_some() {
+            lock(&self.records).insert(key.to_vec());
+        }
+        Ok(found)
     }
 
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
+        lock(&self.records).insert(key.to_vec());
         let mut batch = HashBatch::new();
         match batch.put(reserved(key), value) {
             Ok(()) => _ = self.submit(batch, hash::Durability::Synced, None, done),
@@ -176,7 +184,8 @@ impl Engine for HashEngine {
 
     fn approximate_items(&self) -> u64 {
         let totals = self.store.properties().totals;
-        totals.entries + totals.overflow_entries
+        let records = lock(&self.records).len() as u64;
+        (totals.entries + totals.overflow_entries).saturating_sub(records)
     }
 
     fn disk_bytes(&self) -> u64 {

@@ -270,7 +270,7 @@ fn respond<E: Engine>(asked: Asked, shared: &Shared<E>) -> Response {
     match asked {
         Asked::Index => ("200 OK", "text/html; charset=utf-8", INDEX_HEADERS, INDEX.into()),
         Asked::Metrics => {
-            let page = Totals(&shared.counters).render(shared.engine.as_ref(), shared.started.elapsed());
+            let page = Totals(&shared.counters).render(&shared.durable, shared.started.elapsed());
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", "", page.into())
         }
         Asked::Health => match shared.engine.health() {

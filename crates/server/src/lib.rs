@@ -87,6 +87,7 @@ mod item;
 mod memory;
 mod meta;
 mod metrics;
+mod notices;
 mod number;
 mod offline;
 mod output;

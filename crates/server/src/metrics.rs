@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::durable::Durable;
 use crate::engine::{Engine, MetricKind};
 
 /// Commands as they are counted.
@@ -220,7 +221,7 @@ impl Totals<'_> {
     }
 
     /// The Prometheus text form, engine included.
-    pub(crate) fn render<E: Engine>(&self, engine: &E, uptime: Duration) -> String {
+    pub(crate) fn render<E: Engine>(&self, durable: &Durable<E>, uptime: Duration) -> String {
         let mut page = String::with_capacity(16 << 10);
         header(&mut page, "situ_server_commands_total", "Commands answered.", "counter");
         for (index, (name, _)) in COMMANDS.iter().enumerate() {
@@ -237,7 +238,7 @@ impl Totals<'_> {
         header(&mut page, "situ_server_uptime_seconds", "Seconds since the server started.", "gauge");
         line(&mut page, "situ_server_uptime_seconds", &[], uptime.as_secs());
         self.render_latency(&mut page);
-        render_engine(&mut page, engine);
+        render_engine(&mut page, durable);
         page
     }
 
@@ -262,9 +263,10 @@ impl Totals<'_> {
     }
 }
 
-fn render_engine<E: Engine>(page: &mut String, engine: &E) {
+fn render_engine<E: Engine>(page: &mut String, durable: &Durable<E>) {
+    let engine = durable.engine();
     let gauges = [
-        ("situ_engine_items", "Items stored, approximately.", engine.approximate_items()),
+        ("situ_engine_items", "Items that clients can find, approximately.", durable.approximate_items()),
         ("situ_engine_disk_bytes", "Bytes on disk.", engine.disk_bytes()),
         ("situ_engine_write_stalled", "1 while the engine delays writes.", u64::from(engine.write_stalled())),
     ];

@@ -21,3 +21,15 @@ pub fn resize(buffer: &mut Vec<u8>, bytes: usize, what: impl fmt::Display) -> Re
         false => Err(Error::out_of_memory(bytes, what)),
     }
 }
+
+/// Finds out if the system has so many more bytes for `what`. They are not kept: this is for many small allocations that are going to
+/// follow, of a number that data decides.
+///
+/// # Errors
+/// [`OutOfMemory`](Error::OutOfMemory).
+pub fn require(bytes: usize, what: impl fmt::Display) -> Result<()> {
+    match Vec::<u8>::new().try_reserve_exact(bytes) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(Error::out_of_memory(bytes, what)),
+    }
+}

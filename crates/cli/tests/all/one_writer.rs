@@ -28,6 +28,24 @@ fn a_second_writer_is_refused_without_the_lock_file() {
     }
 }
 
+/// A dry run of a repair took the writes of a busy server for losses.
+#[test]
+fn a_dry_run_of_a_repair_is_refused_while_a_server_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut serving = Serving::start(at, &["D"]);
+    assert_eq!(serving.ask("set a 0 0 1\r\n1\r\nquit\r\n"), "STORED\r\n");
+    let dry = || situ(at, &["repair", "--dry-run", "D"]);
+    let refused = dry();
+    assert!(refused.code == 1 && refused.stderr.contains("another process has the store open"), "{refused:?}");
+    assert!(refused.stdout.is_empty(), "{refused:?}");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), Some(0));
+    dry().done();
+    // It leaves the lock to others.
+    situ(at, &["put", "--data", "D", "x", "y"]).done();
+}
+
 /// `rm -r D` under a server with synced writes: 3,000 sets were answered STORED, and the server said at its end that
 /// everything was durable.
 #[test]

@@ -457,8 +457,9 @@ impl Keyspace {
         let sum =
             |f: fn(&crate::versions::version::TableMeta) -> u64| files().map(|(_, file)| f(&file.meta)).sum::<u64>();
         let in_memory = view.slots().map(|s| s.memtable.entries() as u64).sum::<u64>();
-        let removed_in_memory = view.slots().map(|s| s.memtable.deletions() as u64).sum::<u64>();
-        let (entries, deletions) = (sum(|m| m.entries) + in_memory, sum(|m| m.deletions) + removed_in_memory);
+        let keys_in_memory = view.slots().map(|s| s.memtable.keys()).sum::<i64>();
+        // A tombstone is an entry, and hides one.
+        let keys_in_tables = sum(|m| m.entries) as i64 - 2 * sum(|m| m.deletions) as i64;
         KeyspaceProperties {
             name: self.inner.name.clone(),
             memtables: view.slots().count(),
@@ -470,7 +471,7 @@ impl Keyspace {
             value_segments: segments.len(),
             value_bytes: segments.iter().map(|segment| segment.written().record_bytes).sum(),
             value_dead_bytes: segments.iter().map(|segment| segment.dead().bytes).sum(),
-            approximate_keys: entries.saturating_sub(deletions.saturating_mul(2)),
+            approximate_keys: (keys_in_tables + keys_in_memory).max(0) as u64,
             dead_steps: self.inner.gaps.steps(),
             levels: view
                 .version
@@ -559,7 +560,9 @@ pub struct KeyspaceProperties {
     pub value_bytes: u64,
     /// Of these, bytes of values that no table has a handle for any more.
     pub value_dead_bytes: u64,
-    /// About how many keys there are: versions less what tombstones hide.
+    /// About how many keys there are. A key counts once in each memtable and in each table that has a version of it. A tombstone counts
+    /// as hiding one. So overwritten keys count more than once until compactions have met them, and what a range deletion or a
+    /// compaction filter is going to remove counts until then.
     pub approximate_keys: u64,
     /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted, or newer than
     /// the reader. Grows by a bounded number for each read: a run of dead entries is stepped over once, and remembered.

@@ -30,8 +30,9 @@
 //! # Failure
 //!
 //! A chunk's length is bounded, but for that of a piece of [`LARGE_BYTES`] or more. Who is going to need such a piece takes memory
-//! for it ahead ([`Arena::prepare`]), where a refusal can still be told. When the system has no memory for any other chunk, the
-//! process ends as it does for every other Rust allocation.
+//! for it ahead ([`Arena::prepare`]), where a refusal can still be told. So does who fills memtables from a log
+//! ([`Arena::ensure`]). When the system has no memory for any other chunk, the process ends as it does for every other Rust
+//! allocation.
 //!
 //! # Rejected
 //!
@@ -265,6 +266,29 @@ impl Arena {
         true
     }
 
+    /// Takes memory ahead for pieces below [`LARGE_BYTES`], `bytes` together with what each is rounded up by. They find it if no others
+    /// are allocated meanwhile. False if the system has no memory.
+    pub(super) fn ensure(&self, bytes: usize) -> bool {
+        let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
+        if self.current_room() >= bytes {
+            return true;
+        }
+        let capacity = chunks.next_capacity.max(CHUNK_ALIGNMENT + bytes.next_multiple_of(ALIGNMENT));
+        let Some(chunk) = Chunk::try_new(capacity, CHUNK_ALIGNMENT) else { return false };
+        chunks.next_capacity = (chunks.next_capacity * 2).min(CHUNK_BYTES_MAX);
+        self.share.grew(capacity);
+        self.current.0.store(chunk.0.as_ptr(), Ordering::Release);
+        chunks.owned.push(chunk);
+        true
+    }
+
+    /// Bytes of the current chunk that are not handed out.
+    fn current_room(&self) -> usize {
+        // SAFETY: the current chunk is never freed before the arena; nothing but its atomic ever changes.
+        let header = unsafe { &*self.current.0.load(Ordering::Acquire) };
+        header.capacity.saturating_sub(header.used.load(Ordering::Relaxed))
+    }
+
     /// A piece of memory that was taken ahead, if there is any for it.
     fn take_prepared(chunks: &mut Chunks, bytes: usize) -> Option<NonNull<u8>> {
         let Chunks { owned, spares, .. } = chunks;
@@ -315,7 +339,13 @@ impl Arena {
         }
         if bytes > chunks.next_capacity / 4 {
             let capacity = CHUNK_ALIGNMENT + bytes;
-            let chunk = Chunk::new(capacity, capacity);
+            let chunk = match Chunk::try_new(capacity, capacity) {
+                Some(chunk) => chunk,
+                None => match Arena::take(self.current.0.load(Ordering::Acquire), bytes) {
+                    Some(ensured) => return ensured,
+                    None => handle_alloc_error(Chunk::layout(capacity)),
+                },
+            };
             // SAFETY: the chunk has `bytes` bytes behind its header.
             let piece = unsafe { Chunk::piece(chunk.0, CHUNK_ALIGNMENT) };
             self.share.grew(capacity);

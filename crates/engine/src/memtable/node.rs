@@ -224,6 +224,13 @@ impl<'a> Node<'a> {
         KeyRef::new(user, header.trailer)
     }
 
+    /// The node's key if it is a version of the key `user`.
+    #[inline]
+    pub(super) fn version_of(self, user: &[u8]) -> Option<KeyRef<'a>> {
+        let key = self.key();
+        (key.user == user).then_some(key)
+    }
+
     /// The value.
     #[inline]
     pub(super) fn value(self) -> &'a [u8] {

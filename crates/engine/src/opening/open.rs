@@ -31,6 +31,7 @@ use situ_device::Env;
 use situ_disks::FAST;
 use situ_disks::Locks;
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
+use situ_storage::memory::require;
 use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
 use situ_values::Written;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -40,6 +41,10 @@ use std::sync::atomic::Ordering;
 pub(crate) const IDENTITY: &str =
     "This directory is a Situ store. Do not change its files by hand; see `situ inspect`.\n";
 const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+/// Memory that an idle keyspace of one entry takes, rounded up. An opening fails without it.
+const KEYSPACE_BYTES: usize = 6 << 10;
+/// Memory that the rest of an opening takes in small pieces, rounded up.
+const OPENING_BYTES: usize = 4 << 20;
 
 pub(crate) type KeyspaceChoices = HashMap<String, KeyspaceOptions>;
 
@@ -445,7 +450,11 @@ pub(crate) struct Built {
 }
 
 impl Ground<'_> {
-    fn registry(&self) -> Registry {
+    /// # Errors
+    /// The system has no memory for so many keyspaces.
+    fn registry(&self) -> Result<Registry> {
+        let count = self.state.keyspaces.len();
+        require(OPENING_BYTES + count * KEYSPACE_BYTES, format_args!("a store with {count} keyspaces"))?;
         let chosen = |name: &str| self.keyspaces.get(name).unwrap_or(&self.options.keyspace).clone();
         let meter = Arc::new(Meter::new(self.options.memtables_bytes_max));
         let mut registry = Registry { by_id: BTreeMap::new(), next_id: self.state.next_keyspace, meter };
@@ -455,7 +464,7 @@ impl Ground<'_> {
             let core = KeyspaceCore::new(*id, name, options, version, found.log_number, &registry.meter);
             registry.by_id.insert(*id, core);
         }
-        registry
+        Ok(registry)
     }
 
     fn parts(&self, registry: Registry) -> Parts {
@@ -482,7 +491,7 @@ impl Ground<'_> {
 
     /// Everything in memory, nothing written.
     fn read_only(self) -> Result<Arc<Core>> {
-        let core = Core::new(self.parts(self.registry()));
+        let core = Core::new(self.parts(self.registry()?));
         let replayed = self.replay(&core, Keep::All)?;
         core.versions.snapshots.begin_at(replayed.last_sequence);
         Ok(core)
@@ -493,7 +502,7 @@ impl Ground<'_> {
         // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
         // A repair that is stopped must not leave tables that the next one takes for some which the manifest has lost.
         let names_tables_later = self.mode == RecoveryMode::Repair;
-        let scratch = Core::new(Parts { names_tables_later, ..self.parts(self.registry()) });
+        let scratch = Core::new(Parts { names_tables_later, ..self.parts(self.registry()?) });
         // What repair has left out must not be met again.
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
         let Replayed { mut last_sequence, unused, carried } = self.replay(&scratch, keep)?;

@@ -235,7 +235,7 @@ impl<'a> Replay<'a> {
                 let slot = &target.active;
                 slot.reserve((operation.key.len() + operation.value.len()) as u64, file);
                 let (key, value) = (operation.key.len(), operation.value.len());
-                if !slot.memtable.prepare(sequence as usize, std::iter::once((key, value))) {
+                if !slot.memtable.ensure(key, value) {
                     return Err(StorageError::out_of_memory(key + value, "an entry of the log").into());
                 }
                 slot.insert(&operation, sequence);

@@ -74,6 +74,25 @@ fn large_pieces_come_from_memory_that_was_taken_ahead() {
     assert_eq!(allocated(), prepared + LARGE_BYTES + CHUNK_ALIGNMENT);
 }
 
+/// What a log holds goes into memtables: a refusal must come before.
+#[test]
+fn small_pieces_come_from_memory_that_was_taken_ahead() {
+    let arena = Arena::new(Share::default());
+    let allocated = || arena.share().bytes() as usize;
+    assert!(!arena.ensure(usize::MAX / 4));
+    assert_eq!(allocated(), CHUNK_BYTES_FIRST);
+    let mut pieces = Vec::new();
+    for round in 0..if cfg!(miri) { 20 } else { 2000 } {
+        let bytes = 100 + round * 37 % 3000;
+        assert!(arena.ensure(bytes));
+        let ensured = allocated();
+        pieces.extend(fill(&arena, std::iter::once(bytes), 9).0);
+        assert!(bytes > CHUNK_BYTES_FIRST / 4 || allocated() == ensured, "{bytes}");
+    }
+    check(&pieces, 9);
+    assert!(allocated() <= arena.used_bytes() * 9 / 8 + CHUNK_BYTES_MAX);
+}
+
 #[test]
 fn a_large_piece_gets_a_chunk_of_its_own_and_wastes_none() {
     let arena = Arena::new(Share::default());

@@ -72,3 +72,37 @@ fn opening_without_memory_for_the_log_is_an_error() {
         store.close().unwrap();
     });
 }
+
+/// A log of small entries fills memtables chunk by chunk; a chunk that was refused ended the process.
+#[test]
+fn opening_without_memory_for_small_entries_of_the_log_is_an_error() {
+    in_own_process(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        for number in 0..60_000u32 {
+            store.put(number.to_be_bytes(), [7; 500]).unwrap();
+        }
+        let copy = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap()) {
+            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        store.close().unwrap();
+        drop(store);
+        let mut refused = 0;
+        for more_mib in (8..64).step_by(4) {
+            limit(more_mib << 20);
+            match Store::open_read_only(copy.path()) {
+                Ok(store) => assert_eq!(store.get(7u32.to_be_bytes()).unwrap().map(|found| found.len()), Some(500)),
+                Err(error) => {
+                    assert!(is_out_of_memory(&error), "{error}");
+                    refused += 1;
+                }
+            }
+            no_limit();
+        }
+        assert!(refused > 0, "the log has found its memory each time");
+        let store = Store::open(copy.path()).unwrap();
+        assert_eq!(store.get(59_999u32.to_be_bytes()).unwrap().map(|found| found.len()), Some(500));
+        store.close().unwrap();
+    });
+}
