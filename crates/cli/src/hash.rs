@@ -147,7 +147,7 @@ impl OpenHash {
     }
 }
 
-/// How every command opens a hash store.
+/// Returns the builder with which every command opens a hash store.
 pub(crate) fn builder(buckets: Option<&Path>, create: bool) -> HashStoreBuilder {
     let options = HashOptions { create_if_missing: create, ..HashOptions::default() };
     let builder = HashStoreBuilder::new(options);

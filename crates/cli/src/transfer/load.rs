@@ -52,7 +52,7 @@ struct Mark {
     /// not have it.
     #[serde(default)]
     lossy_repair: Option<u64>,
-    /// The columns or fields that the load was told to take. Marks of older programs, which knew none, do not have it.
+    /// The columns or fields that the load was told to use. Absent in marks of older programs.
     #[serde(default)]
     layout: Vec<String>,
 }
@@ -62,7 +62,7 @@ struct Identity {
     key: Vec<u8>,
     bytes: u64,
     head: u64,
-    /// The places of records are not places in the file.
+    /// The file is packed, so places of records are not offsets in the file.
     is_packed: bool,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         None => "what was loaded stays, but a load of standard input or of a pipe cannot be resumed",
     };
     on_interrupt(out.is_json(), left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
-    // Before a store is made for a file that cannot be loaded.
+    // First, so that no store is created for a file that cannot be loaded.
     let records = begin(input, format, options)?;
     let target = super::target::open(options, name, identity.is_some())?;
     let mark = Mark {

@@ -519,7 +519,7 @@ fn messages_tell_this_run_from_earlier_ones() {
     }
 }
 
-/// Any header but exactly `key,value` was loaded as an entry, and `value,key` was loaded swapped, with exit code 0.
+/// Any header but exactly `key,value` was loaded as an entry, and `value,key` swapped keys and values. The exit code was 0.
 #[test]
 fn names_decide_the_columns() {
     let directory = tempfile::tempdir().unwrap();
@@ -576,7 +576,7 @@ fn names_decide_the_columns() {
     }
 }
 
-/// The guesses that these files need were made in silence.
+/// `load` guessed silently in these cases.
 #[test]
 fn what_names_do_not_decide_is_an_error_that_shows_the_line() {
     let directory = tempfile::tempdir().unwrap();
@@ -621,7 +621,7 @@ fn what_names_do_not_decide_is_an_error_that_shows_the_line() {
         // No store is made for a file whose header cannot be used.
         assert!(name.ends_with("jsonl") || name == "bytes.csv" || !at.join(&store).exists(), "{name}");
     }
-    // The columns of a load that goes on are those that it began with.
+    // A resumed load uses the columns that it began with.
     fs::write(at.join("on.csv"), "id,a,b\n1,2,3\nbad\n").unwrap();
     assert_eq!(situ(at, &["load", "on.csv", "--key", "id", "--value", "a"]).code, 1);
     let refused = situ(at, &["load", "on.csv", "--resume", "--skip-bad", "1", "--key", "id", "--value", "b"]);
@@ -629,7 +629,7 @@ fn what_names_do_not_decide_is_an_error_that_shows_the_line() {
     situ(at, &["load", "on.csv", "--resume", "--skip-bad", "1", "--key", "id", "--value", "a"]).done();
 }
 
-/// A packed file was read as it is, and its bytes were bad lines.
+/// A packed file was read without unpacking, and its bytes were reported as bad lines.
 #[test]
 fn packed_files_are_read_and_written() {
     let directory = tempfile::tempdir().unwrap();
@@ -643,7 +643,7 @@ fn packed_files_are_read_and_written() {
         let packed = fs::read(at.join(name)).unwrap();
         assert_eq!(told["bytes"].as_u64(), Some(packed.len() as u64));
         assert!(packed.len() * 2 < text.len(), "{name} has {} bytes", packed.len());
-        // By its name, by another name, and by no name.
+        // Under its name, under another one, and from standard input.
         fs::write(at.join("renamed"), &packed).unwrap();
         let format = ["csv", "tsv"].into_iter().find(|format| name.contains(format)).unwrap_or("jsonl");
         situ(at, &["load", "-d", &format!("{name}.1"), name]).done();
@@ -652,7 +652,7 @@ fn packed_files_are_read_and_written() {
         for store in 1..=3 {
             assert!(situ(at, &["scan", "-d", &format!("{name}.{store}")]).done().text() == all, "{name}, {store}");
         }
-        // What is left of a file that was cut is loaded, and the command fails.
+        // The rest of a truncated file is loaded, and the command fails.
         fs::write(at.join(format!("cut-{name}")), &packed[..packed.len() / 2]).unwrap();
         let cut = situ(at, &["load", "-d", "cut", &format!("cut-{name}")]);
         assert_eq!(cut.code, 1);
@@ -662,7 +662,7 @@ fn packed_files_are_read_and_written() {
     let refused = situ(at, &["load", "plain.csv.gz"]);
     assert!(refused.code == 1 && refused.stderr.contains("promises a file packed by gzip"), "{}", refused.stderr);
 
-    // A load of a packed file goes on where it was.
+    // A load of a packed file resumes where it stopped.
     fs::write(at.join("bad.csv"), format!("key,value\n{text}bad\nlast,1\n")).unwrap();
     let gzip = std::process::Command::new("gzip").arg(at.join("bad.csv")).status();
     if !gzip.is_ok_and(|status| status.success()) {
@@ -675,7 +675,7 @@ fn packed_files_are_read_and_written() {
     assert_eq!((resumed["loaded"].as_u64(), resumed["loaded_in_all"].as_u64()), (Some(1), Some(20_001)));
 }
 
-/// A dump took the place of a file that had the name, without a word.
+/// A dump silently replaced an existing file.
 #[test]
 fn a_dump_replaces_a_file_only_when_it_is_told_to() {
     let directory = tempfile::tempdir().unwrap();
