@@ -9,8 +9,8 @@
 //! [`LOOK_BYTES`] more were stored. What was in use beside the cache is kept free for a while: it may be needed again. Long values that are on their
 //! way are counted one by one, and the cache makes room for each at once: hundreds of them can come between two looks.
 //!
-//! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server looks at this clock for each turn, so a client
-//! never sees an item that has expired. The clock's record lies among the server's.
+//! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server reads this clock in each turn, so a client
+//! never sees an expired item. The record of the clock is stored with the server's own records.
 //! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when the cache needs it.
 
 use std::collections::BTreeMap;
@@ -183,7 +183,7 @@ impl CacheEngine {
         shared.look_at_memory(0);
         let recorder = if shared.cache.properties().flash.is_some() { Some(Recorder::start(&shared)?) } else { None };
         let kept = Arc::clone(&shared);
-        // Without a place that outlives the process, nothing does that the record would be for.
+        // Without flash, no item survives the process, so no record is needed.
         let keep = move |record: &ClockRecord| kept.cache.put_record(CLOCK_KEY, &record.encode()).is_ok();
         let keeper = ClockKeeper::start(env, &shared.clock, keep).map_err(no_thread)?;
         let tidied = Arc::clone(&shared);
@@ -741,7 +741,7 @@ mod tests {
             engine.write_at_once(change).unwrap().unwrap();
         }
         assert!(engine.properties().memory_bytes > 120 << 20);
-        // As if the machine had little left. The thread that looks at the process's own memory would take that back.
+        // Simulates a machine short of memory. The thread that measures the process would undo it.
         engine.end_threads();
         let shared = &engine.shared;
         shared.cache.beside().set(192 << 20);

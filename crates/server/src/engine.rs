@@ -475,7 +475,7 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// The time by which the engine's items expire. All expiration times that an engine is given and gives lie on it.
+    /// The clock by which the engine's items expire. The engine takes and returns expiration times of this clock.
     fn clock(&self) -> &Arc<StoreClock>;
 
     /// A server's own record, kept apart from the items. `None` if it was never put.

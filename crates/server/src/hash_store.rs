@@ -8,8 +8,8 @@
 //! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes all others, and
 //! calls the server's callback.
 //!
-//! **Expiry.** Readers skip dead items by themselves. The store drops an item on its own a minute after it has expired, when a
-//! worker writes the bucket anew. The server's clock is the store's own.
+//! **Expiry.** Readers skip dead items. The store drops an item when a worker rewrites its bucket, a minute after it has expired
+//! or later. The server's clock is the store's own.
 //! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when its key is written
 //! again, or when it has expired: workers know no barrier.
 //!
@@ -107,7 +107,7 @@ impl HashEngine {
     }
 }
 
-/// When the store may drop an item, in milliseconds of its clock; none: never.
+/// Returns the time from which the store may drop an item, in milliseconds of its clock; `None` means never.
 pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
     let expires = Header::decode(value)?.expires;
     (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))

@@ -273,7 +273,7 @@ fn render_engine<E: Engine>(page: &mut String, engine: &E) {
         line(page, name, &[], value);
     }
     const DIFFERENCE: &str = "situ_engine_clock_difference_seconds";
-    header(page, DIFFERENCE, "Wall clock less the time by which items expire; 0 within a second.", "gauge");
+    header(page, DIFFERENCE, "Wall clock minus the store's expiration clock; 0 if they are within a second.", "gauge");
     line(page, DIFFERENCE, &[], engine.clock().wall_ahead_seconds());
     let mut last = String::new();
     engine.metrics(&mut |metric| {

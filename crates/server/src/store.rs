@@ -139,7 +139,7 @@ impl StoreEngine {
         &self.store
     }
 
-    /// Closes the store: everything is durable then, and the clock's last record is with it.
+    /// Closes the store. Everything is durable then, including the clock's last record.
     ///
     /// # Errors
     /// As [`Store::close`].
@@ -176,7 +176,7 @@ impl StoreEngine {
     }
 }
 
-/// Keeps the record of the clock among the server's own.
+/// Starts the keeper of the clock's record, which is stored with the server's own records.
 fn keep_clock(store: &Store, meta: &Keyspace, clock: &Arc<StoreClock>) -> situ::Result<ClockKeeper> {
     let (kept, meta) = (store.clone(), meta.clone());
     let keep = move |record: &ClockRecord| {
@@ -184,7 +184,7 @@ fn keep_clock(store: &Store, meta: &Keyspace, clock: &Arc<StoreClock>) -> situ::
         batch.put_in(&meta, CLOCK_KEY, record.encode()).is_ok() && kept.write_with(batch, Durability::Synced).is_ok()
     };
     ClockKeeper::start(store.env(), clock, keep)
-        .map_err(|error| Error::Invalid(format!("the system starts no thread for the store's clock: {error}")))
+        .map_err(|error| Error::Invalid(format!("cannot start a thread for the store's clock: {error}")))
 }
 
 /// Options of [`META_KEYSPACE`].
@@ -337,7 +337,7 @@ impl Engine for StoreEngine {
             ),
             (
                 "memtable_held_bytes",
-                "Bytes of memtables that have become tables and that readers hold. They are not in situ_store_memtable_bytes.",
+                "Bytes of flushed memtables that readers still hold. They are not in situ_store_memtable_bytes.",
                 properties.memtable_held_bytes as f64,
             ),
             (
@@ -416,12 +416,12 @@ impl Engine for StoreEngine {
 fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let gauges = [
         ("log_limit_bytes", "Bytes that log files may take.", debts.log_bytes_max),
-        ("log_held_bytes", "Bytes of the log that are needed for what is only in memory.", debts.log_held_bytes),
+        ("log_held_bytes", "Bytes of the log that the contents of memtables still need.", debts.log_held_bytes),
         ("tombstones", "Tombstones of single keys in memtables and tables.", debts.tombstones),
         ("range_deletions", "Tombstones of ranges in memtables and tables.", debts.range_deletions),
-        ("removable_entries", "Expired or flushed items in tables, about.", debts.removable_entries),
+        ("removable_entries", "Expired or flushed items in tables, estimated.", debts.removable_entries),
         ("value_dead_bytes", "Bytes of dead values in the value log.", debts.value_dead_bytes),
-        ("undeleted_files", "Files that are not needed and still to be deleted.", debts.undeleted_files as u64),
+        ("undeleted_files", "Obsolete files that are not deleted yet.", debts.undeleted_files as u64),
     ];
     for (name, help, value) in gauges {
         let name = format!("situ_store_debt_{name}");
