@@ -270,24 +270,24 @@ impl Stats {
     }
 }
 
-/// What a store owes: dead entries that still take space, and files that stay for them. A busy store pays when memtables, levels or the log
-/// reach their limits. An idle store pays within a minute, one debt after the other.
+/// Debts of a store: dead entries that still take space, and the files that hold them. A busy store pays debts when memtables, levels or
+/// the log reach their limits. An idle store pays them one by one, within a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DebtProperties {
-    /// What log files may take ([`Options::log_bytes_max`](crate::Options::log_bytes_max)).
+    /// The limit for log files, in bytes ([`Options::log_bytes_max`](crate::Options::log_bytes_max)).
     pub log_bytes_max: u64,
-    /// Bytes of the log that are needed until what is in memory becomes tables. 0 if the store is open read-only.
+    /// Bytes of the log that memtables need until they are flushed. 0 if the store is open read-only.
     pub log_held_bytes: u64,
     /// Tombstones of single keys in memtables and tables.
     pub tombstones: u64,
     /// Tombstones of ranges in memtables and tables.
     pub range_deletions: u64,
-    /// About how many entries of tables compaction filters remove now, as far as filters tell when entries die.
+    /// Estimated number of table entries that compaction filters would remove now. Counts only filters that report lifetimes.
     pub removable_entries: u64,
-    /// Bytes of values in the value log that no table has a handle for any more.
+    /// Bytes of values in the value log to which no table has a handle.
     pub value_dead_bytes: u64,
-    /// Files that no version and no reader needs, and that are still to be deleted.
+    /// Obsolete files that are not deleted yet.
     pub undeleted_files: usize,
 }
 

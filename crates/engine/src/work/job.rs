@@ -358,7 +358,7 @@ impl Work {
         }
     }
 
-    /// Tables that were rewritten to drop entries, and of which none could go, are not rewritten for that again.
+    /// Marks tables whose rewrite dropped no entries, so that they are not rewritten for that again.
     fn note_vain(&self, claimed: &Claimed, merged: &Merged) {
         let Claimed { keyspace, job, .. } = claimed;
         if !job.is_debt || job.level() != job.output_level || merged.stats.dropped() > 0 {

@@ -23,7 +23,7 @@
 //! 4. A table with nothing below it in its range is moved, not rewritten.
 //! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a quarter is
 //!    rewritten by itself, if no snapshot needs them.
-//! 6. An idle store is asked for more: tables from which something can be dropped (`debt.rs`).
+//! 6. In an idle store, tables with entries to drop are compacted as well (`debt.rs`).
 //!
 //! **Invariants.** No chosen table is busy, and no running compaction writes into the output range: outputs of two
 //! compactions into one level never overlap, because each has claimed all tables of that level that overlap its
@@ -77,7 +77,7 @@ pub(crate) struct Job {
     pub(crate) reason: String,
     /// The tables only change their level.
     pub(crate) is_move: bool,
-    /// It frees space in an idle store ([`Picker::debt`]).
+    /// True if the job frees space in an idle store ([`Picker::debt`]).
     pub(crate) is_debt: bool,
     /// What it writes into the output level lies in here.
     pub(crate) span: Span,
@@ -408,7 +408,7 @@ impl<'a> Picker<'a> {
         self.in_place(deepest, file, reason)
     }
 
-    /// A job that rewrites one table within its level.
+    /// Makes a job that rewrites one table within its level.
     fn in_place(&self, level: usize, file: &Arc<TableFile>, reason: String) -> Option<Job> {
         let upper = vec![Arc::clone(file)];
         let span = Span::of(level, upper.iter())?;
