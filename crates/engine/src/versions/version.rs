@@ -330,7 +330,8 @@ impl TableFile {
         TableRef::Opened(source.shelf.keep(&self.slot, table, room))
     }
 
-    /// Learns the lifetimes of its entries. The first call opens the table. If that fails, they stay unknown, and readers of the table report the error.
+    /// Learns the lifetimes of its entries. The first call opens the table. If that fails, they stay unknown, and readers of the table report
+    /// the error.
     pub(crate) fn learn_lifetimes(&self) {
         if self.lifetimes.get().is_none()
             && let Ok(table) = self.table()

@@ -2,7 +2,7 @@
 //!
 //! | debt | bound while writers continue | payment when the store is idle |
 //! |---|---|---|
-//! | log files that idle memtables hold back | `log_bytes_max`, plus the files being written | the memtables become tables, once the log exceeds twice the memtables plus 8 MiB |
+//! | log files that idle memtables hold back | `log_bytes_max`, plus the files being written | the memtables are flushed, if the log exceeds twice their size plus 8 MiB |
 //! | the files of an empty log | `log_bytes_max` | the log continues in a short file |
 //! | tombstones and range deletions in memtables | a full memtable | the memtable becomes a table |
 //! | tombstones and range deletions in tables | full levels; a quarter of a table of the deepest level | compactions move them down and drop them |
