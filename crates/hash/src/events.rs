@@ -43,7 +43,10 @@ impl fmt::Display for HashEvent {
             }
             HashEvent::SpaceReturned => f.write_str("all writes go on: the disk that was out of space has space again"),
             HashEvent::ClockDamaged { damage } => {
-                write!(f, "the record of the clock is damaged; the store's expiration clock restarts at the wall clock: {damage}")
+                write!(
+                    f,
+                    "the record of the clock is damaged; the store's expiration clock restarts at the wall clock: {damage}"
+                )
             }
             HashEvent::SuperblockDamaged { damage } => write!(
                 f,

@@ -220,7 +220,7 @@ pub struct CacheState {
     pub memory_bytes_max: u64,
     /// Memory in use, in bytes.
     pub memory_bytes: u64,
-    /// Items that went to make room.
+    /// Items evicted to make room.
     pub evicted: u64,
     /// Items that went because they had expired.
     pub reclaimed: u64,
@@ -251,7 +251,7 @@ pub struct FlashState {
     pub promoted: u64,
     /// Items that were written again when their room was needed.
     pub reinserted: u64,
-    /// Items that went to make room.
+    /// Items evicted to make room.
     pub evicted: u64,
     /// Operations of the device that failed.
     pub errors: u64,

@@ -203,7 +203,7 @@ counters! {
     compaction_entries_dropped,
     /// Time for which writers were slowed down or stopped.
     stall_ns,
-    /// Times that writers to a keyspace were stopped for want of room in memory or in level 0.
+    /// Times that writers to a keyspace were stopped because memory or level 0 was full.
     write_stops,
     /// Writes refused because a drive that compresses had too little physical space left.
     writes_refused_physical,
@@ -211,7 +211,7 @@ counters! {
     job_failures,
     /// Reads and background jobs that failed because data on disk is damaged.
     damage_met,
-    /// Compactions that failed for a reason of their own and were put off.
+    /// Compactions that failed on their own and were postponed.
     compactions_postponed,
     /// Transactions committed.
     transactions_committed,
@@ -219,7 +219,7 @@ counters! {
     transaction_conflicts,
     /// Times that a transaction had to wait for a lock.
     lock_waits,
-    /// Waits for locks that were given up because they took too long.
+    /// Waits for locks that timed out.
     lock_timeouts,
     /// Deadlocks found among transactions.
     deadlocks,

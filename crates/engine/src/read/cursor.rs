@@ -5,7 +5,7 @@
 //! first, so the last one at or below the snapshot decides, and the key is left only then.
 //!
 //! Range tombstones are looked up by key for each candidate. When a tombstone of one source covers an entry of an older
-//! source, all older sources jump past the tombstone's end, or backward to before its beginning. So a scan over a deleted
+//! source, all older sources jump past the tombstone (backward: to before it). So a scan over a deleted
 //! range costs one seek, not one step for each dead entry. Entries of the tombstone's own source may be newer, so the
 //! cursor steps over them.
 //!

@@ -20,8 +20,8 @@
 //! A store is **idle** if its newest sequence number has not changed for [`rules::IDLE_AFTER`]. After a write, no further payment begins,
 //! and a running compaction continues at the ordinary rate.
 //!
-//! **Invariants.** Payments end: a sealed memtable is replaced by an empty one, tombstones only move down, and a table that was rewritten
-//! without effect is not chosen again. A payment that fails or changes nothing is retried after a rest.
+//! **Invariants.** Payments end: an empty memtable replaces a sealed one, and tombstones only move down. A table that was rewritten without
+//! effect is not chosen again. A payment that fails or changes nothing is retried after a rest.
 //!
 //! **Rejected**: a timer for each table, like RocksDB's periodic compactions. It rewrites tables that have nothing to drop.
 
