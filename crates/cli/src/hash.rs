@@ -126,7 +126,7 @@ impl OpenHash {
     /// A server's records cannot be read.
     pub(crate) fn item_writer(&self) -> Result<HashItemWriter, Failure> {
         HashItemWriter::open(&self.store)
-            .map_err(|error| self.failure("cannot go on with the cas ids of the memcached items", &error))
+            .map_err(|error| self.failure("cannot continue the cas ids of the memcached items", &error))
     }
 
     /// A value as it is to be shown; `None` for an item that is dead.

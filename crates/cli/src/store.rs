@@ -374,7 +374,7 @@ impl Writable {
     /// # Errors
     /// A server's records cannot be read or made.
     pub(crate) fn item_writer(&self) -> Result<ItemWriter, Failure> {
-        let failed = |error: Error| self.failure("cannot go on with the cas ids of the memcached items", &error);
+        let failed = |error: Error| self.failure("cannot continue the cas ids of the memcached items", &error);
         let clock = stored_clock(&self.store).map_err(failed)?;
         ItemWriter::open(&self.store, Arc::new(clock)).map_err(failed)
     }

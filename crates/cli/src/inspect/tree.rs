@@ -310,7 +310,7 @@ pub(super) fn show(report: &StoreReport, directory: &Path, all: bool, out: &mut 
     let shown = directory.display();
     let advice =
         format!("`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest");
-    Err(Failure::new("the store is damaged", "files of it cannot be opened").cure(advice).ending(Exit::Damage))
+    Err(Failure::new("the store is damaged", "some of its files cannot be opened").cure(advice).ending(Exit::Damage))
 }
 
 fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen) -> Result<StoreReport, Failure> {

@@ -62,8 +62,8 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     }
     let target = &options.output;
     if let Some(store) = store_of(target) {
-        return Err(Failure::new(format!("cannot write {}", target.display()), "it is a file of a store")
-            .cure(format!("name a file outside of {}, or another one there", store.display())));
+        return Err(Failure::new(format!("cannot write {}", target.display()), "the file belongs to a store")
+            .cure(format!("name a file outside {}, or another name in it", store.display())));
     }
     can_be_written(target, options.force)?;
     let left = match target.symlink_metadata() {
@@ -147,9 +147,7 @@ fn can_be_written(target: &Path, force: bool) -> Result<(), Failure> {
         return Err(Failure::new(what, "it is a directory").cure("name a file with --output"));
     }
     if target.is_file() && !force {
-        return Err(
-            Failure::new(what, "there is a file of this name").cure("name another one, or replace it with --force")
-        );
+        return Err(Failure::new(what, "the file exists already").cure("name another file, or replace it with --force"));
     }
     let directory = directory_of(target);
     if target.symlink_metadata().is_err() && !directory.is_dir() {
@@ -159,7 +157,7 @@ fn can_be_written(target: &Path, force: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sees to it that a signal removes the file of this name, which is about to be made.
+/// Makes a signal remove the file of this name, which is about to be created.
 type Catch<'a> = &'a dyn Fn(PathBuf) -> io::Result<()>;
 
 /// Where entries go.

@@ -96,8 +96,8 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     }
     let format = format_of(options.format, &options.file);
     if options.layout.no_header && format == Format::Jsonl {
-        return Err(Failure::usage("--no-header is for CSV and TSV, and the format of this file is JSON lines")
-            .cure("leave out --no-header, or say what the file is with --format"));
+        return Err(Failure::usage("--no-header is for CSV and TSV, but the format of this file is JSON lines")
+            .cure("leave out --no-header, or name the format with --format"));
     }
     let (input, identity) = open(&options.file, name)?;
     let is_packed = identity.as_ref().is_some_and(|identity| identity.is_packed);
@@ -229,10 +229,10 @@ impl Load<'_> {
         }
         if mark.layout != self.mark.layout {
             let why = match &mark.layout[..] {
-                [] => "the earlier load was told no columns or fields".to_owned(),
-                names => format!("the earlier load took the columns or fields {}", names.join(", ")),
+                [] => "the earlier load named no columns or fields".to_owned(),
+                names => format!("the earlier load used the columns or fields {}", names.join(", ")),
             };
-            return Err(Failure::new(what, why).cure("name the same with --key and --value"));
+            return Err(Failure::new(what, why).cure("name the same ones with --key and --value"));
         }
         self.mark = mark;
         Ok(())
@@ -387,7 +387,7 @@ fn begin(input: Input, format: Format, options: &LoadOptions) -> Result<Records,
         Unreadable::Input(error) => Failure::new(format!("cannot read {shown}"), error),
         Unreadable::Header { line, why, shown: header } => {
             Failure::new(format!("cannot read {shown}, line {line}"), format!("{why} in the header {header:?}"))
-                .cure("name the columns with --key and --value, or say --no-header if the first line is an entry")
+                .cure("name the columns with --key and --value, or give --no-header if the first line is an entry")
         }
     })
 }

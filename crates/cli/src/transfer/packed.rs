@@ -156,7 +156,7 @@ impl Input {
         peeked.front = front;
         if let (Some(promised), false) = (self.promised, self.promised == found) {
             return Err(io::Error::other(format!(
-                "its name promises a file packed by {}, and it does not begin as one; correct the name, or the file",
+                "its name says that {} packed it, but its first bytes differ; correct the name, or restore the file",
                 promised.name()
             )));
         }

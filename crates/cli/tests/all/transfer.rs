@@ -296,7 +296,7 @@ fn a_dump_replaces_no_file_of_a_store() {
     for target in ["situ-data/CURRENT", "situ-data/LOCK", "situ-data/999999.table", "link", "./situ-data/../link"] {
         let refused = situ(at, &["dump", "-o", target]);
         assert_eq!(refused.code, 1, "{target}");
-        assert!(refused.stderr.contains("it is a file of a store; name a file outside of"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("the file belongs to a store; name a file outside"), "{}", refused.stderr);
     }
     assert_eq!(fs::read_dir(at.join("situ-data")).unwrap().count(), before);
     situ(at, &["dump", "-o", "situ-data/all.jsonl"]).done();
@@ -607,10 +607,10 @@ fn what_names_do_not_decide_is_an_error_that_shows_the_line() {
             "null.jsonl",
             b"{\"id\":null}\n",
             &["--key", "id"],
-            "line 1: id: a key is a string or a number, and this is null",
+            "line 1: id: a key must be a string or a number, but this is null",
         ),
-        ("value.jsonl", b"{\"id\":1,\"v\":null}\n", &["--key", "id", "--value", "v"], "line 1: v: null is no value"),
-        ("bytes.csv", b"id,a,b\n1,\xff,2\n", &["--key", "id"], "line 2: a: bytes that are no UTF-8"),
+        ("value.jsonl", b"{\"id\":1,\"v\":null}\n", &["--key", "id", "--value", "v"], "line 1: v: null is not a value"),
+        ("bytes.csv", b"id,a,b\n1,\xff,2\n", &["--key", "id"], "line 2: a: the bytes are not UTF-8"),
     ];
     for (name, contents, arguments, expected) in cases {
         fs::write(at.join(name), contents).unwrap();
@@ -625,7 +625,7 @@ fn what_names_do_not_decide_is_an_error_that_shows_the_line() {
     fs::write(at.join("on.csv"), "id,a,b\n1,2,3\nbad\n").unwrap();
     assert_eq!(situ(at, &["load", "on.csv", "--key", "id", "--value", "a"]).code, 1);
     let refused = situ(at, &["load", "on.csv", "--resume", "--skip-bad", "1", "--key", "id", "--value", "b"]);
-    assert!(refused.stderr.contains("the earlier load took the columns or fields id, a"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the earlier load used the columns or fields id, a"), "{}", refused.stderr);
     situ(at, &["load", "on.csv", "--resume", "--skip-bad", "1", "--key", "id", "--value", "a"]).done();
 }
 
@@ -660,7 +660,7 @@ fn packed_files_are_read_and_written() {
     }
     fs::write(at.join("plain.csv.gz"), "key,value\na,1\n").unwrap();
     let refused = situ(at, &["load", "plain.csv.gz"]);
-    assert!(refused.code == 1 && refused.stderr.contains("promises a file packed by gzip"), "{}", refused.stderr);
+    assert!(refused.code == 1 && refused.stderr.contains("its name says that gzip packed it"), "{}", refused.stderr);
 
     // A load of a packed file resumes where it stopped.
     fs::write(at.join("bad.csv"), format!("key,value\n{text}bad\nlast,1\n")).unwrap();
@@ -686,7 +686,7 @@ fn a_dump_replaces_a_file_only_when_it_is_told_to() {
         fs::write(at.join("old.csv"), "precious").unwrap();
         let refused = situ(at, &["dump", "-d", data, "-o", "old.csv"]);
         assert_eq!(refused.code, 1);
-        assert!(refused.stderr.contains("there is a file of this name; name another one"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("the file exists already; name another file"), "{}", refused.stderr);
         assert_eq!(fs::read(at.join("old.csv")).unwrap(), b"precious");
         situ(at, &["dump", "-d", data, "-o", "old.csv", "--force"]).done();
         assert!(fs::read(at.join("old.csv")).unwrap().starts_with(b"key,value"));

@@ -123,7 +123,7 @@ impl Columns {
             }
             let name = &self.names[*at];
             let text = str::from_utf8(row.get(*at).unwrap_or_default())
-                .map_err(|_| format!("{name}: bytes that are no UTF-8, which a JSON object cannot hold"))?;
+                .map_err(|_| format!("{name}: the bytes are not UTF-8, so a JSON object cannot hold them"))?;
             serde_json::to_writer(&mut object, name).map_err(|error| error.to_string())?;
             object.push(b':');
             serde_json::to_writer(&mut object, text).map_err(|error| error.to_string())?;

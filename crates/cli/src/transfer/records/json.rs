@@ -117,7 +117,12 @@ pub(super) fn read(line: &[u8], layout: &Layout) -> Result<(Record, Option<u64>)
     };
     let key = match raw.get().as_bytes().first() {
         Some(b'"' | b'-' | b'0'..=b'9') => content(raw, name, &KEY)?,
-        _ => return Err(format!("{name}: a key is a string or a number, and this is {}", text::clip(raw.get(), 40))),
+        _ => {
+            return Err(format!(
+                "{name}: a key must be a string or a number, but this is {}",
+                text::clip(raw.get(), 40)
+            ));
+        }
     };
     let value = match &layout.values[..] {
         [] if layout.key.is_some() => return Ok(((key, line.to_vec()), None)),
@@ -147,7 +152,7 @@ fn content(raw: &RawValue, name: &str, own: &Own) -> Result<Vec<u8>, String> {
                 serde_json::from_str(raw.get()).map(|Name(text)| text).map_err(|error| format!("{name}: {error}"))?;
             decode(encoding, text.as_bytes(), name)
         }
-        Some(b'n') => Err(format!("{name}: null is no value")),
+        Some(b'n') => Err(format!("{name}: null is not a value")),
         _ => decode(encoding, raw.get().as_bytes(), name),
     }
 }
