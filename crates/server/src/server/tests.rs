@@ -323,7 +323,7 @@ fn a_file_at_the_path_of_the_socket_is_named_as_such() {
     std::fs::write(&path, "precious").unwrap();
     let options = ServerOptions { unix_socket: Some(path.clone()), ..ServerOptions::default() };
     let error = Server::start(&options, MemoryEngine::start(None)).unwrap_err().to_string();
-    assert!(error.contains("no socket") && !error.contains("another process"), "{error}");
+    assert!(error.contains("not a socket") && !error.contains("another process"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 }
 
