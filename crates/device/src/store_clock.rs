@@ -219,8 +219,8 @@ impl StoreClock {
                  expiration"
                 .to_owned(),
             0 => "the wall clock and the store's expiration clock agree".to_owned(),
-            1.. => format!("the wall clock was set {amount} s ahead of the store's expiration clock; {AS_ASKED}"),
-            _ => format!("the wall clock was set {amount} s behind the store's expiration clock; {AS_ASKED}"),
+            1.. => format!("the wall clock was set and is {amount} s ahead of the store's expiration clock; {AS_ASKED}"),
+            _ => format!("the wall clock was set and is {amount} s behind the store's expiration clock; {AS_ASKED}"),
         });
     }
 

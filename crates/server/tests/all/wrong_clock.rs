@@ -247,7 +247,7 @@ fn a_wrong_clock_is_set_right<E: Lasting>() {
         served.engine.tidy();
         served.end();
         let told = told.lock().unwrap();
-        assert!(told[0].contains("gone back") && told[1].contains(" s ahead") == (correction > 0), "{told:?}");
+        assert!(told[0].contains("went back") && told[1].contains(" s ahead") == (correction > 0), "{told:?}");
     }
 }
 
