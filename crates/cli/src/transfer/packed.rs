@@ -294,7 +294,7 @@ mod tests {
                     assert!(read.is_err(), "{packing:?} cut at {cut}");
                 }
                 let why = input(b"key,value\n", packing).read_to_end(&mut Vec::new()).unwrap_err().to_string();
-                assert!(why.contains("its name promises"), "{why}");
+                assert!(why.contains("its name says"), "{why}");
             }
         }
         assert!(input(b"", Some(Packing::Gzip)).read_to_end(&mut Vec::new()).is_err());
