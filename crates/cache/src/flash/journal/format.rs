@@ -230,7 +230,7 @@ pub(super) fn decode_index(from: impl Read, bytes: u64, id: &Id) -> Option<Snaps
 
 /// Calls `each` with every note of a journal. Returns the journal's header and the offset at which its notes end; `None` if it is damaged.
 ///
-/// A process that dies leaves a note whole or cut short, never with wrong bytes: the kernel copies a write within one page as a whole.
+/// A process that dies leaves a note whole or cut short, never with wrong bytes. The kernel copies a write within one page as a whole.
 /// So only a partial note at the end is an unfinished write.
 pub(super) fn decode_notes(mut from: impl Read, id: &Id, mut each: impl FnMut(u64, u32)) -> Option<(Header, u64)> {
     let mut bytes = [0; HEADER_BYTES];
