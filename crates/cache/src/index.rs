@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Keys with all 44 bits of a hash in common that stay at the same time. With more than two buckets hold, a shard would grow without end.
+/// The most keys with the same 44-bit hash that are kept at a time. If they filled more than two buckets, the shard would grow without end.
 pub(crate) const SAME_HASH_MAX: usize = 4;
 
 const BUCKET_SLOTS: usize = 5;

@@ -53,7 +53,7 @@ use sync::{AtomicU64, AtomicUsize, Ordering, OwnCacheLine};
 pub use cursor::MemtableCursor;
 pub use meter::Meter;
 
-/// Key and value of a large entry have this many bytes together, or more: its node is a large piece of the arena for certain.
+/// Minimum total size of key and value of a large entry. Its node is always a large piece of the arena.
 pub const LARGE_ENTRY_BYTES: usize = arena::LARGE_BYTES;
 
 /// The newest entries of a keyspace, in memory, sorted. See the [module](self).
@@ -79,9 +79,9 @@ struct Counters {
 }
 
 impl Memtable {
-    /// An empty memtable, which takes some three kilobytes. `id` is for the owner (a number in creation order, say);
-    /// `seed` decides the shape of the skiplist and nothing that can be seen. `expected_bytes` is what its owner will let
-    /// it grow to, about; it sizes the filter. `meter` counts the memory that it takes.
+    /// Creates an empty memtable, which takes about three kilobytes. `id` is for the owner (a number in creation order, say).
+    /// `seed` decides the shape of the skiplist, and changes no result. `expected_bytes` is about the size to which the owner
+    /// lets it grow, and sizes the filter. `meter` counts the memory of the memtable.
     pub fn new(id: u64, seed: u64, expected_bytes: u64, meter: &Arc<Meter>) -> Arc<Memtable> {
         Arc::new(Memtable {
             id,
@@ -134,8 +134,8 @@ impl Memtable {
         }
     }
 
-    /// Takes memory ahead for the large ones among entries of these lengths of key and value, which are going to be inserted by
-    /// one write. A second call for the same `write` does nothing. False if the system has no memory for them.
+    /// Reserves memory for the large entries of one write, given the lengths of keys and values. A second call for the same
+    /// `write` does nothing. Returns false if memory runs out.
     #[must_use]
     pub fn prepare(&self, write: usize, entries: impl Iterator<Item = (usize, usize)>) -> bool {
         let nodes = entries.map(|(key, value)| (key + value, node::bytes_max(key, value)));
@@ -244,18 +244,18 @@ impl Memtable {
         self.list.arena().used_bytes() + self.range_tombstones.bytes()
     }
 
-    /// Bytes taken from the system: `used_bytes`, the free rest of the arena's chunks, and the filter, whose pages are the
-    /// system's until keys come. A short lock.
+    /// Returns the bytes allocated: `used_bytes`, the free rest of the arena's chunks, and the filter. Pages of the filter
+    /// take no memory until keys touch them. Takes a lock for a short time.
     pub fn allocated_bytes(&self) -> usize {
         self.share().bytes() as usize
     }
 
-    /// Nothing new is given to the memtable: a flush is going to give back its memory.
+    /// Notes that the memtable gets no more writes, and that a flush will free its memory.
     pub fn seal(&self) {
         self.share().seal();
     }
 
-    /// The memtable's owner has no more use for it. It stays as long as readers hold it.
+    /// Notes that its owner no longer needs the memtable. It lives on while readers hold it.
     pub fn let_go(&self) {
         self.share().let_go();
     }

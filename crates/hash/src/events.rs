@@ -22,7 +22,7 @@ pub enum HashEvent {
     },
     /// The store has written everything that it could not write before. Puts are taken again.
     SpaceReturned,
-    /// The record of the store's clock is damaged. Expiry times go by the wall clock from now on.
+    /// The record of the store's clock is damaged. The clock restarts at the wall clock.
     ClockDamaged {
         /// File, offset, what was expected and what was found.
         damage: Error,
@@ -43,7 +43,10 @@ impl fmt::Display for HashEvent {
             }
             HashEvent::SpaceReturned => f.write_str("all writes go on: the disk that was out of space has space again"),
             HashEvent::ClockDamaged { damage } => {
-                write!(f, "the record of the clock is damaged, and expiry times go by the wall clock again: {damage}")
+                write!(
+                    f,
+                    "the record of the clock is damaged; the store's expiration clock restarts at the wall clock: {damage}"
+                )
             }
             HashEvent::SuperblockDamaged { damage } => write!(
                 f,

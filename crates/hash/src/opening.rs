@@ -65,7 +65,7 @@ pub(crate) struct Given {
 
 /// The rights to write; given back when they are dropped.
 pub(crate) struct Locks {
-    /// What `_home` is the right to write to.
+    /// The volume that `_home` locks.
     pub(crate) home: Arc<dyn Volume>,
     _home: Box<dyn Lock>,
     _device: Box<dyn DeviceLock>,

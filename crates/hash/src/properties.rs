@@ -26,7 +26,7 @@ pub struct HashProperties {
     pub totals: Totals,
     /// Average load of buckets, the overflow included: 1 if all were full.
     pub load: f64,
-    /// Share of the entries that overflow.
+    /// Share of entries in the overflow.
     pub overflow_share: f64,
     /// Writes that are logged and not yet in their buckets, in bytes.
     pub pending_bytes: u64,
@@ -38,19 +38,19 @@ pub struct HashProperties {
     pub log_bytes: u64,
     /// Bytes of the overflow store on its disk.
     pub overflow_disk_bytes: u64,
-    /// Keys that were asked for.
+    /// Keys looked up.
     pub gets: u64,
     /// Buckets that were read, by readers and by workers.
     pub bucket_reads: u64,
-    /// Buckets that were written.
+    /// Buckets written.
     pub bucket_writes: u64,
-    /// Buckets that were given back to the device.
+    /// Buckets discarded on the device.
     pub bucket_discards: u64,
-    /// Reads that asked the overflow.
+    /// Reads that searched the overflow.
     pub overflow_reads: u64,
-    /// Buckets that were split.
+    /// Buckets split.
     pub splits: u64,
-    /// Buckets that were merged into others.
+    /// Buckets merged into others.
     pub merges: u64,
     /// Bytes of large values in the value log, with their keys, that are alive as far as the store knows.
     pub value_live_bytes: u64,
@@ -58,7 +58,7 @@ pub struct HashProperties {
     pub value_garbage_bytes: u64,
     /// Segments of the value log that were collected.
     pub value_collections: u64,
-    /// Checkpoints that were made.
+    /// Checkpoints made.
     pub checkpoints: u64,
     /// Writes of the superblock.
     pub superblock_writes: u64,

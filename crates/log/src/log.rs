@@ -433,7 +433,7 @@ impl Log {
         self.files.old_bytes() + written
     }
 
-    /// The first log file that may stay if files that take no more records may take `bytes` together. At most the current file.
+    /// The oldest log file to keep if finished files may take `bytes` together. At most the current file.
     pub fn oldest_within(&self, bytes: u64) -> u64 {
         let current = self.file();
         self.files.oldest_within(bytes).map_or(current, |number| number.min(current))

@@ -74,7 +74,7 @@ impl Body {
         has_room
     }
 
-    /// Takes memory for so many more bytes, which were counted. If the system has none, the body is given up.
+    /// Allocates `bytes` more, which were counted already. If memory runs out, the body is dropped.
     fn grow(&mut self, bytes: usize) -> bool {
         let has_memory = self.data.try_reserve_exact(bytes).is_ok();
         if !has_memory {

@@ -25,7 +25,7 @@ use crate::item::ExpiryRule;
 pub(crate) const LIMIT_KEY: &[u8] = b"cas-limit";
 /// The record of the flush barrier.
 pub(crate) const FLUSH_KEY: &[u8] = b"flush-barrier";
-/// The record of the clock by which items expire, of an engine that has no place of its own for it.
+/// Key of the record of the clock by which items expire, for engines that have no other place for it.
 pub(crate) const CLOCK_KEY: &[u8] = b"clock";
 /// Ids per reservation: one small durable write per million stores.
 const BLOCK: u64 = 1 << 20;
@@ -41,7 +41,7 @@ pub(crate) struct Durable<E> {
     /// Why the first block could not be reserved.
     unreserved: Option<EngineError>,
     barrier: AtomicU64,
-    /// Store time in seconds at which a delayed flush is due; 0 if none waits.
+    /// Store time in seconds at which a delayed flush is due; 0 if none is pending.
     due: AtomicU64,
 }
 
@@ -167,7 +167,7 @@ impl<E: Engine> Durable<E> {
         ExpiryRule { now_seconds, barrier_cas: self.barrier.load(Ordering::Acquire) }
     }
 
-    /// Flushes now, or at the store time `at_seconds` if it is not 0. `done` is called when that is durable.
+    /// Flushes now, or at the store time `at_seconds` if it is not 0. Calls `done` when that is durable.
     pub(crate) fn flush(&self, at_seconds: u64, done: Done) {
         if at_seconds != 0 {
             self.due.store(at_seconds, Ordering::Release);

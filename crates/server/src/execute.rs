@@ -177,7 +177,7 @@ pub(crate) struct Executor<E: Engine> {
     /// Bytes of values that its commands have copied in this turn.
     pub(crate) copied_bytes: Cell<usize>,
     pub(crate) rule: ExpiryRule,
-    /// Unix time less the engine's clock, in seconds.
+    /// Unix time minus the engine's clock, in seconds.
     pub(crate) unix_ahead: i64,
     /// When this turn of the loop began, about.
     pub(crate) now: Instant,
@@ -233,7 +233,7 @@ impl Drop for Completion {
 }
 
 impl<E: Engine> Executor<E> {
-    /// The stored expiration time for one given by a client.
+    /// Converts a client's expiration time to the stored one.
     pub(crate) fn expires_at(&self, client_seconds: i32) -> u64 {
         expires_at(client_seconds, self.rule.now_seconds, self.unix_ahead)
     }

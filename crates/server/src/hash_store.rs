@@ -8,8 +8,8 @@
 //! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes all others, and
 //! calls the server's callback.
 //!
-//! **Expiry.** Readers skip dead items by themselves. The store drops an item on its own a minute after it has expired, when a
-//! worker writes the bucket anew. The server's clock is the store's own.
+//! **Expiry.** Readers skip dead items. The store drops an item when a worker rewrites its bucket, a minute after it has expired
+//! or later. The server's clock is the store's own.
 //! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when its key is written
 //! again, or when it has expired: workers know no barrier.
 //!
@@ -110,7 +110,7 @@ impl HashEngine {
     }
 }
 
-/// When the store may drop an item, in milliseconds of its clock; none: never.
+/// Returns the time from which the store may drop an item, in milliseconds of its clock; `None` means never.
 pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
     let expires = Header::decode(value)?.expires;
     (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))
@@ -212,14 +212,14 @@ impl Engine for HashEngine {
 
 fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let gauges = [
-        ("buckets", "Buckets that the store has.", properties.state.buckets()),
-        ("buckets_max", "Buckets that have room on the device.", properties.buckets_max),
+        ("buckets", "Buckets of the store.", properties.state.buckets()),
+        ("buckets_max", "Maximum number of buckets that fit on the device.", properties.buckets_max),
         ("entries", "Entries in buckets, dead ones included.", properties.totals.entries),
         ("entry_bytes", "Bytes of the entries in buckets.", properties.totals.bytes),
         ("overflow_entries", "Entries in the overflow.", properties.totals.overflow_entries),
         ("overflow_disk_bytes", "Bytes of the overflow store on disk.", properties.overflow_disk_bytes),
         ("pending_bytes", "Bytes of writes that are logged and not yet in their buckets.", properties.pending_bytes),
-        ("writes_waiting", "Batches that wait for room.", properties.writes_waiting as u64),
+        ("writes_waiting", "Batches that wait for space.", properties.writes_waiting as u64),
         ("log_bytes", "Bytes of log files on disk.", properties.log_bytes),
         ("value_live_bytes", "Bytes of large values that are alive.", properties.value_live_bytes),
         (
@@ -234,18 +234,18 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     gauges.iter().for_each(|(name, help, value)| gauge(name, help, *value as f64, out));
     let load = "Average load of buckets, the overflow included. 1 if all were full.";
     gauge("load_ratio", load, properties.load, out);
-    gauge("overflow_ratio", "Share of the entries that overflow.", properties.overflow_share, out);
+    gauge("overflow_ratio", "Share of entries in the overflow.", properties.overflow_share, out);
     space_metrics(properties, out);
     let counters = [
-        ("gets", "Keys that were asked for.", properties.gets),
-        ("bucket_reads", "Buckets that readers and workers have read.", properties.bucket_reads),
-        ("bucket_writes", "Buckets that were written.", properties.bucket_writes),
-        ("bucket_discards", "Buckets that were given back to the device.", properties.bucket_discards),
-        ("overflow_reads", "Reads that asked the overflow.", properties.overflow_reads),
-        ("splits", "Buckets that were split.", properties.splits),
-        ("merges", "Buckets that were merged into others.", properties.merges),
-        ("value_collections", "Segments of large values that were collected.", properties.value_collections),
-        ("checkpoints", "Checkpoints that were made.", properties.checkpoints),
+        ("gets", "Keys looked up.", properties.gets),
+        ("bucket_reads", "Buckets read by readers and workers.", properties.bucket_reads),
+        ("bucket_writes", "Buckets written.", properties.bucket_writes),
+        ("bucket_discards", "Buckets discarded on the device.", properties.bucket_discards),
+        ("overflow_reads", "Reads that searched the overflow.", properties.overflow_reads),
+        ("splits", "Buckets split.", properties.splits),
+        ("merges", "Buckets merged into others.", properties.merges),
+        ("value_collections", "Segments of large values collected.", properties.value_collections),
+        ("checkpoints", "Checkpoints made.", properties.checkpoints),
         ("superblock_writes", "Writes of the superblock.", properties.superblock_writes),
     ];
     for (name, help, value) in counters {

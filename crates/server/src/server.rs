@@ -601,7 +601,7 @@ fn listen(options: &ServerOptions) -> Result<Listening, StartError> {
 
 fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
-        let text = "the path is taken by something that is no socket; remove it, or name another path";
+        let text = "the path exists and is not a socket; remove it, or choose another path";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     // A socket file survives a crash of its server. One that still answers belongs to another process.

@@ -24,7 +24,7 @@ mod measure_hits; // hit ratios of a cache beside memcached; ignored
 mod measure_load; // a full cache under ten thousand connections; ignored
 mod node; // stores whose home is on a node: kills, stops, full disks
 mod node_failures; // stores whose node is lost, is stopped, is late, or has lost its files
-mod one_writer; // one writer, whatever happens to names
+mod one_writer; // one writer, even if files are removed or renamed
 mod placement; // decisions of placement as a user meets them
 mod readme; // the session in the README is one that happened
 mod serve; // promise 1 for `serve`; signals and conflicts

@@ -1,11 +1,11 @@
-//! One writer, whatever happens to names, as a user of the program meets it.
+//! A store has one writer even if its files are removed or renamed, as seen by a user of the program.
 
 use crate::common::{Serving, situ};
 use rustix::process::Signal;
 use std::fs;
 
-/// `rm D/LOCK` under a server let `situ put` in. What the server acknowledged afterwards was lost, and it said at its end
-/// that everything was durable.
+/// `rm D/LOCK` under a server let `situ put` in. The writes that the server acknowledged later were lost, and its last
+/// message said that everything was durable.
 #[test]
 fn a_second_writer_is_refused_without_the_lock_file() {
     for engine in [&[][..], &["--engine", "hash"]] {
@@ -46,7 +46,7 @@ fn a_dry_run_of_a_repair_is_refused_while_a_server_writes() {
     situ(at, &["put", "--data", "D", "x", "y"]).done();
 }
 
-/// `rm -r D` under a server with synced writes: 3,000 sets were answered STORED, and the server said at its end that
+/// After `rm -r D` under a server with synced writes, it answered 3,000 sets with STORED. Its last message said that
 /// everything was durable.
 #[test]
 fn promise_7_a_server_whose_directory_was_removed_refuses_and_does_not_say_that_all_is_durable() {

@@ -486,7 +486,7 @@ impl Keyspace {
         }
     }
 
-    /// The segments of the value log that belong to the keyspace, by their numbers.
+    /// Returns the keyspace's segments of the value log, ordered by number.
     pub fn segments(&self) -> Vec<SegmentProperties> {
         let view = self.inner.view.load();
         let of = |segment: &Arc<SegmentFile>| SegmentProperties {
@@ -564,8 +564,8 @@ pub struct KeyspaceProperties {
     /// as hiding one. So overwritten keys count more than once until compactions have met them, and what a range deletion or a
     /// compaction filter is going to remove counts until then.
     pub approximate_keys: u64,
-    /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted, or newer than
-    /// the reader. Grows by a bounded number for each read: a run of dead entries is stepped over once, and remembered.
+    /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted or newer than
+    /// the reader. A read adds a bounded number: the first reader steps over a run of dead entries, and later ones skip it.
     pub dead_steps: u64,
     /// Level 0 first.
     pub levels: Vec<LevelProperties>,
@@ -590,17 +590,17 @@ pub struct LevelProperties {
     pub bytes: u64,
 }
 
-/// One segment of the value log. Sizes in bytes, of values with their keys and headers.
+/// A segment of the value log. Sizes are in bytes, and include keys and headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentProperties {
-    /// Its number, and that of its file.
+    /// The number of the segment and of its file.
     pub number: u64,
-    /// Values that were written to it.
+    /// Number of values written to it.
     pub values: u64,
-    /// Bytes of all of them.
+    /// Bytes of these values.
     pub bytes: u64,
-    /// Of these, bytes of values that no table has a handle for any more. Their space may have been trimmed already.
+    /// Bytes of values to which no table has a handle. Their space may have been trimmed already.
     pub dead_bytes: u64,
 }
 

@@ -376,7 +376,7 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(self.core()), inner })
     }
 
-    /// Time and threads that the store was opened with.
+    /// The environment that the store was opened with: its clock and its threads.
     pub fn env(&self) -> &Env {
         &self.core().env
     }
@@ -732,11 +732,11 @@ pub struct StoreProperties {
     pub location: String,
     /// How many keyspaces.
     pub keyspaces: usize,
-    /// Memory of the memtables of all keyspaces.
+    /// Memory of the memtables of all keyspaces, in bytes.
     pub memtable_bytes: u64,
-    /// How much that may be ([`Options::memtables_bytes_max`]).
+    /// The limit of `memtable_bytes` ([`Options::memtables_bytes_max`]).
     pub memtable_bytes_max: u64,
-    /// Memory of memtables that have become tables, which only iterators and snapshots of views hold.
+    /// Memory of flushed memtables that iterators still hold, in bytes.
     pub memtable_held_bytes: u64,
     /// What is in the block cache: blocks, and what open tables pin. With the buffers that wait for further blocks it is no
     /// more than `cache_bytes_max`, unless what is pinned alone is: then no block is kept.
@@ -807,7 +807,7 @@ pub struct StoreProperties {
     pub placement: Option<PlacementProperties>,
     /// The value log, if the store has one.
     pub value_log: Option<ValueLogProperties>,
-    /// What the store owes.
+    /// Debts of the store: dead entries and files that still take space.
     pub debts: DebtProperties,
 }
 

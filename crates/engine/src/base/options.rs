@@ -121,13 +121,15 @@ pub struct Options {
     /// Log files may reach this many bytes before the keyspace that holds back the oldest is flushed.
     /// Default: 1 GiB. Less shortens recovery; more lets rarely written keyspaces keep their memtables.
     pub log_bytes_max: u64,
-    /// Memory of all memtables of all keyspaces together. When the active ones reach half of it, the largest is sealed and flushed;
-    /// when all of them reach it, writers wait for a flush. One write may pass the limit, as may memtables of less than 64 KiB,
-    /// which stay as they are, and memtables that only iterators hold do not count. Default: `None`, twice as much as the
-    /// keyspace with the most may take ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times
-    /// [`memtables_max`](KeyspaceOptions::memtables_max)), at least 512 MiB. Less bounds memory where many keyspaces are written to, and
-    /// makes smaller tables of them; [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is what
-    /// is in force. At least 1 MiB. A store that is open read-only holds all that the log has.
+    /// Memory limit for the memtables of all keyspaces together. When the active memtables reach half of the limit, the store flushes
+    /// the largest. When all memtables reach the limit, writers wait for a flush. A single write may exceed the limit. So may
+    /// memtables of less than 64 KiB, because they are not sealed for it. Memtables that only iterators hold do not count.
+    ///
+    /// Default: `None`. The limit is then 512 MiB, or twice what the largest keyspace may take if that is more
+    /// ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times [`memtables_max`](KeyspaceOptions::memtables_max)). The minimum is
+    /// 1 MiB. A lower limit saves memory if many keyspaces are written to, but makes smaller tables.
+    /// [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is the limit in force. A store that is open
+    /// read-only holds the whole log in memory, whatever the limit.
     pub memtables_bytes_max: Option<u64>,
     /// Threads that compact, beside one that flushes. Default: the number of cores, at least one, at most eight.
     pub compaction_threads: usize,

@@ -41,7 +41,7 @@ pub(super) const HEIGHT_MAX: usize = 20;
 /// The longest key, in bytes.
 pub(super) const KEY_BYTES_MAX: usize = (1 << 24) - 1;
 
-/// The most that the node of a large entry takes of the arena.
+/// Returns the maximum size of the node of a large entry in the arena.
 pub(super) fn bytes_max(key: usize, value: usize) -> usize {
     HEIGHT_MAX * size_of::<Link>() + size_of::<Header>() + key.max(PREFIX_BYTES) + value + ALIGNMENT
 }

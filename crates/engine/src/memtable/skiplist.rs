@@ -80,7 +80,7 @@ struct Splice<'a> {
 }
 
 impl SkipList {
-    /// An empty list. `share` counts the memory that it takes.
+    /// Creates an empty list. `share` counts its memory.
     pub(super) fn new(share: Share) -> SkipList {
         let arena = Arena::new(share);
         let nothing = KeyRef::new(&[], situ_table::Trailer::NEWEST);

@@ -509,7 +509,7 @@ impl Ground<'_> {
 
         let registry = std::mem::take(&mut *crate::base::sync::lock(&scratch.versions.registry));
         let log_number = scratch.versions.new_number();
-        // Whole files are given back, so a log with a low limit consists of short ones. An area of a disk has its own measure.
+        // The log frees whole files, so a log with a low limit consists of short ones. A disk's log area bounds the log by itself.
         let has_area = self.source.disks.is_some();
         let longest = if has_area { u64::MAX } else { (self.options.log_bytes_max / 4).max(LOG_FILE_BYTES_MIN) };
         let file_bytes = log_file_bytes(&registry).min(longest);

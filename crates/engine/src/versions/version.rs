@@ -182,7 +182,7 @@ impl TableSource {
         self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
     }
 
-    /// Files that no version has and that are not deleted yet.
+    /// Returns the number of files that no version has and that are not deleted yet.
     pub(crate) fn undeleted(&self) -> usize {
         self.obsolete.dead().numbers.len() + self.values.undeleted()
     }
@@ -239,9 +239,9 @@ pub(crate) struct TableFile {
     obsolete: AtomicBool,
     /// Claimed by a running compaction.
     pub(crate) busy: AtomicBool,
-    /// When its entries die, once it was asked.
+    /// The lifetimes of its entries, once learned.
     lifetimes: OnceLock<Arc<Lifetimes>>,
-    /// A compaction that was to drop entries of it has dropped none: it is not chosen for that again.
+    /// True if a compaction that was to drop entries of the table dropped none. The table is not chosen for that again.
     pub(crate) drops_nothing: AtomicBool,
     /// It has nothing that versions of newer tables up to this sequence number hide.
     pub(crate) seen_to: AtomicU64,
@@ -333,7 +333,8 @@ impl TableFile {
         TableRef::Opened(source.shelf.keep(&self.slot, table, room))
     }
 
-    /// When its entries die. Opens the table, the first time; a table that cannot be opened tells its readers.
+    /// Learns the lifetimes of its entries. The first call opens the table. If that fails, they stay unknown, and readers of the table report
+    /// the error.
     pub(crate) fn learn_lifetimes(&self) {
         if self.lifetimes.get().is_none()
             && let Ok(table) = self.table()
@@ -342,7 +343,7 @@ impl TableFile {
         }
     }
 
-    /// When its entries die, if that was [learned](TableFile::learn_lifetimes).
+    /// Returns the lifetimes of its entries, if they were [learned](TableFile::learn_lifetimes).
     pub(crate) fn lifetimes(&self) -> Option<&Lifetimes> {
         self.lifetimes.get().map(|lifetimes| &**lifetimes)
     }

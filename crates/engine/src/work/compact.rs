@@ -39,7 +39,7 @@ use std::time::Duration;
 const TASK_BYTES_MIN: u64 = 16 << 20;
 /// Closing waits no longer for level 0. What a compaction has done by then is lost; the next opening begins it again.
 const LEVEL0_WAIT_MAX: Duration = Duration::from_secs(10);
-/// The log may have so many ordinary files, however low its limit is, before writers are slowed for it.
+/// Number of ordinary log files up to which the log never slows writers, however low its limit is.
 const LOG_FILES_MIN: u64 = 4;
 /// Bytes above the levels' targets that are tolerated.
 const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
@@ -100,7 +100,7 @@ pub(crate) struct Divided {
     pub(crate) arm: Option<Arm>,
 }
 
-/// A picked job with its claim; with the scheduling lock held.
+/// Claims a picked job. The caller holds the scheduling lock.
 pub(crate) fn claimed(keyspace: Arc<KeyspaceCore>, job: Job) -> (Arc<KeyspaceCore>, Job) {
     job.claim(true);
     lock(&keyspace.running).extend(job.spans().cloned());
@@ -428,8 +428,8 @@ impl Work {
         }
     }
 
-    /// Waits until nothing is left to flush, to compact, to trim and to collect, and no debt is due (`debts.rs`). What that has replaced is deleted then, unless somebody
-    /// reads it.
+    /// Waits until there is nothing to flush, compact, trim or collect, and no debt is due (`debts.rs`). Replaced files are deleted by then,
+    /// unless a reader holds them.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         loop {
             let seen = self.memory.progress.generation();
@@ -522,14 +522,14 @@ impl Work {
             sealed_memory += memory - view.active.bytes().min(memory);
             debt.tables = debt.tables.max(tables).max(pending);
         }
-        // Half of the limit is for what is sealed (`total.rs`).
+        // Half of the limit is for sealed memtables (`total.rs`).
         debt.note_memory(sealed_memory, self.memory.meter.bytes_max() / 2);
         if let Some((area, log)) =
             self.memory.log.as_ref().and_then(|log| Some((self.memory.log_area_bytes(log)?, log)))
         {
             debt.note_log(all_memory, log.held_bytes(), area);
         } else if let Some(log) = &self.memory.log {
-            // Writers are slowed from the limit on, as debts slow them from half of what is tolerated on.
+            // Debts slow writers from half of the tolerated amount on, so twice the limit slows them from the limit on.
             let limit = self.options.log_bytes_max.max(LOG_FILES_MIN * log.file_bytes_for(0));
             debt.note_log(all_memory, log.held_bytes(), limit.saturating_mul(2));
         }

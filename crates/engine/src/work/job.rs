@@ -341,8 +341,8 @@ impl Work {
         }
     }
 
-    /// Tables that were rewritten to drop entries, and of which none could go, are not rewritten for that again; nor those of which all that
-    /// newer tables hide has gone.
+    /// Marks tables whose rewrite dropped no entries, so that they are not rewritten for that again. Notes which newer tables a rewrite has
+    /// taken into account.
     fn note_vain(&self, claimed: &Claimed, merged: &Merged) {
         let Claimed { keyspace, job, .. } = claimed;
         if !job.is_debt || job.level() != job.output_level {

@@ -24,7 +24,7 @@
 //! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a quarter is
 //!    rewritten by itself, if no snapshot needs them.
 //! 6. Where the disk is nearly full, a job counts only if what it writes has room ([`Picker::room`]).
-//! 7. An idle store is asked for more: tables from which something can be dropped (`debt.rs`).
+//! 7. In an idle store, tables with entries to drop are compacted as well (`debt.rs`).
 //!
 //! **Invariants.** No chosen table is busy, and no running compaction writes into the output range: outputs of two
 //! compactions into one level never overlap, because each has claimed all tables of that level that overlap its
@@ -80,7 +80,7 @@ pub(crate) struct Job {
     pub(crate) reason: String,
     /// The tables only change their level.
     pub(crate) is_move: bool,
-    /// It frees space in an idle store ([`Picker::debt`]).
+    /// True if the job frees space in an idle store ([`Picker::debt`]).
     pub(crate) is_debt: bool,
     /// It drops what these tables hide, too.
     pub(crate) newer: Option<Newer>,
@@ -491,7 +491,7 @@ impl<'a> Picker<'a> {
         self.in_place(deepest, file, reason)
     }
 
-    /// A job that rewrites one table within its level.
+    /// Makes a job that rewrites one table within its level.
     fn in_place(&self, level: usize, file: &Arc<TableFile>, reason: String) -> Option<Job> {
         let upper = vec![Arc::clone(file)];
         let span = Span::of(level, upper.iter())?;

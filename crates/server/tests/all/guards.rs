@@ -307,7 +307,7 @@ fn names_are_resolved_and_every_address_is_served() {
         assert_eq!(said(*address, b"mn\r\n"), "MN\r\n");
     }
     drop(server);
-    // Named twice is meant once. A port that was just given back may be taken by then.
+    // An address that is named twice counts once. Another process may take a port that was just released.
     let (server, address) = loop {
         let address = start(&local()).addresses()[0];
         match Server::start(&ServerOptions { listen: vec![address, address], ..local() }, MemoryEngine::start(None)) {

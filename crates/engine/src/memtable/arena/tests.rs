@@ -56,7 +56,7 @@ fn an_idle_arena_is_small_and_a_full_one_wastes_little() {
     assert!(arena.share().bytes() as usize - arena.used_bytes() <= arena.used_bytes() / 8 + CHUNK_BYTES_MAX);
 }
 
-/// A large piece that is taken when its write is in the log already can no longer be refused.
+/// Once a write is in the log, an allocation of its large pieces can no longer be refused.
 #[test]
 fn large_pieces_come_from_memory_that_was_taken_ahead() {
     let arena = Arena::new(Share::default());

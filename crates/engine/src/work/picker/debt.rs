@@ -1,20 +1,19 @@
-//! Compactions that an idle store begins, to free the space of what is dead.
+//! Compactions in an idle store that free the space of dead entries.
 //!
-//! A table *frees* what its tombstones hide, what a filter removes from it now, and, in level 0 of a keyspace with a value log, the values
-//! that its handles hide. All of that is an estimate from counts. Nobody knows what a range tombstone hides, so it is worth any
-//! compaction.
+//! A compaction of a table *frees* the entries that its tombstones hide, and those that a filter removes now. In level 0 of a keyspace with a
+//! value log, it also frees the values that the table's handles hide. These amounts are estimates from counts. The size of the entries
+//! under a range tombstone is unknown, so a range tombstone is worth any compaction.
 //!
-//! 1. Level 0 goes down as a whole, as when it is full.
-//! 2. A table of a deeper level goes one level down, to what its tombstones hide.
-//! 3. A table of the deepest level is rewritten by itself.
+//! 1. All tables of level 0 are compacted together, as when the level is full.
+//! 2. A table of a middle level is compacted into the next level, where the entries are that its tombstones hide.
+//! 3. A table of the deepest level is rewritten within the level.
 //!
-//! 4. Where the disk is nearly full, this comes before the others: a table is rewritten by itself, for what newer tables hide
-//!    (`hidden.rs`).
+//! 4. Where the disk is nearly full, a table is rewritten within its level first, without the entries that newer tables hide (`hidden.rs`).
 //!
-//! A job is *worth it* if it frees an eighth of what it rewrites, or rewrites no more than [`SMALL_BYTES`]. So the dead entries that
-//! stay for good take less than an eighth of their level.
+//! A job is *worth it* if it frees an eighth of the bytes that it rewrites, or rewrites at most [`SMALL_BYTES`]. So the dead entries that
+//! stay take less than an eighth of their level.
 //!
-//! **Invariants.** No snapshot protects what a table is chosen for. So a rewritten table drops something. If it does not, it is
+//! **Invariants.** No snapshot protects the entries for which a table is chosen. So a rewritten table drops entries. If it does not, it is
 //! marked, and not chosen again.
 
 use super::{Job, Picker, Span, idle};
@@ -25,19 +24,19 @@ use std::sync::atomic::Ordering;
 
 /// A job is worth it if it frees the bytes that it rewrites divided by this.
 const WORTH: u64 = 8;
-/// A job of so many bytes is worth it whatever it frees.
+/// Maximum size of a job that is worth it if it frees anything at all.
 const SMALL_BYTES: u64 = 8 << 20;
 
-/// What an idle store knows of the dead beside the version.
+/// Estimates of dead entries that the version does not have.
 pub(crate) struct Dead<'a> {
-    /// What a value in the value log takes on average; 0 without one.
+    /// Average size of a value in the value log; 0 without a value log.
     pub(crate) value_bytes: u64,
-    /// How many entries of a table a filter removes now.
+    /// Returns the estimated number of a table's entries that a filter would remove now.
     pub(crate) removed: &'a dyn Fn(&TableFile) -> f64,
 }
 
 impl Picker<'_> {
-    /// The job that frees the most for each byte that it rewrites; `None` if none is worth it, or all tables of it are busy.
+    /// Picks the job that frees the most for each byte that it rewrites; `None` if none is worth it, or its tables are busy.
     pub(crate) fn debt(&self, dead: &Dead<'_>) -> Option<Job> {
         let entry_bytes = {
             // What is deleted is a put; tombstones take little.
@@ -56,7 +55,7 @@ impl Picker<'_> {
         level0.into_iter().chain(deeper).max_by(|a, b| a.score.total_cmp(&b.score))
     }
 
-    /// About how many bytes of dead entries, here and below, go with a compaction of the table.
+    /// Estimates the bytes of dead entries, in the table and below, that its compaction frees.
     fn freed_bytes(&self, file: &TableFile, dead: &Dead<'_>, entry_bytes: u64) -> u64 {
         let meta = &file.meta;
         let by_filter = ((dead.removed)(file) * entry_bytes as f64) as u64;
@@ -68,7 +67,7 @@ impl Picker<'_> {
         by_filter.saturating_add(by_tombstones)
     }
 
-    /// Bytes freed for each byte rewritten, if that is worth it, and the disk has room for the rest.
+    /// Returns the bytes freed for each byte rewritten, if the job is worth it and the disk has room for its output.
     fn worth(&self, freed: u64, rewritten: u64) -> Option<f64> {
         let has_room = rewritten.saturating_sub(freed) <= self.room;
         let is_worth_it =
@@ -100,7 +99,7 @@ impl Picker<'_> {
         });
         let score = self.worth(freed, rewritten)?;
         let job = self.level0_oldest(score, count)?;
-        let reason = format!("idle: {} tables in level 0 hide or hold what is dead", files.len());
+        let reason = format!("idle: {} tables in level 0 hide or hold dead entries", files.len());
         Some(Job { reason, score, is_debt: true, ..job })
     }
 
@@ -114,7 +113,7 @@ impl Picker<'_> {
             if freed == 0 {
                 return None;
             }
-            let reason = format!("idle: a table of level {level} hides or holds what is dead");
+            let reason = format!("idle: a table of level {level} hides or holds dead entries");
             let job = match is_deepest {
                 true => self.in_place(level, file, reason)?,
                 false => self.complete(level, level + 1, vec![Arc::clone(file)], reason)?,

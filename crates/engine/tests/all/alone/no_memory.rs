@@ -1,5 +1,6 @@
-//! An allocation whose size data decides does not end the process: the caller gets an error, and the store goes on. Once a value
-//! for which there was no memory aborted it. In processes of their own, as the limit is that of a process.
+//! A failed allocation whose size comes from data does not end the process: the caller gets an error, and the store continues.
+//! Once, a value too large for memory aborted the process. The tests run in their own processes, because the limit applies to a
+//! whole process.
 #![cfg(target_os = "linux")]
 
 use super::own_process::in_own_process;
@@ -8,7 +9,7 @@ use situ_engine::{Error, Store};
 
 const VALUE_BYTES: usize = 64 << 20;
 
-/// Lets the process take so many more bytes of address space.
+/// Limits the process to `more` bytes of additional address space.
 fn limit(more: u64) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
@@ -32,7 +33,7 @@ fn a_value_without_memory_for_it_is_refused_and_the_store_goes_on() {
         let store = Store::open(directory.path()).unwrap();
         store.put(b"before", b"1").unwrap();
         let value = vec![7; VALUE_BYTES];
-        // Not even for the batch; then for the batch, and not for the memtable.
+        // First too little for the batch, then enough for the batch but not for the memtable.
         for more in [VALUE_BYTES / 2, VALUE_BYTES * 3 / 2] {
             limit(more as u64);
             let refused = store.put(b"large", &value).unwrap_err();
