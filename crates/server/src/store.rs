@@ -449,7 +449,7 @@ fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) 
         ("physical_total_bytes", "Physical bytes of the drive below the capacity disk.", space.physical_total),
         (
             "space_reserve_bytes",
-            "With less space left on the disk that has the least, puts are refused.",
+            "With fewer bytes left on the disk that has the least space, puts are refused.",
             watched_space.as_ref().map(|watched| watched.reserve_bytes),
         ),
         (

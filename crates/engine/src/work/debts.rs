@@ -123,7 +123,8 @@ impl Work {
             // A payment without effect is not retried at once.
             Ok(has_helped) if has_helped && rules::due(&self.debts()).as_ref() != Some(&payment) => Ok(true),
             Ok(_) => {
-                self.rest_from_debts();
+                let rest = if debts.is_short { rules::LOOK_AGAIN } else { REST };
+                self.rest_for(rest);
                 Ok(false)
             }
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),

@@ -136,7 +136,7 @@ fn puts_are_refused_before_physical_space_ends_and_taken_again_when_it_returns()
             let error = world.write_until_refused();
             assert!(matches!(error, Error::SpaceShort(_)) && error.is_no_space(), "{error}");
             assert!(error.to_string().contains("physical space"), "{error}");
-            assert!(world.has_heard("physical space is low") && world.has_heard("do not only delete are refused"));
+            assert!(world.has_heard("space is low") && world.has_heard("do not only delete are refused"));
             let physical = world.store.properties().watched_space.unwrap();
             assert!(physical.level == SpaceLevel::DeletionsOnly && physical.shortage().is_some(), "{physical:?}");
             assert!(world.device.space().physical_free().unwrap() > total / 16, "the drive has not failed");
