@@ -3,6 +3,10 @@
 //! An entry may die at a time, and with all entries whose *stamp* is below a mark. A stamp is any number that grows from entry to
 //! entry. A table counts its entries by how long they live from its making on. A class is an eighth of a power of two seconds wide, and
 //! knows the last death in it. So the dead are counted exactly, but for classes of which some are dead: these count as alive.
+//!
+//! **The clock** of an expiry is that by which the filter of the keyspace decides. It counts seconds from 1970, and need not be the wall
+//! clock: memcached items expire by the store's own clock (`crates/device/src/store_clock.rs`). Who asks for the dead gives the time of
+//! that clock.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +23,7 @@ const NAME_BYTES: usize = 14;
 /// When one entry dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lifetime {
-    /// It is dead from this second on, since 1970 UTC; `None` if no time ends it.
+    /// It is dead from this second on, of the filter's clock; `None` if no time ends it.
     pub expires_unix_s: Option<u64>,
     /// It dies with all entries of smaller stamps.
     pub stamp: Option<u64>,
@@ -28,7 +32,7 @@ pub struct Lifetime {
 /// Which entries are dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeadBefore {
-    /// Those that have expired by this second, since 1970 UTC.
+    /// Those that have expired by this second, of the filter's clock.
     pub unix_s: u64,
     /// Those with smaller stamps.
     pub stamp: u64,

@@ -18,6 +18,7 @@ use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::SegmentFile;
+use crate::versions::version::Level;
 use crate::versions::view::View;
 use crate::{Error, Result};
 use situ_disks::FAST;
@@ -452,29 +453,27 @@ impl Keyspace {
     /// What the keyspace looks like now.
     pub fn properties(&self) -> KeyspaceProperties {
         let view = self.inner.view.load();
-        let files = || view.version.files();
+        let levels = &view.version.levels;
         let segments = view.version.segments.files();
-        let sum =
-            |f: fn(&crate::versions::version::TableMeta) -> u64| files().map(|(_, file)| f(&file.meta)).sum::<u64>();
+        let sum = |of: fn(&Level) -> u64| levels.iter().map(of).sum::<u64>();
         let in_memory = view.slots().map(|s| s.memtable.entries() as u64).sum::<u64>();
         let removed_in_memory = view.slots().map(|s| s.memtable.deletions() as u64).sum::<u64>();
-        let (entries, deletions) = (sum(|m| m.entries) + in_memory, sum(|m| m.deletions) + removed_in_memory);
+        let (entries, deletions) =
+            (sum(|level| level.entries) + in_memory, sum(|level| level.deletions) + removed_in_memory);
         KeyspaceProperties {
             name: self.inner.name.clone(),
             memtables: view.slots().count(),
             memtables_max: self.core.memory.memtables_max(&self.inner),
             memtable_bytes: view.memtable_bytes(),
             memtable_entries: in_memory,
-            tables: files().count(),
+            tables: levels.iter().map(|level| level.files.len()).sum(),
             table_bytes: view.version.bytes(),
             value_segments: segments.len(),
             value_bytes: segments.iter().map(|segment| segment.written().record_bytes).sum(),
             value_dead_bytes: segments.iter().map(|segment| segment.dead().bytes).sum(),
             approximate_keys: entries.saturating_sub(deletions.saturating_mul(2)),
             dead_steps: self.inner.gaps.steps(),
-            levels: view
-                .version
-                .levels
+            levels: levels
                 .iter()
                 .map(|level| LevelProperties { tables: level.files.len(), bytes: level.bytes })
                 .collect(),
