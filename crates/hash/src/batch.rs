@@ -41,8 +41,8 @@ impl HashBatch {
         self.put_until(key, value, None)
     }
 
-    /// Stores `value` under `key` until `store_ms`, in milliseconds of the [clock](crate::HashStore::clock) of the store that the batch is
-    /// written to; none: for ever. [`ms_of_unix`](situ_device::StoreClock::ms_of_unix) makes such a time of Unix time.
+    /// Stores `value` under `key` until `store_ms`; `None` means forever. The time is in milliseconds of the target store's
+    /// [clock](crate::HashStore::clock). [`ms_of_unix`](situ_device::StoreClock::ms_of_unix) converts a Unix time to it.
     ///
     /// # Errors
     /// As [`put`](HashBatch::put).

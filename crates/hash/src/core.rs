@@ -42,7 +42,7 @@ const MAKING: FileName = FileName::Temporary(1);
 
 pub(crate) struct Core {
     pub(crate) env: Env,
-    /// The time by which entries expire.
+    /// The clock by which entries expire.
     pub(crate) clock: Arc<StoreClock>,
     pub(crate) options: HashOptions,
     pub(crate) store: StoreId,

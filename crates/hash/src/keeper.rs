@@ -50,7 +50,7 @@ impl Core {
             }
             let mut rest = self.rest_of(rests_until);
             if self.writes.failed().is_none() {
-                self.writes.shortage.physical.look();
+                self.writes.shortage.space.look();
                 if rest.is_some() {
                     self.prepare_log_ahead();
                 } else {
@@ -65,7 +65,7 @@ impl Core {
                     }
                 }
             }
-            let sample = self.writes.shortage.physical.next_sample_in();
+            let sample = self.writes.shortage.space.next_sample_in();
             let pays = if self.writes.failed().is_none() { self.pays_in(&mut at_rest) } else { None };
             self.writes.keeper_work.wait(seen, rest.into_iter().chain(sample).chain(pays).min());
         }
@@ -184,7 +184,7 @@ impl Core {
     /// Whether a checkpoint would reclaim much space of large values, or some while space is scarce. While there is a snapshot, it would not.
     fn would_give_space(&self) -> bool {
         let dying_bytes = self.large.dying_bytes();
-        let is_scarce = || self.writes.shortage.is_any() || self.writes.shortage.physical.is_low();
+        let is_scarce = || self.writes.shortage.is_any() || self.writes.shortage.space.is_low();
         dying_bytes > 0
             && (dying_bytes >= self.options.value_segment_bytes || is_scarce())
             && self.snapshots.list().is_empty()

@@ -95,7 +95,7 @@ pub use read_queue::OnValue;
 pub use repair::HashRepair;
 pub use scan::{Expiring, HashScan, HashSnapshot, Pair, SortedScan};
 pub use situ_log::Durability;
-pub use situ_pipeline::{PhysicalChange, PhysicalLevel, PhysicalShortage, PhysicalSpaceProperties};
+pub use situ_pipeline::{SpaceChange, SpaceLevel, SpaceProperties, SpaceShortage};
 pub use store::{HashStore, HashWrite};
 pub use store_id::StoreId;
 pub use verify::HashReport;

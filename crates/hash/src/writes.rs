@@ -17,7 +17,7 @@ use crate::shortage::{Hindrance, Shortage};
 use crate::{Error, Result};
 use situ_device::{Event, lock};
 use situ_log::{AppendError, Log};
-use situ_pipeline::{Batch, Environment, NoLogFile, Note, Refusal};
+use situ_pipeline::{Batch, Environment, NoLogFile, Note, Refusal, SpaceUse};
 use situ_storage::Error as StorageError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -62,7 +62,7 @@ pub(crate) enum NoRoom {
     Pending,
     LogFile(NoLogFile),
     /// Nobody knows whether the drive has physical space for a write of so many bytes.
-    PhysicalSpace {
+    Space {
         bytes: u64,
     },
 }
@@ -246,7 +246,7 @@ impl Environment for Writes {
         let bytes = batch.0.pending_bytes();
         match self.shortage.check(bytes, || batch.deletes_only(), || self.log.held_bytes()) {
             Ok(()) => {}
-            Err(Hindrance::Unknown) => return Err(Obstacle::NoRoom(NoRoom::PhysicalSpace { bytes })),
+            Err(Hindrance::Unknown) => return Err(Obstacle::NoRoom(NoRoom::Space { bytes })),
             Err(Hindrance::Refused(error)) => return Err(Obstacle::refused(error)),
         }
         // While somebody is short, what has come so far only deletes.
@@ -271,7 +271,7 @@ impl Environment for Writes {
     }
 
     fn place(&self, commit: &mut Commit, batch: &Write) {
-        if self.shortage.physical.used(batch.0.pending_bytes()) {
+        if self.shortage.space.used(batch.0.pending_bytes()) {
             commit.leave_work();
         }
         self.pending.reserve(&batch.0);
@@ -301,7 +301,7 @@ impl Environment for Writes {
                 Ok(false)
             }
             NoRoom::LogFile(no_file) => self.prepare_log(no_file).map(|()| true),
-            NoRoom::PhysicalSpace { bytes } => Ok(self.shortage.physical.make_way(bytes).map(|()| true)?),
+            NoRoom::Space { bytes } => Ok(self.shortage.space.make_way(bytes, SpaceUse::Deletion).map(|()| true)?),
         }
     }
 

@@ -677,7 +677,7 @@ mod cache {
                 let properties = cache.properties();
                 let flash = properties.flash.unwrap();
                 assert!(!flash.works && !flash.outlives && flash.errors > 0, "{flash:?}");
-                // How many depends on which long items are in memory then: the hashes have another seed in each run.
+                // The count depends on which long items are in memory: each run seeds the hashes differently.
                 let served = model.check_all(&cache);
                 assert!(served > 50, "memory serves on: {served}");
                 assert!(cache.stop(NOW).is_err());

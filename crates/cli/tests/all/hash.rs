@@ -127,7 +127,7 @@ fn entries_that_were_written_by_a_wrong_clock_are_read_dumped_and_loaded_with_th
     let dumped = situ(at, &["dump"]).done().json_lines();
     let is_right = |expires_ms: u64| expires_ms.abs_diff(in_an_hour(now)) < 120_000;
     assert!(dumped.len() == 1 && is_right(dumped[0]["expires_ms"].as_u64().unwrap()), "{dumped:?}");
-    // Into a store with the wall clock's time, and into the one with the other.
+    // Into a new store, whose time is the wall clock, and back into this one, whose time differs.
     situ(at, &["dump", "-o", "out.jsonl"]).done();
     for store in ["other", "situ-data"] {
         situ(at, &["load", "-d", store, "--engine", "hash", "out.jsonl"]).done();

@@ -175,7 +175,7 @@ fn a_repair_counts_one_as_one() {
     assert_eq!(situ(at, &["get", "a"]).done().text(), "1\n");
 }
 
-/// A store of 2 GB was shown with tables of 200 KB: nothing was said of the value log.
+/// A store of 2 GB was shown as tables of 200 KB, because the value log was left out.
 #[test]
 fn the_value_log_of_each_keyspace_is_shown() {
     const VALUE_BYTES: usize = 16 << 10;
@@ -183,11 +183,11 @@ fn the_value_log_of_each_keyspace_is_shown() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let mut options = situ::Options::default().value_segment_bytes(1 << 20);
-    // Nothing is collected meanwhile.
+    // No segment is collected during the test.
     options.value_inflation_percent_max = 10_000;
     let store = situ::StoreBuilder::new(options).open(at.join("situ-data")).unwrap();
     let large = store.keyspace_with("large", situ::KeyspaceOptions::default().with_value_log()).unwrap();
-    // Every other value dies, so no segment is dead as a whole and removed.
+    // Every other value dies, so no segment is entirely dead and removed.
     for step in [1, 2] {
         for n in (0..VALUES).step_by(step) {
             large.put(n.to_be_bytes(), vec![7; VALUE_BYTES]).unwrap();
@@ -225,7 +225,7 @@ fn the_value_log_of_each_keyspace_is_shown() {
     assert!(damaged.text().contains("\"damage\":\"the file is missing\""), "{}", damaged.text());
 }
 
-/// Names and keys were cut at the hundredth column of a pipe, too, where a program or `less` has room for them.
+/// Names and keys were cut at column 100 in pipes as well.
 #[test]
 fn nothing_is_cut_in_a_pipe() {
     let directory = tempfile::tempdir().unwrap();

@@ -187,7 +187,7 @@ impl TableSource {
         self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
     }
 
-    /// Files that no version has and that are not deleted yet.
+    /// Returns the number of files that no version has and that are not deleted yet.
     pub(crate) fn undeleted(&self) -> usize {
         self.obsolete.dead().numbers.len() + self.values.undeleted()
     }
@@ -244,10 +244,12 @@ pub(crate) struct TableFile {
     obsolete: AtomicBool,
     /// Claimed by a running compaction.
     pub(crate) busy: AtomicBool,
-    /// When its entries die, once it was open.
+    /// The lifetimes of its entries, once the table was open.
     lifetimes: OnceLock<Lifetimes>,
-    /// A compaction that was to drop entries of it has dropped none: it is not chosen for that again.
+    /// True if a compaction that was to drop entries of the table dropped none. The table is not chosen for that again.
     pub(crate) drops_nothing: AtomicBool,
+    /// It has nothing that versions of newer tables up to this sequence number hide.
+    pub(crate) seen_to: AtomicU64,
 }
 
 impl TableFile {
@@ -265,6 +267,7 @@ impl TableFile {
             busy: AtomicBool::new(false),
             lifetimes: OnceLock::new(),
             drops_nothing: AtomicBool::new(false),
+            seen_to: AtomicU64::new(0),
         };
         table.into_iter().for_each(|table| drop(file.keep(table)));
         Arc::new(file)
@@ -336,7 +339,8 @@ impl TableFile {
         TableRef::Opened(source.shelf.keep(&self.slot, table, room))
     }
 
-    /// Learns when its entries die. Opens the table if it never was open; a table that cannot be opened tells its readers.
+    /// Learns the lifetimes of its entries. Opens the table if it was never open. If that fails, they stay unknown, and readers of the table
+    /// report the error.
     pub(crate) fn learn_lifetimes(&self) {
         if self.lifetimes.get().is_none()
             && let Ok(table) = self.table()
@@ -351,7 +355,7 @@ impl TableFile {
         }
     }
 
-    /// When its entries die, if it was open once.
+    /// Returns the lifetimes of its entries, if the table was ever open.
     pub(crate) fn lifetimes(&self) -> Option<&Lifetimes> {
         self.lifetimes.get()
     }
