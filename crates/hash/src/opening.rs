@@ -31,6 +31,7 @@ use crate::large::LargeValues;
 use crate::options::{HashOptions, IMAGE_BYTES_MIN};
 use crate::overflow::{Overflow, Whose};
 use crate::pending::{Pending, PendingChange};
+use crate::purge::Purges;
 use crate::record::{Operations, Record};
 use crate::repair::HashRepair;
 use crate::shortage::{Party, Shortage, watch};
@@ -368,7 +369,15 @@ fn ground(
     let log_bytes_max = options.log_bytes_max.saturating_mul(2).saturating_add(2 * options.log_file_bytes);
     let shortage = Shortage::new(space, log_bytes_max, events);
     let keeper_work = env.executor.event();
-    let writes = Writes::new(Arc::clone(&log), pending, shortage, Arc::clone(&progress), keeper_work, last_sequence);
+    let writes = Writes::new(
+        Arc::clone(&log),
+        pending,
+        shortage,
+        Arc::clone(&progress),
+        keeper_work,
+        Purges::new(env),
+        last_sequence,
+    );
     let writes = Arc::new(writes);
     let limits = Limits { loggers: LOGGERS_MAX, outstanding: 1024 };
     let pipeline = Arc::new(Pipeline::new(env, Arc::clone(&writes), Some(log), progress, limits));

@@ -7,6 +7,7 @@ use crate::store::HashStore;
 use crate::superblock::Totals;
 use crate::{Error, StoreId};
 use situ_device::Space;
+use situ_engine::DebtProperties;
 use situ_pipeline::SpaceProperties;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,6 +37,11 @@ pub struct HashProperties {
     pub last_sequence: u64,
     /// Log that is kept, in bytes.
     pub log_bytes: u64,
+    /// Log that may be kept while clients write ([`HashOptions::log_bytes_max`](crate::HashOptions::log_bytes_max)). An idle store keeps one
+    /// file.
+    pub log_bytes_max: u64,
+    /// About how many entries have expired and still take space, as of the last look for them.
+    pub dead_entries: u64,
     /// Bytes of the overflow store on its disk.
     pub overflow_disk_bytes: u64,
     /// Keys looked up.
@@ -56,6 +62,10 @@ pub struct HashProperties {
     pub value_live_bytes: u64,
     /// Bytes of large values that are dead and not yet trimmed or collected.
     pub value_garbage_bytes: u64,
+    /// Bytes of large values that have died since the last checkpoint, which lets the value log reclaim them.
+    pub value_dying_bytes: u64,
+    /// What the overflow store owes.
+    pub overflow_debts: DebtProperties,
     /// Segments of the value log that were collected.
     pub value_collections: u64,
     /// Checkpoints made.
@@ -90,7 +100,7 @@ impl Core {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let filled = (totals.bytes + totals.overflow_bytes) as f64;
         let entries = totals.entries + totals.overflow_entries;
-        let values = self.large.log.inflation();
+        let (values, overflow) = (self.large.log.inflation(), self.overflow.properties());
         HashProperties {
             store: self.store,
             device: self.io.path.clone(),
@@ -103,7 +113,10 @@ impl Core {
             writes_waiting: self.pipeline.waiting().0,
             last_sequence: self.writes.visible(),
             log_bytes: self.writes.log.held_bytes(),
-            overflow_disk_bytes: self.overflow.disk_bytes(),
+            log_bytes_max: self.options.log_bytes_max,
+            dead_entries: self.writes.purges.dead_entries(),
+            overflow_disk_bytes: overflow.table_bytes + overflow.log_bytes,
+            overflow_debts: overflow.debts,
             gets: number(&self.counters.gets),
             bucket_reads: number(&self.io.reads),
             bucket_writes: number(&self.io.writes),
@@ -113,6 +126,7 @@ impl Core {
             merges: number(&self.counters.merges),
             value_live_bytes: values.live_bytes,
             value_garbage_bytes: values.dead_bytes.saturating_sub(values.trimmed_bytes),
+            value_dying_bytes: self.large.dying_bytes(),
             value_collections: number(&self.counters.collections),
             checkpoints: number(&self.counters.checkpoints),
             superblock_writes: number(&self.counters.superblocks),

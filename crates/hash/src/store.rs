@@ -187,7 +187,7 @@ impl HashStore {
     }
 
     /// How many entries there are, when all writes that are visible now are in their buckets. Entries that have expired count until a
-    /// write meets them.
+    /// write or a purge meets them.
     ///
     /// # Errors
     /// The store is closed or has failed.
@@ -263,6 +263,8 @@ impl Inner {
         }
         let core = Arc::clone(&self.core);
         threads.buckets.push(spawn("hash-keeper", Box::new(move || core.keep()))?);
+        let core = Arc::clone(&self.core);
+        threads.pipeline.push(spawn("hash-purge", Box::new(move || core.purge_all_along()))?);
         self.core.keeper.runs.store(true, Ordering::Release);
         Ok(())
     }

@@ -11,6 +11,7 @@
 use crate::batch::Changes;
 use crate::logs::{Applied, LogFiles};
 use crate::pending::{Pending, PendingChange};
+use crate::purge::Purges;
 use crate::rebuild::Change;
 use crate::shortage::{Hindrance, Shortage};
 use crate::{Error, Result};
@@ -82,6 +83,8 @@ pub(crate) struct Writes {
     pub(crate) progress: Arc<dyn Event>,
     /// The keeper sleeps on it.
     pub(crate) keeper_work: Arc<dyn Event>,
+    /// What the purging thread is told.
+    pub(crate) purges: Purges,
     bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
     closing: AtomicBool,
     failure: OnceLock<Error>,
@@ -97,6 +100,7 @@ impl Writes {
         shortage: Shortage,
         progress: Arc<dyn Event>,
         keeper_work: Arc<dyn Event>,
+        purges: Purges,
         last_sequence: u64,
     ) -> Writes {
         let files = LogFiles::beginning_with(log.file(), last_sequence + 1);
@@ -108,6 +112,7 @@ impl Writes {
             shortage,
             progress,
             keeper_work,
+            purges,
             bell: OnceLock::new(),
             closing: AtomicBool::new(false),
             failure: OnceLock::new(),
@@ -150,6 +155,12 @@ impl Writes {
         self.progress.notify();
         self.pending.wake();
         self.keeper_work.notify();
+        self.purges.wake.notify();
+    }
+
+    /// The last sequence number that was given out; it may not be visible yet.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        lock(&self.commit).last_sequence()
     }
 
     /// The number that the next log file gets at least.
@@ -264,6 +275,7 @@ impl Environment for Writes {
             commit.leave_work();
         }
         self.pending.reserve(&batch.0);
+        batch.0.first_expiry_ms().into_iter().for_each(|at| self.purges.note_expiry(at));
     }
 
     fn apply(&self, batch: &Write, (): &(), first: u64) {
@@ -285,8 +297,7 @@ impl Environment for Writes {
                     return Err(cause);
                 }
                 // Also what is not visible yet: it takes room, too, and its worker waits for it.
-                let last = lock(&self.commit).last_sequence();
-                self.pending.want(last);
+                self.pending.want(self.last_sequence());
                 Ok(false)
             }
             NoRoom::LogFile(no_file) => self.prepare_log(no_file).map(|()| true),

@@ -8,10 +8,10 @@
 //! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes all others, and
 //! calls the server's callback.
 //!
-//! **Expiry.** Readers skip dead items. The store drops an item when a worker rewrites its bucket, a minute after it has expired
-//! or later. The server's clock is the store's own.
-//! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when its key is written
-//! again, or when it has expired: workers know no barrier.
+//! **Expiry.** Readers skip dead items. The store drops an item a minute after it has expired or later, when a worker rewrites its
+//! bucket, or a purge finds the item. The server's clock is the store's own.
+//! **Flushes.** An item older than the flush barrier is dead to readers at once. When the barrier is durable, the store purges the items below
+//! it, at a bounded rate. A record holds the barrier up to which that was done, so a restart continues.
 //!
 //! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
 
@@ -27,7 +27,7 @@ use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBui
 
 use crate::completion::Completion;
 use crate::descriptors;
-use crate::durable::LIMIT_KEY;
+use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::engine::{
     Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, Pairs, Survey,
     WriteBatch,
@@ -39,12 +39,15 @@ use crate::server::MAX_VALUE_BYTES_LIMIT;
 
 const _: () = assert!(MAX_VALUE_BYTES_LIMIT + HEADER_BYTES_MAX <= VALUE_BYTES_MAX);
 
+/// The flush barrier below which all items were removed.
+const PURGED_KEY: &[u8] = b"purged-barrier";
+
 /// A [`HashStore`] that serves memcached. See the module.
 pub struct HashEngine {
     store: HashStore,
     durability: hash::Durability,
     /// The server's own records that the store holds, as far as this process has met them.
-    records: Mutex<BTreeSet<Vec<u8>>>,
+    records: Arc<Mutex<BTreeSet<Vec<u8>>>>,
 }
 
 impl fmt::Debug for HashEngine {
@@ -85,7 +88,15 @@ impl HashEngine {
                     .to_owned(),
             ));
         }
-        Ok(HashEngine { store, durability: durability.into(), records: Mutex::default() })
+        let stored = |key: &[u8]| store.get(reserved(key));
+        let barrier = stored(FLUSH_KEY)?.as_deref().and_then(stored_barrier).unwrap_or(0);
+        let purged = stored(PURGED_KEY)?.and_then(|record| Some(u64::from_le_bytes(record.try_into().ok()?)));
+        let records = BTreeSet::from_iter(purged.map(|_| PURGED_KEY.to_vec()));
+        let engine = HashEngine { store, durability: durability.into(), records: Arc::new(Mutex::new(records)) };
+        if barrier > purged.unwrap_or(0) {
+            purge_below(&engine.store, &engine.records, barrier)?;
+        }
+        Ok(engine)
     }
 
     /// The store underneath.
@@ -108,6 +119,18 @@ impl HashEngine {
             }
         }
     }
+}
+
+/// Makes the store remove the items below a durable flush barrier.
+fn purge_below(store: &HashStore, records: &Mutex<BTreeSet<Vec<u8>>>, barrier: u64) -> hash::Result<()> {
+    let is_dead = move |key: &[u8], value: &[u8]| {
+        !is_reserved(key) && Header::decode(value).is_some_and(|header| header.id < barrier)
+    };
+    let mut then = HashBatch::new();
+    then.put(reserved(PURGED_KEY), barrier.to_le_bytes())?;
+    lock(records).insert(PURGED_KEY.to_vec());
+    store.remove_dead(Arc::new(is_dead), then);
+    Ok(())
 }
 
 /// Returns the time from which the store may drop an item, in milliseconds of its clock; `None` means never.
@@ -176,10 +199,18 @@ impl Engine for HashEngine {
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
         lock(&self.records).insert(key.to_vec());
         let mut batch = HashBatch::new();
-        match batch.put(reserved(key), value) {
-            Ok(()) => _ = self.submit(batch, hash::Durability::Synced, None, done),
-            Err(error) => done(Err(EngineError::new(error))),
+        if let Err(error) = batch.put(reserved(key), value) {
+            return done(Err(EngineError::new(error)));
         }
+        let barrier = if key == FLUSH_KEY { stored_barrier(value) } else { None };
+        let (store, records) = (self.store.clone(), Arc::clone(&self.records));
+        let done: Done = Box::new(move |outcome| {
+            let purges = barrier.filter(|barrier| outcome.is_ok() && *barrier > 0);
+            // Only a key that is too long is refused.
+            let asked = purges.map_or(Ok(()), |barrier| purge_below(&store, &records, barrier));
+            done(outcome.and(asked.map_err(EngineError::new)));
+        });
+        _ = self.submit(batch, hash::Durability::Synced, None, done);
     }
 
     fn approximate_items(&self) -> u64 {
@@ -235,6 +266,7 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let load = "Average load of buckets, the overflow included. 1 if all were full.";
     gauge("load_ratio", load, properties.load, out);
     gauge("overflow_ratio", "Share of entries in the overflow.", properties.overflow_share, out);
+    debt_metrics(properties, out);
     space_metrics(properties, out);
     let counters = [
         ("gets", "Keys looked up.", properties.gets),
@@ -252,6 +284,23 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
         let name = format!("situ_hash_{name}_total");
         out(Metric { name: &name, help, kind: MetricKind::Counter, labels: &[], value: value as f64 });
     }
+}
+
+/// Dead entries that still take space, and files that stay for them.
+fn debt_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
+    let overflow = &properties.overflow_debts;
+    let gauges = [
+        ("log_limit_bytes", "Bytes of log that may be kept.", properties.log_bytes_max),
+        ("dead_entries", "Expired entries in buckets, about, as of the last look for them.", properties.dead_entries),
+        (
+            "value_dying_bytes",
+            "Bytes of large values that died since the last checkpoint.",
+            properties.value_dying_bytes,
+        ),
+        ("overflow_tombstones", "Tombstones in the overflow store.", overflow.tombstones + overflow.range_deletions),
+        ("overflow_log_held_bytes", "Bytes of the log of the overflow store that are needed.", overflow.log_held_bytes),
+    ];
+    gauges.iter().for_each(|(name, help, value)| gauge(&format!("debt_{name}"), help, *value as f64, out));
 }
 
 /// What the device says of its room. A drive that does not say what it holds physically has no such metrics.

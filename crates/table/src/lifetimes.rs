@@ -3,6 +3,10 @@
 //! An entry may die at a time, or together with all entries whose *stamp* is below a mark. A stamp is any number that grows from entry to
 //! entry. A table counts its entries by their time to live when the table is written. A class spans an eighth of a power of two seconds,
 //! and records its latest death. A class that is only partly dead counts as alive; all other counts are exact.
+//!
+//! **The clock** of an expiry is the clock by which the keyspace's filter decides. It counts seconds since 1970, and may differ from the wall
+//! clock: memcached items expire by the store's own clock (`crates/device/src/store_clock.rs`). Callers pass the time of that clock. If it
+//! is far from the wall clock, classes are wide, and a table is rewritten later.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +23,7 @@ const NAME_BYTES: usize = 14;
 /// The lifetime of one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lifetime {
-    /// The second from which the entry is dead, since 1970 UTC; `None` if it does not expire.
+    /// The second of the filter's clock from which the entry is dead; `None` if it does not expire.
     pub expires_unix_s: Option<u64>,
     /// The entry's stamp. It is dead once the mark is above it.
     pub stamp: Option<u64>,
@@ -28,7 +32,7 @@ pub struct Lifetime {
 /// The bounds below which entries are dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeadBefore {
-    /// Entries that have expired by this second, since 1970 UTC, are dead.
+    /// Entries that have expired by this second of the filter's clock are dead.
     pub unix_s: u64,
     /// Entries with smaller stamps are dead.
     pub stamp: u64,

@@ -12,6 +12,7 @@ use crate::text;
 use serde::Serialize;
 use situ::storage::{FileMeta, FileName, Volume};
 use situ::{KeyspaceOptions, PlacementProperties, SegmentProperties, Store, TableProperties};
+use situ_server::{ExpiryRule, ITEMS_KEYSPACE, stored_clock, stored_rule};
 use situ_table::{DeadBefore, Lifetimes};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -149,7 +150,7 @@ impl ValueLogReport {
 struct Debts {
     tombstones: u64,
     range_deletions: u64,
-    /// Estimated number of expired entries, from the counts in tables.
+    /// Estimated number of expired and flushed entries, from the counts in tables.
     expired_entries: u64,
     /// Bytes of values in the value log, dead ones included.
     value_bytes: u64,
@@ -252,10 +253,9 @@ impl Seen {
         }
     }
 
-    /// Estimates the number of expired entries of a table.
-    fn expired_entries(&self, number: u64) -> u64 {
-        let now = DeadBefore { unix_s: text::now_unix_s(), stamp: 0 };
-        self.sound.get(&number).map_or(0, |lifetimes| lifetimes.dead(&now) as u64)
+    /// Estimates the number of dead entries of a table.
+    fn dead_entries(&self, number: u64, before: &DeadBefore) -> u64 {
+        self.sound.get(&number).map_or(0, |lifetimes| lifetimes.dead(before) as u64)
     }
 
     /// Returns true if all tables and segments that could not be opened are damaged for certain. The `last` look takes the doubtful ones
@@ -327,9 +327,12 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
         _ => None,
     };
     let segment_files: HashMap<u64, u64> = files.iter().filter_map(segment_file).collect();
+    let by_wall_clock = DeadBefore { unix_s: text::now_unix_s(), stamp: 0 };
+    let items_dead_before = dead_items(store).unwrap_or(by_wall_clock);
     let (mut keyspaces, mut sound) = (Vec::new(), true);
     for name in store.keyspace_names() {
         let keyspace = store.existing_keyspace(&name).map_err(failed)?;
+        let before = if name == ITEMS_KEYSPACE { items_dead_before } else { by_wall_clock };
         let properties = keyspace.properties();
         let mut debts = Debts {
             tombstones: 0,
@@ -351,7 +354,7 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
                 sound &= table.damage.is_none();
                 debts.tombstones += table.deletions;
                 debts.range_deletions += table.range_deletions;
-                debts.expired_entries += seen.expired_entries(table.number);
+                debts.expired_entries += seen.dead_entries(table.number, &before);
                 level.tables.push(table);
             }
         }
@@ -380,6 +383,14 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
         fast_disk: properties.placement.map(FastDisk::from),
         keyspaces,
     })
+}
+
+/// The dead among a server's items, by the store's own clock and the flush barrier. `None` if no server wrote the store, or its records
+/// cannot be read: that is for others to report.
+fn dead_items(store: &Store) -> Option<DeadBefore> {
+    let clock = stored_clock(store).ok()?;
+    let ExpiryRule { now_seconds, barrier_cas } = stored_rule(store, clock.seconds()).ok()??;
+    Some(DeadBefore { unix_s: now_seconds, stamp: barrier_cas })
 }
 
 fn draw(report: &StoreReport, all: bool, out: &mut Output) -> Result<(), Failure> {

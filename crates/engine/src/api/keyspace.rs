@@ -18,6 +18,7 @@ use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::SegmentFile;
+use crate::versions::version::Level;
 use crate::versions::view::View;
 use crate::{Error, Result};
 use situ_disks::FAST;
@@ -452,30 +453,27 @@ impl Keyspace {
     /// What the keyspace looks like now.
     pub fn properties(&self) -> KeyspaceProperties {
         let view = self.inner.view.load();
-        let files = || view.version.files();
+        let levels = &view.version.levels;
         let segments = view.version.segments.files();
-        let sum =
-            |f: fn(&crate::versions::version::TableMeta) -> u64| files().map(|(_, file)| f(&file.meta)).sum::<u64>();
+        let sum = |of: fn(&Level) -> u64| levels.iter().map(of).sum::<u64>();
         let in_memory = view.slots().map(|s| s.memtable.entries() as u64).sum::<u64>();
         let keys_in_memory = view.slots().map(|s| s.memtable.keys()).sum::<i64>();
         // A tombstone is an entry, and hides one.
-        let keys_in_tables = sum(|m| m.entries) as i64 - 2 * sum(|m| m.deletions) as i64;
+        let keys_in_tables = sum(|level| level.entries) as i64 - 2 * sum(|level| level.deletions) as i64;
         KeyspaceProperties {
             name: self.inner.name.clone(),
             memtables: view.slots().count(),
             memtables_max: self.core.memory.memtables_max(&self.inner),
             memtable_bytes: view.memtable_bytes(),
             memtable_entries: in_memory,
-            tables: files().count(),
+            tables: levels.iter().map(|level| level.files.len()).sum(),
             table_bytes: view.version.bytes(),
             value_segments: segments.len(),
             value_bytes: segments.iter().map(|segment| segment.written().record_bytes).sum(),
             value_dead_bytes: segments.iter().map(|segment| segment.dead().bytes).sum(),
             approximate_keys: (keys_in_tables + keys_in_memory).max(0) as u64,
             dead_steps: self.inner.gaps.steps(),
-            levels: view
-                .version
-                .levels
+            levels: levels
                 .iter()
                 .map(|level| LevelProperties { tables: level.files.len(), bytes: level.bytes })
                 .collect(),

@@ -232,7 +232,8 @@ impl Work {
         }
     }
 
-    /// Returns the debts for reports. A table whose lifetimes are not known yet counts as having no removable entries.
+    /// Returns the debts for reports. It reads sums of levels. Only removable entries are counted by table, once a second. A table that was
+    /// never open counts as having none.
     pub(crate) fn debt_properties(&self) -> DebtProperties {
         let log_held_bytes = self.memory.log.as_ref().map_or(0, |log| log.held_bytes());
         let mut debts = DebtProperties {
@@ -246,14 +247,14 @@ impl Work {
             let view = keyspace.view.load_full();
             for slot in view.slots() {
                 debts.tombstones += slot.memtable.deletions() as u64;
-                debts.range_deletions += slot.memtable.range_tombstones().iter().count() as u64;
+                debts.range_deletions += slot.memtable.range_tombstones().len() as u64;
             }
-            for (_, file) in view.version.files() {
-                debts.tombstones += file.meta.deletions;
-                debts.range_deletions += file.meta.range_deletions;
-                let removable = dead.get(&keyspace.id).zip(file.lifetimes());
-                debts.removable_entries += removable.map_or(0, |(before, lifetimes)| lifetimes.dead(before) as u64);
+            for level in &view.version.levels {
+                debts.tombstones += level.deletions;
+                debts.range_deletions += level.range_deletions;
             }
+            let removable = dead.get(&keyspace.id).map(|before| view.version.removable_entries(before));
+            debts.removable_entries += removable.unwrap_or(0);
             let dead_values = view.version.segments.files().iter().map(|segment| segment.dead().bytes);
             debts.value_dead_bytes += dead_values.sum::<u64>();
         }
