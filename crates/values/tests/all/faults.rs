@@ -93,7 +93,10 @@ fn a_disk_without_room_for_a_whole_segment_gets_short_ones() {
         writer.sync().unwrap();
         assert_eq!(*log.read(&long, b"long").unwrap(), [3; 100_000]);
         let found = lengths();
-        assert!(found.len() > 1 && found.iter().all(|bytes| *bytes <= 256 << 10), "half of the room at most: {found:?}");
+        assert!(
+            found.len() > 1 && found.iter().all(|bytes| *bytes <= 256 << 10),
+            "half of the room at most: {found:?}"
+        );
         assert!(found.is_sorted_by(|before, after| before >= after), "less room, shorter ones: {found:?}");
         let error = writer.append(0, b"too long", &[3; 600_000]).unwrap_err();
         assert!(error.is_no_space(), "{error}");
