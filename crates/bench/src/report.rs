@@ -66,12 +66,12 @@ pub fn render(title: &str, baseline: Option<&str>, results: &[BenchResult]) -> R
     Ok(page::render(title, &comparison))
 }
 
-/// Something in which compared runs differ: a setting, the machine, the commit, or a count.
+/// A difference between compared runs: in a setting, the machine, the commit, or a count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Its name.
     pub name: String,
-    /// Each label, and the value that its runs have.
+    /// Each label with the value of its runs.
     pub values: Vec<(String, String)>,
 }
 
@@ -166,7 +166,7 @@ impl<'a> Comparison<'a> {
         Ok(Self { subjects, baseline, workloads })
     }
 
-    /// The differences between the subjects, but for their labels, in the order of a result.
+    /// Returns the differences between the subjects, labels excepted, in the field order of a result.
     fn differences(&self) -> Vec<Difference> {
         let facts: Vec<Vec<(String, String)>> = self.subjects.iter().map(Subject::facts).collect();
         let value = |facts: &[(String, String)], name: &str| {
@@ -181,7 +181,7 @@ impl<'a> Comparison<'a> {
         let mut differences = Vec::new();
         for name in names {
             let values: Vec<Option<String>> = facts.iter().map(|facts| value(facts, name)).collect();
-            // Another kind of store has other settings; what only one of them has differs in nothing.
+            // Stores of different kinds have different settings; only settings that both have are compared.
             let is_comparable = !name.starts_with(STORE_SETTING) || values.iter().all(Option::is_some);
             if is_comparable && values.iter().any(|value| *value != values[0]) {
                 let labels = self.subjects.iter().map(|subject| subject.label.to_owned());
@@ -227,7 +227,7 @@ impl<'a> Subject<'a> {
         self.runs.iter().filter_map(move |run| run.phase(workload))
     }
 
-    /// Everything by name that figures depend on. Repetitions that differ have all of their values in one.
+    /// Returns all that the figures depend on, by name. If repetitions differ in a fact, their values are joined.
     fn facts(&self) -> Vec<(String, String)> {
         let mut facts: Vec<(String, Vec<String>)> = vec![("runs".to_owned(), vec![self.runs.len().to_string()])];
         for (name, value) in self.runs.iter().flat_map(|run| facts_of(run)) {
@@ -271,7 +271,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Begins the names of a store's settings.
+/// Prefix of the names of a store's settings.
 const STORE_SETTING: &str = "store's ";
 
 fn facts_of(run: &BenchResult) -> Vec<(String, String)> {

@@ -70,13 +70,13 @@ pub struct Properties {
     pub memory_bytes: u64,
     /// Memory of its index.
     pub index_bytes: u64,
-    /// Items that went to make room.
+    /// Items evicted to make room.
     pub evicted: u64,
     /// Items that went because they had expired.
     pub reclaimed: u64,
     /// Items that stayed when their segment went.
     pub moved: u64,
-    /// Stored keys that had gone lately.
+    /// Stored keys that were evicted recently.
     pub ghost_hits: u64,
     /// The tier on flash, if there is one.
     pub flash: Option<FlashProperties>,
@@ -108,7 +108,7 @@ pub struct FlashProperties {
     pub misses: u64,
     /// Items that went back to memory.
     pub promoted: u64,
-    /// Items that were written again when their segment went.
+    /// Items rewritten when their segment was evicted.
     pub reinserted: u64,
     /// Bytes of these items.
     pub reinserted_bytes: u64,
@@ -153,14 +153,14 @@ impl Cache {
         Cache::of(Core::new(Memory::new(options, index, None), Env::system()))
     }
 
-    /// A cache in memory and on flash. It finds what an earlier one has left there, as far as that is to be trusted: after a
-    /// [stop](Cache::stop), and after the death of the process in the same boot of the machine. `now` tells the time by which items expire, in
-    /// seconds, and can look at the [records](Cache::record) of the earlier cache.
+    /// Opens a cache in memory and on flash. It keeps the items of an earlier cache after a clean [stop](Cache::stop), and after the death of
+    /// the process if the machine has not rebooted. `now` returns the time by which items expire, in seconds. It can look up
+    /// [records](Cache::record) of the earlier cache.
     ///
-    /// Reads all of the flash after the death of a process.
+    /// After the death of a process, the cache reads all of the flash.
     ///
     /// # Errors
-    /// The device holds something else, is in use, too small, or fails. The files cannot be written. There is no thread.
+    /// The device holds other data, is in use, is too small, or fails. The files cannot be written. A thread cannot be started.
     pub fn with_flash(
         options: &Options,
         flash: Flash,
@@ -356,7 +356,7 @@ impl Cache {
             errors: load(&counters.flash_errors),
         });
         Properties {
-            items: memory.index.len() as u64,
+            items: memory.index.items() as u64,
             memory_bytes: memory.bytes() as u64,
             index_bytes: memory.index.bytes() as u64,
             evicted: load(&counters.evicted),

@@ -1,18 +1,18 @@
-//! What the cache reads back, as arbitrary bytes: for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature
-//! `fuzzing` and in tests.
+//! Fuzz targets for everything that the cache reads back, for fuzzers (`fuzz/`) and the seeded tests below. Compiled only in tests
+//! and with the feature `fuzzing`.
 //!
-//! What a decoder accepts is encoded again, and must give the same bytes. So no two inputs mean the same, and every byte counts.
+//! A target encodes again what a decoder accepted, and expects the same bytes. So every value has one encoding, and every byte counts.
 
 pub use crate::flash::fuzzing::flash;
 pub use crate::flash::journal::fuzzing::journal;
 
-/// A target by its name.
+/// A fuzz target and its name.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
 pub const TARGETS: [Target; 2] = [("cache_flash", flash), ("cache_journal", journal)];
 
-/// What real encoders make: where a fuzzer begins.
+/// Returns the seed corpus of a target, made by the real encoders.
 ///
 /// # Panics
 /// There is no such target.

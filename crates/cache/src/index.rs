@@ -19,13 +19,14 @@
 //! **Rejected**: one table, doubled at once. It stops everybody while it grows, and needs three times its size then. **Rejected**: chains of
 //! items through memory, as memcached has them. They cost a pointer an item, and an item on flash has no memory for it.
 
-use crate::slot::{HASH_BITS, PackedSlot, Slot, hash_of, is_free};
+use crate::slot::{HASH_BITS, LengthClass, PackedSlot, Slot, hash_of, is_free};
 use situ_device::lock;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Keys with all 44 bits of a hash in common that stay at the same time. With more than two buckets hold, a shard would grow without end.
+/// The most keys with the same 44-bit hash that are kept at a time. If they filled more than two buckets, the shard would grow without end.
 pub(crate) const SAME_HASH_MAX: usize = 4;
 
 const BUCKET_SLOTS: usize = 5;
@@ -71,6 +72,8 @@ pub(crate) struct Index {
     seed: u64,
     spares: Spares,
     slots: AtomicUsize,
+    /// Slots of memory whose item has a copy on flash, with a slot of its own.
+    copies: AtomicUsize,
 }
 
 /// Something with a line of the processor's cache of its own: threads that use its neighbours do not take the line from each other.
@@ -186,7 +189,14 @@ impl Index {
         let buckets = memory_bytes / size_of::<Bucket>();
         let shard_bits = (buckets / SHARD_BUCKETS).max(1).ilog2().clamp(SHARD_BITS_MIN, SHARD_BITS_MAX);
         let shards: Box<[_]> = (0..1usize << shard_bits).map(|_| Line(Mutex::new(Shard::default()))).collect();
-        Index { shards, shard_bits, seed, spares: Spares::default(), slots: AtomicUsize::new(0) }
+        Index {
+            shards,
+            shard_bits,
+            seed,
+            spares: Spares::default(),
+            slots: AtomicUsize::new(0),
+            copies: AtomicUsize::new(0),
+        }
     }
 
     /// The hash of `key`.
@@ -210,19 +220,35 @@ impl Index {
         self.slots.load(Ordering::Relaxed)
     }
 
-    /// Removes the slots that `goes` says so of. A shard is locked at a time.
+    /// Items: one that is in memory and on flash has two slots.
+    pub(crate) fn items(&self) -> usize {
+        self.len().saturating_sub(self.copies.load(Ordering::Relaxed))
+    }
+
+    /// Removes the slots of flash that `goes` says so of. An item in memory loses its copy with the copy's slot. A shard is locked at a
+    /// time.
     pub(crate) fn remove_all(&self, mut goes: impl FnMut(&Slot) -> bool) {
         for shard in &self.shards {
             let mut guard = ShardGuard { shard: lock(&shard.0), index: self };
-            let slots = guard.shard.buckets.iter_mut().flat_map(|bucket| &mut bucket.slots);
-            let mut removed = 0;
-            for packed in slots {
-                if Slot::unpack(*packed).is_some_and(|slot| goes(&slot)) {
+            let mut removed = HashSet::new();
+            let mut count = 0;
+            for packed in guard.shard.buckets.iter_mut().flat_map(|bucket| &mut bucket.slots) {
+                if let Some(slot) = Slot::unpack(*packed).filter(|slot| !slot.tier.is_memory() && goes(slot)) {
                     *packed = PackedSlot::default();
-                    removed += 1;
+                    removed.insert(slot.hash);
+                    count += 1;
                 }
             }
-            guard.removed(removed);
+            if count > 0 {
+                let has_lost_its_copy = |slot: &Slot| slot.is_copied() && removed.contains(&slot.hash);
+                for packed in guard.shard.buckets.iter_mut().flat_map(|bucket| &mut bucket.slots) {
+                    if let Some(slot) = Slot::unpack(*packed).filter(has_lost_its_copy) {
+                        *packed = Slot { length: LengthClass::default(), ..slot }.pack();
+                        self.copies.fetch_sub(1, Ordering::Relaxed);
+                    }
+                }
+            }
+            guard.removed(count);
         }
     }
 
@@ -252,6 +278,11 @@ impl Index {
     }
 }
 
+/// Whether a slot is one of memory whose item has a copy on flash.
+fn is_copy(packed: PackedSlot) -> bool {
+    Slot::unpack(packed).is_some_and(|slot| slot.is_copied())
+}
+
 /// A locked shard.
 pub(crate) struct ShardGuard<'a> {
     shard: MutexGuard<'a, Shard>,
@@ -269,13 +300,22 @@ impl ShardGuard<'_> {
     pub(crate) fn replace(&mut self, position: Position, slot: Slot) {
         let place = &mut self.shard.buckets[position.bucket as usize].slots[position.slot as usize];
         assert!(!is_free(*place) && hash_of(*place) == slot.hash, "a slot is replaced by one of another hash");
+        let was_copied = is_copy(*place);
         *place = slot.pack();
+        match (was_copied, slot.is_copied()) {
+            (false, true) => _ = self.index.copies.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.index.copies.fetch_sub(1, Ordering::Relaxed),
+            _ => {}
+        }
     }
 
     /// Frees a slot.
     pub(crate) fn remove(&mut self, position: Position) {
         let place = &mut self.shard.buckets[position.bucket as usize].slots[position.slot as usize];
         assert!(!is_free(*place), "a slot is freed twice");
+        if is_copy(*place) {
+            self.index.copies.fetch_sub(1, Ordering::Relaxed);
+        }
         *place = PackedSlot::default();
         self.removed(1);
     }
@@ -308,6 +348,9 @@ impl ShardGuard<'_> {
             self.resize_for(grown(self.shard.buckets.len()), Some(homeless));
         }
         self.index.slots.fetch_add(1, Ordering::Relaxed);
+        if slot.is_copied() {
+            self.index.copies.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn resize(&mut self, buckets: usize) {
@@ -404,7 +447,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::{LengthClass, Place, Tier};
+    use crate::slot::{Place, Tier};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -450,6 +493,31 @@ mod tests {
                 prop_assert!(find(&index, hash, number).is_some());
             }
         }
+    }
+
+    /// `curr_items` of a cache on flash counted an item twice that had come back to memory.
+    #[test]
+    fn an_item_in_memory_and_on_flash_is_one_item() {
+        let index = Index::new(1 << 16, 3);
+        let hashes: Vec<_> = (0..10u32).map(|key| index.hash(&key.to_le_bytes())).collect();
+        for (number, hash) in (0..).zip(&hashes) {
+            index.shard(*hash).insert(Slot { tier: Tier::Flash, ..slot(*hash, number) });
+            index.shard(*hash).insert(Slot { length: LengthClass::COPIED, ..slot(*hash, 100 + number) });
+        }
+        assert_eq!((index.len(), index.items()), (20, 10));
+        // It is no copy any more, and then again; its slot goes.
+        let position = find(&index, hashes[0], 100).unwrap();
+        index.shard(hashes[0]).replace(position, slot(hashes[0], 100));
+        assert_eq!((index.len(), index.items()), (20, 11));
+        index.shard(hashes[0]).replace(position, Slot { length: LengthClass::COPIED, ..slot(hashes[0], 100) });
+        index.shard(hashes[0]).remove(position);
+        assert_eq!((index.len(), index.items()), (19, 10));
+        // The segments of some go from flash.
+        index.remove_all(|slot| slot.place.segment < 5);
+        assert_eq!((index.len(), index.items()), (14, 9));
+        let mut copies = 0;
+        index.for_each(|_, slot| copies += usize::from(slot.is_copied()));
+        assert_eq!(copies, 5, "those whose copy is still there");
     }
 
     #[test]

@@ -209,7 +209,7 @@ impl<'a> Item<'a> {
         (!key.is_empty()).then_some((Item { meta, key, value }, value_bytes))
     }
 
-    /// Returns true if `bytes`, which the item was decoded from, are as it would be stored: the shortest header, and zeros behind the value.
+    /// Returns true if `bytes`, from which the item was decoded, are its canonical encoding: the shortest header, and zeros behind the value.
     pub(crate) fn is_stored_as(&self, bytes: &[u8], base: u64) -> bool {
         let (form, header) = self.again().form(base);
         let end = header + self.key.len() + self.value.len();

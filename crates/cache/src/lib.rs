@@ -24,6 +24,16 @@
 //! **Invariants.** A read never returns a wrong byte, an older value of the key, or an item that was deleted or has expired. Only absence
 //! tells the cache from a map.
 //!
+//! **Debts.** Dead items are bounded by design, so an idle cache does nothing about them. Memory and flash are rings of fixed size, and the
+//! dead take no space from the living: the oldest segment makes way, whatever lies in it.
+//!
+//! | debt | bound |
+//! |---|---|
+//! | expired, deleted and flushed items in memory | [`Options::memory_bytes`]; segments of expired items go as a whole, before others |
+//! | the same on flash | the device; they go when their segment is written again |
+//! | notes of deaths in the journal | 16 bytes for each item that was written to flash in the last two rounds over the device |
+//! | ghosts | 2 bytes each, within [`Options::memory_bytes`] |
+//!
 //! **Clocks.** The caller says what time it is, in Unix seconds. So the cache has no clock, and tests choose the time.
 
 #![forbid(unsafe_code)]

@@ -15,8 +15,8 @@ const CONTROL_BYTES: usize = 3;
 
 /// Reads any bytes as `load` does; panics if a reader does, or if it contradicts itself.
 ///
-/// The first byte chooses the format, the encoding and which columns are read, the second where an interrupted load goes on, the third how many
-/// bytes a pipe gives at a time. The rest is
+/// The first byte selects the format, the encoding and the columns. The second selects the place at which an interrupted load resumes, and
+/// the third the bytes that a pipe returns at a time. The rest is
 /// * a file: it must give the same whole, in pieces, and from the middle, and its records must survive a dump; or
 /// * entries, each behind the lengths of its key and value: they must survive a dump.
 pub fn load(data: &[u8]) {
@@ -30,7 +30,7 @@ pub fn load(data: &[u8]) {
     survives(&records, format, encoding);
 }
 
-/// What a user may say of columns and fields.
+/// Returns the layout options that a control byte selects.
 fn layout(control: u8) -> Layout {
     let names = |key: &str, values: &[&str]| Layout {
         key: Some(key.to_owned()),
@@ -46,8 +46,7 @@ fn layout(control: u8) -> Layout {
     }
 }
 
-/// What a reader that begins at `start` finds in `bytes`, of which it gets `at_most` so many at a time: nothing below a header
-/// that it does not understand.
+/// Reads all records of `bytes` from `start` on, at most `at_most` bytes at a time. If the header cannot be used, there are none.
 pub(crate) fn read(bytes: &[u8], format: Format, layout: &Layout, start: Place, at_most: usize) -> Vec<Found> {
     let mut records = match Records::new(Input::pieces(bytes, at_most), format, layout) {
         Ok(records) => records,

@@ -126,7 +126,7 @@ impl OpenHash {
     /// A server's records cannot be read.
     pub(crate) fn item_writer(&self) -> Result<HashItemWriter, Failure> {
         HashItemWriter::open(&self.store)
-            .map_err(|error| self.failure("cannot go on with the cas ids of the memcached items", &error))
+            .map_err(|error| self.failure("cannot continue the cas ids of the memcached items", &error))
     }
 
     /// A value as it is to be shown; `None` for an item that is dead.
@@ -147,7 +147,7 @@ impl OpenHash {
     }
 }
 
-/// How every command opens a hash store.
+/// Returns the builder with which every command opens a hash store.
 pub(crate) fn builder(buckets: Option<&Path>, create: bool) -> HashStoreBuilder {
     let options = HashOptions { create_if_missing: create, ..HashOptions::default() };
     let builder = HashStoreBuilder::new(options);

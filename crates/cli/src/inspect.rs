@@ -9,7 +9,7 @@
 //!
 //! A store that cannot be opened is shown file by file, each with what it says of itself or why it cannot be read.
 //!
-//! A line is cut at the edge of a terminal, and nowhere else.
+//! Lines are cut only at the edge of a terminal.
 //!
 //! Another process may write to the store meanwhile: what cannot be read is damaged only if another look finds the same.
 
@@ -25,7 +25,7 @@ use crate::output::Output;
 use crate::store::Home;
 use situ::storage::{FileMeta, FileName};
 
-/// Columns of what is drawn on a terminal. Nothing is cut elsewhere.
+/// Width of the drawing on a terminal, in columns. Other outputs are not cut.
 const COLUMNS: usize = 100;
 /// So often something is looked at that changes meanwhile.
 const LOOKS_MAX: usize = 20;

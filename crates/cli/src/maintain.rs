@@ -288,7 +288,7 @@ pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     let fast_disk = options.fast_disk.clone();
     let how = situ::RepairOptions { dry_run, without_fast_disk, fast_disk, ..Default::default() };
     let failed = |error: situ::Error| Failure::store("cannot repair the store", home.path(), &error);
-    // A repair locks the store by itself. A dry run would take the writes of a busy server for losses.
+    // A repair locks the store itself. A dry run needs a lock too: it would take a running server's writes for losses.
     let _lock = match dry_run && home.path().is_dir() {
         true => keep_writers_out(&*home.volume().map_err(failed)?).map_err(|error| failed(error.into()))?,
         false => None,

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::message::Message;
 use crate::options::NodeCommand;
 use crate::output::Output;
-use crate::store::node_options;
+use crate::store::{node_options, read_key};
 use crate::text;
 use serde::Serialize;
 use situ::device::{self, Env};
@@ -83,7 +83,7 @@ fn daemon_options(options: &NodeCommand, executor: &Arc<Executor>) -> storage::R
     };
     Ok(DaemonOptions {
         listen: options.listen.iter().map(|place| place_of(place)).collect::<Result<_, _>>()?,
-        secret: options.secret_file.as_deref().map(Secret::read).transpose()?,
+        secret: read_key(options.secret_file.as_deref(), "--secret-file", Secret::read)?,
         tls,
         storage: options.place.as_deref().map(storage_at).transpose()?,
         services: vec![Arc::new(TaskService::new(Arc::clone(executor)))],

@@ -274,8 +274,8 @@ pub(crate) struct ScanOptions {
 /// How entries lie in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// {"key": ..., "value": ...} on each line; key_base64 and value_base64 for bytes that are no UTF-8; expires_ms for an entry
-    /// that expires. `load --key` takes other objects, too
+    /// {"key": ..., "value": ...} on each line; key_base64 and value_base64 for bytes that are not UTF-8; expires_ms for an entry
+    /// that expires. `load --key` also reads other objects
     Jsonl,
     /// Columns below a header that names them: key, value, and expires_ms where entries may expire
     Csv,
@@ -286,9 +286,9 @@ pub(crate) enum Format {
 /// Put all entries of a file into the store.
 ///
 /// CSV and TSV files begin with a header, whose names decide which columns are key and value, in any order. JSON lines are those
-/// of `situ dump`, or any objects with --key. Files that gzip or Zstandard have packed are unpacked.
+/// of `situ dump`, or any objects with --key. Files packed by gzip or Zstandard are unpacked.
 ///
-/// Each batch also holds the position in the file. So --resume goes on exactly where an interrupted load ended. Lines that
+/// Each batch also holds the position in the file. So --resume continues exactly where an interrupted load ended. Lines that
 /// cannot be read are reported by number.
 #[derive(Debug, Args)]
 #[command(
@@ -339,7 +339,7 @@ pub(crate) struct DumpOptions {
     /// complete
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
-    /// Replace a file that exists when the dump is complete. Its mode stays, and so does its owner where the system permits it
+    /// Replace an existing file once the dump is complete. Its mode is kept, and so is its owner where the system permits that
     #[arg(long)]
     pub(crate) force: bool,
     /// Format of the file [default: the extension of the file name, without .gz or .zst; jsonl if there is none]

@@ -24,12 +24,12 @@ impl Output {
         self.json
     }
 
-    /// Columns for a text that takes `at_most` so many of a terminal. A pipe and a file have no edge: there the text is whole.
+    /// Returns the columns available for a text: `at_most` on a terminal, and no limit in a pipe or a file.
     pub(crate) fn room(&self, at_most: usize) -> usize {
         if self.terminal { at_most } else { usize::MAX }
     }
 
-    /// Tells of something on stderr.
+    /// Prints a warning to stderr.
     pub(crate) fn warn(&self, text: &str) {
         Message::Warning { text }.tell(self.json);
     }

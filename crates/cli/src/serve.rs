@@ -299,6 +299,8 @@ impl Serving<'_> {
         messages.line(&format!("serving {}", store.place));
         let log = Arc::clone(messages);
         engine.clock().tell(Box::new(move |text| log.line(text)));
+        let log = Arc::clone(messages);
+        server.tell(Box::new(move |text| log.line(text)));
         for warning in server.warnings() {
             messages.line(&format!("warning: {warning}"));
         }

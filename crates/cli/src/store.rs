@@ -277,8 +277,8 @@ pub(crate) fn node_options(keys: &NodeKeys) -> situ::storage::Result<NodeOptions
     })
 }
 
-/// Reads the file that `option` names, if it is given. A failure names the option: a missing file would look like a
-/// missing store.
+/// Reads the file that `option` names, if it is given. A failure names the option, so a missing file does not look like
+/// a missing store.
 pub(crate) fn read_key<T>(
     path: Option<&Path>,
     option: &str,
@@ -374,7 +374,7 @@ impl Writable {
     /// # Errors
     /// A server's records cannot be read or made.
     pub(crate) fn item_writer(&self) -> Result<ItemWriter, Failure> {
-        let failed = |error: Error| self.failure("cannot go on with the cas ids of the memcached items", &error);
+        let failed = |error: Error| self.failure("cannot continue the cas ids of the memcached items", &error);
         let clock = stored_clock(&self.store).map_err(failed)?;
         ItemWriter::open(&self.store, Arc::new(clock)).map_err(failed)
     }
@@ -413,7 +413,7 @@ pub(crate) fn durability(sync: bool) -> Durability {
 pub(crate) struct Readable {
     pub(crate) keyspace: Keyspace,
     pub(crate) directory: PathBuf,
-    /// What is dead, and by which time, if values are memcached items.
+    /// The expiry rule and the clock of the store, if values are memcached items.
     items: Option<(ExpiryRule, StoreClock)>,
     /// Items are shown with their header.
     stored: bool,
@@ -469,7 +469,7 @@ impl Readable {
     }
 }
 
-/// An item as it is to be shown: with its header, and the expiration time as Unix time, if `stored`. `None` if it is dead.
+/// Returns an item for output; `None` if it is dead. If `stored`, it includes its header, with the expiration as Unix time.
 pub(crate) fn shown_item<'a>(
     value: &'a [u8],
     rule: &ExpiryRule,

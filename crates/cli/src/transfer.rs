@@ -13,7 +13,7 @@ pub(crate) use load::{MARKS, load};
 use crate::options::Format;
 use std::path::Path;
 
-/// The format that was asked for, or that the file's name says, as in `people.csv` and `people.csv.gz`.
+/// Returns the requested format, or the one that the file name indicates, as in `people.csv` and `people.csv.gz`.
 fn format_of(asked: Option<Format>, path: &Path) -> Format {
     asked.unwrap_or_else(|| match packed::unpacked_name(path).extension().and_then(|extension| extension.to_str()) {
         Some("csv") => Format::Csv,

@@ -85,10 +85,10 @@ impl Beside for NodeWatch {
             ("situ_node_fenced", "1 if the node lets another process write to the store.", Gauge, |client| {
                 f64::from(u8::from(client.fenced().is_some()))
             }),
-            ("situ_node_lost_seconds", "Seconds since the node was lost; 0 while it is there.", Gauge, |client| {
+            ("situ_node_lost_seconds", "Seconds since the node was lost; 0 while it is connected.", Gauge, |client| {
                 client.lost().map_or(0.0, |(since, _)| since.as_secs_f64())
             }),
-            ("situ_node_reconnects_total", "Connections that were made after the first one.", Counter, |client| {
+            ("situ_node_reconnects_total", "Connections made after the first one.", Counter, |client| {
                 client.connections().saturating_sub(1) as f64
             }),
         ];
@@ -109,7 +109,7 @@ fn wire_metrics(client: &NodeClient, node: &str, out: &mut dyn FnMut(Metric<'_>)
         for (direction, bytes) in [("sent", traffic.sent(class)), ("received", traffic.received(class))] {
             out(Metric {
                 name: "situ_node_wire_bytes_total",
-                help: "Bytes of frames to and from the node, by what they were about.",
+                help: "Bytes of frames to and from the node, by purpose.",
                 kind: MetricKind::Counter,
                 labels: &[("node", node), ("class", class.name()), ("direction", direction)],
                 value: bytes as f64,

@@ -89,16 +89,16 @@ pub trait CompactionFilter: Send + Sync {
         None
     }
 
-    /// When an entry dies, if its value says so. `value` is what [`decide`](CompactionFilter::decide) gets. Tables count the lifetimes of
-    /// their entries, so an idle store finds the tables from which something can be removed without reading them. Must depend
-    /// on the value alone. The default knows nothing: what such a filter removes goes when levels are full.
+    /// Returns the lifetime of an entry, if its value has one. `value` is the same as for [`decide`](CompactionFilter::decide), and the
+    /// result must depend on it alone. Tables count the lifetimes of their entries, so an idle store finds tables with removable
+    /// entries without reading them. The default returns `None`. Entries then go only when levels are full.
     fn lifetime(&self, value: &[u8]) -> Option<Lifetime> {
         let _ = value;
         None
     }
 
-    /// Which entries are dead now: [`decide`](CompactionFilter::decide) removes them with what [`freeze`](CompactionFilter::freeze) gives
-    /// at this moment. An idle store asks this when it looks for tables to rewrite. The default says none.
+    /// Returns the bounds below which entries are dead now: those that [`decide`](CompactionFilter::decide) would remove with the parameters
+    /// that [`freeze`](CompactionFilter::freeze) returns now. An idle store calls this to find tables to rewrite. The default is `None`.
     fn dead_before(&self, now_unix: Duration) -> Option<DeadBefore> {
         let _ = now_unix;
         None
@@ -130,7 +130,7 @@ impl FrozenFilter {
         Ok(FrozenFilter { code: Arc::clone(code), parameters: parameters.into() })
     }
 
-    /// Which entries a filter removes now, as far as it says so.
+    /// Returns the bounds below which a filter removes entries now, if it has any.
     ///
     /// # Errors
     /// [`TaskError::Panicked`]: the filter panicked.

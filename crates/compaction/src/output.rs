@@ -62,7 +62,7 @@ pub(crate) struct Outputs<'a, B> {
     dropped: Option<DroppedSums>,
     /// Values of this length and longer ones are given to the host, which may put them elsewhere.
     separate_from: usize,
-    /// Says when entries die, for the tables to count.
+    /// The source of the lifetimes that tables count.
     lifetimes: Option<LifetimesBy>,
     /// What the host gave for one.
     handle: Vec<u8>,
@@ -72,14 +72,14 @@ pub(crate) struct Outputs<'a, B> {
     meters: Option<&'a Meters>,
 }
 
-/// Asks a filter for the lifetimes of entries.
+/// A filter that returns the lifetimes of entries.
 struct LifetimesBy {
     filter: Arc<dyn CompactionFilter>,
     handles: Option<Arc<dyn ValueHandles>>,
 }
 
 impl LifetimesBy {
-    /// As a filter of a task, if it has one, or of a flush.
+    /// Takes the filter of a task if it has one, otherwise that of a flush.
     fn of(rules: &MergeRules, host: &dyn TaskHost) -> Option<LifetimesBy> {
         let of_task = rules.filter.as_ref().map(|filter| Arc::clone(&filter.code));
         Some(LifetimesBy { filter: of_task.or_else(|| host.lifetimes_by())?, handles: host.value_handles() })

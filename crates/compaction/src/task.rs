@@ -308,8 +308,8 @@ pub trait TaskHost: Send + Sync {
         None
     }
 
-    /// The filter of the keyspace, for a flush: its table counts the lifetimes of entries, and the filter decides nothing. A task has its
-    /// filter in its rules.
+    /// Returns the filter of the keyspace, for a flush. Its table counts the lifetimes of entries, and the filter removes none. A task
+    /// has its filter in its rules.
     fn lifetimes_by(&self) -> Option<Arc<dyn CompactionFilter>> {
         None
     }

@@ -43,6 +43,19 @@ pub struct Space {
 }
 
 impl Space {
+    /// Addressable bytes that are left; `None` if it is unknown how many there are.
+    ///
+    /// ```
+    /// use situ_device::Space;
+    ///
+    /// let space = Space { logical_total: 10, logical_used: 7, ..Space::default() };
+    /// assert_eq!(space.logical_free(), Some(3));
+    /// assert_eq!(Space::default().logical_free(), None);
+    /// ```
+    pub fn logical_free(&self) -> Option<u64> {
+        (self.logical_total > 0).then(|| self.logical_total.saturating_sub(self.logical_used))
+    }
+
     /// Physical bytes that the drive has left, where both figures are known.
     ///
     /// ```

@@ -19,12 +19,12 @@ pub trait Clock: Send + Sync {
     /// Wall-clock time since 1970-01-01 UTC. May jump either way: never measure with it.
     fn unix(&self) -> Duration;
 
-    /// Time since the boot of the machine, sleep of the machine included; never goes back within a [boot](Clock::boot).
+    /// Time since the machine booted, including sleep. It never goes back within a [boot](Clock::boot).
     fn uptime(&self) -> Duration {
         self.now()
     }
 
-    /// The id of this boot of the machine. `None` if the system does not say.
+    /// The id of this boot of the machine; `None` if the system has none.
     fn boot(&self) -> Option<[u8; 16]> {
         None
     }

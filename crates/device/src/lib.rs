@@ -6,7 +6,7 @@
 //!   direct I/O and that the queue owns until it gives them back with a [`Completion`]. [`open`](open()) takes a file, a
 //!   block device or an NVMe namespace, by plain calls, by `io_uring` or by commands passed through to the drive.
 //! * [`Drive`]: which drive lies under a path, whether it compresses, and what it counts of its physical space.
-//! * [`memory`]: memory of a length that data decides.
+//! * [`memory`]: fallible allocation, for lengths that come from data.
 //! * [`FileReads`]: reads of any open files, many in flight. [`Watch`]: a wait for completions that another thread can end.
 //!
 //! # Rules for everything built on top

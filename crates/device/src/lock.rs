@@ -55,7 +55,7 @@ impl Flocked {
         Flocked { file, holder: std::process::id(), held: which }
     }
 
-    /// The file, open.
+    /// The locked file.
     pub fn file(&self) -> &File {
         &self.file
     }

@@ -1,8 +1,8 @@
-//! Memory of a length that data decides. If the system has none, the caller gets an answer and the process goes on.
+//! Fallible allocation, for lengths that come from data. If memory runs out, the caller gets a result and the process continues.
 
 use std::alloc::{Layout, alloc_zeroed};
 
-/// Zero bytes, from pages that the system has not given yet if there are many; `None` if it has no memory for them.
+/// Allocates zeroed bytes; `None` if memory runs out. A large block consists of untouched pages.
 pub fn zeroed(bytes: usize) -> Option<Vec<u8>> {
     if bytes == 0 {
         return Some(Vec::new());
@@ -14,8 +14,7 @@ pub fn zeroed(bytes: usize) -> Option<Vec<u8>> {
     (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, bytes, bytes) })
 }
 
-/// Makes a buffer `bytes` long, with zeros at its end if it grows. Returns false if there is no memory; the buffer is as it was
-/// then.
+/// Resizes a buffer to `bytes`, with zeros at its end if it grows. Returns false, with the buffer unchanged, if memory runs out.
 pub fn resize(buffer: &mut Vec<u8>, bytes: usize) -> bool {
     if buffer.try_reserve(bytes.saturating_sub(buffer.len())).is_err() {
         return false;
@@ -32,7 +31,7 @@ mod tests {
     fn memory_that_is_not_there_is_an_answer() {
         assert_eq!(zeroed(0).unwrap(), []);
         assert_eq!(zeroed(5).unwrap(), [0; 5]);
-        // Nothing is that large.
+        // No machine has this much memory.
         assert!(zeroed(usize::MAX).is_none() && zeroed(1 << 62).is_none());
         let mut buffer = vec![1, 2];
         assert!(!resize(&mut buffer, 1 << 62));

@@ -1,26 +1,26 @@
-//! The time by which entries expire: the *store time*.
+//! The clock by which entries expire: the *store time*.
 //!
-//! Expiry times lie on a time line of the store's own, in Unix time. The time of the machine's wall clock is not fit for it: the clock
-//! may be wrong when an entry is written, and right when it is read.
+//! Each store has its own time line for expiration times, in Unix time. The machine's wall clock cannot be used directly: it may be wrong
+//! when an entry is written, and right when the entry is read.
 //!
-//! 1. While a store is open, store time advances with the machine's uptime, sleep included. A correction of the wall clock does not move it.
-//! 2. A [`ClockRecord`] lies with the store: the boot, the uptime, the wall clock and the store time of one moment. [`ClockKeeper`] writes
-//!    it when the store is opened, when the difference between wall clock and store time has changed by more than a second, every
-//!    ten minutes, and when the store is closed.
-//! 3. A store that is opened in the boot of its record goes on exactly: the record's time, and the uptime since.
-//! 4. In another boot, store time goes on by what the wall clock has advanced since the record, and not at all if the wall clock has
-//!    gone back. In that case it follows once, when the wall clock is set past the record again.
-//! 5. A store without a record begins with the wall clock.
-//! 6. Unix times from outside are converted by the difference at that moment, and converted back when they are shown.
+//! 1. While a store is open, store time advances with the machine's uptime, including sleep. Corrections of the wall clock do not move it.
+//! 2. The store keeps a [`ClockRecord`]: the boot id, and the uptime, wall clock and store time of one moment. [`ClockKeeper`] writes the
+//!    record at open, every ten minutes, and at close. It also writes one when wall clock and store time have drifted by over a second.
+//! 3. If the store is reopened in the same boot, store time is exact: the record's store time plus the uptime since then.
+//! 4. After a reboot, store time advances by as much as the wall clock has since the record. If the wall clock has gone back, store time
+//!    stands at the record and advances with uptime. When the wall clock is later set right, store time follows that correction once.
+//! 5. Without a record, store time starts at the wall clock.
+//! 6. Unix times from clients are converted by the current difference of the clocks, and converted back for output.
 //!
-//! **Invariant.** Store time never goes back: not while the store is open, and never below its record.
-//! **Threads.** Any. The time costs a call of the clock and an atomic load.
-//! **Failure.** A process that dies loses nothing: the next one goes on by rule 3. A machine that dies within about a second of a correction
-//! of its wall clock may lose the record of it; then store time moves by as much. If its wall clock has also gone back, up to ten minutes
-//! count twice. A wall clock that is ahead when a machine starts moves store time ahead for good, as nothing tells it from time that has passed.
+//! **Invariant.** Store time never goes back while the store is open, and never falls below the record.
+//! **Threads.** Any. Reading the time costs one clock call and one atomic load.
+//! **Failure.** A process crash loses nothing: the next process continues by rule 3. If the machine crashes within about a second of a
+//! wall-clock correction, the record of the correction may be lost. Store time is then off by that correction. If the wall clock has also
+//! gone back, up to ten minutes count twice. A wall clock that is ahead at boot moves store time ahead for good, because the jump cannot
+//! be told from time spent switched off.
 //!
-//! **Rejected.** To follow the wall clock slowly: a clock that was wrong for a year is never caught up with. To follow it at once: what
-//! has not expired is lost, and what has expired comes back.
+//! **Rejected.** Following the wall clock slowly: a clock that is off by a year is never caught up with. Following it at once: live
+//! entries expire early, and expired ones come back.
 
 use crate::env::{Clock, Env, Event, JobHandle};
 use crate::sync::lock;
@@ -31,29 +31,30 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 const SECOND_NS: i64 = 1_000_000_000;
-/// How often a keeper looks at the wall clock.
+/// Interval at which a keeper reads the wall clock.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The age at which a record is renewed.
 const RENEW_AFTER_NS: i64 = 600 * SECOND_NS;
-/// A wall clock and an uptime that were read within this time belong to one moment.
+/// Readings of the wall clock and the uptime within this time count as one moment.
 const MOMENT_NS: i64 = SECOND_NS / 20;
-/// Attempts to read both within one moment, on a machine that is busy.
+/// Attempts to read both within one moment on a busy machine.
 const TRIES_MAX: u32 = 20;
 
-const AS_ASKED: &str = "they live as long as was asked all the same";
+const AS_ASKED: &str = "times to live stay as requested";
 
-/// A message for the log of a server.
+/// Receiver of messages for a server's log.
 pub type Tell = Box<dyn Fn(&str) + Send + Sync>;
 
-/// A moment of a store's clock, as it lies with the store.
+/// One moment of a store's clock, as the store keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockRecord {
-    /// The boot of the machine; zeros if the system does not say.
+    /// The boot id; zeros if the system has none.
     boot: [u8; 16],
     uptime_ns: i64,
     wall_ns: i64,
     store_ns: i64,
-    /// The wall clock has gone back with the boot. `wall_ns` is the time of the wall clock before that plus the time that has passed since.
+    /// True if the wall clock went back with the boot and was not set right since. `wall_ns` is then the wall clock's last time before the
+    /// boot, plus the uptime since.
     follows: bool,
 }
 
@@ -62,8 +63,7 @@ impl ClockRecord {
     pub const BYTES: usize = 42;
     const VERSION: u8 = 1;
 
-    /// The record as bytes: version 1; 1 if the store follows the wall clock when that is set; the boot; uptime, wall clock and store time in
-    /// nanoseconds.
+    /// Encodes the record: version 1; 1 if `follows`; the boot id; uptime, wall clock and store time in nanoseconds.
     #[must_use]
     pub fn encode(&self) -> [u8; ClockRecord::BYTES] {
         let mut bytes = [0; ClockRecord::BYTES];
@@ -75,7 +75,7 @@ impl ClockRecord {
         bytes
     }
 
-    /// Reads an encoded record. `None` if the bytes are none.
+    /// Decodes a record; `None` if the bytes are not one.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<ClockRecord> {
         let (&[ClockRecord::VERSION, follows @ (0 | 1)], rest) = bytes.split_first_chunk()? else { return None };
@@ -86,33 +86,33 @@ impl ClockRecord {
         is_time.then_some(ClockRecord { boot: *boot, uptime_ns, wall_ns, store_ns, follows: follows == 1 })
     }
 
-    /// Store time less wall clock.
+    /// Store time minus wall clock.
     fn offset_ns(&self) -> i64 {
         self.store_ns.saturating_sub(self.wall_ns)
     }
 }
 
-/// The clock of one store. See the module.
+/// The clock of one store; see the [module](self).
 pub struct StoreClock {
     clock: Arc<dyn Clock>,
     boot: Option<[u8; 16]>,
-    /// Store time when the machine's uptime was 0, in nanoseconds. It only grows.
+    /// Store time at uptime 0, in nanoseconds. It only grows.
     base_ns: AtomicI64,
-    /// Wall clock less store time in seconds, by which times are converted.
+    /// Wall clock minus store time in seconds, for conversions.
     difference_s: AtomicI64,
     state: Mutex<State>,
     tell: OnceLock<Tell>,
 }
 
 struct State {
-    /// Store time less wall clock before the wall clock has gone back: to be followed once.
+    /// Store time minus wall clock before the wall clock went back. Set until store time has followed the correction.
     follows_ns: Option<i64>,
-    /// The record that lies with the store.
+    /// The last record that was stored.
     recorded: Option<ClockRecord>,
 }
 
 impl StoreClock {
-    /// Goes on from the record of a store; without one, begins with the wall clock.
+    /// Continues from the record of a store. Without one, starts at the wall clock.
     #[must_use]
     pub fn resume(clock: Arc<dyn Clock>, record: Option<ClockRecord>) -> StoreClock {
         let boot = clock.boot();
@@ -159,7 +159,7 @@ impl StoreClock {
         (self.now_ns() / (SECOND_NS / 1000)).unsigned_abs()
     }
 
-    /// Wall clock less store time, in seconds; 0 if they are within a second.
+    /// Wall clock minus store time, in seconds; 0 if they are within a second.
     #[must_use]
     pub fn wall_ahead_seconds(&self) -> i64 {
         let (uptime, wall) = moment(&*self.clock);
@@ -170,7 +170,7 @@ impl StoreClock {
         uptime.saturating_add(self.base_ns.load(Ordering::Acquire))
     }
 
-    /// Unix time less store time, in seconds, by which times are converted now.
+    /// Unix time minus store time, in seconds, as conversions use it now.
     #[must_use]
     pub fn difference_seconds(&self) -> i64 {
         self.difference_s.load(Ordering::Relaxed)
@@ -200,8 +200,8 @@ impl StoreClock {
         shifted(store, self.difference_seconds().saturating_mul(1000))
     }
 
-    /// Calls `tell` with a sentence whenever the difference of the clocks has changed by more than a second; at once if there is one. Only the
-    /// first call counts.
+    /// Calls `tell` with a message whenever the difference of the clocks changes by more than a second, and at once if they differ already.
+    /// Only the first call has an effect.
     pub fn tell(&self, tell: Tell) {
         let follows = lock(&self.state).follows_ns.is_some();
         if self.tell.set(tell).is_ok() && (follows || self.difference_seconds() != 0) {
@@ -209,22 +209,22 @@ impl StoreClock {
         }
     }
 
-    /// The caller holds no lock.
+    /// Reports the difference of the clocks. The caller must hold no lock.
     fn tell_of(&self, follows: bool) {
         let Some(tell) = self.tell.get() else { return };
         let difference = self.difference_seconds();
         let amount = difference.unsigned_abs();
         tell(&match difference {
-            _ if follows => "the wall clock has gone back while the machine was off; until it is set right, entries expire as if no time had \
-                 passed meanwhile"
+            _ if follows => "the wall clock went back while the machine was off; until it is set right, the time off does not count towards \
+                 expiration"
                 .to_owned(),
-            0 => "the wall clock agrees with the time by which entries expire".to_owned(),
-            1.. => format!("the wall clock is {amount} s ahead of the time by which entries expire, as it was set; {AS_ASKED}"),
-            _ => format!("the wall clock is {amount} s behind the time by which entries expire, as it was set; {AS_ASKED}"),
+            0 => "the wall clock and the store's expiration clock agree".to_owned(),
+            1.. => format!("the wall clock was set and is {amount} s ahead of the store's expiration clock; {AS_ASKED}"),
+            _ => format!("the wall clock was set and is {amount} s behind the store's expiration clock; {AS_ASKED}"),
         });
     }
 
-    /// Looks at the wall clock. Returns a record if one is to be stored now; [`recorded`](StoreClock::recorded) says that it was.
+    /// Reads the wall clock. Returns a record if one is due; the caller stores it and calls [`recorded`](StoreClock::recorded).
     pub fn look(&self) -> Option<ClockRecord> {
         let mut state = lock(&self.state);
         let mut has_news = false;
@@ -265,14 +265,14 @@ impl StoreClock {
         ClockRecord { boot, uptime_ns, wall_ns, store_ns, follows: state.follows_ns.is_some() }
     }
 
-    /// The record of this moment.
+    /// Returns a record of this moment.
     #[must_use]
     pub fn record(&self) -> ClockRecord {
         let (uptime, wall) = moment(&*self.clock);
         self.record_at(&lock(&self.state), uptime, wall)
     }
 
-    /// A record lies with the store.
+    /// Notes that `record` was stored.
     pub fn recorded(&self, record: ClockRecord) {
         lock(&self.state).recorded = Some(record);
     }
@@ -285,7 +285,7 @@ impl fmt::Debug for StoreClock {
 }
 
 fn nanoseconds(time: Duration) -> i64 {
-    // A clock that shows more is wrong. The half keeps sums small.
+    // A clock that shows more is wrong. Half the range keeps sums from overflowing.
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX).min(i64::MAX / 2)
 }
 
@@ -303,7 +303,7 @@ fn moment(clock: &dyn Clock) -> (i64, i64) {
     (before, nanoseconds(clock.unix()))
 }
 
-/// A difference in seconds; 0 if it is no more than one.
+/// Rounds a difference to seconds; 0 if it is at most one.
 fn rounded(nanoseconds: i64) -> i64 {
     match nanoseconds.saturating_abs() {
         0..=SECOND_NS => 0,
@@ -318,11 +318,11 @@ fn shifted(time: u64, by: i64) -> u64 {
     }
 }
 
-/// Stores a record durably; false if it cannot be stored now.
+/// Function that stores a record durably. Returns false if it cannot now.
 type Keep = Box<dyn Fn(&ClockRecord) -> bool + Send + Sync>;
 
-/// Keeps the record of an open store's clock: a thread that looks each second. The first record is stored when the keeper starts, the last one when it
-/// stops.
+/// A thread that keeps the record of an open store's clock. It reads the wall clock each second. It stores the first record when it starts,
+/// and the last one when it stops.
 pub struct ClockKeeper {
     shared: Arc<Shared>,
     thread: Mutex<Option<Box<dyn JobHandle>>>,
@@ -361,10 +361,10 @@ impl Shared {
 }
 
 impl ClockKeeper {
-    /// Stores the first record by `keep`, and starts the thread. In a simulator there is no thread, as time would never stand still.
+    /// Stores the first record with `keep`, and starts the thread. A simulator gets no thread, because its time would never stand still.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The thread cannot be started.
     pub fn start(
         env: &Env,
         clock: &Arc<StoreClock>,
@@ -387,13 +387,13 @@ impl ClockKeeper {
         Ok(ClockKeeper { shared, thread: Mutex::new(thread) })
     }
 
-    /// Ends the thread, and stores the last record. Does nothing the second time.
+    /// Ends the thread and stores the last record. A second call does nothing.
     pub fn stop(&self) {
         if self.shared.is_over.swap(true, Ordering::AcqRel) {
             return;
         }
         self.shared.wake.notify();
-        // A panic of the thread has been shown already.
+        // The panic hook has already reported a panic of the thread.
         _ = lock(&self.thread).take().map(|thread| thread.join());
         self.shared.keep(self.shared.clock.record());
     }

@@ -8,8 +8,8 @@ use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
-use crate::pipeline::physical;
 use crate::pipeline::places::Places;
+use crate::pipeline::space;
 use crate::pipeline::stall::Stall;
 use crate::pipeline::{Above, Commit, Memory, Pipeline};
 use crate::placement::run::Placement;
@@ -116,7 +116,7 @@ impl Core {
             work: Arc::clone(&work),
             progress: Arc::clone(&progress),
             stall: Stall::default(),
-            physical: physical::watch(Arc::clone(&env.clock), &versions, log.is_some()),
+            space: space::watch(Arc::clone(&env.clock), &versions, log.is_some()),
             prepared_log: AtomicU64::new(0),
             log_wanted: AtomicBool::new(false),
             flushes_releasing: AtomicUsize::new(0),
@@ -152,6 +152,7 @@ impl Core {
         health.stats.read_tails.watch(work.scheduler.pipelines());
         let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&work) as Arc<dyn Above>));
         memory.stand_below(above);
+        memory.space.begin();
         let transactions = Arc::new(Transactions::new(id, &env, options.transaction_locks_max));
         let readers = Readers::new(id, &env);
         Arc::new(Core { id, health, versions, memory, pipeline, work, readers, transactions, env, options })

@@ -64,7 +64,7 @@ pub use check::verify::{
 };
 pub use opening::membership::{files_of, files_of_home};
 pub use pipeline::future::{ReadyFuture, WriteFuture};
-pub use pipeline::physical::{PhysicalLevel, PhysicalSpaceProperties};
+pub use pipeline::space::{SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage};
 pub use placement::rules::PlacementRule;
 pub use placement::run::PlacementProperties;
 pub use read::cursor::Cursor;

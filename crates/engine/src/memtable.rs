@@ -53,7 +53,7 @@ use sync::{AtomicU64, AtomicUsize, Ordering, OwnCacheLine};
 pub use cursor::MemtableCursor;
 pub use meter::Meter;
 
-/// Key and value of a large entry have this many bytes together, or more: its node is a large piece of the arena for certain.
+/// Minimum total size of key and value of a large entry. Its node is always a large piece of the arena.
 pub const LARGE_ENTRY_BYTES: usize = arena::LARGE_BYTES;
 
 /// The newest entries of a keyspace, in memory, sorted. See the [module](self).
@@ -71,15 +71,17 @@ struct Counters {
     /// Also the ordinal from which the next node's height is drawn.
     entries: AtomicUsize,
     deletions: AtomicUsize,
+    /// Entries less [keys](Memtable::keys).
+    surplus: AtomicUsize,
     /// `u64::MAX` before the first entry.
     smallest_sequence: AtomicU64,
     largest_sequence: AtomicU64,
 }
 
 impl Memtable {
-    /// An empty memtable, which takes some three kilobytes. `id` is for the owner (a number in creation order, say);
-    /// `seed` decides the shape of the skiplist and nothing that can be seen. `expected_bytes` is what its owner will let
-    /// it grow to, about; it sizes the filter. `meter` counts the memory that it takes.
+    /// Creates an empty memtable, which takes about three kilobytes. `id` is for the owner (a number in creation order, say).
+    /// `seed` decides the shape of the skiplist, and changes no result. `expected_bytes` is about the size to which the owner
+    /// lets it grow, and sizes the filter. `meter` counts the memory of the memtable.
     pub fn new(id: u64, seed: u64, expected_bytes: u64, meter: &Arc<Meter>) -> Arc<Memtable> {
         Arc::new(Memtable {
             id,
@@ -90,6 +92,7 @@ impl Memtable {
             counters: OwnCacheLine(Counters {
                 entries: AtomicUsize::new(0),
                 deletions: AtomicUsize::new(0),
+                surplus: AtomicUsize::new(0),
                 smallest_sequence: AtomicU64::new(u64::MAX),
                 largest_sequence: AtomicU64::new(0),
             }),
@@ -122,19 +125,32 @@ impl Memtable {
         if let Some(filter) = filter {
             filter.prefetch(hash);
         }
-        self.list.insert(KeyRef::new(key, trailer), value, height_of(self.seed, ordinal));
+        let surplus = self.list.insert(KeyRef::new(key, trailer), value, height_of(self.seed, ordinal));
+        if surplus > 0 {
+            counters.surplus.fetch_add(surplus, Ordering::Relaxed);
+        }
         if let Some(filter) = filter {
             filter.insert(hash);
         }
     }
 
-    /// Takes memory ahead for the large ones among entries of these lengths of key and value, which are going to be inserted by
-    /// one write. A second call for the same `write` does nothing. False if the system has no memory for them.
+    /// Reserves memory for the large entries of one write, given the lengths of keys and values. A second call for the same
+    /// `write` does nothing. Returns false if memory runs out.
     #[must_use]
     pub fn prepare(&self, write: usize, entries: impl Iterator<Item = (usize, usize)>) -> bool {
         let nodes = entries.map(|(key, value)| (key + value, node::bytes_max(key, value)));
         let bytes = nodes.filter(|(entry, _)| *entry >= LARGE_ENTRY_BYTES).map(|(_, node)| node).sum();
         bytes == 0 || self.list.arena().prepare(write, bytes)
+    }
+
+    /// Takes memory ahead for a point entry of these lengths of key and value, which is going to be inserted by the only thread that
+    /// inserts. False if the system has no memory for it.
+    #[must_use]
+    pub fn ensure(&self, key: usize, value: usize) -> bool {
+        match key + value >= LARGE_ENTRY_BYTES {
+            true => self.prepare(self.entries(), std::iter::once((key, value))),
+            false => self.list.arena().ensure(node::bytes_max(key, value)),
+        }
     }
 
     /// Adds a range tombstone: versions below `sequence` of the keys in `begin..end` are deleted. An empty range adds
@@ -188,6 +204,14 @@ impl Memtable {
         self.counters.0.deletions.load(Ordering::Relaxed)
     }
 
+    /// By how many the memtable changes the number of keys of its keyspace: keys whose newest version is no tombstone, less keys
+    /// whose oldest version is one. A key counts as new if its oldest version here is no tombstone. Exact whenever no insert is
+    /// under way and none was at the same time as another one of its key.
+    pub fn keys(&self) -> i64 {
+        let surplus = self.counters.0.surplus.load(Ordering::Relaxed);
+        self.entries() as i64 - surplus as i64
+    }
+
     /// Whether there is nothing to flush: neither a point entry nor a range tombstone.
     pub fn is_empty(&self) -> bool {
         self.entries() == 0 && !self.has_range_tombstones()
@@ -220,18 +244,18 @@ impl Memtable {
         self.list.arena().used_bytes() + self.range_tombstones.bytes()
     }
 
-    /// Bytes taken from the system: `used_bytes`, the free rest of the arena's chunks, and the filter, whose pages are the
-    /// system's until keys come. A short lock.
+    /// Returns the bytes allocated: `used_bytes`, the free rest of the arena's chunks, and the filter. Pages of the filter
+    /// take no memory until keys touch them. Takes a lock for a short time.
     pub fn allocated_bytes(&self) -> usize {
         self.share().bytes() as usize
     }
 
-    /// Nothing new is given to the memtable: a flush is going to give back its memory.
+    /// Notes that the memtable gets no more writes, and that a flush will free its memory.
     pub fn seal(&self) {
         self.share().seal();
     }
 
-    /// The memtable's owner has no more use for it. It stays as long as readers hold it.
+    /// Notes that its owner no longer needs the memtable. It lives on while readers hold it.
     pub fn let_go(&self) {
         self.share().let_go();
     }

@@ -5,7 +5,7 @@
 //!
 //! * `environment.rs` implements the crate's trait for it.
 //! * `seal.rs` exchanges memtables, `total.rs` keeps all of them together within their limit, `log_files.rs` says which file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
-//! * `physical.rs` refuses writes before a drive that compresses has no physical space left.
+//! * `space.rs` refuses puts before a disk is full, and writes before a drive that compresses has no physical space left.
 //! * `way.rs` makes way for writes that find no room, `stall.rs` says how much writers are slowed.
 //!
 //! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last one handed out
@@ -18,9 +18,9 @@ mod environment;
 pub(crate) mod future;
 pub(crate) mod log_area;
 pub(crate) mod log_files;
-pub(crate) mod physical;
 pub(crate) mod places;
 pub(crate) mod seal;
+pub(crate) mod space;
 pub(crate) mod stall;
 pub(crate) mod total;
 pub(crate) mod troubles;
@@ -30,7 +30,7 @@ pub(crate) mod write;
 use crate::base::health::Health;
 use crate::base::sync::lock;
 use crate::memtable::Meter;
-use crate::pipeline::physical::PhysicalSpace;
+use crate::pipeline::space::SpaceWatch;
 use crate::pipeline::stall::Stall;
 use crate::pipeline::troubles::Troubles;
 use crate::versions::keyspace::KeyspaceCore;
@@ -85,7 +85,7 @@ pub(crate) struct Memory {
     /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first write.
     pub(crate) progress: Arc<dyn Event>,
     pub(crate) stall: Stall,
-    pub(crate) physical: Arc<PhysicalSpace>,
+    pub(crate) space: Arc<SpaceWatch>,
     /// The number that the next log file has or will have; 0 if none was chosen.
     pub(crate) prepared_log: AtomicU64,
     /// The flusher is to make the next log file ready.

@@ -63,7 +63,7 @@ pub(crate) struct Work {
     pub(crate) next_task: AtomicU64,
     /// Segments of the value log that are collected.
     pub(crate) collections: Collections,
-    /// What was seen of debts.
+    /// State of the payment of debts.
     pub(crate) debt_watch: DebtWatch,
     /// Where new tables go, if there are two disks.
     pub(crate) placement: Option<Placement>,

@@ -41,8 +41,8 @@ impl HashBatch {
         self.put_until(key, value, None)
     }
 
-    /// Stores `value` under `key` until `store_ms`, in milliseconds of the [clock](crate::HashStore::clock) of the store that the batch is
-    /// written to; none: for ever. [`ms_of_unix`](situ_device::StoreClock::ms_of_unix) makes such a time of Unix time.
+    /// Stores `value` under `key` until `store_ms`; `None` means forever. The time is in milliseconds of the target store's
+    /// [clock](crate::HashStore::clock). [`ms_of_unix`](situ_device::StoreClock::ms_of_unix) converts a Unix time to it.
     ///
     /// # Errors
     /// As [`put`](HashBatch::put).
@@ -94,6 +94,7 @@ impl HashBatch {
 pub(crate) struct Changes {
     operations: Operations,
     spans: Vec<Span>,
+    first_expiry_ms: Option<u64>,
 }
 
 /// Where a change lies in the bytes of its batch.
@@ -125,7 +126,8 @@ impl Changes {
         };
         let mut spans = Vec::with_capacity(operations.count() as usize);
         spans.extend(operations.iter().map(span));
-        Changes { operations, spans }
+        let first_expiry_ms = spans.iter().filter_map(|span| span.value.as_ref()?.1).min();
+        Changes { operations, spans, first_expiry_ms }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -149,6 +151,11 @@ impl Changes {
     pub(crate) fn bytes_of(&self, index: usize) -> u64 {
         let Span { key, value, .. } = &self.spans[index];
         (key.len() + value.as_ref().map_or(0, |(value, _)| value.len())) as u64 + CHANGE_BYTES
+    }
+
+    /// The soonest expiry of what is put.
+    pub(crate) fn first_expiry_ms(&self) -> Option<u64> {
+        self.first_expiry_ms
     }
 
     pub(crate) fn hash(&self, index: usize) -> u64 {

@@ -1,6 +1,6 @@
 //! The file with the record of the store's clock (`docs/formats/hash.md`).
 //!
-//! **Failure.** A damaged file is told of, and counts as none: store time then begins with the wall clock.
+//! **Failure.** A damaged file is reported and ignored: store time then starts at the wall clock.
 
 use crate::events::{Events, HashEvent};
 use crate::fields::{Fields, Mismatch, require_checksum};
@@ -28,7 +28,7 @@ fn decode(store: StoreId, bytes: &[u8]) -> Result<ClockRecord, Mismatch> {
     ClockRecord::decode(record).ok_or_else(|| Mismatch::new("record", "version 1", format_args!("{record:02x?}")))
 }
 
-/// The record in `home`; none if there is none, or it is damaged.
+/// Reads the record in `home`; `None` if it is missing or damaged.
 pub(crate) fn read(home: &dyn Volume, store: StoreId, events: &Events) -> Result<Option<ClockRecord>> {
     let reader = match home.open(FileName::Clock) {
         Ok(reader) => reader,
@@ -45,7 +45,7 @@ pub(crate) fn read(home: &dyn Volume, store: StoreId, events: &Events) -> Result
         .ok())
 }
 
-/// Stores the record in `home`.
+/// Writes the record to `home`.
 pub(crate) fn write(home: &dyn Volume, store: StoreId, record: &ClockRecord) -> Result<()> {
     Ok(home.replace(FileName::Clock, &encode(store, record))?)
 }

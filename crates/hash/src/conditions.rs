@@ -118,21 +118,48 @@ impl HashStore {
     }
 }
 
+/// A batch that is written if nothing has changed its keys since they were read.
+pub(crate) struct Checked {
+    pub(crate) write: Write,
+    pub(crate) keys: Vec<(u64, Box<[u8]>)>,
+}
+
 impl Core {
-    fn try_write_if(&self, expected: &[Expected<'_>], write: &Write, durability: Durability) -> Result<bool> {
+    /// Writes what `read` makes of the keys that it reads. Returns how many changes that were.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: another write has changed a key meanwhile, and is visible by now. Nothing was written.
+    pub(crate) fn checked(&self, read: impl FnOnce() -> Result<Checked>, durability: Durability) -> Result<u64> {
         let check = Check::begin(&self.writes);
-        for (key, value) in expected {
-            if self.get(key)?.as_deref() != *value {
-                return Ok(false);
-            }
+        let Checked { write, keys } = read()?;
+        let changes = write.0.len() as u64;
+        if changes == 0 {
+            return Ok(0);
         }
-        let keys = expected.iter().map(|(key, _)| (hash_of(key, self.seed), (*key).into())).collect();
         let condition = Arc::new(Unchanged { keys, since: check.since });
-        let outcome = self.pipeline.write(situ_pipeline::Write::new(write.clone(), Some(condition)), durability);
+        let outcome = self.pipeline.write(situ_pipeline::Write::new(write, Some(condition)), durability);
         if matches!(outcome, Err(Error::Conflict)) {
             // The other write is on its way: to read again before it is visible would find the same.
             self.pipeline.wait_published(|| self.writes.visible() > check.since)?;
         }
-        outcome.map(|_| true)
+        outcome.map(|_| changes)
+    }
+
+    fn try_write_if(&self, expected: &[Expected<'_>], write: &Write, durability: Durability) -> Result<bool> {
+        let mut is_expected = true;
+        self.checked(
+            || {
+                for (key, value) in expected {
+                    is_expected &= self.get(key)?.as_deref() == *value;
+                    if !is_expected {
+                        return Ok(Checked { write: Write::default(), keys: Vec::new() });
+                    }
+                }
+                let keys = expected.iter().map(|(key, _)| (hash_of(key, self.seed), (*key).into())).collect();
+                Ok(Checked { write: write.clone(), keys })
+            },
+            durability,
+        )?;
+        Ok(is_expected)
     }
 }

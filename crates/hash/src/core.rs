@@ -42,7 +42,7 @@ const MAKING: FileName = FileName::Temporary(1);
 
 pub(crate) struct Core {
     pub(crate) env: Env,
-    /// The time by which entries expire.
+    /// The clock by which entries expire.
     pub(crate) clock: Arc<StoreClock>,
     pub(crate) options: HashOptions,
     pub(crate) store: StoreId,
@@ -127,6 +127,8 @@ pub(crate) struct KeeperWishes {
     /// Checkpoints asked for, and made.
     pub(crate) checkpoints_wanted: AtomicU64,
     pub(crate) checkpoints_made: AtomicU64,
+    /// The store is idle: what it owes is to be paid.
+    pub(crate) pays: AtomicBool,
     /// A segment of the value log was collected, and another one may be due.
     pub(crate) collects: AtomicBool,
     /// Buckets are not to be split or merged.

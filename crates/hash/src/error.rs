@@ -1,7 +1,7 @@
 //! What can go wrong in a hash store.
 
 use crate::StoreId;
-use situ_pipeline::PhysicalShortage;
+use situ_pipeline::SpaceShortage;
 use std::fmt;
 
 /// A result of the hash store.
@@ -66,7 +66,7 @@ pub enum Error {
     },
     /// The drive compresses, and has too little physical space left for more than the store has accepted already. Logical space may
     /// remain. Writes succeed again when physical space returns.
-    PhysicalSpace(PhysicalShortage),
+    SpaceShort(SpaceShortage),
     /// The store is closed, or closing.
     Closed,
     /// An asynchronous write was refused because too much waits already.
@@ -101,7 +101,7 @@ impl Error {
             Error::Storage(error) => error.is_no_space(),
             Error::Overflow(error) => error.is_no_space(),
             Error::Failed { cause } => cause.is_no_space(),
-            Error::OutOfSpace { .. } | Error::PhysicalSpace(_) => true,
+            Error::OutOfSpace { .. } | Error::SpaceShort(_) => true,
             _ => false,
         }
     }
@@ -132,9 +132,9 @@ impl From<situ_storage::Error> for Error {
     }
 }
 
-impl From<PhysicalShortage> for Error {
-    fn from(shortage: PhysicalShortage) -> Error {
-        Error::PhysicalSpace(shortage)
+impl From<SpaceShortage> for Error {
+    fn from(shortage: SpaceShortage) -> Error {
+        Error::SpaceShort(shortage)
     }
 }
 
@@ -180,7 +180,7 @@ impl fmt::Display for Error {
                 "a disk is out of space: {cause}; what was acknowledged is safe, and deletes and reads go on; the store takes puts \
                  again by itself when there is space"
             ),
-            Error::PhysicalSpace(shortage) => shortage.fmt(f),
+            Error::SpaceShort(shortage) => shortage.fmt(f),
             Error::Closed => f.write_str("the store is closed"),
             Error::TooManyWaiting { waiting_bytes } => {
                 write!(f, "writes that wait take {waiting_bytes} bytes already; wait for some of them")

@@ -4,7 +4,7 @@
 //! wait for the store. A panic in it is caught.
 
 use crate::Error;
-use situ_pipeline::{PhysicalChange, PhysicalLevel};
+use situ_pipeline::SpaceChange;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum HashEvent {
     /// A drive that compresses has another level of physical space.
-    PhysicalSpace(PhysicalChange),
+    Space(SpaceChange),
     /// A write to a disk found no space. The store takes no more puts, and tries again by itself.
     OutOfSpace {
         /// What failed first.
@@ -22,7 +22,7 @@ pub enum HashEvent {
     },
     /// The store has written everything that it could not write before. Puts are taken again.
     SpaceReturned,
-    /// The record of the store's clock is damaged. Expiry times go by the wall clock from now on.
+    /// The record of the store's clock is damaged. The clock restarts at the wall clock.
     ClockDamaged {
         /// File, offset, what was expected and what was found.
         damage: Error,
@@ -37,13 +37,16 @@ pub enum HashEvent {
 impl fmt::Display for HashEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HashEvent::PhysicalSpace(change) => write_change(change, f),
+            HashEvent::Space(change) => change.fmt(f),
             HashEvent::OutOfSpace { cause } => {
                 write!(f, "puts are refused, because a disk is out of space: {cause}; deletes and reads go on")
             }
             HashEvent::SpaceReturned => f.write_str("all writes go on: the disk that was out of space has space again"),
             HashEvent::ClockDamaged { damage } => {
-                write!(f, "the record of the clock is damaged, and expiry times go by the wall clock again: {damage}")
+                write!(
+                    f,
+                    "the record of the clock is damaged; the store's expiration clock restarts at the wall clock: {damage}"
+                )
             }
             HashEvent::SuperblockDamaged { damage } => write!(
                 f,
@@ -51,17 +54,6 @@ impl fmt::Display for HashEvent {
             ),
         }
     }
-}
-
-fn write_change(change: &PhysicalChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let PhysicalChange { location, free_bytes, total_bytes, after, .. } = change;
-    let what = match after {
-        PhysicalLevel::Plenty => "all writes go on",
-        PhysicalLevel::Low => "physical space is low, and all writes go on",
-        PhysicalLevel::DeletionsOnly => "writes that do not only delete are refused",
-        _ => "all writes are refused",
-    };
-    write!(f, "{what}: the drive below {location} has {free_bytes} of {total_bytes} bytes of physical space left")
 }
 
 /// Called with what happened.

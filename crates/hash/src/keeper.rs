@@ -7,6 +7,8 @@
 //!   have died give their space back at a checkpoint. So one is also due when a whole segment of them has died, and for less when
 //!   space is scarce.
 //! * *Collection*: after a checkpoint, it collects segments of the value log while some are due (`collect.rs`).
+//! * *Rest*: in an idle store, it pays what nothing else calls in. A checkpoint gives up older log files, what has died of large
+//!   values, and what was saved for snapshots that have gone. Then it ends a segment that is mostly dead, collects, and trims.
 //! * *Resizing*: when buckets are too full or too empty, it splits or merges a group of them (`resize.rs`).
 //!
 //! **Invariants.** While the store is open, the keeper closes the gate, and so does a check. The keeper waits for workers only at the gate, where they do
@@ -17,14 +19,30 @@
 use crate::Result;
 use crate::core::{Core, LogBound};
 use crate::gate::Closed;
+use crate::purge::IDLE_AFTER;
 use crate::shortage::{Party, RETRY_EVERY};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// What could not be paid at rest is tried again after this time.
+const PAY_AGAIN: Duration = Duration::from_secs(30);
+
+/// What the keeper remembers of a store at rest.
+struct AtRest {
+    /// What was visible last, and since when.
+    visible: u64,
+    since: Duration,
+    /// With this visible, nothing was owed at rest.
+    settled: Option<u64>,
+    tries_again: Duration,
+}
 
 impl Core {
     /// The body of the keeper.
     pub(crate) fn keep(&self) {
         let mut rests_until = None;
+        let (now, visible) = (self.env.clock.now(), self.writes.visible());
+        let mut at_rest = AtRest { visible, since: now, settled: None, tries_again: Duration::ZERO };
         loop {
             let seen = self.writes.keeper_work.generation();
             if self.stopping.load(Ordering::Acquire) {
@@ -32,19 +50,24 @@ impl Core {
             }
             let mut rest = self.rest_of(rests_until);
             if self.writes.failed().is_none() {
-                self.writes.shortage.physical.look();
+                self.writes.shortage.space.look();
                 if rest.is_some() {
                     self.prepare_log_ahead();
                 } else {
+                    self.keeper.pays.store(self.pays_in(&mut at_rest) == Some(Duration::ZERO), Ordering::Release);
                     self.guarded("keeper", || {
                         rest = self.is_short_after(Party::Keeper, || self.keeper_turn())?.then_some(RETRY_EVERY);
                         rests_until = rest.map(|rest| self.env.clock.now() + rest);
                         Ok(())
                     });
+                    if self.keeper.pays.swap(false, Ordering::AcqRel) {
+                        at_rest.tries_again = self.env.clock.now() + PAY_AGAIN;
+                    }
                 }
             }
-            let sample = self.writes.shortage.physical.next_sample_in();
-            self.writes.keeper_work.wait(seen, rest.into_iter().chain(sample).min());
+            let sample = self.writes.shortage.space.next_sample_in();
+            let pays = if self.writes.failed().is_none() { self.pays_in(&mut at_rest) } else { None };
+            self.writes.keeper_work.wait(seen, rest.into_iter().chain(sample).chain(pays).min());
         }
     }
 
@@ -63,7 +86,7 @@ impl Core {
             }
             did |= self.advance_checkpoint()?;
             did |= self.resize_if_due()?;
-            did = did || self.collect_if_wanted()?;
+            did = did || self.collect_if_wanted()? || self.pay_for_values()?;
             if !did || self.stopping.load(Ordering::Acquire) {
                 return Ok(());
             }
@@ -90,7 +113,8 @@ impl Core {
         let (file, first) = self.writes.newest_log_file();
         let is_due = self.writes.log.held_bytes() >= self.options.log_bytes_max
             && file > self.superblock.current().first_log_file;
-        let gives_space = self.would_give_space();
+        let is_paid = self.keeper.pays.load(Ordering::Acquire) && self.owes_checkpoint();
+        let gives_space = is_paid || self.would_give_space();
         if !is_wanted && !is_due && !gives_space {
             return Ok(false);
         }
@@ -110,10 +134,57 @@ impl Core {
         Ok(true)
     }
 
+    /// How long until an idle store pays what it owes; `None` if it owes nothing, as far as is known.
+    fn pays_in(&self, at_rest: &mut AtRest) -> Option<Duration> {
+        let (now, visible) = (self.env.clock.now(), self.writes.visible());
+        if at_rest.visible != visible || self.writes.pending.bytes() > 0 {
+            (at_rest.visible, at_rest.since) = (visible, now);
+        }
+        let owes = self.owes_checkpoint();
+        if !owes && (at_rest.settled == Some(visible) || self.large.is_empty()) {
+            return None;
+        }
+        let wait = (at_rest.since + IDLE_AFTER).max(at_rest.tries_again).saturating_sub(now);
+        if wait.is_zero() && !owes && !self.owes_values() {
+            at_rest.settled = Some(visible);
+            return None;
+        }
+        Some(wait)
+    }
+
+    /// Whether a checkpoint would give something up.
+    fn owes_checkpoint(&self) -> bool {
+        let (file, _) = self.writes.newest_log_file();
+        let has_no_snapshot = || self.snapshots.list().is_empty();
+        file > self.superblock.current().first_log_file
+            || self.snapshots.is_stale()
+            || self.large.owes() && has_no_snapshot()
+    }
+
+    /// Whether segments are to be ended, collected or trimmed.
+    fn owes_values(&self) -> bool {
+        self.large.open_segment_is_dead()
+            || self.large.log.has_trims()
+            || self.snapshots.list().is_empty() && self.large.log.victim().is_some()
+    }
+
+    /// In an idle store, does a bounded part of what the value log owes. True if there was something.
+    fn pay_for_values(&self) -> Result<bool> {
+        if !self.keeper.pays.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        if self.large.open_segment_is_dead() {
+            self.large.end_segment(&self.overflow)?;
+            return Ok(true);
+        }
+        let has_trimmed = self.large.log.tidy().map_err(|error| crate::Error::from(error).or_out_of_space())?;
+        Ok(has_trimmed || self.collect_if_due()?)
+    }
+
     /// Whether a checkpoint would reclaim much space of large values, or some while space is scarce. While there is a snapshot, it would not.
     fn would_give_space(&self) -> bool {
         let dying_bytes = self.large.dying_bytes();
-        let is_scarce = || self.writes.shortage.is_any() || self.writes.shortage.physical.is_low();
+        let is_scarce = || self.writes.shortage.is_any() || self.writes.shortage.space.is_low();
         dying_bytes > 0
             && (dying_bytes >= self.options.value_segment_bytes || is_scarce())
             && self.snapshots.list().is_empty()

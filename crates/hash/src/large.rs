@@ -19,7 +19,7 @@ use crate::pending::BucketChanges;
 use situ_device::{Env, Event, lock};
 use situ_engine::{Durability, WriteBatch};
 use situ_storage::{FileName, Volume};
-use situ_values::{Handle, KnownSegment, Moved, Options, ValueLog, ValueWriter, Written, numbers_from};
+use situ_values::{Handle, KnownSegment, Moved, Options, Phase, ValueLog, ValueWriter, Written, numbers_from};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -249,6 +249,37 @@ impl LargeValues {
     /// About how many bytes a checkpoint would let the value log reclaim.
     pub(crate) fn dying_bytes(&self) -> u64 {
         lock(&self.state).dying_bytes
+    }
+
+    /// Whether a checkpoint would let segments go, or the value log reclaim something.
+    pub(crate) fn owes(&self) -> bool {
+        let state = lock(&self.state);
+        let is_spilled = state.is_spilled && !state.listed.is_empty();
+        state.dying_bytes > 0 || is_spilled || !state.retired.is_empty()
+    }
+
+    /// Whether there is no segment.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.state).listed.is_empty()
+    }
+
+    /// Whether most of what lies in the segment that is written to is dead.
+    pub(crate) fn open_segment_is_dead(&self) -> bool {
+        let open = self.log.segments().into_iter().filter(|segment| segment.phase == Phase::Open);
+        let (live, dead) = open.fold((0, 0), |(live, dead), open| (live + open.live_bytes(), dead + open.dead_bytes));
+        dead > live
+    }
+
+    /// Ends the segment that is written to, so that it can be collected. The next value begins another one.
+    pub(crate) fn end_segment(&self, overflow: &Overflow) -> Result<()> {
+        let writer = self.borrow_writer();
+        let written = writer.finish();
+        let listed = written
+            .map_err(|error| crate::Error::from(error).or_out_of_space())
+            .and_then(|written| self.list(overflow, &written));
+        *lock(&self.writer) = Some(self.log.writer());
+        self.writer_is_free.notify();
+        listed
     }
 
     #[cfg(test)]

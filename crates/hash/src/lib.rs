@@ -16,7 +16,7 @@
 //! ```text
 //!  put ──> writes.rs: the pipeline's log ──> pending.rs ──> worker.rs ──> rewrite.rs: overflow, images, buckets
 //!  get ──> read.rs: pending, one bucket, the overflow if the bucket has a mark ──> large.rs: a value of the value log
-//!          keeper.rs: checkpoints; resize.rs: splits and merges; collect.rs: garbage of the value log
+//!          keeper.rs: checkpoints; resize.rs: splits and merges; collect.rs: garbage of the value log; purge.rs: what is dead
 //! ```
 //!
 //! * `shortage.rs`: what the store does when a disk takes no more.
@@ -60,6 +60,7 @@ mod options;
 mod overflow;
 mod pending;
 mod properties;
+mod purge;
 mod read;
 mod read_queue;
 mod readers;
@@ -89,11 +90,12 @@ pub use error::{Error, Result};
 pub use events::{HashEvent, OnEvent};
 pub use options::HashOptions;
 pub use properties::HashProperties;
+pub use purge::IsDead;
 pub use read_queue::OnValue;
 pub use repair::HashRepair;
 pub use scan::{Expiring, HashScan, HashSnapshot, Pair, SortedScan};
 pub use situ_log::Durability;
-pub use situ_pipeline::{PhysicalChange, PhysicalLevel, PhysicalShortage, PhysicalSpaceProperties};
+pub use situ_pipeline::{SpaceChange, SpaceLevel, SpaceProperties, SpaceShortage};
 pub use store::{HashStore, HashWrite};
 pub use store_id::StoreId;
 pub use verify::HashReport;

@@ -31,6 +31,7 @@ use crate::large::LargeValues;
 use crate::options::{HashOptions, IMAGE_BYTES_MIN};
 use crate::overflow::{Overflow, Whose};
 use crate::pending::{Pending, PendingChange};
+use crate::purge::Purges;
 use crate::record::{Operations, Record};
 use crate::repair::HashRepair;
 use crate::shortage::{Party, Shortage, watch};
@@ -65,7 +66,7 @@ pub(crate) struct Given {
 
 /// The rights to write; given back when they are dropped.
 pub(crate) struct Locks {
-    /// What `_home` is the right to write to.
+    /// The volume that `_home` locks.
     pub(crate) home: Arc<dyn Volume>,
     _home: Box<dyn Lock>,
     _device: Box<dyn DeviceLock>,
@@ -363,12 +364,20 @@ fn ground(
     let pending = Arc::new(Pending::new(env, partitions, options.pending_bytes_max, last_sequence));
     // Four memtables of the overflow at most, and the images of a lap.
     let fixed_bytes = options.overflow_memory_bytes.saturating_mul(4) + images.as_ref().map_or(0, ImageJournal::bytes);
-    let physical = watch(Arc::clone(&env.clock), home, &given.device, &pending, fixed_bytes, events.clone());
+    let space = watch(Arc::clone(&env.clock), home, &given.device, &pending, fixed_bytes, events.clone());
     // The file in use and the next one are there whatever they hold.
     let log_bytes_max = options.log_bytes_max.saturating_mul(2).saturating_add(2 * options.log_file_bytes);
-    let shortage = Shortage::new(physical, log_bytes_max, events);
+    let shortage = Shortage::new(space, log_bytes_max, events);
     let keeper_work = env.executor.event();
-    let writes = Writes::new(Arc::clone(&log), pending, shortage, Arc::clone(&progress), keeper_work, last_sequence);
+    let writes = Writes::new(
+        Arc::clone(&log),
+        pending,
+        shortage,
+        Arc::clone(&progress),
+        keeper_work,
+        Purges::new(env),
+        last_sequence,
+    );
     let writes = Arc::new(writes);
     let limits = Limits { loggers: LOGGERS_MAX, outstanding: 1024 };
     let pipeline = Arc::new(Pipeline::new(env, Arc::clone(&writes), Some(log), progress, limits));

@@ -14,7 +14,8 @@ use crate::options::HashOptions;
 use crate::{Error, Result, StoreId};
 use situ_device::Env;
 use situ_engine::{
-    Durability, Key, Keyspace, KeyspaceOptions, Options, ReadOptions, Store, StoreBuilder, Value, WriteBatch,
+    Durability, Key, Keyspace, KeyspaceOptions, Options, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
+    WriteBatch,
 };
 use situ_storage::Volume;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -249,9 +250,8 @@ impl Overflow {
         Ok(self.store.close()?)
     }
 
-    /// Bytes of its files.
-    pub(crate) fn disk_bytes(&self) -> u64 {
-        let properties = self.store.properties();
-        properties.table_bytes + properties.log_bytes
+    /// What it uses and owes.
+    pub(crate) fn properties(&self) -> StoreProperties {
+        self.store.properties()
     }
 }

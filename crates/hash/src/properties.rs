@@ -7,7 +7,8 @@ use crate::store::HashStore;
 use crate::superblock::Totals;
 use crate::{Error, StoreId};
 use situ_device::Space;
-use situ_pipeline::PhysicalSpaceProperties;
+use situ_engine::DebtProperties;
+use situ_pipeline::SpaceProperties;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a store uses and how it is. Counts of operations are those since it was opened.
@@ -26,7 +27,7 @@ pub struct HashProperties {
     pub totals: Totals,
     /// Average load of buckets, the overflow included: 1 if all were full.
     pub load: f64,
-    /// Share of the entries that overflow.
+    /// Share of entries in the overflow.
     pub overflow_share: f64,
     /// Writes that are logged and not yet in their buckets, in bytes.
     pub pending_bytes: u64,
@@ -36,29 +37,38 @@ pub struct HashProperties {
     pub last_sequence: u64,
     /// Log that is kept, in bytes.
     pub log_bytes: u64,
+    /// Log that may be kept while clients write ([`HashOptions::log_bytes_max`](crate::HashOptions::log_bytes_max)). An idle store keeps one
+    /// file.
+    pub log_bytes_max: u64,
+    /// About how many entries have expired and still take space, as of the last look for them.
+    pub dead_entries: u64,
     /// Bytes of the overflow store on its disk.
     pub overflow_disk_bytes: u64,
-    /// Keys that were asked for.
+    /// Keys looked up.
     pub gets: u64,
     /// Buckets that were read, by readers and by workers.
     pub bucket_reads: u64,
-    /// Buckets that were written.
+    /// Buckets written.
     pub bucket_writes: u64,
-    /// Buckets that were given back to the device.
+    /// Buckets discarded on the device.
     pub bucket_discards: u64,
-    /// Reads that asked the overflow.
+    /// Reads that searched the overflow.
     pub overflow_reads: u64,
-    /// Buckets that were split.
+    /// Buckets split.
     pub splits: u64,
-    /// Buckets that were merged into others.
+    /// Buckets merged into others.
     pub merges: u64,
     /// Bytes of large values in the value log, with their keys, that are alive as far as the store knows.
     pub value_live_bytes: u64,
     /// Bytes of large values that are dead and not yet trimmed or collected.
     pub value_garbage_bytes: u64,
+    /// Bytes of large values that have died since the last checkpoint, which lets the value log reclaim them.
+    pub value_dying_bytes: u64,
+    /// What the overflow store owes.
+    pub overflow_debts: DebtProperties,
     /// Segments of the value log that were collected.
     pub value_collections: u64,
-    /// Checkpoints that were made.
+    /// Checkpoints made.
     pub checkpoints: u64,
     /// Writes of the superblock.
     pub superblock_writes: u64,
@@ -68,7 +78,7 @@ pub struct HashProperties {
     pub space: Space,
     /// What is known of the physical space that the store may still use; none on drives that do not compress or do not say, and before
     /// the first write.
-    pub physical_space: Option<PhysicalSpaceProperties>,
+    pub watched_space: Option<SpaceProperties>,
     /// Why the store takes no puts for now: a disk is out of space.
     pub out_of_space: Option<Error>,
     /// A slot of the superblock was damaged when the store was opened; it was written anew.
@@ -90,7 +100,7 @@ impl Core {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let filled = (totals.bytes + totals.overflow_bytes) as f64;
         let entries = totals.entries + totals.overflow_entries;
-        let values = self.large.log.inflation();
+        let (values, overflow) = (self.large.log.inflation(), self.overflow.properties());
         HashProperties {
             store: self.store,
             device: self.io.path.clone(),
@@ -103,7 +113,10 @@ impl Core {
             writes_waiting: self.pipeline.waiting().0,
             last_sequence: self.writes.visible(),
             log_bytes: self.writes.log.held_bytes(),
-            overflow_disk_bytes: self.overflow.disk_bytes(),
+            log_bytes_max: self.options.log_bytes_max,
+            dead_entries: self.writes.purges.dead_entries(),
+            overflow_disk_bytes: overflow.table_bytes + overflow.log_bytes,
+            overflow_debts: overflow.debts,
             gets: number(&self.counters.gets),
             bucket_reads: number(&self.io.reads),
             bucket_writes: number(&self.io.writes),
@@ -113,12 +126,13 @@ impl Core {
             merges: number(&self.counters.merges),
             value_live_bytes: values.live_bytes,
             value_garbage_bytes: values.dead_bytes.saturating_sub(values.trimmed_bytes),
+            value_dying_bytes: self.large.dying_bytes(),
             value_collections: number(&self.counters.collections),
             checkpoints: number(&self.counters.checkpoints),
             superblock_writes: number(&self.counters.superblocks),
             writes_images: self.images.is_some(),
             space: self.io.device().space(),
-            physical_space: self.writes.shortage.physical.properties(),
+            watched_space: self.writes.shortage.space.properties(),
             out_of_space: self.writes.shortage.cause(),
             superblock_damage: self.superblock.damage().cloned(),
             failure: self.writes.failed(),

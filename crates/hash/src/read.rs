@@ -66,7 +66,7 @@ impl Core {
     }
 
     /// Where the value of a key lies.
-    fn locate(&self, hash: u64, key: &[u8], now_ms: u64) -> Result<Option<Located>> {
+    pub(crate) fn locate(&self, hash: u64, key: &[u8], now_ms: u64) -> Result<Option<Located>> {
         if let Some(known) = self.get_pending(hash, key, now_ms) {
             return Ok(known.map(Located::Here));
         }

@@ -137,7 +137,7 @@ impl Operations {
     /// Appends an operation.
     ///
     /// # Errors
-    /// As [`Operation::check`], or there is no memory for it; then nothing has changed.
+    /// As [`Operation::check`], or memory runs out. Nothing has changed then.
     ///
     /// # Panics
     /// There are 2^32 - 1 of them already.

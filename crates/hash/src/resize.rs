@@ -40,7 +40,7 @@ use crate::rewrite::{Place, Rewrites, decode_all, entries_of};
 use crate::shortage::Patience;
 use crate::{Error, Result};
 use situ_device::Buffer;
-use situ_pipeline::PhysicalLevel;
+use situ_pipeline::SpaceLevel;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -136,8 +136,8 @@ impl Core {
         let totals = self.totals();
         let filled = totals.bytes + totals.overflow_bytes;
         let resize = resize_for(&self.state(), filled, self.options.load_percent, self.group(), self.io.buckets_max)?;
-        let level = self.writes.shortage.physical.level();
-        let takes_puts = matches!(level, PhysicalLevel::Plenty | PhysicalLevel::Low);
+        let level = self.writes.shortage.space.level();
+        let takes_puts = matches!(level, SpaceLevel::Plenty | SpaceLevel::Low);
         // More buckets take more physical space. When it is nearly used up, what is left is for the changes that wait.
         (takes_puts || matches!(resize, Resize::Merge(_))).then_some(resize)
     }

@@ -50,6 +50,9 @@ impl Drop for Held {
     fn drop(&mut self) {
         // What was saved goes later, with the gate closed: another thread may take a snapshot now.
         self.core.snapshots.release(self.moment.number);
+        // What has waited for that is due now.
+        self.core.writes.keeper_work.notify();
+        self.core.writes.purges.wake.notify();
     }
 }
 

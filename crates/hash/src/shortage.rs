@@ -25,7 +25,7 @@ use crate::Error;
 use crate::events::{Events, HashEvent};
 use crate::pending::Pending;
 use situ_device::{Clock, Compresses, Device, lock};
-use situ_pipeline::{Needs, PhysicalSpace, WatchedDisk};
+use situ_pipeline::{Needs, SpaceKind, SpaceUse, SpaceWatch, WatchedDisk};
 use situ_storage::Volume;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,7 @@ pub(crate) enum Hindrance {
 
 /// Both watches of a store. See the module's documentation.
 pub(crate) struct Shortage {
-    pub(crate) physical: Arc<PhysicalSpace>,
+    pub(crate) space: Arc<SpaceWatch>,
     short: Mutex<BTreeMap<Party, Error>>,
     is_any: AtomicBool,
     log_bytes_max: u64,
@@ -72,9 +72,9 @@ pub(crate) struct Shortage {
 
 impl Shortage {
     /// Deletes are refused, too, when the log has `log_bytes_max` and somebody is short of space.
-    pub(crate) fn new(physical: PhysicalSpace, log_bytes_max: u64, events: Events) -> Shortage {
+    pub(crate) fn new(space: SpaceWatch, log_bytes_max: u64, events: Events) -> Shortage {
         let (short, is_any) = (Mutex::default(), AtomicBool::new(false));
-        Shortage { physical: Arc::new(physical), short, is_any, log_bytes_max, events }
+        Shortage { space: Arc::new(space), short, is_any, log_bytes_max, events }
     }
 
     /// Whether somebody is short of space.
@@ -96,10 +96,10 @@ impl Shortage {
         deletes_only: impl Fn() -> bool,
         held_bytes: impl FnOnce() -> u64,
     ) -> Result<(), Hindrance> {
-        match self.physical.takes(bytes, &deletes_only) {
+        match self.space.takes(bytes, || if deletes_only() { SpaceUse::Deletion } else { SpaceUse::Put }) {
             Some(true) => {}
             Some(false) => return Err(Hindrance::Unknown),
-            None => return Err(Hindrance::Refused(self.physical.shortage().into())),
+            None => return Err(Hindrance::Refused(self.space.shortage(bytes).into())),
         }
         if self.is_any() && (!deletes_only() || held_bytes() >= self.log_bytes_max) {
             return self.cause().map_or(Ok(()), |cause| Err(Hindrance::Refused(cause)));
@@ -143,19 +143,27 @@ pub(crate) fn watch(
     pending: &Arc<Pending>,
     fixed_bytes: u64,
     events: Events,
-) -> PhysicalSpace {
+) -> SpaceWatch {
     let mut disks = Vec::new();
     if device.nature().compresses == Compresses::Yes {
         let asked = Arc::clone(device);
-        disks.push(WatchedDisk { location: device.describe(), ask: Box::new(move || asked.space()) });
+        disks.push(WatchedDisk {
+            location: device.describe(),
+            kind: SpaceKind::Physical,
+            ask: Box::new(move || asked.space()),
+        });
     }
     if home.nature().compresses == Compresses::Yes {
         let asked = Arc::clone(home);
-        disks.push(WatchedDisk { location: home.location(), ask: Box::new(move || asked.space()) });
+        disks.push(WatchedDisk {
+            location: home.location(),
+            kind: SpaceKind::Physical,
+            ask: Box::new(move || asked.space()),
+        });
     }
     let pending = Arc::clone(pending);
     // A change takes a place in the log, perhaps not on the drive yet, and another one in its bucket.
     let twice = move |bytes: u64| bytes.saturating_mul(2).saturating_add(fixed_bytes);
-    let needs = move || Needs { now: twice(pending.bytes()), at_most: twice(pending.bytes_max()) };
-    PhysicalSpace::new(clock, disks, needs, move |change| events.tell(&HashEvent::PhysicalSpace(change)))
+    let needs = move || Needs { now: twice(pending.bytes()), at_most: twice(pending.bytes_max()), ..Needs::default() };
+    SpaceWatch::new(clock, disks, needs, move |change| events.tell(&HashEvent::Space(change)))
 }

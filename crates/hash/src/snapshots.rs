@@ -90,6 +90,12 @@ impl Snapshots {
         }
     }
 
+    /// Whether something is saved that no snapshot reads any more.
+    pub(crate) fn is_stale(&self) -> bool {
+        let alive = lock(&self.alive);
+        alive.moments.is_empty() && alive.is_stale
+    }
+
     /// The snapshots that are alive, oldest first.
     pub(crate) fn list(&self) -> Arc<Vec<Moment>> {
         Arc::clone(&lock(&self.alive).list)

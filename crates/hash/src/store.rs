@@ -85,7 +85,7 @@ impl HashStore {
         Ok(HashStore { inner: Arc::new(inner) })
     }
 
-    /// The time by which entries expire.
+    /// The clock by which entries expire.
     pub fn clock(&self) -> &Arc<StoreClock> {
         &self.inner.core.clock
     }
@@ -98,8 +98,8 @@ impl HashStore {
         self.put_with(key, value, Durability::Buffered, None)
     }
 
-    /// As [`put`](HashStore::put), with a durability, and until `expires_ms`, in milliseconds since 1970; none: for ever. The entry lives as long
-    /// as that is from now, whatever becomes of the wall clock.
+    /// As [`put`](HashStore::put), with a durability and an expiration time. `expires_ms` is in milliseconds since 1970; `None` means forever.
+    /// Later corrections of the wall clock do not change the entry's time to live.
     ///
     /// # Errors
     /// As [`put`](HashStore::put).
@@ -187,7 +187,7 @@ impl HashStore {
     }
 
     /// How many entries there are, when all writes that are visible now are in their buckets. Entries that have expired count until a
-    /// write meets them.
+    /// write or a purge meets them.
     ///
     /// # Errors
     /// The store is closed or has failed.
@@ -263,6 +263,8 @@ impl Inner {
         }
         let core = Arc::clone(&self.core);
         threads.buckets.push(spawn("hash-keeper", Box::new(move || core.keep()))?);
+        let core = Arc::clone(&self.core);
+        threads.pipeline.push(spawn("hash-purge", Box::new(move || core.purge_all_along()))?);
         self.core.keeper.runs.store(true, Ordering::Release);
         Ok(())
     }
@@ -283,7 +285,7 @@ impl Inner {
         let overflow = core.overflow.close();
         self.clock.stop();
         let locks = lock(&self.locks).take();
-        // Files that lie elsewhere by now, or nowhere, hold what the next opening does not find.
+        // The next opening would not find data in files that were moved or removed.
         let lost = locks.as_ref().and_then(|locks| locks.home.failure());
         drop(locks);
         let found = lost.map_or(Ok(()), |error| Err(error.into()));

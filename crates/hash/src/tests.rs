@@ -1,6 +1,7 @@
 //! Tests of the live store: on simulated disks, and on real ones.
 
 mod crash;
+mod debts;
 mod live;
 mod model;
 mod repair;

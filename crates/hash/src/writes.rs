@@ -11,12 +11,13 @@
 use crate::batch::Changes;
 use crate::logs::{Applied, LogFiles};
 use crate::pending::{Pending, PendingChange};
+use crate::purge::Purges;
 use crate::rebuild::Change;
 use crate::shortage::{Hindrance, Shortage};
 use crate::{Error, Result};
 use situ_device::{Event, lock};
 use situ_log::{AppendError, Log};
-use situ_pipeline::{Batch, Environment, NoLogFile, Note, Refusal};
+use situ_pipeline::{Batch, Environment, NoLogFile, Note, Refusal, SpaceUse};
 use situ_storage::Error as StorageError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -61,7 +62,7 @@ pub(crate) enum NoRoom {
     Pending,
     LogFile(NoLogFile),
     /// Nobody knows whether the drive has physical space for a write of so many bytes.
-    PhysicalSpace {
+    Space {
         bytes: u64,
     },
 }
@@ -82,6 +83,8 @@ pub(crate) struct Writes {
     pub(crate) progress: Arc<dyn Event>,
     /// The keeper sleeps on it.
     pub(crate) keeper_work: Arc<dyn Event>,
+    /// What the purging thread is told.
+    pub(crate) purges: Purges,
     bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
     closing: AtomicBool,
     failure: OnceLock<Error>,
@@ -97,6 +100,7 @@ impl Writes {
         shortage: Shortage,
         progress: Arc<dyn Event>,
         keeper_work: Arc<dyn Event>,
+        purges: Purges,
         last_sequence: u64,
     ) -> Writes {
         let files = LogFiles::beginning_with(log.file(), last_sequence + 1);
@@ -108,6 +112,7 @@ impl Writes {
             shortage,
             progress,
             keeper_work,
+            purges,
             bell: OnceLock::new(),
             closing: AtomicBool::new(false),
             failure: OnceLock::new(),
@@ -150,6 +155,12 @@ impl Writes {
         self.progress.notify();
         self.pending.wake();
         self.keeper_work.notify();
+        self.purges.wake.notify();
+    }
+
+    /// The last sequence number that was given out; it may not be visible yet.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        lock(&self.commit).last_sequence()
     }
 
     /// The number that the next log file gets at least.
@@ -235,7 +246,7 @@ impl Environment for Writes {
         let bytes = batch.0.pending_bytes();
         match self.shortage.check(bytes, || batch.deletes_only(), || self.log.held_bytes()) {
             Ok(()) => {}
-            Err(Hindrance::Unknown) => return Err(Obstacle::NoRoom(NoRoom::PhysicalSpace { bytes })),
+            Err(Hindrance::Unknown) => return Err(Obstacle::NoRoom(NoRoom::Space { bytes })),
             Err(Hindrance::Refused(error)) => return Err(Obstacle::refused(error)),
         }
         // While somebody is short, what has come so far only deletes.
@@ -260,10 +271,11 @@ impl Environment for Writes {
     }
 
     fn place(&self, commit: &mut Commit, batch: &Write) {
-        if self.shortage.physical.used(batch.0.pending_bytes()) {
+        if self.shortage.space.used(batch.0.pending_bytes()) {
             commit.leave_work();
         }
         self.pending.reserve(&batch.0);
+        batch.0.first_expiry_ms().into_iter().for_each(|at| self.purges.note_expiry(at));
     }
 
     fn apply(&self, batch: &Write, (): &(), first: u64) {
@@ -285,12 +297,11 @@ impl Environment for Writes {
                     return Err(cause);
                 }
                 // Also what is not visible yet: it takes room, too, and its worker waits for it.
-                let last = lock(&self.commit).last_sequence();
-                self.pending.want(last);
+                self.pending.want(self.last_sequence());
                 Ok(false)
             }
             NoRoom::LogFile(no_file) => self.prepare_log(no_file).map(|()| true),
-            NoRoom::PhysicalSpace { bytes } => Ok(self.shortage.physical.make_way(bytes).map(|()| true)?),
+            NoRoom::Space { bytes } => Ok(self.shortage.space.make_way(bytes, SpaceUse::Deletion).map(|()| true)?),
         }
     }
 

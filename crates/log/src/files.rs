@@ -186,7 +186,7 @@ impl Files {
         self.list().old.values().map(|file| file.bytes).sum()
     }
 
-    /// The oldest file that stays if old files may take `bytes` together; `None` if none of them may stay.
+    /// The oldest file to keep if old files may take `bytes` together; `None` if none may stay.
     pub(crate) fn oldest_within(&self, bytes: u64) -> Option<u64> {
         let list = self.list();
         let sums = list.old.iter().rev().scan(0u64, |sum, (number, file)| {

@@ -433,7 +433,7 @@ impl Log {
         self.files.old_bytes() + written
     }
 
-    /// The first log file that may stay if files that take no more records may take `bytes` together. At most the current file.
+    /// The oldest log file to keep if finished files may take `bytes` together. At most the current file.
     pub fn oldest_within(&self, bytes: u64) -> u64 {
         let current = self.file();
         self.files.oldest_within(bytes).map_or(current, |number| number.min(current))
@@ -450,6 +450,20 @@ impl Log {
         let fits = |next: &NextLogFile| next.number == number && self.files.fits(&*next.pages, record_bytes);
         self.lock().next().as_ref().is_some_and(fits)
             || self.files.has_spare(self.files.bytes_for(record_bytes), counts)
+    }
+
+    /// Returns true if file `number` is ready to rotate to, has room for a record of `record_bytes`, and is no longer than
+    /// `file_bytes_max`, or than that record needs.
+    pub fn is_ready(&self, number: u64, record_bytes: u64, file_bytes_max: u64) -> bool {
+        let least = shortest_for(record_bytes);
+        let lengths = least..=file_bytes_max.max(least);
+        let fits = |next: &NextLogFile| lengths.contains(&(next.pages.pages() * PAGE_BYTES as u64));
+        self.lock().next().as_ref().is_some_and(|next| next.number == number && fits(next))
+    }
+
+    /// Bytes of the shortest file that has room for a record of `record_bytes`.
+    pub fn shortest_file_bytes_for(&self, record_bytes: u64) -> u64 {
+        shortest_for(record_bytes)
     }
 
     /// Counters so far.

@@ -16,7 +16,7 @@
 //! * [`Pipeline::write`] carries a blocking write through all stages; [`WriteFuture`] is an asynchronous one.
 //! * `admission.rs` says when a write may begin, and where it waits until then.
 //! * `threads.rs` has the bodies of the threads that asynchronous writes need. Their owner starts them.
-//! * [`PhysicalSpace`] watches drives that compress: a store refuses writes before such a drive fails one (`physical.rs`).
+//! * [`SpaceWatch`] watches the space of disks: a store refuses puts before a disk is full, or a drive that compresses fails a write (`space.rs`).
 //! * [`Condition`] is what a transaction's write has to find unchanged.
 //!
 //! **Promises.** Sequence numbers become visible in order, without a hole. A write is visible when its call returns. A write that
@@ -104,8 +104,8 @@ mod future;
 mod group_commit;
 mod loggers;
 mod outstanding;
-mod physical;
 mod pipeline;
+mod space;
 mod stages;
 mod threads;
 mod waiting_room;
@@ -118,11 +118,11 @@ pub use environment::{Batch, Environment, Note, Refusal};
 pub use future::{ReadyFuture, WriteFuture};
 pub use loggers::LOGGERS_MAX;
 pub use outstanding::UnderWay;
-pub use physical::{
-    Needs, PhysicalChange, PhysicalLevel, PhysicalShortage, PhysicalSpace, PhysicalSpaceProperties, Promise,
+pub use pipeline::{Limits, Pipeline};
+pub use space::{
+    LogRoom, Needs, Promise, SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage, SpaceUse, SpaceWatch,
     WatchedDisk,
 };
-pub use pipeline::{Limits, Pipeline};
 pub use waiting_room::{Admission, AdmissionOutcome, WAITING_BYTES_MAX};
 
 #[cfg(test)]

@@ -56,12 +56,12 @@ impl Allowance {
         self.rest_bytes.load(Ordering::Relaxed)
     }
 
-    /// Long values that wait to be sent.
+    /// Bytes of long values waiting to be sent.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Long values that arrive.
+    /// Bytes of long values being received.
     pub(crate) fn arriving_bytes(&self) -> u64 {
         self.arriving_bytes.load(Ordering::Relaxed)
     }

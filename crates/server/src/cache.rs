@@ -9,8 +9,8 @@
 //! [`LOOK_BYTES`] more were stored. What was in use beside the cache is kept free for a while: it may be needed again. Long values that are on their
 //! way are counted one by one, and the cache makes room for each at once: hundreds of them can come between two looks.
 //!
-//! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server looks at this clock for each turn, so a client
-//! never sees an item that has expired. The clock's record lies among the server's.
+//! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server reads this clock in each turn, so a client
+//! never sees an expired item. The record of the clock is stored with the server's own records.
 //! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when the cache needs it.
 
 use std::collections::BTreeMap;
@@ -183,7 +183,7 @@ impl CacheEngine {
         shared.look_at_memory(0);
         let recorder = if shared.cache.properties().flash.is_some() { Some(Recorder::start(&shared)?) } else { None };
         let kept = Arc::clone(&shared);
-        // Without a place that outlives the process, nothing does that the record would be for.
+        // Without flash, no item survives the process, so no record is needed.
         let keep = move |record: &ClockRecord| kept.cache.put_record(CLOCK_KEY, &record.encode()).is_ok();
         let keeper = ClockKeeper::start(env, &shared.clock, keep).map_err(no_thread)?;
         let tidied = Arc::clone(&shared);
@@ -336,23 +336,23 @@ type Figure = (&'static str, &'static str, u64);
 /// Gauges and counters of the tier on flash.
 fn flash_metrics(flash: FlashProperties, used_bytes: u64) -> ([Figure; 4], [Figure; 12]) {
     let gauges = [
-        ("flash_works", "Whether the flash is in service; 0 after its device has failed.", u64::from(flash.works)),
-        ("flash_outlives", "Whether the items on flash outlive the process.", u64::from(flash.outlives)),
+        ("flash_works", "1 if the flash is in service; 0 after its device has failed.", u64::from(flash.works)),
+        ("flash_outlives", "1 if the items on flash survive the process.", u64::from(flash.outlives)),
         ("flash_bytes", "Bytes of the device that items take.", used_bytes),
         ("flash_max_bytes", "Bytes of the device that items may take.", flash.capacity_bytes),
     ];
     let counters = [
-        ("flash_demoted", "Items that went from memory to flash.", flash.demoted),
-        ("flash_demoted_bytes", "Bytes of items that went from memory to flash.", flash.demoted_bytes),
+        ("flash_demoted", "Items moved from memory to flash.", flash.demoted),
+        ("flash_demoted_bytes", "Bytes of items moved from memory to flash.", flash.demoted_bytes),
         ("flash_not_admitted", "Items that the rules of admission kept from flash.", flash.not_admitted),
         ("flash_behind", "Items that did not go to flash because the device was behind.", flash.behind),
         ("flash_written_bytes", "Bytes written to the device.", flash.written_bytes),
         ("flash_hits", "Reads of flash that found their item.", flash.hits),
         ("flash_misses", "Reads of flash that found another key's item, or a damaged one.", flash.misses),
-        ("flash_promoted", "Items that went from flash back to memory.", flash.promoted),
-        ("flash_reinserted", "Items that were written again when their segment went.", flash.reinserted),
-        ("flash_reinserted_bytes", "Bytes of items that were written again.", flash.reinserted_bytes),
-        ("flash_evicted", "Items that went with their segment on flash.", flash.evicted),
+        ("flash_promoted", "Items moved from flash back to memory.", flash.promoted),
+        ("flash_reinserted", "Items rewritten when their segment was evicted.", flash.reinserted),
+        ("flash_reinserted_bytes", "Bytes of items rewritten.", flash.reinserted_bytes),
+        ("flash_evicted", "Items evicted with their segment on flash.", flash.evicted),
         ("flash_errors", "Operations of the device that failed.", flash.errors),
     ];
     (gauges, counters)
@@ -688,9 +688,9 @@ impl Engine for CacheEngine {
             ("memory_max_bytes", "The limit of the process's memory.", allowance.limit_bytes()),
             ("memory_bytes", "Memory of the cache, its index included.", properties.memory_bytes),
             ("index_bytes", "Memory of the cache's index.", properties.index_bytes),
-            ("held_bytes", "Long values that wait to be sent.", allowance.held_bytes()),
-            ("arriving_bytes", "Long values that arrive.", allowance.arriving_bytes()),
-            ("beside_bytes", "Memory of the process beside the cache; the cache takes as much less.", beside),
+            ("held_bytes", "Bytes of long values waiting to be sent.", allowance.held_bytes()),
+            ("arriving_bytes", "Bytes of long values being received.", allowance.arriving_bytes()),
+            ("beside_bytes", "Bytes of the process's memory outside the cache, by which the cache is smaller.", beside),
             ("items", "Items in the cache, expired ones included.", properties.items),
             (
                 "flash_loops",
@@ -699,10 +699,10 @@ impl Engine for CacheEngine {
             ),
         ];
         let counters = [
-            ("evicted", "Items that went to make room.", properties.evicted),
+            ("evicted", "Items evicted to make room.", properties.evicted),
             ("reclaimed", "Items that went because they had expired.", properties.reclaimed),
             ("moved", "Items that stayed when their segment went.", properties.moved),
-            ("ghost_hits", "Stored keys that had gone lately.", properties.ghost_hits),
+            ("ghost_hits", "Stored keys that were evicted recently.", properties.ghost_hits),
         ];
         let flash = properties.flash.map(|flash| flash_metrics(flash, self.shared.cache.flash_used_bytes()));
         let flash_gauges = flash.iter().flat_map(|(gauges, _)| *gauges);
@@ -741,7 +741,7 @@ mod tests {
             engine.write_at_once(change).unwrap().unwrap();
         }
         assert!(engine.properties().memory_bytes > 120 << 20);
-        // As if the machine had little left. The thread that looks at the process's own memory would take that back.
+        // Simulates a machine short of memory. The thread that measures the process would undo it.
         engine.end_threads();
         let shared = &engine.shared;
         shared.cache.beside().set(192 << 20);

@@ -35,7 +35,7 @@ use crate::engine::{Engine, Reserved};
 use crate::execute::{Executor, Lap, Outcome, Session};
 use crate::feed::Taken;
 use crate::fetch::{Arrival, Reads};
-use crate::foreign;
+use crate::foreign::{self, Protocol};
 use crate::metrics::{Command, Counter};
 use crate::output::{Output, Progress};
 use crate::parse::{Request, find, parse};
@@ -74,7 +74,7 @@ impl Body {
         has_room
     }
 
-    /// Takes memory for so many more bytes, which were counted. If the system has none, the body is given up.
+    /// Allocates `bytes` more, which were counted already. If memory runs out, the body is dropped.
     fn grow(&mut self, bytes: usize) -> bool {
         let has_memory = self.data.try_reserve_exact(bytes).is_ok();
         if !has_memory {
@@ -358,8 +358,10 @@ impl<E: Engine> Connection<E> {
 
     /// Runs the command at the beginning of `input`, if all of it is there.
     fn run_first(&mut self, executor: &mut Executor<E>, input: &[u8]) -> Step {
-        if !self.begun && input.first().copied().is_some_and(foreign::is_first_byte) {
-            return self.refuse_foreign(executor);
+        if !self.begun
+            && let Some(protocol) = input.first().copied().and_then(foreign::of_first_byte)
+        {
+            return self.refuse_foreign(executor, protocol);
         }
         let interrupted = self.interrupted.take();
         let end = match &interrupted {
@@ -378,7 +380,7 @@ impl<E: Engine> Connection<E> {
         let line = input.get(..end).unwrap_or_default();
         let line = if end > 1 { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
         if !std::mem::replace(&mut self.begun, true) && foreign::is_first_line(line) {
-            return self.refuse_foreign(executor);
+            return self.refuse_foreign(executor, Protocol::Http);
         }
         executor.commands_left = executor.commands_left.saturating_sub(1);
         let request = match &interrupted {
@@ -386,7 +388,7 @@ impl<E: Engine> Connection<E> {
             None => parse(line),
         };
         if request == Request::Foreign {
-            return self.refuse_foreign(executor);
+            return self.refuse_foreign(executor, Protocol::Http);
         }
         if !self.authenticated
             && let Some(users) = executor.users.clone()
@@ -450,8 +452,9 @@ impl<E: Engine> Connection<E> {
     }
 
     /// The client speaks another protocol: nothing of it is run.
-    fn refuse_foreign(&mut self, executor: &Executor<E>) -> Step {
+    fn refuse_foreign(&mut self, executor: &Executor<E>, protocol: Protocol) -> Step {
         executor.counters.add(Counter::ConnectionsForeign, 1);
+        executor.notices.refused(protocol, self.peer, executor.now);
         self.closing = true;
         Step::Taken
     }

@@ -37,8 +37,8 @@ pub(crate) fn size_as_memcached(key: &[u8], flags: u32, value_bytes: usize) -> u
 }
 
 impl Dumps {
-    /// Begins a dump; false if one is under way, or there is no thread for it. `survey` may wait: the thread calls it. `moment` is what is dead
-    /// now, and Unix time less the engine's clock.
+    /// Starts a dump. Returns false if one is running, or no thread can be started. The thread calls `survey`, which may block. `moment` is
+    /// the present expiry rule, and Unix time minus the engine's clock.
     pub(crate) fn begin(
         &self,
         survey: impl FnOnce() -> Result<Option<Box<dyn Survey>>, EngineError> + Send + 'static,

@@ -4,7 +4,7 @@
 //! the engine; long before the limit is reached, the next block is reserved with one metadata write. A restart goes
 //! on at the stored limit, so a crash skips ids and never repeats one.
 //!
-//! **The flush barrier** is a cas id: items below it are dead. `flush_all` takes the next id as the barrier and stores
+//! **The flush barrier** is a cas id: items below it are dead. `flush_all` takes the id behind the next one as the barrier and stores
 //! it; the cost does not depend on the number of items. A delayed `flush_all` stores its due time, and becomes an
 //! ordinary one when some loop's clock has passed it, or at the next start.
 //!
@@ -25,7 +25,7 @@ use crate::item::ExpiryRule;
 pub(crate) const LIMIT_KEY: &[u8] = b"cas-limit";
 /// The record of the flush barrier.
 pub(crate) const FLUSH_KEY: &[u8] = b"flush-barrier";
-/// The record of the clock by which items expire, of an engine that has no place of its own for it.
+/// Key of the record of the clock by which items expire, for engines that have no other place for it.
 pub(crate) const CLOCK_KEY: &[u8] = b"clock";
 /// Ids per reservation: one small durable write per million stores.
 const BLOCK: u64 = 1 << 20;
@@ -41,7 +41,7 @@ pub(crate) struct Durable<E> {
     /// Why the first block could not be reserved.
     unreserved: Option<EngineError>,
     barrier: AtomicU64,
-    /// Store time in seconds at which a delayed flush is due; 0 if none waits.
+    /// Store time in seconds at which a delayed flush is due; 0 if none is pending.
     due: AtomicU64,
 }
 
@@ -96,6 +96,11 @@ impl<E: Engine> Durable<E> {
         })
     }
 
+    /// The engine that keeps the records.
+    pub(crate) fn engine(&self) -> &E {
+        &self.engine
+    }
+
     /// Why clients could store nothing when the server started, if so.
     pub(crate) fn unreserved(&self) -> Option<&EngineError> {
         self.unreserved.as_ref()
@@ -140,6 +145,13 @@ impl<E: Engine> Durable<E> {
         self.barrier.load(Ordering::Acquire)
     }
 
+    /// About how many items clients can find: as many as the engine has, and at most as many as were stored since the last flush.
+    /// The engine counts flushed items until it has dropped them. After a restart, ids that were skipped count as stored.
+    pub(crate) fn approximate_items(&self) -> u64 {
+        let stored = self.next.load(Ordering::Relaxed).saturating_sub(self.barrier());
+        self.engine.approximate_items().min(stored)
+    }
+
     /// What is dead at `now_seconds`; makes a delayed flush happen when it is due.
     pub(crate) fn rule(&self, now_seconds: u64) -> ExpiryRule {
         let due = self.due.load(Ordering::Acquire);
@@ -155,7 +167,7 @@ impl<E: Engine> Durable<E> {
         ExpiryRule { now_seconds, barrier_cas: self.barrier.load(Ordering::Acquire) }
     }
 
-    /// Flushes now, or at the store time `at_seconds` if it is not 0. `done` is called when that is durable.
+    /// Flushes now, or at the store time `at_seconds` if it is not 0. Calls `done` when that is durable.
     pub(crate) fn flush(&self, at_seconds: u64, done: Done) {
         if at_seconds != 0 {
             self.due.store(at_seconds, Ordering::Release);
@@ -164,7 +176,8 @@ impl<E: Engine> Durable<E> {
         }
         self.due.store(0, Ordering::Release);
         match self.next_cas() {
-            Ok(cas) => self.raise_barrier(cas, 0, done),
+            // No item has this id itself.
+            Ok(cas) => self.raise_barrier(cas + 1, 0, done),
             Err(error) => done(Err(error)),
         }
     }

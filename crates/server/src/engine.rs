@@ -220,7 +220,7 @@ pub struct CacheState {
     pub memory_bytes_max: u64,
     /// Memory in use, in bytes.
     pub memory_bytes: u64,
-    /// Items that went to make room.
+    /// Items evicted to make room.
     pub evicted: u64,
     /// Items that went because they had expired.
     pub reclaimed: u64,
@@ -251,7 +251,7 @@ pub struct FlashState {
     pub promoted: u64,
     /// Items that were written again when their room was needed.
     pub reinserted: u64,
-    /// Items that went to make room.
+    /// Items evicted to make room.
     pub evicted: u64,
     /// Operations of the device that failed.
     pub errors: u64,
@@ -475,7 +475,7 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// The time by which the engine's items expire. All expiration times that an engine is given and gives lie on it.
+    /// The clock by which the engine's items expire. The engine takes and returns expiration times of this clock.
     fn clock(&self) -> &Arc<StoreClock>;
 
     /// A server's own record, kept apart from the items. `None` if it was never put.

@@ -39,6 +39,7 @@ use crate::fetch::{Fetched, Fetches, Reads};
 use crate::inbox::{Inbox, Message};
 use crate::item::{ExpiryRule, Header, expires_at};
 use crate::metrics::{Command, Counter, Counters};
+use crate::notices::Notices;
 use crate::output::{Await, OnFailure, Output, Reply, push_server_error};
 use crate::parse::{Request, next_key};
 use crate::room::Room;
@@ -167,6 +168,8 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) limits: Limits,
     /// Who may run commands; `None` is everybody.
     pub(crate) users: Option<Arc<Users>>,
+    /// Lines for the server's log.
+    pub(crate) notices: Arc<Notices>,
     /// What each connection may use in this turn.
     pub(crate) share: Share,
     /// What the connection that is served now has left of its commands.
@@ -174,7 +177,7 @@ pub(crate) struct Executor<E: Engine> {
     /// Bytes of values that its commands have copied in this turn.
     pub(crate) copied_bytes: Cell<usize>,
     pub(crate) rule: ExpiryRule,
-    /// Unix time less the engine's clock, in seconds.
+    /// Unix time minus the engine's clock, in seconds.
     pub(crate) unix_ahead: i64,
     /// When this turn of the loop began, about.
     pub(crate) now: Instant,
@@ -230,7 +233,7 @@ impl Drop for Completion {
 }
 
 impl<E: Engine> Executor<E> {
-    /// The stored expiration time for one given by a client.
+    /// Converts a client's expiration time to the stored one.
     pub(crate) fn expires_at(&self, client_seconds: i32) -> u64 {
         expires_at(client_seconds, self.rule.now_seconds, self.unix_ahead)
     }
@@ -766,7 +769,7 @@ impl<E: Engine> Executor<E> {
             Request::Stats { topic } => {
                 self.commands_left = self.commands_left.saturating_sub(SURVEY_COMMANDS);
                 let stats = Arc::clone(&self.stats);
-                let text = stats.render(topic, self.engine.as_ref(), self.rule.now_seconds);
+                let text = stats.render(topic, &self.durable, self.rule.now_seconds);
                 self.answer(session, Command::Stats, |out| out.extend_from_slice(text.as_bytes()));
                 Outcome::Done
             }

@@ -3,7 +3,7 @@
 //! Whoever opens a store installs the [`ItemFilter`] for the keyspace of items and lets it begin when it is known that a
 //! server wrote them: values that happen to look like dead items stay otherwise. The filter knows the flush barrier only
 //! once that is durable: what a crash could bring back to life is never dropped. A delayed flush whose time has come is
-//! not carried out here: the next server does it.
+//! not carried out here: the next server does that.
 //!
 //! **Parameters.** The filter's state changes while a compaction runs: its clock goes on, the barrier rises. So the engine
 //! freezes the state into each task, as the bytes of an [`ExpiryRule`], and a decision depends on these bytes and the value
@@ -31,7 +31,7 @@ use crate::item::{ExpiryRule, HEADER_BYTES_MAX, Header};
 use crate::offline::stored_clock;
 use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE};
 
-/// What drops items from disk drops those that have been dead for this long: readers look at the clock once in a turn.
+/// Time for which an item must have been dead before it is dropped from disk: readers read the clock once in a turn.
 pub(crate) const MARGIN_SECONDS: u64 = 60;
 /// First byte of the parameters.
 const PARAMETERS_VERSION: u8 = 1;
@@ -39,17 +39,17 @@ const PARAMETERS_VERSION: u8 = 1;
 /// Drops dead items during compaction. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ItemFilter {
-    /// The store's clock, when the filter has begun.
+    /// The store's clock, once the filter has begun.
     clock: OnceLock<Arc<StoreClock>>,
     /// Items with a cas id below this were flushed, durably.
     barrier_cas: AtomicU64,
 }
 
 impl ItemFilter {
-    /// Drops from now on, by the store's clock; `record` is the stored one of the flush barrier.
+    /// Starts to drop items, by the store's clock. `record` is the stored record of the flush barrier.
     pub(crate) fn begin(&self, clock: &Arc<StoreClock>, record: Option<&[u8]>) {
         self.raise(record);
-        // A filter begins once: with its store.
+        // A filter begins once, with its store.
         _ = self.clock.set(Arc::clone(clock));
     }
 
@@ -66,7 +66,7 @@ impl CompactionFilter for ItemFilter {
         "memcached items"
     }
 
-    /// The wall clock decides nothing.
+    /// Ignores the wall clock.
     fn freeze(&self, _now_unix: Duration) -> Vec<u8> {
         let Some(clock) = self.clock.get() else { return Vec::new() };
         let now_seconds = clock.seconds().saturating_sub(MARGIN_SECONDS);
@@ -173,7 +173,7 @@ mod tests {
             let now = set.unix();
             filter.decide(&FilterContext::new(now, 1, &filter.freeze(now)), b"key", &item(expires))
         };
-        assert_eq!(decide(0, now - 120), Decision::Keep, "nobody has said that these are items");
+        assert_eq!(decide(0, now - 120), Decision::Keep, "the filter has not begun, so these may be other values");
         filter.begin(&clock, None);
         assert_eq!(decide(86_400, now + 100), Decision::Keep, "a day ahead");
         assert_eq!(decide(-86_400, now - 30), Decision::Keep, "dead, but not for long");

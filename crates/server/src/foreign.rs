@@ -17,9 +17,40 @@
 const METHODS: [&[u8]; 10] =
     [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE", b"PRI"];
 
-/// True if no text command begins with `byte`, the first one of a connection.
-pub(crate) fn is_first_byte(byte: u8) -> bool {
-    !(byte.is_ascii_graphic() || matches!(byte, b' ' | b'\r' | b'\n' | b'\t'))
+/// Another protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Binary,
+    Tls,
+    Http,
+    Unknown,
+}
+
+impl Protocol {
+    pub(crate) const COUNT: usize = Protocol::Unknown as usize + 1;
+
+    /// What a client of it speaks, and what to do about that.
+    pub(crate) fn speaks_and_cure(self) -> (&'static str, &'static str) {
+        match self {
+            Protocol::Binary => {
+                ("memcached's binary protocol", "set the client to the text protocol, which many call ASCII")
+            }
+            Protocol::Tls => ("TLS", "turn TLS off in the client"),
+            Protocol::Http => ("HTTP", "the pages of the server are at the address of --http"),
+            Protocol::Unknown => ("something else", "find out which program connects to this port"),
+        }
+    }
+}
+
+/// The protocol of a connection whose first byte is `byte`; `None` if a text command may begin with it.
+pub(crate) fn of_first_byte(byte: u8) -> Option<Protocol> {
+    match byte {
+        0x80 => Some(Protocol::Binary),
+        0x16 => Some(Protocol::Tls),
+        b' ' | b'\r' | b'\n' | b'\t' => None,
+        _ if byte.is_ascii_graphic() => None,
+        _ => Some(Protocol::Unknown),
+    }
 }
 
 /// True if `line`, the first one of a connection, is a request of HTTP, whatever its method.
@@ -71,8 +102,9 @@ mod tests {
             assert!(!is_line(line.as_bytes()), "{line}");
         }
         for byte in [0x80, 0x16, 0x00, 0xff, 0x7f] {
-            assert!(is_first_byte(byte), "{byte:#x}");
+            assert!(of_first_byte(byte).is_some(), "{byte:#x}");
         }
-        assert!(!b"gsm \r\n~!".iter().any(|byte| is_first_byte(*byte)));
+        assert_eq!((of_first_byte(0x80), of_first_byte(0x16)), (Some(Protocol::Binary), Some(Protocol::Tls)));
+        assert!(!b"gsm \r\n~!".iter().any(|byte| of_first_byte(*byte).is_some()));
     }
 }

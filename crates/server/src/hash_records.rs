@@ -45,7 +45,7 @@ pub fn holds_entries(store: &HashStore) -> Result<bool> {
     Ok(false)
 }
 
-/// Which items of a hash store are dead at `now_seconds` (of its clock), as its records say; `None` if no server has written to the store.
+/// Returns the rule by which items of a hash store are dead at `now_seconds` of its clock. `None` if no server has written to the store.
 ///
 /// # Errors
 /// The records cannot be read, or are damaged.
@@ -73,7 +73,8 @@ impl HashItemWriter {
         Ok(HashItemWriter { ids: read(store)?.renumber(Arc::clone(store.clock())) })
     }
 
-    /// Appends an item, `value` being one as it is stored, with Unix time as its expiration time. [`seal`](HashItemWriter::seal) the batch before it is written.
+    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call [`seal`](HashItemWriter::seal) before the batch
+    /// is written.
     ///
     /// # Errors
     /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.

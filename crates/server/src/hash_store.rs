@@ -8,25 +8,26 @@
 //! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes all others, and
 //! calls the server's callback.
 //!
-//! **Expiry.** Readers skip dead items by themselves. The store drops an item on its own a minute after it has expired, when a
-//! worker writes the bucket anew. The server's clock is the store's own.
-//! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when its key is written
-//! again, or when it has expired: workers know no barrier.
+//! **Expiry.** Readers skip dead items. The store drops an item a minute after it has expired or later, when a worker rewrites its
+//! bucket, or a purge finds the item. The server's clock is the store's own.
+//! **Flushes.** An item older than the flush barrier is dead to readers at once. When the barrier is durable, the store purges the items below
+//! it, at a bounded rate. A record holds the barrier up to which that was done, so a restart continues.
 //!
 //! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use situ::Durability;
-use situ::device::StoreClock;
+use situ::device::{StoreClock, lock};
 use situ::hash::record::VALUE_BYTES_MAX;
-use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, PhysicalSpaceProperties};
+use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, SpaceProperties};
 
 use crate::completion::Completion;
 use crate::descriptors;
-use crate::durable::LIMIT_KEY;
+use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::engine::{
     Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, Pairs, Survey,
     WriteBatch,
@@ -38,10 +39,15 @@ use crate::server::MAX_VALUE_BYTES_LIMIT;
 
 const _: () = assert!(MAX_VALUE_BYTES_LIMIT + HEADER_BYTES_MAX <= VALUE_BYTES_MAX);
 
+/// The flush barrier below which all items were removed.
+const PURGED_KEY: &[u8] = b"purged-barrier";
+
 /// A [`HashStore`] that serves memcached. See the module.
 pub struct HashEngine {
     store: HashStore,
     durability: hash::Durability,
+    /// The server's own records that the store holds, as far as this process has met them.
+    records: Arc<Mutex<BTreeSet<Vec<u8>>>>,
 }
 
 impl fmt::Debug for HashEngine {
@@ -82,7 +88,15 @@ impl HashEngine {
                     .to_owned(),
             ));
         }
-        Ok(HashEngine { store, durability: durability.into() })
+        let stored = |key: &[u8]| store.get(reserved(key));
+        let barrier = stored(FLUSH_KEY)?.as_deref().and_then(stored_barrier).unwrap_or(0);
+        let purged = stored(PURGED_KEY)?.and_then(|record| Some(u64::from_le_bytes(record.try_into().ok()?)));
+        let records = BTreeSet::from_iter(purged.map(|_| PURGED_KEY.to_vec()));
+        let engine = HashEngine { store, durability: durability.into(), records: Arc::new(Mutex::new(records)) };
+        if barrier > purged.unwrap_or(0) {
+            purge_below(&engine.store, &engine.records, barrier)?;
+        }
+        Ok(engine)
     }
 
     /// The store underneath.
@@ -107,7 +121,19 @@ impl HashEngine {
     }
 }
 
-/// When the store may drop an item, in milliseconds of its clock; none: never.
+/// Makes the store remove the items below a durable flush barrier.
+fn purge_below(store: &HashStore, records: &Mutex<BTreeSet<Vec<u8>>>, barrier: u64) -> hash::Result<()> {
+    let is_dead = move |key: &[u8], value: &[u8]| {
+        !is_reserved(key) && Header::decode(value).is_some_and(|header| header.id < barrier)
+    };
+    let mut then = HashBatch::new();
+    then.put(reserved(PURGED_KEY), barrier.to_le_bytes())?;
+    lock(records).insert(PURGED_KEY.to_vec());
+    store.remove_dead(Arc::new(is_dead), then);
+    Ok(())
+}
+
+/// Returns the time from which the store may drop an item, in milliseconds of its clock; `None` means never.
 pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
     let expires = Header::decode(value)?.expires;
     (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))
@@ -163,20 +189,34 @@ impl Engine for HashEngine {
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        self.store.get(reserved(key)).map_err(EngineError::new)
+        let found = self.store.get(reserved(key)).map_err(EngineError::new)?;
+        if found.is_some() {
+            lock(&self.records).insert(key.to_vec());
+        }
+        Ok(found)
     }
 
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
+        lock(&self.records).insert(key.to_vec());
         let mut batch = HashBatch::new();
-        match batch.put(reserved(key), value) {
-            Ok(()) => _ = self.submit(batch, hash::Durability::Synced, None, done),
-            Err(error) => done(Err(EngineError::new(error))),
+        if let Err(error) = batch.put(reserved(key), value) {
+            return done(Err(EngineError::new(error)));
         }
+        let barrier = if key == FLUSH_KEY { stored_barrier(value) } else { None };
+        let (store, records) = (self.store.clone(), Arc::clone(&self.records));
+        let done: Done = Box::new(move |outcome| {
+            let purges = barrier.filter(|barrier| outcome.is_ok() && *barrier > 0);
+            // Only a key that is too long is refused.
+            let asked = purges.map_or(Ok(()), |barrier| purge_below(&store, &records, barrier));
+            done(outcome.and(asked.map_err(EngineError::new)));
+        });
+        _ = self.submit(batch, hash::Durability::Synced, None, done);
     }
 
     fn approximate_items(&self) -> u64 {
         let totals = self.store.properties().totals;
-        totals.entries + totals.overflow_entries
+        let records = lock(&self.records).len() as u64;
+        (totals.entries + totals.overflow_entries).saturating_sub(records)
     }
 
     fn disk_bytes(&self) -> u64 {
@@ -190,8 +230,8 @@ impl Engine for HashEngine {
     }
 
     fn health(&self) -> Health {
-        let HashProperties { failure, out_of_space, physical_space, .. } = self.store.properties();
-        let refused = || physical_space.as_ref().and_then(PhysicalSpaceProperties::refusal);
+        let HashProperties { failure, out_of_space, watched_space, .. } = self.store.properties();
+        let refused = || watched_space.as_ref().and_then(SpaceProperties::shortage).map(ToString::to_string);
         let why = failure.or(out_of_space).map(|error| error.to_string()).or_else(refused);
         why.map_or(Health::Ready, Health::Degraded)
     }
@@ -203,14 +243,14 @@ impl Engine for HashEngine {
 
 fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let gauges = [
-        ("buckets", "Buckets that the store has.", properties.state.buckets()),
-        ("buckets_max", "Buckets that have room on the device.", properties.buckets_max),
+        ("buckets", "Buckets of the store.", properties.state.buckets()),
+        ("buckets_max", "Maximum number of buckets that fit on the device.", properties.buckets_max),
         ("entries", "Entries in buckets, dead ones included.", properties.totals.entries),
         ("entry_bytes", "Bytes of the entries in buckets.", properties.totals.bytes),
         ("overflow_entries", "Entries in the overflow.", properties.totals.overflow_entries),
         ("overflow_disk_bytes", "Bytes of the overflow store on disk.", properties.overflow_disk_bytes),
         ("pending_bytes", "Bytes of writes that are logged and not yet in their buckets.", properties.pending_bytes),
-        ("writes_waiting", "Batches that wait for room.", properties.writes_waiting as u64),
+        ("writes_waiting", "Batches that wait for space.", properties.writes_waiting as u64),
         ("log_bytes", "Bytes of log files on disk.", properties.log_bytes),
         ("value_live_bytes", "Bytes of large values that are alive.", properties.value_live_bytes),
         (
@@ -225,18 +265,19 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     gauges.iter().for_each(|(name, help, value)| gauge(name, help, *value as f64, out));
     let load = "Average load of buckets, the overflow included. 1 if all were full.";
     gauge("load_ratio", load, properties.load, out);
-    gauge("overflow_ratio", "Share of the entries that overflow.", properties.overflow_share, out);
+    gauge("overflow_ratio", "Share of entries in the overflow.", properties.overflow_share, out);
+    debt_metrics(properties, out);
     space_metrics(properties, out);
     let counters = [
-        ("gets", "Keys that were asked for.", properties.gets),
-        ("bucket_reads", "Buckets that readers and workers have read.", properties.bucket_reads),
-        ("bucket_writes", "Buckets that were written.", properties.bucket_writes),
-        ("bucket_discards", "Buckets that were given back to the device.", properties.bucket_discards),
-        ("overflow_reads", "Reads that asked the overflow.", properties.overflow_reads),
-        ("splits", "Buckets that were split.", properties.splits),
-        ("merges", "Buckets that were merged into others.", properties.merges),
-        ("value_collections", "Segments of large values that were collected.", properties.value_collections),
-        ("checkpoints", "Checkpoints that were made.", properties.checkpoints),
+        ("gets", "Keys looked up.", properties.gets),
+        ("bucket_reads", "Buckets read by readers and workers.", properties.bucket_reads),
+        ("bucket_writes", "Buckets written.", properties.bucket_writes),
+        ("bucket_discards", "Buckets discarded on the device.", properties.bucket_discards),
+        ("overflow_reads", "Reads that searched the overflow.", properties.overflow_reads),
+        ("splits", "Buckets split.", properties.splits),
+        ("merges", "Buckets merged into others.", properties.merges),
+        ("value_collections", "Segments of large values collected.", properties.value_collections),
+        ("checkpoints", "Checkpoints made.", properties.checkpoints),
         ("superblock_writes", "Writes of the superblock.", properties.superblock_writes),
     ];
     for (name, help, value) in counters {
@@ -245,11 +286,28 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     }
 }
 
+/// Dead entries that still take space, and files that stay for them.
+fn debt_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
+    let overflow = &properties.overflow_debts;
+    let gauges = [
+        ("log_limit_bytes", "Bytes of log that may be kept.", properties.log_bytes_max),
+        ("dead_entries", "Expired entries in buckets, about, as of the last look for them.", properties.dead_entries),
+        (
+            "value_dying_bytes",
+            "Bytes of large values that died since the last checkpoint.",
+            properties.value_dying_bytes,
+        ),
+        ("overflow_tombstones", "Tombstones in the overflow store.", overflow.tombstones + overflow.range_deletions),
+        ("overflow_log_held_bytes", "Bytes of the log of the overflow store that are needed.", overflow.log_held_bytes),
+    ];
+    gauges.iter().for_each(|(name, help, value)| gauge(&format!("debt_{name}"), help, *value as f64, out));
+}
+
 /// What the device says of its room. A drive that does not say what it holds physically has no such metrics.
 fn space_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let space = &properties.space;
     gauge("device_logical_bytes", "Addressable bytes of the bucket space.", space.logical_total as f64, out);
-    let watched = properties.physical_space.as_ref();
+    let watched = properties.watched_space.as_ref();
     let physical = [
         (
             "physical_reserve_bytes",

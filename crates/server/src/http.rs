@@ -162,14 +162,14 @@ enum Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
     asked: Asked,
-    /// False for `HEAD`: the answer ends behind its headers.
+    /// False for `HEAD`: the answer has no body.
     wants_body: bool,
 }
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// The list of what there is.
+    /// The list of pages.
     Index,
     Metrics,
     Health,
@@ -249,7 +249,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// Headers of every answer.
 const ALWAYS: &str = "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
 
-/// The page at `/`. It has no script, and loads nothing.
+/// The page at `/`. It has no scripts and loads nothing.
 const INDEX: &str = "<!DOCTYPE html>
 <html lang=\"en\">
 <head><meta charset=\"utf-8\"><title>Situ</title></head>
@@ -270,7 +270,7 @@ fn respond<E: Engine>(asked: Asked, shared: &Shared<E>) -> Response {
     match asked {
         Asked::Index => ("200 OK", "text/html; charset=utf-8", INDEX_HEADERS, INDEX.into()),
         Asked::Metrics => {
-            let page = Totals(&shared.counters).render(shared.engine.as_ref(), shared.started.elapsed());
+            let page = Totals(&shared.counters).render(&shared.durable, shared.started.elapsed());
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", "", page.into())
         }
         Asked::Health => match shared.engine.health() {

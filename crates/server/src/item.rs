@@ -143,7 +143,7 @@ impl<'a> ItemView<'a> {
     }
 }
 
-/// A stored item with its expiration time as Unix time, as it leaves a store with all of its header.
+/// Converts the expiration time of a stored item to Unix time, for items that leave a store with their whole header.
 pub fn item_in_unix_time<'a>(value: &'a [u8], clock: &StoreClock) -> Cow<'a, [u8]> {
     match Header::decode(value).map(|header| (header, clock.unix_of_seconds(header.expires))) {
         Some((header, expires)) if expires != header.expires => {
@@ -176,15 +176,15 @@ impl ExpiryRule {
     }
 }
 
-/// True if the expiration time of `value`, as stored in the engine, is at or before `now_seconds`, of the store's clock.
+/// Returns true if the expiration time of a stored value is at or before `now_seconds` of the store's clock.
 ///
 /// For a compaction filter that knows no flush barrier; [`ExpiryRule::is_dead`] knows both.
 pub fn is_expired(value: &[u8], now_seconds: u64) -> bool {
     ExpiryRule { now_seconds, barrier_cas: 0 }.is_dead(value)
 }
 
-/// The stored expiration time for one given by a client: 0 never, up to 30 days relative, above that Unix time,
-/// negative already past. Unix time is `unix_ahead` seconds ahead of the store's clock.
+/// Converts a client's expiration time to the stored one. 0 means never, up to 30 days is relative, above that is Unix
+/// time, and negative is already past. Unix time is `unix_ahead` seconds ahead of the store's clock.
 pub(crate) fn expires_at(client_seconds: i32, now_seconds: u64, unix_ahead: i64) -> u64 {
     const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
     match client_seconds {

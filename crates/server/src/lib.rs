@@ -43,7 +43,7 @@
 //!   taken for a request of HTTP.
 //! * A size limit counts the data, not the item around it.
 //! * `flush_all` with a time in the past flushes now.
-//! * A correction of the system's wall clock moves no expiration time, neither at once nor by a restart
+//! * A correction of the system's wall clock does not move expiration times, at once or after a restart
 //!   ([`StoreClock`](situ::device::StoreClock)).
 //! * `stats detail` counts 4096 prefixes; those that come later are not counted until `stats reset`.
 //! * Authentication ([`ServerOptions::auth_file`]): up to 64 users, not 8. A login of more than 2 KiB ends the connection.
@@ -87,6 +87,7 @@ mod item;
 mod memory;
 mod meta;
 mod metrics;
+mod notices;
 mod number;
 mod offline;
 mod output;

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::durable::Durable;
 use crate::engine::{Engine, MetricKind};
 
 /// Commands as they are counted.
@@ -123,7 +124,7 @@ const COUNTERS: [(&str, &str); 34] = [
     ("decr_hits", "Decrements of a key that was there."),
     ("decr_misses", "Decrements of a key that was not there."),
     ("cas_hits", "Conditional stores whose cas id matched."),
-    ("cas_misses", "Conditional stores of a key that was not there."),
+    ("cas_misses", "Conditional stores of a missing key."),
     ("cas_badval", "Conditional stores whose cas id did not match."),
     ("store_too_large", "Stores refused for their size."),
     ("store_no_memory", "Stores refused as there was no memory for what arrived."),
@@ -132,15 +133,15 @@ const COUNTERS: [(&str, &str); 34] = [
     ("damaged_items", "Values read that were not written by this server."),
     ("read_bytes", "Bytes received from clients."),
     ("written_bytes", "Bytes sent to clients."),
-    ("connections_opened", "Connections taken."),
-    ("connections_closed", "Connections ended."),
+    ("connections_opened", "Connections accepted."),
+    ("connections_closed", "Connections closed."),
     ("connections_rejected", "Connections refused because of the limit."),
     ("connections_idle_closed", "Connections closed for idleness."),
     ("connections_broken", "Connections closed for breaking the protocol's bounds."),
     ("items_expired", "Lookups that found an item that has expired."),
     ("items_flushed", "Lookups that found an item that flush_all has removed."),
     ("connections_foreign", "Connections closed because the client speaks HTTP, TLS or memcached's binary protocol."),
-    ("connection_yields", "Times that a connection with more to run gave way to the others."),
+    ("connection_yields", "Times that a connection with more to run yielded to the others."),
     ("logins", "Attempts to authenticate."),
     ("login_failures", "Attempts to authenticate that failed."),
     ("items_stored", "Items stored."),
@@ -220,7 +221,7 @@ impl Totals<'_> {
     }
 
     /// The Prometheus text form, engine included.
-    pub(crate) fn render<E: Engine>(&self, engine: &E, uptime: Duration) -> String {
+    pub(crate) fn render<E: Engine>(&self, durable: &Durable<E>, uptime: Duration) -> String {
         let mut page = String::with_capacity(16 << 10);
         header(&mut page, "situ_server_commands_total", "Commands answered.", "counter");
         for (index, (name, _)) in COMMANDS.iter().enumerate() {
@@ -237,7 +238,7 @@ impl Totals<'_> {
         header(&mut page, "situ_server_uptime_seconds", "Seconds since the server started.", "gauge");
         line(&mut page, "situ_server_uptime_seconds", &[], uptime.as_secs());
         self.render_latency(&mut page);
-        render_engine(&mut page, engine);
+        render_engine(&mut page, durable);
         page
     }
 
@@ -262,9 +263,10 @@ impl Totals<'_> {
     }
 }
 
-fn render_engine<E: Engine>(page: &mut String, engine: &E) {
+fn render_engine<E: Engine>(page: &mut String, durable: &Durable<E>) {
+    let engine = durable.engine();
     let gauges = [
-        ("situ_engine_items", "Items stored, approximately.", engine.approximate_items()),
+        ("situ_engine_items", "Items that clients can find, approximately.", durable.approximate_items()),
         ("situ_engine_disk_bytes", "Bytes on disk.", engine.disk_bytes()),
         ("situ_engine_write_stalled", "1 while the engine delays writes.", u64::from(engine.write_stalled())),
     ];
@@ -273,7 +275,7 @@ fn render_engine<E: Engine>(page: &mut String, engine: &E) {
         line(page, name, &[], value);
     }
     const DIFFERENCE: &str = "situ_engine_clock_difference_seconds";
-    header(page, DIFFERENCE, "Wall clock less the time by which items expire; 0 within a second.", "gauge");
+    header(page, DIFFERENCE, "Wall clock minus the store's expiration clock; 0 if they are within a second.", "gauge");
     line(page, DIFFERENCE, &[], engine.clock().wall_ahead_seconds());
     let mut last = String::new();
     engine.metrics(&mut |metric| {

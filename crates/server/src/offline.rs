@@ -25,7 +25,7 @@ pub(crate) struct Records {
     /// The cas id at which ids go on.
     limit: u64,
     barrier: u64,
-    /// When a delayed flush is due, by the store's clock; 0 if none waits.
+    /// Time at which a delayed flush is due, by the store's clock; 0 if none is pending.
     due: u64,
 }
 
@@ -69,7 +69,7 @@ fn words<const N: usize, E>(
     decoded.map_err(|error| damaged(error.to_string()))
 }
 
-/// Gives items new cas ids, and expiration times of the store's clock.
+/// A writer that gives items new cas ids, and expiration times of the store's clock.
 #[derive(Debug)]
 pub(crate) struct Renumber {
     clock: Arc<StoreClock>,
@@ -79,7 +79,7 @@ pub(crate) struct Renumber {
 }
 
 impl Renumber {
-    /// Hands `write` the item under `key`, whose expiration time is Unix time, with its new id.
+    /// Calls `write` with the item under `key` and its new id. The item's expiration time is in Unix time.
     pub(crate) fn put(
         &mut self,
         key: &[u8],
@@ -111,7 +111,7 @@ impl Renumber {
     }
 }
 
-/// The clock by which the items of a store expire. Begins with the wall clock if the store has no record of it.
+/// Returns the clock by which the items of a store expire. Without a stored record, it starts at the wall clock.
 ///
 /// # Errors
 /// The record cannot be read, or is damaged.
@@ -124,7 +124,7 @@ pub fn stored_clock(store: &Store) -> situ::Result<StoreClock> {
     Ok(StoreClock::resume(Arc::clone(&store.env().clock), record))
 }
 
-/// The record of the clock in a keyspace of records.
+/// Reads the record of the clock from the keyspace of records.
 pub(crate) fn stored_record(meta: &Keyspace) -> situ::Result<Option<ClockRecord>> {
     let Some(bytes) = meta.get(CLOCK_KEY)? else { return Ok(None) };
     let damaged =
@@ -132,8 +132,8 @@ pub(crate) fn stored_record(meta: &Keyspace) -> situ::Result<Option<ClockRecord>
     ClockRecord::decode(&bytes).ok_or_else(damaged).map(Some)
 }
 
-/// Which items of a store are dead at `now_seconds` (of its [clock](stored_clock)), as its records say; `None` if it holds no memcached
-/// items.
+/// Returns the rule by which items of a store are dead at `now_seconds` of its [clock](stored_clock). `None` if the store holds no
+/// memcached items.
 ///
 /// # Errors
 /// The records cannot be read, or are damaged.
@@ -161,7 +161,7 @@ pub struct ItemWriter {
 }
 
 impl ItemWriter {
-    /// Goes on where the records of `store` say; makes its keyspaces if they are missing. `clock` is the store's.
+    /// Continues from the records of `store`, and creates its keyspaces if they are missing. `clock` is the store's clock.
     ///
     /// # Errors
     /// The records cannot be read, or a keyspace cannot be made.
@@ -172,7 +172,8 @@ impl ItemWriter {
         Ok(ItemWriter { items, meta, ids })
     }
 
-    /// Appends an item, `value` being one as it is stored, with Unix time as its expiration time. [`seal`](ItemWriter::seal) the batch before it is written.
+    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call [`seal`](ItemWriter::seal) before the batch is
+    /// written.
     ///
     /// # Errors
     /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.

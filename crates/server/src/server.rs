@@ -20,6 +20,7 @@ use signal_hook::iterator::Signals;
 
 use crate::access::AccessTable;
 use crate::auth::Users;
+use crate::cache::OnTrouble;
 use crate::descriptors;
 use crate::dump::Dumps;
 use crate::durable::Durable;
@@ -31,6 +32,7 @@ use crate::http;
 use crate::inbox::{Inbox, Message};
 use crate::item::ExpiryRule;
 use crate::metrics::Counters;
+use crate::notices::Notices;
 use crate::prefixes::Prefixes;
 use crate::room::Room;
 use crate::stats::StatsSource;
@@ -173,6 +175,7 @@ pub(crate) struct LoopLimits {
 /// What all threads of a server share.
 pub(crate) struct Shared<E: Engine> {
     pub(crate) engine: Arc<E>,
+    pub(crate) durable: Arc<Durable<E>>,
     pub(crate) inboxes: Vec<Arc<Inbox>>,
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) clock: Arc<StoreClock>,
@@ -263,6 +266,7 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     connections_max: usize,
     warnings: Vec<String>,
+    notices: Arc<Notices>,
     http_address: Option<SocketAddr>,
     unix_socket: Option<PathBuf>,
     dumps: Arc<Dumps>,
@@ -292,7 +296,7 @@ impl Server {
         let connections_max = descriptors::connections_max(open_files_max, options.max_connections, threads)
             .map_err(StartError::Option)?;
         let Listening { listeners, addresses, warnings: mut warned } = listen(options)?;
-        warned.extend(warnings(options, connections_max, open_files_max, &users));
+        warned.extend(warnings(options, connections_max, open_files_max, &users, &addresses));
         let http = match options.http {
             Some(address) => Some(listen_tcp(address)?),
             None => None,
@@ -328,8 +332,10 @@ impl Server {
             reserved_descriptors: descriptors::reserve(open_files_max, threads),
         });
         let stop_at = Arc::new(Mutex::new(None));
+        let notices = Arc::new(Notices::default());
         let shared = Arc::new(Shared {
             engine,
+            durable: Arc::clone(&durable),
             inboxes: inboxes.clone(),
             counters: counters.clone(),
             clock: Arc::clone(&clock),
@@ -352,6 +358,7 @@ impl Server {
             addresses,
             connections_max,
             warnings: warned,
+            notices: Arc::clone(&notices),
             http_address: http.as_ref().and_then(|listener| listener.local_addr().ok()),
             unix_socket: options.unix_socket.clone(),
             dumps: Arc::default(),
@@ -385,6 +392,7 @@ impl Server {
                     flush_allowed: !options.disable_flush_all,
                 },
                 users: users.clone(),
+                notices: Arc::clone(&notices),
                 share: Share::of(0, 0, options.max_output_bytes),
                 commands_left: 0,
                 copied_bytes: Cell::default(),
@@ -439,6 +447,12 @@ impl Server {
     /// What is not as the options asked, and what to do about it; to be shown to whoever started the server.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// From now on `tell` gets lines for the server's log: of clients that are hung up on, once a minute for each kind. Only the first call
+    /// counts.
+    pub fn tell(&self, tell: OnTrouble) {
+        self.notices.begin(tell);
     }
 
     /// Which stored items are dead now, for a compaction filter. Cheap; ask again for each compaction.
@@ -587,7 +601,7 @@ fn listen(options: &ServerOptions) -> Result<Listening, StartError> {
 
 fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
-        let text = "the path is taken by something that is no socket; remove it, or name another path";
+        let text = "the path exists and is not a socket; remove it, or choose another path";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     // A socket file survives a crash of its server. One that still answers belongs to another process.
@@ -607,8 +621,18 @@ fn warnings(
     connections_max: usize,
     open_files_max: u64,
     users: &Option<(Users, Option<String>)>,
+    addresses: &[SocketAddr],
 ) -> Vec<String> {
     let mut warnings: Vec<String> = users.iter().filter_map(|(_, warning)| warning.clone()).collect();
+    let open: Vec<_> = addresses.iter().filter(|address| !address.ip().to_canonical().is_loopback()).collect();
+    if users.is_none() && !open.is_empty() {
+        let open: Vec<String> = open.iter().map(ToString::to_string).collect();
+        warnings.push(format!(
+            "whoever can reach {} can read, change and flush all items, without a password: listen on 127.0.0.1, keep \
+             strangers out with a firewall, or name users (--auth-file)",
+            open.join(" and ")
+        ));
+    }
     if connections_max < options.max_connections {
         warnings.push(format!(
             "at most {connections_max} connections instead of {}: the limit of open files is {open_files_max}; raise it \

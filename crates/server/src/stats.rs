@@ -8,6 +8,7 @@ use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::durable::Durable;
 use crate::engine::{CacheState, Engine, FlashState};
 use crate::metrics::{Command, Counter, Counters, Totals};
 use crate::prefixes::Prefixes;
@@ -207,11 +208,12 @@ impl StatsSource {
     }
 
     /// The answer to `stats <topic>`.
-    pub(crate) fn render<E: Engine>(&self, topic: &[u8], engine: &E, now_seconds: u64) -> String {
+    pub(crate) fn render<E: Engine>(&self, topic: &[u8], durable: &Durable<E>, now_seconds: u64) -> String {
+        let engine = durable.engine();
         let mut text = String::with_capacity(2048);
         let cache = engine.cache().unwrap_or_default();
         match topic {
-            b"" => self.general(&mut text, engine, now_seconds),
+            b"" => self.general(&mut text, durable, now_seconds),
             b"settings" => {
                 for (name, value) in &self.settings {
                     stat(&mut text, name, value);
@@ -223,7 +225,7 @@ impl StatsSource {
                 stat(&mut text, "detail_enabled", if self.prefixes.is_on() { "yes" } else { "no" });
             }
             b"items" => {
-                stat(&mut text, "items:1:number", engine.approximate_items());
+                stat(&mut text, "items:1:number", durable.approximate_items());
                 for name in ITEMS_NEVER {
                     stat(&mut text, &format!("items:1:{name}"), of_cache(&cache, name));
                 }
@@ -232,8 +234,8 @@ impl StatsSource {
                 for name in ["chunk_size", "chunks_per_page", "total_pages", "free_chunks", "free_chunks_end"] {
                     stat(&mut text, &format!("1:{name}"), 0);
                 }
-                stat(&mut text, "1:total_chunks", engine.approximate_items());
-                stat(&mut text, "1:used_chunks", engine.approximate_items());
+                stat(&mut text, "1:total_chunks", durable.approximate_items());
+                stat(&mut text, "1:used_chunks", durable.approximate_items());
                 stat(&mut text, "1:cmd_set", self.counted(Source::Stores));
                 for (name, counter) in SLAB_COUNTED {
                     stat(&mut text, &format!("1:{name}"), self.totals().counter(counter));
@@ -261,7 +263,8 @@ impl StatsSource {
         })
     }
 
-    fn general<E: Engine>(&self, text: &mut String, engine: &E, now_seconds: u64) {
+    fn general<E: Engine>(&self, text: &mut String, durable: &Durable<E>, now_seconds: u64) {
+        let engine = durable.engine();
         stat(text, "pid", std::process::id());
         stat(text, "uptime", now_seconds.saturating_sub(self.started_seconds));
         stat(text, "time", engine.clock().unix_of_seconds(now_seconds));
@@ -289,7 +292,7 @@ impl StatsSource {
         let cache = engine.cache().unwrap_or_default();
         stat(text, "limit_maxbytes", cache.memory_bytes_max);
         stat(text, "bytes", engine.disk_bytes() + cache.memory_bytes);
-        stat(text, "curr_items", engine.approximate_items());
+        stat(text, "curr_items", durable.approximate_items());
         for name in NEVER {
             stat(text, name, self.watched(name).unwrap_or_else(|| of_cache(&cache, name)));
         }

@@ -27,7 +27,7 @@ use std::time::SystemTime;
 use situ::device::{ClockKeeper, ClockRecord, StoreClock};
 use situ::{
     AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options,
-    PhysicalSpaceProperties, PlacementProperties, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
+    PlacementProperties, ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,
 };
 
 use crate::compactions::{Compactions, gather};
@@ -139,7 +139,7 @@ impl StoreEngine {
         &self.store
     }
 
-    /// Closes the store: everything is durable then, and the clock's last record is with it.
+    /// Closes the store. Everything is durable then, including the clock's last record.
     ///
     /// # Errors
     /// As [`Store::close`].
@@ -176,7 +176,7 @@ impl StoreEngine {
     }
 }
 
-/// Keeps the record of the clock among the server's own.
+/// Starts the keeper of the clock's record, which is stored with the server's own records.
 fn keep_clock(store: &Store, meta: &Keyspace, clock: &Arc<StoreClock>) -> situ::Result<ClockKeeper> {
     let (kept, meta) = (store.clone(), meta.clone());
     let keep = move |record: &ClockRecord| {
@@ -184,13 +184,15 @@ fn keep_clock(store: &Store, meta: &Keyspace, clock: &Arc<StoreClock>) -> situ::
         batch.put_in(&meta, CLOCK_KEY, record.encode()).is_ok() && kept.write_with(batch, Durability::Synced).is_ok()
     };
     ClockKeeper::start(store.env(), clock, keep)
-        .map_err(|error| Error::Invalid(format!("the system starts no thread for the store's clock: {error}")))
+        .map_err(|error| Error::Invalid(format!("cannot start a thread for the store's clock: {error}")))
 }
 
 /// Options of [`META_KEYSPACE`].
 pub(crate) fn meta_options() -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default();
     options.memtable_bytes = META_MEMTABLE_BYTES;
+    // `flush_all` frees space on a full disk.
+    options.uses_reserve = true;
     options
 }
 
@@ -295,7 +297,8 @@ impl Engine for StoreEngine {
         let damage = properties.damaged_files.first();
         // The cause of all others comes first, but for what does not pass with it.
         let trouble = self.beside.as_ref().and_then(|beside| beside.trouble());
-        let trouble = trouble.or_else(|| properties.physical_space.as_ref().and_then(PhysicalSpaceProperties::refusal));
+        let trouble = trouble
+            .or_else(|| properties.watched_space.as_ref().and_then(SpaceProperties::shortage).map(ToString::to_string));
         match (properties.failure, damage, trouble, properties.background_failure) {
             (Some(error), ..) => Health::Degraded(error.to_string()),
             (None, Some(damage), ..) => Health::Degraded(damage_found(damage, properties.damaged_files.len())),
@@ -337,7 +340,7 @@ impl Engine for StoreEngine {
             ),
             (
                 "memtable_held_bytes",
-                "Bytes of memtables that have become tables and that readers hold. They are not in situ_store_memtable_bytes.",
+                "Bytes of flushed memtables that readers still hold. They are not in situ_store_memtable_bytes.",
                 properties.memtable_held_bytes as f64,
             ),
             (
@@ -367,12 +370,12 @@ impl Engine for StoreEngine {
             ),
             (
                 "value_segments_set_aside",
-                "Segments of the value log that are not collected until the store is opened again, as something is damaged.",
+                "Segments of the value log that are not collected until the store is reopened, because of damage.",
                 properties.value_log.map_or(0, |log| log.segments_set_aside) as f64,
             ),
             (
                 "mended_damages",
-                "Damages of one copy of the manifest that the other copy made good when the store was opened.",
+                "Damages of one copy of the manifest that were repaired from the other copy when the store was opened.",
                 properties.mended.len() as f64,
             ),
             ("failed", "1 if the store takes no writes.", f64::from(u8::from(properties.failure.is_some()))),
@@ -416,12 +419,12 @@ impl Engine for StoreEngine {
 fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let gauges = [
         ("log_limit_bytes", "Bytes that log files may take.", debts.log_bytes_max),
-        ("log_held_bytes", "Bytes of the log that are needed for what is only in memory.", debts.log_held_bytes),
+        ("log_held_bytes", "Bytes of the log that the contents of memtables still need.", debts.log_held_bytes),
         ("tombstones", "Tombstones of single keys in memtables and tables.", debts.tombstones),
         ("range_deletions", "Tombstones of ranges in memtables and tables.", debts.range_deletions),
-        ("removable_entries", "Expired or flushed items in tables, about.", debts.removable_entries),
+        ("removable_entries", "Expired or flushed items in tables, estimated.", debts.removable_entries),
         ("value_dead_bytes", "Bytes of dead values in the value log.", debts.value_dead_bytes),
-        ("undeleted_files", "Files that are not needed and still to be deleted.", debts.undeleted_files as u64),
+        ("undeleted_files", "Obsolete files that are not deleted yet.", debts.undeleted_files as u64),
     ];
     for (name, help, value) in gauges {
         let name = format!("situ_store_debt_{name}");
@@ -429,11 +432,12 @@ fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
     }
 }
 
-/// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure.
+/// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure; level and reserve are known after
+/// the first write.
 fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) {
     use MetricKind::{Counter, Gauge};
-    let StoreProperties { space, physical_space, .. } = properties;
-    let level = physical_space.as_ref().map(|physical| physical.level.number());
+    let StoreProperties { space, watched_space, .. } = properties;
+    let level = watched_space.as_ref().map(|watched| watched.level.number());
     let gauges = [
         (
             "logical_used_bytes",
@@ -444,13 +448,13 @@ fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) 
         ("physical_used_bytes", "Physical bytes that the drive below the capacity disk holds.", space.physical_used),
         ("physical_total_bytes", "Physical bytes of the drive below the capacity disk.", space.physical_total),
         (
-            "physical_reserve_bytes",
-            "With less physical space left than this, puts are refused.",
-            physical_space.as_ref().map(|physical| physical.reserve_bytes),
+            "space_reserve_bytes",
+            "With fewer bytes left on the disk that has the least space, puts are refused.",
+            watched_space.as_ref().map(|watched| watched.reserve_bytes),
         ),
         (
-            "physical_level",
-            "Physical space: 0 if there is enough, 1 if it is low, 2 if puts are refused, 3 if all writes are.",
+            "space_level",
+            "Space: 0 if there is enough, 1 if it is low, 2 if puts are refused, 3 if all writes are.",
             level,
         ),
     ];
@@ -480,20 +484,20 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
             placement.fast_cache_bytes_max,
         ),
         ("fast_disk_draining", "1 while the fast disk is being drained.", u64::from(placement.is_draining)),
-        ("fast_disk_troubles", "What the fast disk cannot do as it should.", placement.fast_troubles.len() as u64),
+        ("fast_disk_troubles", "Number of faults of the fast disk.", placement.fast_troubles.len() as u64),
         (
             "placement_decision_timestamp_seconds",
-            "When the placement was changed last, in Unix seconds; 0 if never.",
+            "Time of the last change of the placement, in Unix seconds; 0 if there was none.",
             last_change_s,
         ),
     ];
     let counters = [
-        ("tables_spilled", "Tables for which the fast disk had no room.", placement.tables_spilled),
-        ("log_files_spilled", "Log files for which the fast disk had no room.", placement.log_files_spilled),
+        ("tables_spilled", "Tables that did not fit on the fast disk.", placement.tables_spilled),
+        ("log_files_spilled", "Log files that did not fit on the fast disk.", placement.log_files_spilled),
         ("tables_promoted", "Tables copied to the fast disk because they are read often.", placement.tables_promoted),
         (
             "tables_demoted",
-            "Tables copied back to the capacity disk because they are no longer read often.",
+            "Tables copied back to the capacity disk because they are rarely read now.",
             placement.tables_demoted,
         ),
         ("fast_disk_write_failures", "Tables that the fast disk failed to write.", placement.fast_write_failures),
@@ -516,7 +520,7 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
     let (fast, capacity) = (placement.fast_bytes_written, placement.capacity_bytes_written);
     by_disk("situ_store_disk_written_bytes_total", "Bytes written to a disk.", fast as f64, capacity as f64);
     let (fast, capacity) = (placement.fast_busy.as_secs_f64(), placement.capacity_busy.as_secs_f64());
-    by_disk("situ_store_disk_busy_seconds_total", "Seconds in which a disk had something to do.", fast, capacity);
+    by_disk("situ_store_disk_busy_seconds_total", "Seconds for which a disk was busy.", fast, capacity);
     let (fast, capacity) = (placement.fast_reads as f64, placement.capacity_reads as f64);
     let help = "Reads of tables that did not find their block in the cache.";
     by_disk("situ_store_disk_reads_total", help, fast, capacity);
@@ -593,10 +597,10 @@ impl StoreEngine {
         each_keyspace("situ_keyspace_memtables", "Memtables, the active one included.", |keyspace| {
             keyspace.memtables as f64
         });
-        each_keyspace("situ_keyspace_memtables_max", "How many memtables there may be now.", |keyspace| {
+        each_keyspace("situ_keyspace_memtables_max", "Maximum number of memtables at present.", |keyspace| {
             keyspace.memtables_max as f64
         });
-        each_keyspace("situ_keyspace_compactions_running", "Compactions at work.", |keyspace| {
+        each_keyspace("situ_keyspace_compactions_running", "Running compactions.", |keyspace| {
             keyspace.compactions_running as f64
         });
     }

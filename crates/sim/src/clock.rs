@@ -31,7 +31,7 @@ impl SimClock {
     }
 }
 
-/// The machine's clock, of which a test sets the wall clock, lets time pass, and boots the machine.
+/// A machine's clock in the hands of a test, which sets the wall clock, lets time pass, and reboots the machine.
 #[derive(Debug, Default)]
 pub struct SetClock {
     system: SystemClock,
@@ -45,7 +45,7 @@ pub struct SetClock {
 }
 
 impl SetClock {
-    /// Threads of the machine, with this clock.
+    /// Returns an environment with the machine's threads and this clock.
     pub fn env(self: &Arc<SetClock>) -> Env {
         Env { clock: Arc::clone(self) as _, executor: Arc::new(ThreadExecutor) }
     }
@@ -113,7 +113,7 @@ impl Clock for SimClock {
         Duration::new(seconds, (nanos % 1_000_000_000) as u32)
     }
 
-    /// Simulated machines are never booted again: a test that wants another boot wraps the clock.
+    /// Simulated machines never reboot. A test that needs another boot wraps the clock.
     fn boot(&self) -> Option<[u8; 16]> {
         Some([1; 16])
     }

@@ -12,9 +12,9 @@
 //! and this way one per [`ZERO_PIECE_BYTES`]. A store that never asks for durability writes no zeros. A fill covers only
 //! what lies behind every write so far, and whoever writes there waits for it.
 //!
-//! The directory is opened once, and files are found in it by name. So the program may change its working directory, and
-//! the store's may be renamed, while it is open; and where it was removed and another one made in its place, nothing of
-//! that one is touched. `directory/names.rs` has the lock of a writer, and notices when its names are lost.
+//! The directory is opened once, and files are opened relative to it. So the program may change its working directory, and
+//! the store's directory may be renamed while it is open. If the directory is removed and another one takes its name, the
+//! volume does not touch the new one. `directory/names.rs` has the writer's lock, and detects when file names are lost.
 //!
 //! Reads that are submitted ([`Reader::submit`]) of all files of the directory go through one ring of the kernel, which one thread
 //! serves; where the system gives no ring, a bounded set of threads reads (`directory/reads.rs`). Both begin with the first such read.
@@ -189,7 +189,7 @@ impl DirectoryVolume {
         Ok(unlinkat(&self.handle, name.to_string(), AtFlags::empty())?)
     }
 
-    /// The caller says [`made`](Names::made) of the new name.
+    /// The caller then registers the new name with [`made`](Names::made).
     fn rename_file(&self, from: FileName, to: FileName) -> io::Result<()> {
         let _held = [from, to].map(|name| self.names.let_go(name));
         Ok(renameat(&self.handle, from.to_string(), &self.handle, to.to_string())?)
@@ -398,7 +398,7 @@ fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// A file was removed while it was written: what would refer to it must not be put in force.
+/// The error for a file that was removed while it was written. Nothing that refers to it may take effect.
 fn removed(path: &str) -> Error {
     let text = "another program removed the file while the store wrote it";
     Error::Io { op: "write", path: path.to_owned(), source: Arc::new(io::Error::other(text)) }
@@ -557,7 +557,7 @@ struct DirectoryPageFile {
     direct: Option<File>,
     names: Arc<Names>,
     name: FileName,
-    /// It was made by this process, for itself.
+    /// This process created the file.
     is_new: bool,
     path: String,
     pages: u64,
@@ -567,11 +567,11 @@ struct DirectoryPageFile {
 }
 
 impl DirectoryPageFile {
-    /// Checks that what was just written can be found again: names are lost while a file is open.
+    /// Checks that the file just written can still be found by name. An open file may lose its name.
     fn check_names(&self, is_durable: bool) -> Result<()> {
         if is_durable && is_nameless(&self.cached) {
             self.names.check()?;
-            // The volume itself removes a log file of which a sync may be under way: nothing needs it then.
+            // The volume may remove a log file during a sync of it. Nothing needs the file then.
             if self.is_new && !is_relied_on(self.name) && self.names.is_writer() {
                 return Err(removed(&self.path));
             }

@@ -41,11 +41,11 @@ pub enum Error {
         /// The file.
         path: String,
     },
-    /// The system has no memory for something whose length data decides. The same may succeed when there is memory.
+    /// The system has no memory for an allocation whose size comes from data. A retry may succeed when memory is free.
     OutOfMemory {
-        /// The file, or what of it the memory is for.
+        /// The purpose of the memory: a file, or a part of one.
         what: String,
-        /// How much it is.
+        /// The size of the allocation.
         bytes: usize,
     },
     /// The answer is not in memory, and the caller asked for one that needs no disk.
@@ -99,7 +99,7 @@ impl Error {
         }))
     }
 
-    /// An [`OutOfMemory`](Error::OutOfMemory).
+    /// Makes an [`OutOfMemory`](Error::OutOfMemory) error.
     pub fn out_of_memory(bytes: usize, what: impl fmt::Display) -> Error {
         Error::OutOfMemory { what: what.to_string(), bytes }
     }

@@ -117,8 +117,8 @@ pub trait Volume: Send + Sync {
         false
     }
 
-    /// Takes the right to write, until the lock is dropped. Another writer is refused until then, whatever happens to names.
-    /// A volume whose names were changed by others meanwhile has a [failure](Volume::failure).
+    /// Takes the write lock, until the result is dropped. Any other writer is refused until then, even if files are removed or
+    /// renamed. If other programs change names that the writer relies on, the volume has a [failure](Volume::failure).
     ///
     /// # Errors
     /// [`Locked`](crate::Error::Locked) when another process, or another store in this one, has it.

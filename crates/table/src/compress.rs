@@ -230,7 +230,7 @@ thread_local! {
 /// do anything, also block.
 ///
 /// # Errors
-/// There is no memory for the buffer, which is for `what`; or what `with` answers.
+/// There is no memory for the buffer, which is for `what`. Errors of `with` are passed on.
 pub(crate) fn with_scratch<R>(bytes: usize, what: &str, with: impl FnOnce(&mut [u8]) -> Result<R>) -> Result<R> {
     let mut scratch = SCRATCH.take();
     if scratch.len() < bytes && !resize(&mut scratch, bytes) {

@@ -45,7 +45,7 @@ pub const COMPRESSION_ZSTD: u8 = 2;
 pub(crate) struct Damage {
     pub(crate) expected: String,
     pub(crate) found: String,
-    /// They may be sound: there was no memory for so many bytes that they stand for.
+    /// The size of a failed allocation. The bytes may be sound then.
     pub(crate) no_memory: Option<usize>,
 }
 
@@ -58,7 +58,7 @@ impl Damage {
         Damage { no_memory: Some(bytes), ..Damage::new(format!("memory for {bytes} bytes"), "none") }
     }
 
-    /// The error of a reader that found them in `file`.
+    /// Returns the error of a reader that found the damage in `file`.
     pub(crate) fn error(self, file: &str, offset: u64, what: &str) -> Error {
         match self.no_memory {
             Some(bytes) => Error::out_of_memory(bytes, format_args!("the {what} at byte {offset} of {file}")),

@@ -1,36 +1,40 @@
-//! When the entries of a table die: a histogram, for those who decide when to rewrite the table.
+//! A histogram of the times at which a table's entries die. It tells when a rewrite of the table is worth its cost.
 //!
-//! An entry may die at a time, and with all entries whose *stamp* is below a mark. A stamp is any number that grows from entry to
-//! entry. A table counts its entries by how long they live from its making on. A class is an eighth of a power of two seconds wide, and
-//! knows the last death in it. So the dead are counted exactly, but for classes of which some are dead: these count as alive.
+//! An entry may die at a time, or together with all entries whose *stamp* is below a mark. A stamp is any number that grows from entry to
+//! entry. A table counts its entries by their time to live when the table is written. A class spans an eighth of a power of two seconds,
+//! and records its latest death. A class that is only partly dead counts as alive; all other counts are exact.
+//!
+//! **The clock** of an expiry is the clock by which the keyspace's filter decides. It counts seconds since 1970, and may differ from the wall
+//! clock: memcached items expire by the store's own clock (`crates/device/src/store_clock.rs`). Callers pass the time of that clock. If it
+//! is far from the wall clock, classes are wide, and a table is rewritten later.
 
 use std::collections::BTreeMap;
 
 /// Classes for each power of two.
 const PARTS: u64 = 8;
-/// Bytes of the stamps in a file: how many, the lowest, the highest.
+/// Encoded size of the stamps: their number, the lowest, the highest.
 const STAMPS_BYTES: usize = 24;
-/// Bytes of a class in a file: the class, its entries, the last death.
+/// Encoded size of a class: the class, its entries, its latest death.
 const CLASS_BYTES: usize = 18;
 
-/// Bytes of the property's name and of the lengths of name and value.
+/// Encoded size of the property's name, and of the lengths of name and value.
 const NAME_BYTES: usize = 14;
 
-/// When one entry dies.
+/// The lifetime of one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lifetime {
-    /// It is dead from this second on, since 1970 UTC; `None` if no time ends it.
+    /// The second of the filter's clock from which the entry is dead; `None` if it does not expire.
     pub expires_unix_s: Option<u64>,
-    /// It dies with all entries of smaller stamps.
+    /// The entry's stamp. It is dead once the mark is above it.
     pub stamp: Option<u64>,
 }
 
-/// Which entries are dead.
+/// The bounds below which entries are dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeadBefore {
-    /// Those that have expired by this second, since 1970 UTC.
+    /// Entries that have expired by this second of the filter's clock are dead.
     pub unix_s: u64,
-    /// Those with smaller stamps.
+    /// Entries with smaller stamps are dead.
     pub stamp: u64,
 }
 
@@ -47,14 +51,14 @@ struct Stamps {
     highest: u64,
 }
 
-/// When the entries of a table die. Empty in tables of older programs, and where nothing is known of entries.
+/// The lifetimes of a table's entries. Empty in tables of older programs, and if no filter knows lifetimes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lifetimes {
     classes: BTreeMap<u16, Class>,
     stamps: Stamps,
 }
 
-/// The class of entries that live for so many seconds.
+/// Returns the class of entries that live for `seconds`.
 fn class_of(seconds: u64) -> u16 {
     let power = u64::from((seconds / PARTS).checked_ilog2().map_or(0, |power| power + 1));
     let part = if power == 0 { seconds } else { (seconds >> (power - 1)) - PARTS };
@@ -62,7 +66,7 @@ fn class_of(seconds: u64) -> u16 {
 }
 
 impl Lifetimes {
-    /// Counts an entry of a table that is made at `created_unix_s`.
+    /// Counts an entry of a table that is written at `created_unix_s`.
     pub fn add(&mut self, created_unix_s: u64, lifetime: &Lifetime) {
         if let Some(expires) = lifetime.expires_unix_s {
             let class = self.classes.entry(class_of(expires.saturating_sub(created_unix_s))).or_default();
@@ -77,12 +81,12 @@ impl Lifetimes {
         }
     }
 
-    /// Whether nothing was counted.
+    /// Returns true if no entry was counted.
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty() && self.stamps.entries == 0
     }
 
-    /// About how many entries are dead. Of stamps, only the lowest and the highest are known: those between count as spread evenly.
+    /// Estimates the number of dead entries. Only the lowest and highest stamps are known; the others are assumed to be spread evenly.
     pub fn dead(&self, before: &DeadBefore) -> f64 {
         let is_dead = |class: &&Class| class.last_unix_s <= before.unix_s;
         let by_time: u64 = self.classes.values().filter(is_dead).map(|class| class.entries).sum();
@@ -95,17 +99,17 @@ impl Lifetimes {
         (by_time as f64).max(by_stamp * entries as f64)
     }
 
-    /// When more of them will be dead than at this second; `None` if no time ends any other one.
+    /// Returns the next second at which more entries are dead than at `unix_s`; `None` if no other entry expires.
     pub fn next_death(&self, unix_s: u64) -> Option<u64> {
         self.classes.values().map(|class| class.last_unix_s).filter(|last| *last > unix_s).min()
     }
 
-    /// What the histogram takes in a file.
+    /// Returns the encoded size of the histogram.
     pub(crate) fn encoded_bytes(&self) -> usize {
         if self.is_empty() { 0 } else { NAME_BYTES + STAMPS_BYTES + self.classes.len() * CLASS_BYTES }
     }
 
-    /// The stamps (three u64), then each class that occurs, ascending: the class (u16), its entries (u64), its last death (u64).
+    /// Encodes the stamps (three u64), then each class that occurs, ascending: the class (u16), its entries (u64), its latest death (u64).
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.is_empty() {
@@ -121,7 +125,7 @@ impl Lifetimes {
         bytes
     }
 
-    /// What [`to_bytes`](Lifetimes::to_bytes) gave; `None` for anything else.
+    /// Decodes the result of [`to_bytes`](Lifetimes::to_bytes); `None` for anything else.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Lifetimes> {
         let (stamps, classes) = bytes.split_at_checked(STAMPS_BYTES)?;
         let (&[entries, lowest, highest], []) = stamps.as_chunks::<8>() else { return None };
@@ -180,7 +184,7 @@ mod tests {
             );
         }
         assert_eq!((dead(0, 101), dead(0, 601), dead(0, 1101)), (0.0, 500.0, 1000.0));
-        // Whoever looks at each next death finds all of them.
+        // Stepping from one next death to the next finds all of them.
         let (mut at, mut looks) = (0, 0);
         while let Some(next) = lifetimes.next_death(at) {
             (at, looks) = (next, looks + 1);

@@ -56,7 +56,7 @@ pub struct Properties {
     pub longest_value_bytes: Option<u32>,
     /// How many entries have values of which length; empty in tables of older programs and without entries.
     pub value_lengths: ValueLengths,
-    /// When entries die, if the writer was told; empty in tables of older programs.
+    /// The lifetimes of entries, if the writer was told; empty in tables of older programs.
     pub lifetimes: Lifetimes,
 }
 

@@ -36,8 +36,8 @@ use std::sync::{Arc, Mutex};
 const BUFFER_BYTES: usize = 1 << 20;
 /// A file has at most so many bytes, and a buffer, that were handed to it and not synced.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
-/// A short segment is this part of a whole one.
-const SHORT_PART: u64 = 16;
+/// A segment is this long at least, where that fits.
+const SHORT_BYTES: u64 = 64 << 10;
 
 /// What a writer has put into one segment since it was last asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,20 +216,30 @@ impl fmt::Debug for ValueWriter {
     }
 }
 
+/// The length of a new segment: `whole`, or half of that and so on where it is more than half of what the disk has left. One that
+/// is shorter than [`SHORT_BYTES`] would hold a few records and be half empty: it has to be where nothing else fits.
+fn pages_that_fit(log: &ValueLog, whole: u64, least: u64) -> u64 {
+    let free = log.volume.space().logical_free().unwrap_or(u64::MAX) / SECTOR_BYTES;
+    let short = (SHORT_BYTES / SECTOR_BYTES).clamp(least, whole);
+    let mut halves = std::iter::successors(Some(whole), |pages| Some(pages / 2)).take_while(|pages| *pages > short);
+    let fitting = halves.find(|pages| *pages <= free / 2);
+    fitting.unwrap_or(if short <= free { short } else { least })
+}
+
 impl OpenSegment {
     /// A new segment, at least long enough for one record of `bytes`.
     fn begin(log: &ValueLog, bytes: u64) -> Result<OpenSegment> {
         let number = (log.numbers)();
         let least = pages_needed(FIRST_RECORD + bytes, INDEX_ENTRY_BYTES_MAX);
         let least = least.max(SEGMENT_BYTES_MIN / SECTOR_BYTES);
-        let whole = (log.options.segment_bytes / SECTOR_BYTES).max(least);
-        let short = (whole / SHORT_PART).max(least);
         let create = |pages| {
             let file = log.volume.create_pages(FileName::Values(number), pages * SECTOR_BYTES)?;
             Ok::<_, Error>((pages, file))
         };
-        let (pages, file) = match create(whole) {
-            Err(error) if error.is_no_space() && short < whole => create(short)?,
+        let pages = pages_that_fit(log, (log.options.segment_bytes / SECTOR_BYTES).max(least), least);
+        let (pages, file) = match create(pages) {
+            // A quota leaves less.
+            Err(error) if error.is_no_space() && least < pages => create(least)?,
             created => created?,
         };
         let identity = Identity { segment: number, salt: log.salt(number) };

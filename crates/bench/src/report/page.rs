@@ -112,7 +112,7 @@ fn header(title: &str, comparison: &Comparison<'_>, html: &mut String) {
     html.push_str("</header>");
 }
 
-/// The differences between the compared runs: ratios compare all of them.
+/// Writes the table of differences between the compared runs. Each of them affects the ratios.
 fn differences(comparison: &Comparison<'_>, html: &mut String) {
     if comparison.subjects.len() < 2 {
         return;

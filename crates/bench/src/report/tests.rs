@@ -96,9 +96,9 @@ fn runs_that_are_no_repetitions_are_pointed_out() {
     assert!(!html.contains("<dt>directory</dt>"));
 }
 
-/// A page compared runs of two commits on two machines, and readers had to find that out from the small print.
+/// A page compared runs of two commits on two machines, and only the small print said so.
 #[test]
-fn a_page_says_in_what_the_runs_differ() {
+fn a_page_says_how_the_runs_differ() {
     let workloads = [Workload::FillRandom];
     let (one, mut other) = (measured("a", &workloads), measured("b", &workloads));
     let page = |results: &[BenchResult]| render("x", None, results).expect("render");

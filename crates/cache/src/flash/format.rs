@@ -27,11 +27,11 @@
 //! A record is a checksum (4 bytes) and an [item](crate::item), whose length is a multiple of 4. The checksum is the crc32c of the cache's id, the segment's sequence
 //! number, the record's offset, and the item. So what an older segment has left behind in the same place is no record.
 //!
-//! All integers are little-endian. Bytes of a superblock and of a header that have no field are zeros, and other ones are damage. Bytes of a segment behind those
-//! in use are never read.
+//! All integers are little-endian. Unused bytes of a superblock or header are zero; anything else is damage. Bytes of a segment past its used
+//! length are never read.
 //!
-//! **Failure.** Decoding is total: other bytes are no superblock, no header, no record. What a decoder takes, its encoder writes again as it was
-//! (`fuzzing.rs`).
+//! **Failure.** Decoders accept any bytes, and return nothing for bytes that no encoder writes. Encoding what a decoder returned gives the
+//! same bytes (`fuzzing.rs`).
 
 use crate::item::{Item, NewItem};
 use crate::slot::ALIGN;
@@ -47,7 +47,8 @@ pub(crate) const RECORDS_AT: usize = 56;
 /// What a record takes beside its item.
 pub(crate) const RECORD_HEADER_BYTES: usize = 4;
 
-/// Sequence numbers, generations and counts of starts are smaller: 2^40 segments are an exabyte. So no arithmetic on them overflows.
+/// Exclusive upper bound of sequence numbers, generations and start counts, so that arithmetic on them cannot overflow. 2^40 segments are
+/// an exabyte.
 pub(crate) const COUNTS_END: u64 = 1 << 40;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"SITUFLSH";
@@ -76,7 +77,7 @@ impl Superblock {
         bytes
     }
 
-    /// The superblock that a block holds. The rest of the block is zeros.
+    /// Decodes the superblock of a block. The rest of the block is zeros.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Superblock> {
         let (bytes, rest) = bytes.split_first_chunk::<48>()?;
         let is_ours = bytes[..8] == SUPERBLOCK_MAGIC
@@ -154,7 +155,7 @@ impl Salt {
         sum.copy_from_slice(&self.sum(offset, bytes).to_le_bytes());
     }
 
-    /// Puts the checksum of the record that `bytes` begin with right; the record's length.
+    /// Corrects the checksum of the record at the start of `bytes`, and returns the record's length.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn seal(&self, offset: u32, base: u64, bytes: &mut [u8]) -> Option<usize> {
         let (sum, rest) = bytes.split_first_chunk_mut::<RECORD_HEADER_BYTES>()?;
@@ -168,7 +169,7 @@ impl Salt {
         let (sum, rest) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>()?;
         let item = Item::decode(rest, base)?;
         let length = item.stored_bytes(base);
-        // Another form has another length than the one that is summed.
+        // The checksum covers the length, and the length depends on the form.
         let is_whole =
             item.is_stored_as(rest, base) && self.sum(offset, rest.get(..length)?) == u32::from_le_bytes(*sum);
         is_whole.then_some((item, RECORD_HEADER_BYTES + length))

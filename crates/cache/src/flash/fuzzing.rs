@@ -1,4 +1,4 @@
-//! A device of arbitrary bytes: see [`crate::fuzzing`].
+//! Fuzz target for the flash device; see [`crate::fuzzing`].
 
 use super::*;
 use crate::item::Meta;
@@ -6,9 +6,9 @@ use situ_device::{Env, Geometry};
 use situ_sim::{FaultPlan, SimDevice};
 
 const ID: [u8; 16] = [7; 16];
-/// Bytes of a superblock's block that an input has. The rest are zeros.
+/// Bytes of the superblock's block that come from the input. The rest are zeros.
 const FRONT_BYTES: usize = 64;
-/// Segments that have bytes of the input, the same count each: half of them at its front, half at its end.
+/// Segments filled from the input in equal shares: half of a share at the segment's front, half at its end.
 const FILLED: usize = 3;
 
 fn device() -> SimDevice {
@@ -24,12 +24,12 @@ fn device() -> SimDevice {
     SimDevice::with_geometry(&Env::system(), bytes, geometry, FaultPlan::none(), 0)
 }
 
-/// A log on a device of its own.
+/// Creates a log on a new device.
 pub(super) fn empty_log() -> FlashLog {
     FlashLog::create(Arc::new(device()), ID, 5).expect("the device is large enough")
 }
 
-/// Puts the checksum of a segment's header right, and those of the records that lie in `bytes`.
+/// Corrects the checksums of a segment's header and of the records in `bytes`.
 fn seal_segment(bytes: &mut [u8], id: &[u8; 16]) {
     if bytes.len() < RECORDS_AT {
         return;
@@ -47,10 +47,10 @@ fn seal_segment(bytes: &mut [u8], id: &[u8; 16]) {
     }
 }
 
-/// A superblock, and segments. The lowest bit of the first byte says that checksums are put right first.
+/// Decodes a superblock and segments. If the lowest bit of the first byte is set, the checksums are corrected first.
 ///
 /// # Panics
-/// A decoder does, or contradicts itself.
+/// A decoder panics or contradicts itself.
 pub fn flash(data: &[u8]) {
     let Some((control, bytes)) = data.split_first() else { return };
     let (front, shares) = bytes.split_at(bytes.len().min(FRONT_BYTES));
@@ -101,7 +101,7 @@ pub fn flash(data: &[u8]) {
     assert!(log.resume(next, &spots), "what a scan has found fits the log");
 }
 
-/// What the encoders make: segments with short records, and with one that goes on in the next segment.
+/// Encoded segments: some with short records, one with a record that continues in the next segment.
 pub(crate) fn corpus() -> Vec<Vec<u8>> {
     let segment = |sequence: u64, begins: usize, first: &[u8], last: &[u8]| {
         let used = if last.is_empty() { RECORDS_AT + first.len() } else { SEGMENT_BYTES };

@@ -1,76 +1,45 @@
-//! What outlives the process beside the log on flash, so that a restart trusts what it finds there.
+//! Files that survive the process and tell a restart which items of the log on flash are still valid.
 //!
-//! The log alone does not say which of its items were replaced or deleted while the newer value lay in memory. So each death of an item on
-//! flash is noted here, before anybody can see it.
+//! The log alone does not say which of its items were replaced or deleted while the newer value was in memory. So the cache notes each
+//! death of an item on flash here, before any reader can see it. `format.rs` has the bytes of the files.
 //!
 //! | file | content |
 //! |---|---|
 //! | `PREFIX.journal-0`, `PREFIX.journal-1` | deaths of items and of segments, 16 bytes each |
-//! | `PREFIX.index` | the index, as it was at a clean stop; it is removed at the start |
-//! | `PREFIX.records` | records of the cache's owner, and which journal is the newest |
-//! | `PREFIX.lock` | locked by the process that uses the files, as the journals are |
+//! | `PREFIX.index` | the index at a clean stop; a start removes it |
+//! | `PREFIX.records` | records of the cache's owner, and the generation of the newest journal |
+//! | `PREFIX.lock` | empty; the process that uses the files locks it, and the journals too |
 //!
-//! **When the log is trusted.** After a clean stop. After the death of the process, too: the system has what was written to the files. After a
-//! restart of the machine without a clean stop it is not: the drive can have lost notes. The files say in which boot they were written.
+//! **When the log is trusted.** After a clean stop, and after the death of the process: the kernel still has what was written to the files.
+//! After a reboot without a clean stop it is not, because the drive may have lost notes. The files name the boot that wrote them.
 //!
-//! **Two journals.** When the log has gone round once, the older journal names only segments that are gone. It is then begun anew.
+//! **Two journals.** Once the log has wrapped around, the older journal names only segments that are gone. The next journal replaces it.
 //!
-//! **Failure.** If a note cannot be written, the journals are removed: the next start begins with an empty flash.
+//! **Failure.** If a note cannot be written, the journals are removed, and the next start begins with an empty flash.
 //!
-//! ```text
-//! journal                                   note
-//! offset  bytes  field                      offset  bytes  field
-//!      0      8  "SITUCJRN"                      0      8  sequence number of the segment
-//!      8      4  version, 1                      8      4  offset of the record; 0: all of the segment
-//!     12      4  zeros                          12      4  crc32c of the cache's id and all before
-//!     16     16  the cache's id
-//!     32     16  the machine's boot
-//!     48      8  generation: this journal is journal-(generation modulo 2)
-//!     56      8  sequence number from which segments were not on flash when it was begun
-//!     64      8  how often the cache had been started when it was last written to
-//!     72      4  crc32c of all before
-//!     76      4  zeros
-//! ```
-//!
-//! The other two files have these fields one after the other, and end with a crc32c of all before:
-//!
-//! * *Index*: "SITUCIDX"; the cache's id; how often the cache was started; the number of the next segment; shards as a power of two; how many spots
-//!   follow; sequence number and base of each spot; shard and packed slot of each item, 16 bytes.
-//! * *Records*: "SITUCREC"; the cache's id; the newest journal's generation; how often the cache was started; a count; of each record two
-//!   lengths, the key and the value.
-//!
-//! **Damage.** A piece of a note, shorter than a note, ends a journal. If any other byte is not what was written, if a file is missing, or older than the
-//! others, nothing is trusted. All files together can be older: do not restore them from a copy.
+//! **Damage.** A partial note at the end of a journal is an unfinished write. If anything else is damaged, if a file is missing, or if one
+//! is older than the others, nothing is trusted. A restored copy of all the files cannot be recognised as old: never restore them.
 
 mod dead;
+mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 
-use super::format::COUNTS_END;
-use crate::slot::{ALIGN, OFFSETS_END};
+use format::{
+    Header, Id, Records, Summed, decode_index, decode_notes, decode_records, encode_index, encode_records, note,
+};
 use situ_device::{Clock, Flocked, SystemClock, lock};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 pub(crate) use dead::Dead;
+pub(crate) use format::Snapshot;
 
-const JOURNAL_MAGIC: [u8; 8] = *b"SITUCJRN";
-const INDEX_MAGIC: [u8; 8] = *b"SITUCIDX";
-const RECORDS_MAGIC: [u8; 8] = *b"SITUCREC";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 80;
-const NOTE_BYTES: usize = 16;
-/// What the file of the index has before its spots: magic, id, starts, next number, shard bits, count of spots.
-const INDEX_HEADER_BYTES: u64 = 8 + 16 + 8 + 8 + 4 + 4;
-
-type Id = [u8; 16];
-
-/// See the module.
+/// The open files; see the [module](self).
 pub(crate) struct Journal {
     prefix: PathBuf,
     id: Id,
@@ -80,20 +49,10 @@ pub(crate) struct Journal {
     locks: Mutex<Locks>,
 }
 
-/// The locks of the files. A file that is only named can be removed: the journals themselves are locked, too.
+/// The locks of the files. `PREFIX.lock` alone can be removed, so the journals are locked as well.
 struct Locks {
     journals: [Option<Flocked>; 2],
     _lock: Flocked,
-}
-
-/// What the file of records says.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Records {
-    /// A journal of this generation was begun: if none is there, it is lost.
-    generation: u64,
-    /// How often the cache was started. The newest journal, and the index of a clean stop, are of the last start.
-    starts: u64,
-    owners: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 struct State {
@@ -105,7 +64,7 @@ struct State {
     has_stopped: bool,
 }
 
-/// What an earlier process left.
+/// State left by an earlier process.
 pub(crate) struct Past {
     pub(crate) journal: Journal,
     pub(crate) dead: Dead,
@@ -113,75 +72,7 @@ pub(crate) struct Past {
     pub(crate) index: Option<Snapshot>,
 }
 
-/// The index as it was at a clean stop: numbers, and pieces of bytes that the owner knows.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Snapshot {
-    pub(crate) starts: u64,
-    pub(crate) next_sequence: u64,
-    pub(crate) shard_bits: u32,
-    /// Sequence number and base of what lies in each spot.
-    pub(crate) spots: Vec<[u64; 2]>,
-    /// Shard, and packed slot.
-    pub(crate) slots: Vec<[u32; 4]>,
-}
-
-struct Header {
-    boot: [u8; 16],
-    generation: u64,
-    begun_at: u64,
-    starts: u64,
-}
-
-impl Header {
-    fn encode(&self, id: &Id) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(&JOURNAL_MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[16..32].copy_from_slice(id);
-        bytes[32..48].copy_from_slice(&self.boot);
-        bytes[48..56].copy_from_slice(&self.generation.to_le_bytes());
-        bytes[56..64].copy_from_slice(&self.begun_at.to_le_bytes());
-        bytes[64..72].copy_from_slice(&self.starts.to_le_bytes());
-        let sum = crc32c::crc32c(&bytes[..72]);
-        bytes[72..76].copy_from_slice(&sum.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8], id: &Id) -> Option<Header> {
-        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
-        let is_ours = bytes[..8] == JOURNAL_MAGIC
-            && bytes[8..12] == VERSION.to_le_bytes()
-            && bytes[12..16] == [0; 4]
-            && bytes[76..] == [0; 4]
-            && bytes[16..32] == id[..]
-            && bytes[72..76] == crc32c::crc32c(&bytes[..72]).to_le_bytes();
-        let mut boot = [0; 16];
-        boot.copy_from_slice(&bytes[32..48]);
-        let word = |at: usize| long(&bytes[at..]);
-        let header = Header { boot, generation: word(48), begun_at: word(56), starts: word(64) };
-        (is_ours && [header.generation, header.begun_at, header.starts].iter().all(|count| *count < COUNTS_END))
-            .then_some(header)
-    }
-}
-
-fn note(id: &Id, sequence: u64, offset: u32) -> [u8; NOTE_BYTES] {
-    let mut bytes = [0; NOTE_BYTES];
-    bytes[..8].copy_from_slice(&sequence.to_le_bytes());
-    bytes[8..12].copy_from_slice(&offset.to_le_bytes());
-    let sum = crc32c::crc32c_append(crc32c::crc32c(id), &bytes[..12]);
-    bytes[12..].copy_from_slice(&sum.to_le_bytes());
-    bytes
-}
-
-fn long(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-fn word(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-/// What tells this boot of the machine from others; `None` if the system does not say.
+/// The id of this boot; `None` if the system has none.
 fn boot() -> Option<[u8; 16]> {
     SystemClock::default().boot()
 }
@@ -206,7 +97,7 @@ fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path).or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
-/// Writes a file so that it is there as a whole, or not at all. The death of the process does not lose it; with `durable`, no loss of power does.
+/// Replaces a file atomically. It survives the death of the process; with `durable`, a power failure too.
 fn write_whole(
     path: &Path,
     durable: bool,
@@ -225,48 +116,8 @@ fn write_whole(
     if durable { sync_directory_of(path) } else { Ok(()) }
 }
 
-/// Sums what goes through.
-struct Summed<T> {
-    inner: T,
-    sum: u32,
-}
-
-impl<T: Write> Write for Summed<T> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.sum = crc32c::crc32c_append(self.sum, &bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-impl<T: Read> Summed<T> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let mut bytes = [0; N];
-        self.inner.read_exact(&mut bytes).ok()?;
-        self.sum = crc32c::crc32c_append(self.sum, &bytes);
-        Some(bytes)
-    }
-
-    fn take_bytes(&mut self, count: usize) -> Option<Vec<u8>> {
-        let mut bytes = situ_device::memory::zeroed(count)?;
-        self.inner.read_exact(&mut bytes).ok()?;
-        self.sum = crc32c::crc32c_append(self.sum, &bytes);
-        Some(bytes)
-    }
-
-    /// Whether the sum of all before follows, and then the end.
-    fn ends_well(&mut self) -> bool {
-        let sum = self.sum;
-        self.take() == Some(sum.to_le_bytes()) && self.take::<1>().is_none()
-    }
-}
-
 impl Journal {
-    /// Begins anew: what is there of an earlier cache goes.
+    /// Starts with empty files, and removes those of an earlier cache.
     ///
     /// # Errors
     /// The file system refuses, or another process has the files.
@@ -302,7 +153,7 @@ impl Journal {
         Ok(())
     }
 
-    /// What an earlier process has left for the cache with this id. `None`: nothing that can be trusted.
+    /// Reads the state that an earlier process left for the cache with this id. Returns `None` if nothing can be trusted.
     ///
     /// # Errors
     /// The file system refuses, or another process has the files.
@@ -311,7 +162,7 @@ impl Journal {
         let Some(mut records) = read_records(&with_end(prefix, ".records"), &id) else { return Ok(None) };
         let index_path = with_end(prefix, ".index");
         let index = read_index(&index_path, &id).filter(|index| index.starts == records.starts);
-        // From here on the stop was not a clean one.
+        // From here on, only `stop` makes a stop clean.
         remove(&index_path)?;
         sync_directory_of(&index_path)?;
         let this_boot = boot();
@@ -371,7 +222,7 @@ impl Journal {
         }
     }
 
-    /// Nothing on flash is trusted by the next start.
+    /// Makes the next start begin with an empty flash.
     fn give_up(&self, state: &mut State) {
         if state.has_stopped {
             return;
@@ -389,13 +240,13 @@ impl Journal {
         self.give_up(&mut lock(&self.state));
     }
 
-    /// Whether notes are written: false after a failure.
+    /// Returns true if notes are being written; false after a failure.
     pub(crate) fn works(&self) -> bool {
         lock(&self.state).file.is_some()
     }
 
-    /// Begins the next journal if no segment from before this one was begun is left: segments below `oldest` are gone.
-    /// `reach` tells `oldest`, and the number that the next segment gets.
+    /// Switches to the next journal once all segments older than the current journal are gone. `reach` returns the sequence numbers of the
+    /// oldest segment and of the next one.
     pub(crate) fn turn(&self, reach: impl FnOnce() -> (u64, u64)) {
         let mut state = lock(&self.state);
         let (oldest, next) = reach();
@@ -407,12 +258,12 @@ impl Journal {
         }
     }
 
-    /// A record of the owner's.
+    /// Returns a record of the owner.
     pub(crate) fn record(&self, key: &[u8]) -> Option<Vec<u8>> {
         lock(&self.records).owners.get(key).cloned()
     }
 
-    /// Stores a record of the owner's. The death of the process does not lose it. If it cannot be stored, the next start begins with an empty flash.
+    /// Stores a record of the owner. It survives the death of the process. If this fails, the next start begins with an empty flash.
     ///
     /// # Errors
     /// The file system refuses.
@@ -431,10 +282,10 @@ impl Journal {
         write_whole(&with_end(&self.prefix, ".records"), false, |out| encode_records(out, &self.id, records))
     }
 
-    /// Makes everything durable and stores the index: the stop is a clean one. `slots` calls its argument with each slot.
+    /// Makes everything durable and stores the index, for a clean stop. `slots` calls its argument with each slot.
     ///
     /// # Errors
-    /// The file system refuses; then the stop is none.
+    /// The file system refuses; the stop is not clean then.
     pub(crate) fn stop(&self, index: &Snapshot, slots: impl FnOnce(&mut dyn FnMut([u32; 4]))) -> io::Result<()> {
         let mut state = lock(&self.state);
         let Some(file) = state.file.take() else {
@@ -451,50 +302,6 @@ impl Journal {
     }
 }
 
-/// Writes the records as they lie in their file, but for the sum.
-fn encode_records(out: &mut impl Write, id: &Id, records: &Records) -> io::Result<()> {
-    out.write_all(&RECORDS_MAGIC)?;
-    out.write_all(id)?;
-    out.write_all(&records.generation.to_le_bytes())?;
-    out.write_all(&records.starts.to_le_bytes())?;
-    out.write_all(&(records.owners.len() as u32).to_le_bytes())?;
-    for (key, value) in &records.owners {
-        out.write_all(&(key.len() as u32).to_le_bytes())?;
-        out.write_all(&(value.len() as u32).to_le_bytes())?;
-        out.write_all(key)?;
-        out.write_all(value)?;
-    }
-    Ok(())
-}
-
-/// Writes an index as it lies in its file, but for the sum. `slots` calls its argument with each slot.
-fn encode_index(
-    out: &mut impl Write,
-    id: &Id,
-    starts: u64,
-    index: &Snapshot,
-    slots: impl FnOnce(&mut dyn FnMut([u32; 4])),
-) -> io::Result<()> {
-    out.write_all(&INDEX_MAGIC)?;
-    out.write_all(id)?;
-    out.write_all(&starts.to_le_bytes())?;
-    out.write_all(&index.next_sequence.to_le_bytes())?;
-    out.write_all(&index.shard_bits.to_le_bytes())?;
-    out.write_all(&(index.spots.len() as u32).to_le_bytes())?;
-    for number in index.spots.iter().flatten() {
-        out.write_all(&number.to_le_bytes())?;
-    }
-    let mut written = Ok(());
-    slots(&mut |slot| {
-        for number in slot {
-            if written.is_ok() {
-                written = out.write_all(&number.to_le_bytes());
-            }
-        }
-    });
-    written
-}
-
 impl Journal {
     /// Makes the journals and the records durable.
     fn sync(&self, file: &File, generation: u64) -> io::Result<()> {
@@ -507,38 +314,14 @@ impl Journal {
     }
 }
 
-/// The index in a file, if it is whole and of the cache with this id.
+/// Reads an index file. Returns `None` if it is missing, damaged, or belongs to another cache.
 fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
     let file = File::open(path).ok()?;
     let bytes = file.metadata().ok()?.len();
     decode_index(BufReader::with_capacity(1 << 20, file), bytes, id)
 }
 
-/// The index in so many bytes, if they are whole and of the cache with this id.
-fn decode_index(from: impl Read, bytes: u64, id: &Id) -> Option<Snapshot> {
-    let mut found = Summed { inner: from, sum: 0 };
-    if found.take()? != INDEX_MAGIC || found.take()? != *id {
-        return None;
-    }
-    let starts = u64::from_le_bytes(found.take()?);
-    let next_sequence = u64::from_le_bytes(found.take()?);
-    let shard_bits = u32::from_le_bytes(found.take()?);
-    let spots = u32::from_le_bytes(found.take()?);
-    // Slots fill the rest, but for the sum.
-    let slots = bytes.checked_sub(INDEX_HEADER_BYTES + u64::from(spots) * 16 + 4)? / 16;
-    let mut index = Snapshot { starts, next_sequence, shard_bits, ..Snapshot::default() };
-    for _ in 0..spots {
-        index.spots.push([u64::from_le_bytes(found.take()?), u64::from_le_bytes(found.take()?)]);
-    }
-    for _ in 0..slots {
-        let bytes: [u8; 16] = found.take()?;
-        let part = |at: usize| word(&bytes[at..]);
-        index.slots.push([part(0), part(4), part(8), part(12)]);
-    }
-    found.ends_well().then_some(index)
-}
-
-/// Shows the notes of a journal to `each`. Its header, and where its notes end. `None` if there is none, or it is damaged.
+/// Calls `each` with every note of a journal. Returns its header and the offset at which its notes end; `None` if it is missing or damaged.
 ///
 /// # Errors
 /// The file system refuses.
@@ -549,29 +332,7 @@ fn read_notes(path: &Path, id: &Id, each: impl FnMut(u64, u32)) -> io::Result<Op
     }
 }
 
-/// Shows the notes of a journal to `each`. Its header, and where its notes end. `None` if it is damaged.
-///
-/// The end of the process leaves 16 bytes of a note or fewer than 16, and never others: a write that lies in one page is copied whole. So only
-/// a piece at the end is a note that was not written.
-fn decode_notes(mut from: impl Read, id: &Id, mut each: impl FnMut(u64, u32)) -> Option<(Header, u64)> {
-    let mut bytes = [0; HEADER_BYTES];
-    from.read_exact(&mut bytes).ok()?;
-    let header = Header::decode(&bytes, id)?;
-    let mut ends = HEADER_BYTES as u64;
-    let mut bytes = [0; NOTE_BYTES];
-    while from.read_exact(&mut bytes).is_ok() {
-        let (sequence, offset) = (long(&bytes), word(&bytes[8..]));
-        let is_place = (offset as usize) < OFFSETS_END && (offset as usize).is_multiple_of(ALIGN);
-        if bytes != note(id, sequence, offset) || sequence >= COUNTS_END || !is_place {
-            return None;
-        }
-        each(sequence, offset);
-        ends += NOTE_BYTES as u64;
-    }
-    Some((header, ends))
-}
-
-/// Takes the files for this process.
+/// Locks the files for this process.
 fn lock_files(prefix: &Path) -> io::Result<Locks> {
     let lock_journal = |generation| match OpenOptions::new().write(true).open(journal_path(prefix, generation)) {
         Ok(file) => flocked(file, prefix).map(Some),
@@ -594,38 +355,16 @@ fn flocked(file: File, prefix: &Path) -> io::Result<Flocked> {
     }
 }
 
-/// The records in a file. `None` if there is none, or it is damaged, or another cache's.
+/// Reads a records file. Returns `None` if it is missing, damaged, or belongs to another cache.
 fn read_records(path: &Path, id: &Id) -> Option<Records> {
     let file = File::open(path).ok()?;
     let bytes = file.metadata().ok()?.len();
     decode_records(BufReader::new(file), bytes, id)
 }
 
-/// The records in so many bytes. `None` if they are damaged, or another cache's.
-fn decode_records(from: impl Read, bytes_max: u64, id: &Id) -> Option<Records> {
-    let mut found = Summed { inner: from, sum: 0 };
-    if found.take()? != RECORDS_MAGIC || found.take()? != *id {
-        return None;
-    }
-    let (generation, starts) = (u64::from_le_bytes(found.take()?), u64::from_le_bytes(found.take()?));
-    let mut records = Records { generation, starts, owners: BTreeMap::new() };
-    for _ in 0..u32::from_le_bytes(found.take()?) {
-        let (key, value) = (u32::from_le_bytes(found.take()?), u32::from_le_bytes(found.take()?));
-        if u64::from(key) + u64::from(value) > bytes_max {
-            return None;
-        }
-        let key = found.take_bytes(key as usize)?;
-        // They are written in order.
-        if records.owners.last_key_value().is_some_and(|(last, _)| *last >= key) {
-            return None;
-        }
-        records.owners.insert(key, found.take_bytes(value as usize)?);
-    }
-    (found.ends_well() && records.generation < COUNTS_END && records.starts < COUNTS_END).then_some(records)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::format::HEADER_BYTES;
     use super::*;
 
     const ID: Id = [3; 16];
@@ -652,20 +391,20 @@ mod tests {
             assert!(!past.dead.has(7, 60) && !past.dead.has(8, 56));
             assert_eq!(past.journal.record(b"limit").unwrap(), b"100");
         }
-        // A note that is half there counts for nothing, and the next one follows the last whole one.
+        // A partial note is ignored, and the next one follows the last whole note.
         let file = OpenOptions::new().append(true).open(journal_path(&prefix, 0)).unwrap();
         (&file).write_all(&[1; 9]).unwrap();
         past(&prefix).unwrap().journal.item_died(11, 60);
         assert!(past(&prefix).unwrap().dead.has(11, 60));
     }
 
-    /// With `.lock` removed, a second process took the journals of the first one for its own.
+    /// After `.lock` was removed, a second process could open the first one's journals.
     #[test]
     fn the_files_have_one_user_without_the_lock_file_too() {
         let directory = tempfile::tempdir().unwrap();
         let prefix = directory.path().join("flash");
         let journal = Journal::create(&prefix, ID).unwrap();
-        // The second journal is in use then, and the first one is still there.
+        // Now the second journal is in use, and the first one still exists.
         journal.turn(|| (1, 5));
         for name in [".journal-0", ".journal-1"] {
             _ = fs::remove_file(with_end(&prefix, ".lock"));
@@ -676,7 +415,7 @@ mod tests {
         Journal::create(&prefix, ID).unwrap();
     }
 
-    /// More notes than are held in memory, asked for in the order of segments and in another one.
+    /// More notes than are held in memory, looked up in segment order and in reverse.
     #[test]
     fn notes_are_found_however_many_there_are() {
         let directory = tempfile::tempdir().unwrap();
@@ -813,7 +552,7 @@ mod tests {
         bytes[HEADER_BYTES + 3] ^= 1;
         fs::write(journal_path(&prefix, 0), bytes).unwrap();
         assert!(past(&prefix).is_none());
-        // A last note that was damaged used to pass for one that was half written: the item that had died was there again.
+        // A damaged last note used to pass for an unfinished one, and the dead item came back.
         for turns in [false, true] {
             let prefix = made(if turns { "the last note, two journals" } else { "the last note" }, turns);
             let path = journal_path(&prefix, u64::from(turns));

@@ -630,6 +630,50 @@ mod cache {
         }
     }
 
+    /// Dead items stay on flash until their segment is written again. The device bounds them, and with them the notes of their deaths.
+    #[test]
+    fn what_is_dead_on_flash_and_in_the_journal_is_bounded_while_writers_go_on() {
+        const FLASH_MIB: u64 = 40;
+        const VALUE_BYTES: usize = 1000;
+        const PUTS: u64 = 300_000;
+        let files = tempfile::tempdir().unwrap();
+        let sim = SimExecutor::new(1);
+        let device = device(&sim, FLASH_MIB, 1);
+        sim.run(|| {
+            let (cache, _) = open(&sim, &device, Some(files.path()), &options(), NOW);
+            let notes = || {
+                let length = |name| std::fs::metadata(files.path().join(name)).map_or(0, |file| file.len());
+                length("flash.journal-0") + length("flash.journal-1")
+            };
+            // Each note is of an item that was written in one of the last two rounds over the device.
+            let notes_max = 2 * 16 * (FLASH_MIB << 20) / VALUE_BYTES as u64 + 8192;
+            let mut rng = Rng::new(1);
+            let (mut now, mut most) = (NOW, 0);
+            for n in 0..PUTS {
+                let key = rng.below(60_000);
+                match rng.below(8) {
+                    0 => drop(cache.delete(&name(key))),
+                    _ => {
+                        let expires = if n % 3 == 0 { now + 5 } else { 0 };
+                        let meta = Meta { id: n, expires, ..Meta::default() };
+                        cache.put(&name(key), &meta, [&[7; VALUE_BYTES], b""], now).unwrap();
+                    }
+                }
+                if n % 500 == 0 {
+                    now += 1;
+                    cache.tidy(now);
+                    most = most.max(notes());
+                }
+            }
+            let flash = cache.properties().flash.unwrap();
+            assert!(flash.written_bytes > 3 * (FLASH_MIB << 20), "the device was written more than once: {flash:?}");
+            assert!(most <= notes_max, "{most} bytes of notes, {notes_max} at most");
+            // What is dead keeps nothing out.
+            cache.put(b"new", &Meta::default(), [b"value", b""], now).unwrap();
+            assert!(matches!(cache.get(b"new", now, |_| ()), Lookup::Hit(())));
+        });
+    }
+
     /// The files beside the flash could not be written any more, for a while: deaths were not noted. They are there again as they were.
     #[test]
     fn files_that_were_lost_for_a_while_are_not_trusted_again() {
@@ -677,7 +721,7 @@ mod cache {
                 let properties = cache.properties();
                 let flash = properties.flash.unwrap();
                 assert!(!flash.works && !flash.outlives && flash.errors > 0, "{flash:?}");
-                // How many depends on which long items are in memory then: the hashes have another seed in each run.
+                // The count depends on which long items are in memory: each run seeds the hashes differently.
                 let served = model.check_all(&cache);
                 assert!(served > 50, "memory serves on: {served}");
                 assert!(cache.stop(NOW).is_err());

@@ -9,6 +9,7 @@ use crate::options::InspectOptions;
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
+use situ::Store;
 use situ::device::{self, Space};
 use situ::hash::bucket::{BUCKET_BYTES, USABLE_BYTES};
 use situ::hash::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock};
@@ -39,10 +40,51 @@ struct HashStoreReport {
     log_files: usize,
     log_bytes: u64,
     overflow_bytes: u64,
+    /// Length of the segments of the value log.
+    value_file_bytes: u64,
+    debts: Debts,
     /// Writes up to this one are in their buckets for certain.
     sequence: u64,
     epoch: u32,
     damages: Vec<String>,
+}
+
+/// Dead data that still takes space, as of the last checkpoint. `None` if the overflow store cannot be read now.
+#[derive(Default, Serialize)]
+struct Debts {
+    /// Bytes of dead values in the value log that were not trimmed.
+    value_dead_bytes: Option<u64>,
+    /// Tombstones in the tables of the overflow store.
+    overflow_tombstones: Option<u64>,
+}
+
+impl Debts {
+    /// Reads the overflow store beside a process that may write to it.
+    fn of(overflow: &Path) -> Debts {
+        let Ok(store) = Store::open_read_only(overflow) else { return Debts::default() };
+        let debts = store.properties().debts;
+        Debts {
+            value_dead_bytes: dead_values(&store).ok(),
+            overflow_tombstones: Some(debts.tombstones + debts.range_deletions),
+        }
+    }
+}
+
+/// Sums the keyspace `segments` (`docs/formats/hash.md`).
+fn dead_values(store: &Store) -> situ::Result<u64> {
+    let list = match store.existing_keyspace("segments") {
+        Err(situ::Error::NoSuchKeyspace { .. }) => return Ok(0),
+        list => list?,
+    };
+    let mut dead = 0;
+    for pair in list.iter()? {
+        let (_, sums) = pair?;
+        let (sums, _) = sums.as_chunks::<8>();
+        if let [_, died, trimmed] = *sums {
+            dead += u64::from_le_bytes(died).saturating_sub(u64::from_le_bytes(trimmed));
+        }
+    }
+    Ok(dead)
 }
 
 pub(crate) fn inspect(options: &InspectOptions, directory: &Path, out: &mut Output) -> Outcome {
@@ -64,6 +106,7 @@ fn look(directory: &Path) -> situ::hash::Result<HashStoreReport> {
     let files = home.list()?;
     let logs = files.iter().filter(|file| matches!(file.name, FileName::Log(_) | FileName::Spare(_)));
     let (log_files, log_bytes) = logs.fold((0, 0), |(count, bytes), file| (count + 1, bytes + file.bytes));
+    let segments = files.iter().filter(|file| matches!(file.name, FileName::Values(_)));
     let overflow = DirectoryVolume::open(directory.join("overflow")).and_then(|volume| volume.list());
     let superblock = newest.superblock;
     let path = superblock.device.as_ref().map_or_else(|| directory.join("buckets"), PathBuf::from);
@@ -88,6 +131,8 @@ fn look(directory: &Path) -> situ::hash::Result<HashStoreReport> {
         log_files,
         log_bytes,
         overflow_bytes: overflow.unwrap_or_default().iter().map(|file| file.bytes).sum(),
+        value_file_bytes: segments.map(|file| file.bytes).sum(),
+        debts: Debts::of(&directory.join("overflow")),
         sequence: superblock.sequence,
         epoch: superblock.epoch,
         damages: newest.damage.iter().map(ToString::to_string).collect(),
@@ -154,7 +199,13 @@ fn draw(report: &HashStoreReport, out: &mut Output) -> Result<(), Failure> {
             report.sequence
         ),
     )?;
-    row("overflow", text::bytes(report.overflow_bytes))?;
+    let tombstones = report.debts.overflow_tombstones.filter(|count| *count > 0);
+    let tombstones = tombstones.map_or(String::new(), |count| format!(", {}", text::plural(count, "tombstone")));
+    row("overflow", format!("{}{tombstones}", text::bytes(report.overflow_bytes)))?;
+    if report.value_file_bytes > 0 {
+        let dead = known(report.debts.value_dead_bytes);
+        row("value log", format!("{}, {dead} of them dead", text::bytes(report.value_file_bytes)))?;
+    }
     report.damages.iter().try_for_each(|damage| {
         out.line(format!("! {damage}; the other copy is sound, and the next opening writes both"))
     })

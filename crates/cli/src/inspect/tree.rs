@@ -12,11 +12,12 @@ use crate::text;
 use serde::Serialize;
 use situ::storage::{FileMeta, FileName, Volume};
 use situ::{KeyspaceOptions, PlacementProperties, SegmentProperties, Store, TableProperties};
+use situ_server::{ExpiryRule, ITEMS_KEYSPACE, stored_clock, stored_rule};
 use situ_table::{DeadBefore, Lifetimes};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// Tables shown of each level, and segments of each value log, unless all are asked for.
+/// Tables shown of each level, and segments of each value log, by default.
 const TABLES_SHOWN: usize = 8;
 /// Columns of the bar of keys.
 const KEY_BAR: usize = 24;
@@ -102,13 +103,13 @@ struct KeyspaceReport {
     value_log: Option<ValueLogReport>,
 }
 
-/// The value log of a keyspace. Bytes of values count their keys and headers.
+/// The value log of a keyspace. Sizes of values include their keys and headers.
 #[derive(Serialize)]
 struct ValueLogReport {
     live_bytes: u64,
-    /// Values that no table has a handle for any more. On a drive that compresses, they may take no space.
+    /// Bytes of values to which no table has a handle. On a compressing drive, they may take no space.
     dead_bytes: u64,
-    /// Length of the segments' files.
+    /// Total length of the segment files.
     file_bytes: u64,
     segments: Vec<SegmentReport>,
 }
@@ -120,13 +121,13 @@ struct SegmentReport {
     values: u64,
     live_bytes: u64,
     dead_bytes: u64,
-    /// Why its values cannot be read, if they cannot.
+    /// The reason why its values cannot be read, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<String>,
 }
 
 impl ValueLogReport {
-    /// `None` if the keyspace has no segments. `files` has the lengths of those that are there.
+    /// Makes a report of a keyspace's segments; `None` if there are none. `files` has the lengths of the existing files.
     fn of(segments: Vec<SegmentProperties>, files: &HashMap<u64, u64>) -> Option<ValueLogReport> {
         let of = |segment: &SegmentProperties| SegmentReport {
             number: segment.number,
@@ -149,15 +150,15 @@ impl ValueLogReport {
 struct Debts {
     tombstones: u64,
     range_deletions: u64,
-    /// About how many entries have expired, as far as tables tell.
+    /// Estimated number of expired and flushed entries, from the counts in tables.
     expired_entries: u64,
-    /// Values in the value log, dead ones included.
+    /// Bytes of values in the value log, dead ones included.
     value_bytes: u64,
     value_dead_bytes: u64,
 }
 
 impl Debts {
-    /// In words; `None` if there are none.
+    /// Describes them in words; `None` if there are none.
     fn line(&self) -> Option<String> {
         let Debts { tombstones, range_deletions, expired_entries, value_bytes, value_dead_bytes } = self;
         let values = format!("{} of {} of values", text::bytes(*value_dead_bytes), text::bytes(*value_bytes));
@@ -226,7 +227,7 @@ impl From<TableProperties> for TableReport {
 
 /// What earlier looks at the store have found of its tables, which never change. Beside a process that writes, a table may go after
 /// the store was opened and before the table is; the next look, at a newer state, does not ask for it any more. So a table
-/// that two looks in a row cannot open is damaged, or missing. The same holds for a segment that is missing; no two files have one number.
+/// that two looks in a row cannot open is damaged, or missing. The same holds for a missing segment. No two files share a number.
 #[derive(Default)]
 pub(super) struct Seen {
     sound: HashMap<u64, Lifetimes>,
@@ -252,10 +253,9 @@ impl Seen {
         }
     }
 
-    /// About how many entries of a table have expired.
-    fn expired_entries(&self, number: u64) -> u64 {
-        let now = DeadBefore { unix_s: text::now_unix_s(), stamp: 0 };
-        self.sound.get(&number).map_or(0, |lifetimes| lifetimes.dead(&now) as u64)
+    /// Estimates the number of dead entries of a table.
+    fn dead_entries(&self, number: u64, before: &DeadBefore) -> u64 {
+        self.sound.get(&number).map_or(0, |lifetimes| lifetimes.dead(before) as u64)
     }
 
     /// Returns true if all tables and segments that could not be opened are damaged for certain. The `last` look takes the doubtful ones
@@ -310,7 +310,7 @@ pub(super) fn show(report: &StoreReport, directory: &Path, all: bool, out: &mut 
     let shown = directory.display();
     let advice =
         format!("`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest");
-    Err(Failure::new("the store is damaged", "files of it cannot be opened").cure(advice).ending(Exit::Damage))
+    Err(Failure::new("the store is damaged", "some of its files cannot be opened").cure(advice).ending(Exit::Damage))
 }
 
 fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen) -> Result<StoreReport, Failure> {
@@ -327,9 +327,12 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
         _ => None,
     };
     let segment_files: HashMap<u64, u64> = files.iter().filter_map(segment_file).collect();
+    let by_wall_clock = DeadBefore { unix_s: text::now_unix_s(), stamp: 0 };
+    let items_dead_before = dead_items(store).unwrap_or(by_wall_clock);
     let (mut keyspaces, mut sound) = (Vec::new(), true);
     for name in store.keyspace_names() {
         let keyspace = store.existing_keyspace(&name).map_err(failed)?;
+        let before = if name == ITEMS_KEYSPACE { items_dead_before } else { by_wall_clock };
         let properties = keyspace.properties();
         let mut debts = Debts {
             tombstones: 0,
@@ -351,7 +354,7 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
                 sound &= table.damage.is_none();
                 debts.tombstones += table.deletions;
                 debts.range_deletions += table.range_deletions;
-                debts.expired_entries += seen.expired_entries(table.number);
+                debts.expired_entries += seen.dead_entries(table.number, &before);
                 level.tables.push(table);
             }
         }
@@ -380,6 +383,14 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
         fast_disk: properties.placement.map(FastDisk::from),
         keyspaces,
     })
+}
+
+/// The dead among a server's items, by the store's own clock and the flush barrier. `None` if no server wrote the store, or its records
+/// cannot be read: that is for others to report.
+fn dead_items(store: &Store) -> Option<DeadBefore> {
+    let clock = stored_clock(store).ok()?;
+    let ExpiryRule { now_seconds, barrier_cas } = stored_rule(store, clock.seconds()).ok()??;
+    Some(DeadBefore { unix_s: now_seconds, stamp: barrier_cas })
 }
 
 fn draw(report: &StoreReport, all: bool, out: &mut Output) -> Result<(), Failure> {

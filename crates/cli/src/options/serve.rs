@@ -72,8 +72,8 @@ pub(crate) struct ServeOptions {
     /// Size of the largest value that a client may set
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
     pub(crate) max_value: usize,
-    /// Values of 4 KiB and larger ones lie in the value log, on any disk, and compactions do not copy them. From this length on, each
-    /// measured workload is faster; dead values take a quarter of the space [default: all values lie in tables]
+    /// Keep values of 4 KiB and more in the value log, on any disk. Compactions do not copy them. With values of this size, each
+    /// measured workload is faster; dead values take a quarter more space [default: all values are in tables]
     #[arg(long, conflicts_with = "value_log_min")]
     pub(crate) value_log: bool,
     /// As --value-log, with another size of the smallest value in the value log, 1 byte to 1G

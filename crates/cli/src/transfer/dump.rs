@@ -2,12 +2,12 @@
 //!
 //! Entries of a hash store that expire have a field or a column more, `expires_ms`. A program that does not know it refuses such a file.
 //!
-//! Of memcached items, those that have expired or were flushed are left out: a client would not see them either.
+//! Memcached items that have expired or were flushed are left out: a client would not see them either.
 //!
-//! A file is written under another name first and takes its own when it is whole and durable; a symbolic link keeps
-//! pointing to it. With `--force` it takes the place of a file that is there already. It has the mode of the file that it replaces from its first byte on, and its owner and group as far as
-//! the system lets us give files away; a file that we may not write is not replaced. What is there already and is no
-//! regular file (a device, a pipe) is written as it is.
+//! The dump goes to a temporary file, which is renamed when it is complete and durable. A symbolic link keeps pointing to
+//! the name. With `--force`, the dump replaces an existing file and keeps its mode from the first byte on. Owner and group
+//! are kept where the system permits it. A file that the user may not write is not replaced. A device or a pipe is written
+//! in place.
 
 use super::packed::{Packer, Packing};
 use super::sink::Sink;
@@ -62,8 +62,8 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     }
     let target = &options.output;
     if let Some(store) = store_of(target) {
-        return Err(Failure::new(format!("cannot write {}", target.display()), "it is a file of a store")
-            .cure(format!("name a file outside of {}, or another one there", store.display())));
+        return Err(Failure::new(format!("cannot write {}", target.display()), "the file belongs to a store")
+            .cure(format!("name a file outside {}, or another name in it", store.display())));
     }
     can_be_written(target, options.force)?;
     let left = match target.symlink_metadata() {
@@ -90,7 +90,7 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     let mut packer = Packer::new(counted, Packing::of_name(target)).map_err(|error| to(&error))?;
     let dumped = write_entries(&*readable, options, format, &mut packer, to)?;
     let bytes = packer.finish().map_err(|error| to(&error))?.bytes;
-    // Another process may have made the file meanwhile.
+    // Another process may have created the file meanwhile.
     can_be_written(target, options.force)?;
     destination.finish(out).map_err(|error| to(&error))?;
     readable.close()?;
@@ -147,9 +147,7 @@ fn can_be_written(target: &Path, force: bool) -> Result<(), Failure> {
         return Err(Failure::new(what, "it is a directory").cure("name a file with --output"));
     }
     if target.is_file() && !force {
-        return Err(
-            Failure::new(what, "there is a file of this name").cure("name another one, or replace it with --force")
-        );
+        return Err(Failure::new(what, "the file exists already").cure("name another file, or replace it with --force"));
     }
     let directory = directory_of(target);
     if target.symlink_metadata().is_err() && !directory.is_dir() {
@@ -159,7 +157,7 @@ fn can_be_written(target: &Path, force: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sees to it that a signal removes the file of this name, which is about to be made.
+/// Makes a signal remove the file of this name, which is about to be created.
 type Catch<'a> = &'a dyn Fn(PathBuf) -> io::Result<()>;
 
 /// Where entries go.

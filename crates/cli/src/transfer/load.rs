@@ -52,7 +52,7 @@ struct Mark {
     /// not have it.
     #[serde(default)]
     lossy_repair: Option<u64>,
-    /// The columns or fields that the load was told to take. Marks of older programs, which knew none, do not have it.
+    /// The columns or fields that the load was told to use. Absent in marks of older programs.
     #[serde(default)]
     layout: Vec<String>,
 }
@@ -62,7 +62,7 @@ struct Identity {
     key: Vec<u8>,
     bytes: u64,
     head: u64,
-    /// The places of records are not places in the file.
+    /// The file is packed, so places of records are not offsets in the file.
     is_packed: bool,
 }
 
@@ -96,8 +96,8 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     }
     let format = format_of(options.format, &options.file);
     if options.layout.no_header && format == Format::Jsonl {
-        return Err(Failure::usage("--no-header is for CSV and TSV, and the format of this file is JSON lines")
-            .cure("leave out --no-header, or say what the file is with --format"));
+        return Err(Failure::usage("--no-header is for CSV and TSV, but the format of this file is JSON lines")
+            .cure("leave out --no-header, or name the format with --format"));
     }
     let (input, identity) = open(&options.file, name)?;
     let is_packed = identity.as_ref().is_some_and(|identity| identity.is_packed);
@@ -106,7 +106,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         None => "what was loaded stays, but a load of standard input or of a pipe cannot be resumed",
     };
     on_interrupt(out.is_json(), left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
-    // Before a store is made for a file that cannot be loaded.
+    // First, so that no store is created for a file that cannot be loaded.
     let records = begin(input, format, options)?;
     let target = super::target::open(options, name, identity.is_some())?;
     let mark = Mark {
@@ -229,10 +229,10 @@ impl Load<'_> {
         }
         if mark.layout != self.mark.layout {
             let why = match &mark.layout[..] {
-                [] => "the earlier load was told no columns or fields".to_owned(),
-                names => format!("the earlier load took the columns or fields {}", names.join(", ")),
+                [] => "the earlier load named no columns or fields".to_owned(),
+                names => format!("the earlier load used the columns or fields {}", names.join(", ")),
             };
-            return Err(Failure::new(what, why).cure("name the same with --key and --value"));
+            return Err(Failure::new(what, why).cure("name the same ones with --key and --value"));
         }
         self.mark = mark;
         Ok(())
@@ -387,7 +387,7 @@ fn begin(input: Input, format: Format, options: &LoadOptions) -> Result<Records,
         Unreadable::Input(error) => Failure::new(format!("cannot read {shown}"), error),
         Unreadable::Header { line, why, shown: header } => {
             Failure::new(format!("cannot read {shown}, line {line}"), format!("{why} in the header {header:?}"))
-                .cure("name the columns with --key and --value, or say --no-header if the first line is an entry")
+                .cure("name the columns with --key and --value, or give --no-header if the first line is an entry")
         }
     })
 }

@@ -1,10 +1,9 @@
-//! Files that gzip or Zstandard have packed, both ways.
+//! Reading and writing of files packed by gzip or Zstandard.
 //!
-//! `load` knows a packed file by its first bytes, whatever its name is, and standard input as well. A name that ends in `.gz` or
-//! `.zst` is a promise: a file with such a name that begins otherwise was cut or renamed, and is refused. `dump` packs a file
-//! whose name says so.
+//! `load` recognises a packed file or standard input by its first bytes, not by its name. If the name ends in `.gz` or `.zst` and
+//! the first bytes disagree, the file was cut or renamed, and `load` refuses it. `dump` packs a file if its name has such an ending.
 //!
-//! Offsets count unpacked bytes. A packed file cannot be positioned: going on at an offset unpacks all that lies before it.
+//! Offsets count unpacked bytes. A packed file cannot be positioned, so resuming at an offset unpacks everything before it.
 
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
@@ -13,20 +12,20 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// The first bytes of a packed file, at most this many, tell the packing.
+/// Bytes at the start of a file that identify its packing, at most.
 const MAGIC_BYTES: usize = 4;
 
-/// How a file is packed.
+/// The packing of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// RFC 1952, one member or several.
+    /// RFC 1952, with one or more members.
     Gzip,
-    /// RFC 8878, one frame or several.
+    /// RFC 8878, with one or more frames.
     Zstd,
 }
 
 impl Packing {
-    /// The packing that a file's name promises.
+    /// Returns the packing that a file name indicates.
     pub(crate) fn of_name(path: &Path) -> Option<Packing> {
         match path.extension().and_then(OsStr::to_str) {
             Some("gz") => Some(Packing::Gzip),
@@ -35,7 +34,7 @@ impl Packing {
         }
     }
 
-    /// The packing of a file that begins with these bytes.
+    /// Returns the packing of a file that begins with these bytes.
     pub(crate) fn of_head(head: &[u8]) -> Option<Packing> {
         match head {
             [0x1f, 0x8b, 8, ..] => Some(Packing::Gzip),
@@ -52,7 +51,7 @@ impl Packing {
     }
 }
 
-/// The file's path without the ending that tells its packing.
+/// Returns the path without the ending that indicates its packing.
 pub(crate) fn unpacked_name(path: &Path) -> &Path {
     match (Packing::of_name(path), path.file_stem()) {
         (Some(_), Some(stem)) => Path::new(stem),
@@ -60,11 +59,11 @@ pub(crate) fn unpacked_name(path: &Path) -> &Path {
     }
 }
 
-/// The origin of a load's bytes. Only files can be positioned.
+/// The source of a load's bytes. Only files can be positioned.
 enum Source {
     File(File),
     Stdin(io::Stdin),
-    /// Bytes in memory, so many at a time, as a pipe would give them.
+    /// Bytes in memory, returned in small reads as from a pipe.
     #[cfg(any(test, feature = "fuzzing"))]
     Pieces(io::Cursor<Vec<u8>>, usize),
 }
@@ -91,7 +90,7 @@ impl Source {
     }
 }
 
-/// A source, of which the first bytes may have been read to see what they are.
+/// A source whose first bytes may have been read ahead to identify its packing.
 struct Peeked {
     front: Vec<u8>,
     source: Source,
@@ -115,7 +114,7 @@ pub(crate) struct Input {
 }
 
 enum Reader {
-    /// Nothing was read yet: standard input may have nothing to give for a long time.
+    /// Nothing is read before the first use, because standard input may block for a long time.
     New(Peeked),
     Plain(Peeked),
     Gzip(Box<MultiGzDecoder<Peeked>>),
@@ -125,7 +124,7 @@ enum Reader {
 }
 
 impl Input {
-    /// A file, or a pipe with a name. `promised` is what its name says.
+    /// Makes the input of a file or a named pipe. `promised` is the packing that its name indicates.
     pub(crate) fn file(file: File, promised: Option<Packing>) -> Input {
         Input::of(Source::File(file), promised)
     }
@@ -134,7 +133,7 @@ impl Input {
         Input::of(Source::Stdin(io::stdin()), None)
     }
 
-    /// Bytes that are taken as they are, `at_most` so many at a time.
+    /// Makes an input of plain bytes that returns at most `at_most` of them at a time.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn pieces(bytes: &[u8], at_most: usize) -> Input {
         let source = Source::Pieces(io::Cursor::new(bytes.to_vec()), at_most);
@@ -157,7 +156,7 @@ impl Input {
         peeked.front = front;
         if let (Some(promised), false) = (self.promised, self.promised == found) {
             return Err(io::Error::other(format!(
-                "its name promises a file packed by {}, and it does not begin as one; correct the name, or the file",
+                "its name says that {} packed it, but its first bytes differ; correct the name, or restore the file",
                 promised.name()
             )));
         }
@@ -169,10 +168,10 @@ impl Input {
         Ok(())
     }
 
-    /// The same bytes from `offset` on. Bytes of a packed file before it are unpacked once more.
+    /// Restarts the input at `offset`. For a packed file, all bytes before it are unpacked again.
     ///
     /// # Errors
-    /// It is no file, or it cannot be read.
+    /// The input is not a file, or it cannot be read.
     pub(crate) fn restart_at(self, offset: u64) -> io::Result<Input> {
         let mut source = match self.reader {
             Reader::New(peeked) | Reader::Plain(peeked) => peeked.source,
@@ -208,7 +207,7 @@ impl Read for Input {
     }
 }
 
-/// A file that is packed as its name says, and counted as it is written.
+/// A writer that packs as the file name indicates, and counts the bytes that it writes.
 pub(crate) enum Packer<W: Write> {
     Plain(W),
     Gzip(GzEncoder<W>),
@@ -228,7 +227,7 @@ impl<W: Write> Packer<W> {
         })
     }
 
-    /// Writes what is left, and gives the destination back.
+    /// Writes the remaining bytes, and returns the destination.
     pub(crate) fn finish(self) -> io::Result<W> {
         let mut to = match self {
             Packer::Plain(to) => to,
@@ -295,7 +294,7 @@ mod tests {
                     assert!(read.is_err(), "{packing:?} cut at {cut}");
                 }
                 let why = input(b"key,value\n", packing).read_to_end(&mut Vec::new()).unwrap_err().to_string();
-                assert!(why.contains("its name promises"), "{why}");
+                assert!(why.contains("its name says"), "{why}");
             }
         }
         assert!(input(b"", Some(Packing::Gzip)).read_to_end(&mut Vec::new()).is_err());

@@ -3,11 +3,11 @@
 //! A record that cannot be read is a value with a reason, not an error: the reader stands behind it and goes on. Where
 //! a reader stands is a byte offset, at which a new reader can begin.
 //!
-//! CSV and TSV are RFC 4180 with any bytes inside fields. The first row is a header, whose names decide which columns are key
-//! and value ([`columns`]). Only with `--no-header` it is an entry, and the columns are key and value as they are.
+//! CSV and TSV follow RFC 4180, with any bytes inside fields. The first row is a header, whose names decide which columns are
+//! key and value ([`columns`]). With `--no-header`, the first row is an entry, and the two columns are key and value.
 //! A quote that is still open where the input ends makes its record a bad one: the rest of the value is missing.
 //!
-//! A record may say when its entry expires, in a field or a column `expires_ms`, which may be empty.
+//! A record may have an expiration time in a field or column `expires_ms`, which may be empty.
 
 mod columns;
 mod json;
@@ -32,22 +32,22 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// A key and its value.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
-/// Which columns or fields of a file are key and value.
+/// The columns or fields of a file that hold keys and values.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Layout {
-    /// Column, or field of JSON lines, that is the key [default: key]. Without --value, the value is the column `value`, or one JSON
-    /// object of all other columns; of JSON lines it is the whole line
+    /// Column or JSON field that holds the key [default: key]. Without --value, the value is the column `value`, or else a JSON object
+    /// of all other columns. For JSON lines, it is the whole line
     #[arg(long, value_name = "NAME", visible_alias = "key-field")]
     pub(crate) key: Option<String>,
-    /// Column, or field of JSON lines, that is the value. May be given several times: the value is then a JSON object
+    /// Column or JSON field that holds the value. If given several times, the value is a JSON object of these columns or fields
     #[arg(long = "value", value_name = "NAME", visible_alias = "value-field")]
     pub(crate) values: Vec<String>,
-    /// The first line of the CSV or TSV file is an entry. There are two columns, key and value
+    /// Read the first line of a CSV or TSV file as an entry. The file has two columns, key and value
     #[arg(long, conflicts_with_all = ["key", "values"])]
     pub(crate) no_header: bool,
 }
 
-/// The names of a dump's fields and columns.
+/// The names that a dump gives to a field or column.
 struct Own {
     kind: &'static str,
     names: [(&'static str, Encoding); 3],
@@ -69,7 +69,7 @@ impl Own {
         self.names().any(|own| own == name)
     }
 
-    /// How the bytes are written in a field with this name. Names that are not ours say nothing of it.
+    /// Returns the encoding that a field name indicates. Other names than ours indicate none.
     fn encoding(&self, name: &str) -> Encoding {
         self.names.iter().find(|(own, _)| *own == name).map_or(Encoding::Text, |(_, encoding)| *encoding)
     }
@@ -236,10 +236,10 @@ impl Numbered {
     }
 }
 
-/// Why no record of a file can be read.
+/// A reason why no record of a file can be read.
 pub(crate) enum Unreadable {
     Input(io::Error),
-    /// The first row of CSV or TSV, with the number of its line, does not say which columns are key and value.
+    /// The first row of a CSV or TSV file does not name the columns of key and value. Has its line number.
     Header {
         line: u64,
         why: String,
@@ -253,7 +253,7 @@ impl From<io::Error> for Unreadable {
     }
 }
 
-/// Columns of a header in an error, at most.
+/// Maximum width of a header in an error message, in columns.
 const HEADER_COLUMNS: usize = 200;
 
 /// Reads records of one format.
@@ -263,7 +263,7 @@ pub(crate) enum Records {
 }
 
 impl Records {
-    /// Begins at the first record, and reads the header of CSV and TSV.
+    /// Opens a reader at the first record. Reads the header of CSV and TSV.
     pub(crate) fn new(input: Input, format: Format, layout: &Layout) -> Result<Records, Unreadable> {
         let delimiter = match format {
             Format::Jsonl => {
@@ -280,10 +280,10 @@ impl Records {
         Ok(Records::Csv { reader, base, columns, record: ByteRecord::new() })
     }
 
-    /// Goes on at another place, where an earlier reader of the same file was.
+    /// Restarts at the place of an earlier reader of the same file.
     ///
     /// # Errors
-    /// The input is no file, or cannot be read.
+    /// The input is not a file, or it cannot be read.
     pub(crate) fn restart_at(self, start: Place) -> io::Result<Records> {
         Ok(match self {
             Records::Json { input, layout, line, .. } => {
@@ -368,7 +368,7 @@ fn parser(quotes: Quotes) -> Box<csv::Reader<Quotes>> {
     Box::new(builder.from_reader(quotes))
 }
 
-/// Reads the first row. An empty file has no header, and needs none.
+/// Reads the header. An empty file needs none.
 fn header(reader: &mut csv::Reader<Quotes>, layout: &Layout, delimiter: u8) -> Result<Columns, Unreadable> {
     let mut row = ByteRecord::new();
     if !reader.read_byte_record(&mut row).map_err(io::Error::other)? {

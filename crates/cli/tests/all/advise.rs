@@ -130,7 +130,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A panic while a test fails would end the process, and with it the tests that run meanwhile.
+        // A second panic during a failing test would abort the process, and with it the other tests.
         if !std::thread::panicking() {
             self.run("pg_ctl", &["-s", "-w", "-m", "immediate", "-D", "data", "stop"]);
         } else if let Err(error) = self.command("pg_ctl").args(["-m", "immediate", "-D", "data", "stop"]).status() {

@@ -47,6 +47,18 @@ fn entries_go_in_and_out_of_a_hash_store() {
     let inspected = situ(at, &["inspect", "--json"]).done().json();
     assert_eq!((inspected["engine"].as_str(), inspected["closed"].as_bool()), (Some("hash"), Some(true)));
     assert_eq!(inspected["entries"], 500);
+    assert_eq!(inspected["debts"]["value_dead_bytes"], 0);
+    // Half of the large values die, and the store is closed before it is idle.
+    let store = HashStore::open(at.join("situ-data"), HashOptions::default()).unwrap();
+    (0..20).for_each(|n| store.put(format!("large {n}"), vec![7; 20_000]).unwrap());
+    store.checkpoint().unwrap();
+    (0..10).for_each(|n| store.delete(format!("large {n}")).unwrap());
+    store.close().unwrap();
+    let inspected = situ(at, &["inspect", "--json"]).done().json();
+    let dead = inspected["debts"]["value_dead_bytes"].as_u64().unwrap();
+    assert!((200_000..220_000).contains(&dead), "{inspected}");
+    assert!(inspected["value_file_bytes"].as_u64().unwrap() > 400_000, "{inspected}");
+    assert!(situ(at, &["inspect"]).done().text().contains("of them dead"));
 }
 
 /// A dump once left out when entries expire: loaded again, they lived for ever.
@@ -87,7 +99,7 @@ fn a_dump_and_a_load_keep_when_entries_expire() {
 
 /// The machine's clock, with a wall clock that is a year behind.
 #[derive(Default)]
-struct Behind(SystemClock);
+pub(crate) struct Behind(SystemClock);
 
 impl Clock for Behind {
     fn now(&self) -> Duration {
@@ -127,7 +139,7 @@ fn entries_that_were_written_by_a_wrong_clock_are_read_dumped_and_loaded_with_th
     let dumped = situ(at, &["dump"]).done().json_lines();
     let is_right = |expires_ms: u64| expires_ms.abs_diff(in_an_hour(now)) < 120_000;
     assert!(dumped.len() == 1 && is_right(dumped[0]["expires_ms"].as_u64().unwrap()), "{dumped:?}");
-    // Into a store with the wall clock's time, and into the one with the other.
+    // Into a new store, whose time is the wall clock, and back into this one, whose time differs.
     situ(at, &["dump", "-o", "out.jsonl"]).done();
     for store in ["other", "situ-data"] {
         situ(at, &["load", "-d", store, "--engine", "hash", "out.jsonl"]).done();

@@ -1,8 +1,12 @@
 //! `inspect` of sound and of damaged stores; `bench`.
 
 use crate::common::{situ, situ_fed};
+use crate::hash::Behind;
+use situ::device::{Env, StoreClock};
+use situ_server::{ITEMS_KEYSPACE, ItemWriter, META_KEYSPACE, open_unserved_by};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 fn filled(at: &Path) {
     let lines: String = (0..5000).map(|n| format!("{{\"key\":\"person:{n:05}\",\"value\":\"{n}\"}}\n")).collect();
@@ -175,7 +179,48 @@ fn a_repair_counts_one_as_one() {
     assert_eq!(situ(at, &["get", "a"]).done().text(), "1\n");
 }
 
-/// A store of 2 GB was shown with tables of 200 KB: nothing was said of the value log.
+/// A store of 2 GB was shown as tables of 200 KB, because the value log was left out.
+/// The expiries of items are times of the store's clock. They were compared with the wall clock, which was a year ahead.
+#[test]
+fn items_have_expired_by_the_clock_of_their_store() {
+    const ITEMS: u64 = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let env = Env { clock: Arc::new(Behind::default()), ..Env::system() };
+    let open = || {
+        open_unserved_by(situ::Options::default(), |builder| builder.env(env.clone()).open(at.join("situ-data")))
+            .unwrap()
+    };
+    let fill = |name: &str, expires: u64| {
+        let store = open();
+        let clock = Arc::new(StoreClock::resume(Arc::clone(&env.clock), None));
+        let mut writer = ItemWriter::open(&store, Arc::clone(&clock)).unwrap();
+        let mut batch = situ::WriteBatch::new();
+        let item = [&[1, 0, 0, 0, 0, 0][..], &expires.to_le_bytes(), &1u64.to_le_bytes(), b"data"].concat();
+        (0..ITEMS).for_each(|n| writer.put(&mut batch, format!("{name} {n}").as_bytes(), &item).unwrap());
+        writer.seal(&mut batch).unwrap();
+        batch.put_in(&store.existing_keyspace(META_KEYSPACE).unwrap(), b"clock", clock.record().encode()).unwrap();
+        store.write(batch).unwrap();
+        store.close().unwrap();
+        // The filter begins when the store is opened.
+        let store = open();
+        store.existing_keyspace(ITEMS_KEYSPACE).unwrap().flush().unwrap();
+        store.close().unwrap();
+    };
+    let expired = || {
+        let report = situ(at, &["inspect", "--json"]).done().json();
+        let keyspaces = report["keyspaces"].as_array().unwrap();
+        let items = keyspaces.iter().find(|keyspace| keyspace["name"] == ITEMS_KEYSPACE).unwrap();
+        items["debts"]["expired_entries"].as_u64().unwrap()
+    };
+    let now = env.clock.unix().as_secs();
+    fill("alive", now + 3600);
+    assert_eq!(expired(), 0);
+    fill("dead", now - 3600);
+    assert_eq!(expired(), ITEMS);
+    assert!(situ(at, &["inspect"]).done().text().contains("300 expired entries"));
+}
+
 #[test]
 fn the_value_log_of_each_keyspace_is_shown() {
     const VALUE_BYTES: usize = 16 << 10;
@@ -183,11 +228,11 @@ fn the_value_log_of_each_keyspace_is_shown() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let mut options = situ::Options::default().value_segment_bytes(1 << 20);
-    // Nothing is collected meanwhile.
+    // No segment is collected during the test.
     options.value_inflation_percent_max = 10_000;
     let store = situ::StoreBuilder::new(options).open(at.join("situ-data")).unwrap();
     let large = store.keyspace_with("large", situ::KeyspaceOptions::default().with_value_log()).unwrap();
-    // Every other value dies, so no segment is dead as a whole and removed.
+    // Every other value dies, so no segment is entirely dead and removed.
     for step in [1, 2] {
         for n in (0..VALUES).step_by(step) {
             large.put(n.to_be_bytes(), vec![7; VALUE_BYTES]).unwrap();
@@ -225,7 +270,7 @@ fn the_value_log_of_each_keyspace_is_shown() {
     assert!(damaged.text().contains("\"damage\":\"the file is missing\""), "{}", damaged.text());
 }
 
-/// Names and keys were cut at the hundredth column of a pipe, too, where a program or `less` has room for them.
+/// Names and keys were cut at column 100 in pipes as well.
 #[test]
 fn nothing_is_cut_in_a_pipe() {
     let directory = tempfile::tempdir().unwrap();

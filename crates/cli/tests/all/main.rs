@@ -17,13 +17,14 @@ mod hash; // hash stores
 mod import; // `import` in a program without RocksDB
 mod import_rocksdb; // `import rocksdb`: runs in `make test-import`
 mod inspect; // `inspect` of sound and of damaged stores; `bench`
+mod many_keyspaces; // many keyspaces, and little memory
 mod measure; // `serve` beside memcached, measured; ignored
 mod measure_flash; // a cache on flash beside extstore, measured; ignored
 mod measure_hits; // hit ratios of a cache beside memcached; ignored
 mod measure_load; // a full cache under ten thousand connections; ignored
 mod node; // stores whose home is on a node: kills, stops, full disks
 mod node_failures; // stores whose node is lost, is stopped, is late, or has lost its files
-mod one_writer; // one writer, whatever happens to names
+mod one_writer; // one writer, even if files are removed or renamed
 mod placement; // decisions of placement as a user meets them
 mod readme; // the session in the README is one that happened
 mod serve; // promise 1 for `serve`; signals and conflicts

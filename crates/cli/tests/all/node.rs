@@ -1,6 +1,6 @@
 //! Stores whose home is on a node: real processes, killed and stopped.
 
-use crate::common::{Serving, program, situ};
+use crate::common::{Ran, Serving, program, situ};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -183,6 +183,17 @@ fn a_node_that_is_not_there_or_wants_another_secret_is_an_error_that_names_it() 
         assert!(refused.code == 1 && refused.stderr.contains("--node-secret-file"), "{refused:?}");
     }
     put(&["--node-secret-file", "right"]).done();
+    // A missing file of the secret was told as a missing store, and without its option.
+    let blames = |refused: Ran, option: &str| {
+        let names = refused.stderr.contains(&format!("{option} nosuch: nosuch does not exist"));
+        assert!(refused.code == 1 && names && !refused.stderr.contains("make a store"), "{refused:?}");
+    };
+    blames(put(&["--node-secret-file", "nosuch"]), "--node-secret-file");
+    blames(
+        situ(at, &["serve", "--capacity", &address("shop"), "--node-secret-file", "nosuch", "--no-http"]),
+        "--node-secret-file",
+    );
+    blames(situ(at, &["node", "more", "--listen", "127.0.0.1:0", "--secret-file", "nosuch"]), "--secret-file");
 }
 
 /// As a host whose machine is gone: nobody gives the lease back.

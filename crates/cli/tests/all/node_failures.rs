@@ -169,7 +169,7 @@ fn promise_1_with_a_fast_disk_writes_are_acknowledged_without_the_node_and_outli
     assert_eq!(get(&again, "ada").as_deref(), Some("1815"));
 }
 
-/// A thread that is in a call of the system when the signal comes ends the call first. On a busy machine, it used to answer the write.
+/// A thread that is in a system call when SIGSTOP arrives finishes the call first. On a busy machine, it could still answer the write.
 fn all_threads_are_stopped(process: Pid) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).unwrap();
     tasks.into_iter().all(|task| {

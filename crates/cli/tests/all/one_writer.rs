@@ -1,11 +1,11 @@
-//! One writer, whatever happens to names, as a user of the program meets it.
+//! A store has one writer even if its files are removed or renamed, as seen by a user of the program.
 
 use crate::common::{Serving, situ};
 use rustix::process::Signal;
 use std::fs;
 
-/// `rm D/LOCK` under a server let `situ put` in. What the server acknowledged afterwards was lost, and it said at its end
-/// that everything was durable.
+/// `rm D/LOCK` under a server let `situ put` in. The writes that the server acknowledged later were lost, and its last
+/// message said that everything was durable.
 #[test]
 fn a_second_writer_is_refused_without_the_lock_file() {
     for engine in [&[][..], &["--engine", "hash"]] {
@@ -28,7 +28,25 @@ fn a_second_writer_is_refused_without_the_lock_file() {
     }
 }
 
-/// `rm -r D` under a server with synced writes: 3,000 sets were answered STORED, and the server said at its end that
+/// A dry run of a repair took the writes of a busy server for losses.
+#[test]
+fn a_dry_run_of_a_repair_is_refused_while_a_server_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut serving = Serving::start(at, &["D"]);
+    assert_eq!(serving.ask("set a 0 0 1\r\n1\r\nquit\r\n"), "STORED\r\n");
+    let dry = || situ(at, &["repair", "--dry-run", "D"]);
+    let refused = dry();
+    assert!(refused.code == 1 && refused.stderr.contains("another process has the store open"), "{refused:?}");
+    assert!(refused.stdout.is_empty(), "{refused:?}");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), Some(0));
+    dry().done();
+    // It leaves the lock to others.
+    situ(at, &["put", "--data", "D", "x", "y"]).done();
+}
+
+/// After `rm -r D` under a server with synced writes, it answered 3,000 sets with STORED. Its last message said that
 /// everything was durable.
 #[test]
 fn promise_7_a_server_whose_directory_was_removed_refuses_and_does_not_say_that_all_is_durable() {

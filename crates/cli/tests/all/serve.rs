@@ -142,6 +142,25 @@ fn what_is_not_as_asked_is_in_the_log() {
     assert!(log.contains("warning: at most ") && log.contains("connections instead of 5000"), "{log}");
 }
 
+/// Both were silent: a server that everybody could write to, and one that hung up on a client of the binary protocol.
+#[test]
+fn strangers_and_clients_of_the_binary_protocol_are_in_the_log() {
+    for engine in [&[][..], &["--engine", "hash"], &["--engine", "cache"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        let options = ["--log-file", "situ.log", "--listen", "0.0.0.0:0"];
+        let serving = Serving::start(at, &[&options[..], engine].concat());
+        let mut client = serving.connect();
+        client.get_mut().write_all(b"\x80\x0a\0\0").unwrap();
+        let _ = client.read_to_end(&mut Vec::new());
+        let log = fs::read_to_string(at.join("situ.log")).unwrap();
+        let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {log}"));
+        let warning = line("warning: whoever can reach 0.0.0.0:");
+        assert!(warning.contains("--auth-file") && !warning.contains("127.0.0.1:"), "{warning}");
+        assert!(line("memcached's binary protocol").contains("text protocol"), "{log}");
+    }
+}
+
 #[test]
 fn conflicts_are_explained() {
     let directory = tempfile::tempdir().unwrap();

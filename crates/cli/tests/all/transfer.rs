@@ -296,7 +296,7 @@ fn a_dump_replaces_no_file_of_a_store() {
     for target in ["situ-data/CURRENT", "situ-data/LOCK", "situ-data/999999.table", "link", "./situ-data/../link"] {
         let refused = situ(at, &["dump", "-o", target]);
         assert_eq!(refused.code, 1, "{target}");
-        assert!(refused.stderr.contains("it is a file of a store; name a file outside of"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("the file belongs to a store; name a file outside"), "{}", refused.stderr);
     }
     assert_eq!(fs::read_dir(at.join("situ-data")).unwrap().count(), before);
     situ(at, &["dump", "-o", "situ-data/all.jsonl"]).done();
@@ -519,7 +519,7 @@ fn messages_tell_this_run_from_earlier_ones() {
     }
 }
 
-/// Any header but exactly `key,value` was loaded as an entry, and `value,key` was loaded swapped, with exit code 0.
+/// Any header but exactly `key,value` was loaded as an entry, and `value,key` swapped keys and values. The exit code was 0.
 #[test]
 fn names_decide_the_columns() {
     let directory = tempfile::tempdir().unwrap();
@@ -576,7 +576,7 @@ fn names_decide_the_columns() {
     }
 }
 
-/// The guesses that these files need were made in silence.
+/// `load` guessed silently in these cases.
 #[test]
 fn what_names_do_not_decide_is_an_error_that_shows_the_line() {
     let directory = tempfile::tempdir().unwrap();
@@ -607,10 +607,10 @@ fn what_names_do_not_decide_is_an_error_that_shows_the_line() {
             "null.jsonl",
             b"{\"id\":null}\n",
             &["--key", "id"],
-            "line 1: id: a key is a string or a number, and this is null",
+            "line 1: id: a key must be a string or a number, but this is null",
         ),
-        ("value.jsonl", b"{\"id\":1,\"v\":null}\n", &["--key", "id", "--value", "v"], "line 1: v: null is no value"),
-        ("bytes.csv", b"id,a,b\n1,\xff,2\n", &["--key", "id"], "line 2: a: bytes that are no UTF-8"),
+        ("value.jsonl", b"{\"id\":1,\"v\":null}\n", &["--key", "id", "--value", "v"], "line 1: v: null is not a value"),
+        ("bytes.csv", b"id,a,b\n1,\xff,2\n", &["--key", "id"], "line 2: a: the bytes are not UTF-8"),
     ];
     for (name, contents, arguments, expected) in cases {
         fs::write(at.join(name), contents).unwrap();
@@ -621,15 +621,15 @@ fn what_names_do_not_decide_is_an_error_that_shows_the_line() {
         // No store is made for a file whose header cannot be used.
         assert!(name.ends_with("jsonl") || name == "bytes.csv" || !at.join(&store).exists(), "{name}");
     }
-    // The columns of a load that goes on are those that it began with.
+    // A resumed load uses the columns that it began with.
     fs::write(at.join("on.csv"), "id,a,b\n1,2,3\nbad\n").unwrap();
     assert_eq!(situ(at, &["load", "on.csv", "--key", "id", "--value", "a"]).code, 1);
     let refused = situ(at, &["load", "on.csv", "--resume", "--skip-bad", "1", "--key", "id", "--value", "b"]);
-    assert!(refused.stderr.contains("the earlier load took the columns or fields id, a"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the earlier load used the columns or fields id, a"), "{}", refused.stderr);
     situ(at, &["load", "on.csv", "--resume", "--skip-bad", "1", "--key", "id", "--value", "a"]).done();
 }
 
-/// A packed file was read as it is, and its bytes were bad lines.
+/// A packed file was read without unpacking, and its bytes were reported as bad lines.
 #[test]
 fn packed_files_are_read_and_written() {
     let directory = tempfile::tempdir().unwrap();
@@ -643,7 +643,7 @@ fn packed_files_are_read_and_written() {
         let packed = fs::read(at.join(name)).unwrap();
         assert_eq!(told["bytes"].as_u64(), Some(packed.len() as u64));
         assert!(packed.len() * 2 < text.len(), "{name} has {} bytes", packed.len());
-        // By its name, by another name, and by no name.
+        // Under its name, under another one, and from standard input.
         fs::write(at.join("renamed"), &packed).unwrap();
         let format = ["csv", "tsv"].into_iter().find(|format| name.contains(format)).unwrap_or("jsonl");
         situ(at, &["load", "-d", &format!("{name}.1"), name]).done();
@@ -652,7 +652,7 @@ fn packed_files_are_read_and_written() {
         for store in 1..=3 {
             assert!(situ(at, &["scan", "-d", &format!("{name}.{store}")]).done().text() == all, "{name}, {store}");
         }
-        // What is left of a file that was cut is loaded, and the command fails.
+        // The rest of a truncated file is loaded, and the command fails.
         fs::write(at.join(format!("cut-{name}")), &packed[..packed.len() / 2]).unwrap();
         let cut = situ(at, &["load", "-d", "cut", &format!("cut-{name}")]);
         assert_eq!(cut.code, 1);
@@ -660,9 +660,9 @@ fn packed_files_are_read_and_written() {
     }
     fs::write(at.join("plain.csv.gz"), "key,value\na,1\n").unwrap();
     let refused = situ(at, &["load", "plain.csv.gz"]);
-    assert!(refused.code == 1 && refused.stderr.contains("promises a file packed by gzip"), "{}", refused.stderr);
+    assert!(refused.code == 1 && refused.stderr.contains("its name says that gzip packed it"), "{}", refused.stderr);
 
-    // A load of a packed file goes on where it was.
+    // A load of a packed file resumes where it stopped.
     fs::write(at.join("bad.csv"), format!("key,value\n{text}bad\nlast,1\n")).unwrap();
     let gzip = std::process::Command::new("gzip").arg(at.join("bad.csv")).status();
     if !gzip.is_ok_and(|status| status.success()) {
@@ -675,7 +675,7 @@ fn packed_files_are_read_and_written() {
     assert_eq!((resumed["loaded"].as_u64(), resumed["loaded_in_all"].as_u64()), (Some(1), Some(20_001)));
 }
 
-/// A dump took the place of a file that had the name, without a word.
+/// A dump silently replaced an existing file.
 #[test]
 fn a_dump_replaces_a_file_only_when_it_is_told_to() {
     let directory = tempfile::tempdir().unwrap();
@@ -686,7 +686,7 @@ fn a_dump_replaces_a_file_only_when_it_is_told_to() {
         fs::write(at.join("old.csv"), "precious").unwrap();
         let refused = situ(at, &["dump", "-d", data, "-o", "old.csv"]);
         assert_eq!(refused.code, 1);
-        assert!(refused.stderr.contains("there is a file of this name; name another one"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("the file exists already; name another file"), "{}", refused.stderr);
         assert_eq!(fs::read(at.join("old.csv")).unwrap(), b"precious");
         situ(at, &["dump", "-d", data, "-o", "old.csv", "--force"]).done();
         assert!(fs::read(at.join("old.csv")).unwrap().starts_with(b"key,value"));

@@ -110,7 +110,7 @@ pub struct DecisionReport {
     pub changed: u64,
     /// Those whose mode did not follow f, for whatever reason.
     pub held_back: u64,
-    /// How often pipelines went off because foreground reads suffered.
+    /// Times that pipelines were turned off because foreground reads suffered.
     pub off_for_reads: u64,
     /// Runs that are pipelined now, also by a fixed mode.
     pub pipelines_running: usize,

@@ -29,7 +29,7 @@ impl Hand {
         self.wall_s.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    /// Boots, with a wall clock that has moved by so much meanwhile.
+    /// Boots the machine. The wall clock moves by `seconds` while it is off.
     fn boot_after(&self, seconds: i64) {
         self.boot.fetch_add(1, Ordering::Relaxed);
         self.uptime_s.store(10, Ordering::Relaxed);
@@ -61,13 +61,13 @@ fn open(hand: &Arc<Hand>, record: Option<ClockRecord>) -> StoreClock {
     StoreClock::resume(Arc::clone(hand) as _, record)
 }
 
-/// Looks, and takes the record that is due.
+/// Reads the wall clock, and takes the record that is due.
 fn due(clock: &StoreClock) -> Option<ClockRecord> {
     clock.look().inspect(|record| clock.recorded(*record))
 }
 
-/// Expiry times lay on the wall clock: what had 100,000 s to live was gone after a restart when a clock that was a year behind had been set
-/// right, and what had expired came back when a clock that was two hours ahead had been.
+/// Expiration times used to follow the wall clock. After a clock that was a year behind was set right, a restart lost entries with 100,000 s
+/// to live. After a clock that was two hours ahead was set right, expired entries came back.
 #[test]
 fn a_correction_moves_no_expiry_neither_at_once_nor_by_a_restart_nor_by_a_boot() {
     for correction in [YEAR, -2 * HOUR] {
@@ -87,7 +87,7 @@ fn a_correction_moves_no_expiry_neither_at_once_nor_by_a_restart_nor_by_a_boot()
         assert_eq!((again.seconds(), again.difference_seconds()), (start + 50, correction));
         hand.pass(10);
         assert_eq!((clock.seconds(), again.seconds()), (start + 60, start + 60));
-        // An hour later the machine is there again.
+        // An hour later the machine boots again.
         hand.boot_after(HOUR);
         let booted = open(&hand, Some(second));
         assert_eq!(booted.seconds(), start + 60 + HOUR as u64, "{correction}");
@@ -120,13 +120,13 @@ fn a_wall_clock_that_has_gone_back_with_the_boot_holds_time_and_is_followed_once
     hand.set(YEAR);
     let record = due(&clock).unwrap();
     let last = clock.seconds();
-    // No battery keeps this machine's clock.
+    // This machine's clock has no battery.
     hand.boot_after(-20 * YEAR);
     let clock = open(&hand, Some(record));
     let told = Arc::new(Mutex::new(Vec::new()));
     let lines = Arc::clone(&told);
     clock.tell(Box::new(move |line| lock(&lines).push(line.to_owned())));
-    assert_eq!(clock.seconds(), last, "no time has passed that is known of");
+    assert_eq!(clock.seconds(), last, "the clock cannot know of time that passed");
     assert_eq!(clock.difference_seconds(), YEAR, "clients know the time");
     hand.pass(30);
     let record = due(&clock).unwrap();
@@ -140,7 +140,7 @@ fn a_wall_clock_that_has_gone_back_with_the_boot_holds_time_and_is_followed_once
     let lines = Arc::clone(&told);
     clock.tell(Box::new(move |line| lock(&lines).push(line.to_owned())));
     assert_eq!(clock.seconds(), last + 30);
-    // It is set right: a day has passed since the first boot.
+    // The wall clock is set right: a day has passed since the first boot.
     hand.set(20 * YEAR + 24 * HOUR + 30);
     let record = due(&clock).unwrap();
     assert_eq!(clock.seconds(), last + 24 * 3600);
@@ -150,7 +150,7 @@ fn a_wall_clock_that_has_gone_back_with_the_boot_holds_time_and_is_followed_once
     assert!(due(&clock).is_some());
     assert_eq!(clock.seconds(), last + 24 * 3600, "once");
     let told = lock(&told);
-    assert!(told.len() == 4 && told[0].contains("gone back") && told[1] == told[0], "{told:?}");
+    assert!(told.len() == 4 && told[0].contains("went back") && told[1] == told[0], "{told:?}");
     assert!(told[2].contains(&format!("{YEAR} s ahead")) && told[3].contains("ahead"), "{told:?}");
 }
 
@@ -184,7 +184,7 @@ fn time_never_goes_back_whatever_happens() {
                 1 => hand.set(draw(2 * YEAR) - YEAR),
                 2 => record = due(&clock).or(record),
                 3 => {
-                    // Not before there is a record: a store without one has never been served.
+                    // Only once a record exists: a store without one was never served.
                     clock = match record {
                         None => clock,
                         // A clean stop.
@@ -223,7 +223,7 @@ fn a_record_has_this_form_and_other_bytes_are_none() {
     };
     assert_eq!((changed(0, 2), changed(1, 2), changed(25, 0x80)), (None, None, None));
     assert_eq!((ClockRecord::decode(&bytes[..41]), ClockRecord::decode(&[&bytes[..], &[0]].concat())), (None, None));
-    // Whatever it says, there is a time.
+    // Any reading of the clock gives a time.
     let most = i64::MAX;
     for numbers in [[most, 0, most], [0, most, 0], [0, 0, most], [most; 3]] {
         for follows in [false, true] {

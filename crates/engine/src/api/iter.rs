@@ -301,8 +301,8 @@ impl Keyspace {
         self.iter_with(options.within_prefix(prefix.as_ref()))
     }
 
-    /// The first key with its value; `None` if there is no key. Costs about a seek: deleted keys before it
-    /// are stepped over once, and remembered.
+    /// Returns the first key with its value; `None` if there is no key. Costs about one seek: the first reader steps over
+    /// deleted keys before it, and later readers skip them.
     ///
     /// # Errors
     /// A table could not be read, or is damaged.
@@ -310,8 +310,8 @@ impl Keyspace {
         self.iter()?.next().transpose()
     }
 
-    /// The last key with its value; `None` if there is no key. Costs about a seek, as
-    /// [`first`](Keyspace::first) does.
+    /// Returns the last key with its value; `None` if there is no key. Costs about one seek, like
+    /// [`first`](Keyspace::first).
     ///
     /// # Errors
     /// As [`first`](Keyspace::first).

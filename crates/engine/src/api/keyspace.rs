@@ -18,6 +18,7 @@ use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::SegmentFile;
+use crate::versions::version::Level;
 use crate::versions::view::View;
 use crate::{Error, Result};
 use situ_disks::FAST;
@@ -452,29 +453,27 @@ impl Keyspace {
     /// What the keyspace looks like now.
     pub fn properties(&self) -> KeyspaceProperties {
         let view = self.inner.view.load();
-        let files = || view.version.files();
+        let levels = &view.version.levels;
         let segments = view.version.segments.files();
-        let sum =
-            |f: fn(&crate::versions::version::TableMeta) -> u64| files().map(|(_, file)| f(&file.meta)).sum::<u64>();
+        let sum = |of: fn(&Level) -> u64| levels.iter().map(of).sum::<u64>();
         let in_memory = view.slots().map(|s| s.memtable.entries() as u64).sum::<u64>();
-        let removed_in_memory = view.slots().map(|s| s.memtable.deletions() as u64).sum::<u64>();
-        let (entries, deletions) = (sum(|m| m.entries) + in_memory, sum(|m| m.deletions) + removed_in_memory);
+        let keys_in_memory = view.slots().map(|s| s.memtable.keys()).sum::<i64>();
+        // A tombstone is an entry, and hides one.
+        let keys_in_tables = sum(|level| level.entries) as i64 - 2 * sum(|level| level.deletions) as i64;
         KeyspaceProperties {
             name: self.inner.name.clone(),
             memtables: view.slots().count(),
             memtables_max: self.core.memory.memtables_max(&self.inner),
             memtable_bytes: view.memtable_bytes(),
             memtable_entries: in_memory,
-            tables: files().count(),
+            tables: levels.iter().map(|level| level.files.len()).sum(),
             table_bytes: view.version.bytes(),
             value_segments: segments.len(),
             value_bytes: segments.iter().map(|segment| segment.written().record_bytes).sum(),
             value_dead_bytes: segments.iter().map(|segment| segment.dead().bytes).sum(),
-            approximate_keys: entries.saturating_sub(deletions.saturating_mul(2)),
+            approximate_keys: (keys_in_tables + keys_in_memory).max(0) as u64,
             dead_steps: self.inner.gaps.steps(),
-            levels: view
-                .version
-                .levels
+            levels: levels
                 .iter()
                 .map(|level| LevelProperties { tables: level.files.len(), bytes: level.bytes })
                 .collect(),
@@ -485,7 +484,7 @@ impl Keyspace {
         }
     }
 
-    /// The segments of the value log that belong to the keyspace, by their numbers.
+    /// Returns the keyspace's segments of the value log, ordered by number.
     pub fn segments(&self) -> Vec<SegmentProperties> {
         let view = self.inner.view.load();
         let of = |segment: &Arc<SegmentFile>| SegmentProperties {
@@ -559,10 +558,12 @@ pub struct KeyspaceProperties {
     pub value_bytes: u64,
     /// Of these, bytes of values that no table has a handle for any more.
     pub value_dead_bytes: u64,
-    /// About how many keys there are: versions less what tombstones hide.
+    /// About how many keys there are. A key counts once in each memtable and in each table that has a version of it. A tombstone counts
+    /// as hiding one. So overwritten keys count more than once until compactions have met them, and what a range deletion or a
+    /// compaction filter is going to remove counts until then.
     pub approximate_keys: u64,
-    /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted, or newer than
-    /// the reader. Grows by a bounded number for each read: a run of dead entries is stepped over once, and remembered.
+    /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted or newer than
+    /// the reader. A read adds a bounded number: the first reader steps over a run of dead entries, and later ones skip it.
     pub dead_steps: u64,
     /// Level 0 first.
     pub levels: Vec<LevelProperties>,
@@ -587,17 +588,17 @@ pub struct LevelProperties {
     pub bytes: u64,
 }
 
-/// One segment of the value log. Sizes in bytes, of values with their keys and headers.
+/// A segment of the value log. Sizes are in bytes, and include keys and headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentProperties {
-    /// Its number, and that of its file.
+    /// The number of the segment and of its file.
     pub number: u64,
-    /// Values that were written to it.
+    /// Number of values written to it.
     pub values: u64,
-    /// Bytes of all of them.
+    /// Bytes of these values.
     pub bytes: u64,
-    /// Of these, bytes of values that no table has a handle for any more. Their space may have been trimmed already.
+    /// Bytes of values to which no table has a handle. Their space may have been trimmed already.
     pub dead_bytes: u64,
 }
 

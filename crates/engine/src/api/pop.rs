@@ -1,12 +1,12 @@
-//! The ends of a keyspace: the first and the last key, and entries that are taken from there.
+//! The ends of a keyspace: reads of the first and last key, and pops.
 //!
 //! A pop is a pessimistic transaction. It finds the first key, locks the key's row and reads its value again. If the
-//! value is gone, another pop had the lock before, and this one starts over. A write outside of transactions takes no
-//! lock, so the check at commit finds it, and the pop starts over, too.
+//! value is gone, another pop was faster, and this one starts over. A write outside of transactions takes no lock. The
+//! check at commit detects it, and the pop starts over as well.
 //!
 //! **Order.** The entry was at the end at some moment during the call. A smaller key that is put meanwhile may be left.
 //!
-//! **Cost.** A seek and a write, wherever the queue stands: dead entries at its end are a gap (`versions/gaps.rs`).
+//! **Cost.** A seek and a write, at any length of the queue: dead entries at its end are a gap (`versions/gaps.rs`).
 
 use crate::api::keyspace::Keyspace;
 use crate::api::transaction::{Transaction, TransactionOptions};
@@ -19,7 +19,7 @@ use crate::versions::gaps::Side;
 use crate::{Error, Result};
 
 impl Keyspace {
-    /// The first key; `None` if there is no key. Its value is not read.
+    /// Returns the first key without reading its value; `None` if there is no key.
     ///
     /// # Errors
     /// As [`first`](Keyspace::first).
@@ -27,7 +27,7 @@ impl Keyspace {
         self.key_at(Side::Front, ReadOptions::default())
     }
 
-    /// The last key; `None` if there is no key. Its value is not read.
+    /// Returns the last key without reading its value; `None` if there is no key.
     ///
     /// # Errors
     /// As [`first`](Keyspace::first).
@@ -45,10 +45,10 @@ impl Keyspace {
     }
 
     /// Removes the first key, and returns it with its value; `None` if there is no key. With
-    /// [`pop_last`](Keyspace::pop_last) and [`put`](Keyspace::put), a keyspace is a queue.
+    /// [`pop_last`](Keyspace::pop_last) and [`put`](Keyspace::put), a keyspace serves as a queue.
     ///
-    /// Two pops, in any threads, never get the same entry. A pop waits for the pop that has the entry, until that one
-    /// is visible, and for a pessimistic transaction that has locked the key.
+    /// Concurrent pops never return the same entry. A pop waits for another pop of the same entry, and for a pessimistic
+    /// transaction that has locked the key.
     ///
     /// ```
     /// # fn main() -> situ_engine::Result<()> {
@@ -71,7 +71,7 @@ impl Keyspace {
         self.pop(Side::Front, ReadOptions::default(), self.core.options.durability)
     }
 
-    /// Removes the last key, as [`pop_first`](Keyspace::pop_first) does the first one.
+    /// Removes the last key, like [`pop_first`](Keyspace::pop_first).
     ///
     /// # Errors
     /// As [`pop_first`](Keyspace::pop_first).
@@ -79,8 +79,8 @@ impl Keyspace {
         self.pop(Side::Back, ReadOptions::default(), self.core.options.durability)
     }
 
-    /// Removes the first key in a range, as [`pop_first`](Keyspace::pop_first): one of several queues in a keyspace,
-    /// for example.
+    /// Removes the first key in a range, like [`pop_first`](Keyspace::pop_first). With ranges, a keyspace can hold
+    /// several queues.
     ///
     /// # Errors
     /// As [`pop_first`](Keyspace::pop_first).
@@ -88,7 +88,7 @@ impl Keyspace {
         self.pop(Side::Front, ReadOptions::default().within(&range), durability)
     }
 
-    /// Removes the last key in a range, as [`pop_first_with`](Keyspace::pop_first_with) does the first one.
+    /// Removes the last key in a range, like [`pop_first_with`](Keyspace::pop_first_with).
     ///
     /// # Errors
     /// As [`pop_first`](Keyspace::pop_first).

@@ -19,8 +19,8 @@ use crate::opening::membership::{
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::opening::values::check_room_for_values;
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
-use crate::pipeline::physical::PhysicalSpaceProperties;
 use crate::pipeline::seal::Level0;
+use crate::pipeline::space::SpaceProperties;
 use crate::pipeline::write::write;
 use crate::placement::run::PlacementProperties;
 use crate::versions::edit::Edit;
@@ -376,7 +376,7 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(self.core()), inner })
     }
 
-    /// Time and threads that the store was opened with.
+    /// The environment that the store was opened with: its clock and its threads.
     pub fn env(&self) -> &Env {
         &self.core().env
     }
@@ -694,7 +694,7 @@ impl Store {
             waiting_bytes,
             options: core.options.named(),
             space: core.versions.volume.space(),
-            physical_space: core.memory.physical.properties(),
+            watched_space: core.memory.space.properties(),
             placement: core.work.placement.as_ref().and_then(|placement| placement.properties()),
             value_log: core.versions.source.values.log_if_open().map(|log| ValueLogProperties::of(log)),
             debts: core.work.debt_properties(),
@@ -732,11 +732,11 @@ pub struct StoreProperties {
     pub location: String,
     /// How many keyspaces.
     pub keyspaces: usize,
-    /// Memory of the memtables of all keyspaces.
+    /// Memory of the memtables of all keyspaces, in bytes.
     pub memtable_bytes: u64,
-    /// How much that may be ([`Options::memtables_bytes_max`]).
+    /// The limit of `memtable_bytes` ([`Options::memtables_bytes_max`]).
     pub memtable_bytes_max: u64,
-    /// Memory of memtables that have become tables, which only iterators and snapshots of views hold.
+    /// Memory of flushed memtables that iterators still hold, in bytes.
     pub memtable_held_bytes: u64,
     /// What is in the block cache: blocks, and what open tables pin. With the buffers that wait for further blocks it is no
     /// more than `cache_bytes_max`, unless what is pinned alone is: then no block is kept.
@@ -802,12 +802,12 @@ pub struct StoreProperties {
     pub space: Space,
     /// What is known of the physical space that the store may still use; `None` on disks that do not compress or do not say,
     /// and before the first write.
-    pub physical_space: Option<PhysicalSpaceProperties>,
+    pub watched_space: Option<SpaceProperties>,
     /// How the fast disk is used, if there is one.
     pub placement: Option<PlacementProperties>,
     /// The value log, if the store has one.
     pub value_log: Option<ValueLogProperties>,
-    /// What the store owes.
+    /// Debts of the store: dead entries and files that still take space.
     pub debts: DebtProperties,
 }
 

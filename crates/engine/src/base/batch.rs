@@ -225,7 +225,7 @@ impl WriteBatch {
         self.operations.capacity() + self.keyspaces.others.capacity() * size_of::<(u32, ())>()
     }
 
-    /// An upper bound of the bytes of its largest change.
+    /// Returns an upper bound of the size of the largest change, in bytes.
     #[inline]
     pub(crate) fn largest_bytes(&self) -> usize {
         self.largest_bytes

@@ -3,7 +3,7 @@
 use crate::base::lock_wait::LockWait;
 use crate::base::value::Key;
 use situ_disks::NotLetGo;
-use situ_pipeline::PhysicalShortage;
+use situ_pipeline::SpaceShortage;
 use situ_storage as storage;
 use situ_storage::{Error as StorageError, Excerpt};
 use std::fmt;
@@ -51,16 +51,9 @@ pub enum Error {
         /// Why compactions fail.
         cause: Box<Error>,
     },
-    /// The drive compresses, and has too little physical space left for more than the store has accepted already. Logical space may
-    /// remain. Writes succeed again when physical space returns.
-    PhysicalSpace {
-        /// Where the disk is.
-        location: String,
-        /// Physical bytes that the drive has left.
-        free_bytes: u64,
-        /// With less than this, the store takes no puts.
-        reserve_bytes: u64,
-    },
+    /// A disk is full but for what the store keeps to finish what it has accepted, and for deletions. Writes succeed again when space
+    /// returns.
+    SpaceShort(SpaceShortage),
     /// A key that a transaction has locked, written or read for update was changed by somebody else. Roll the transaction
     /// back and run it again.
     Conflict {
@@ -135,7 +128,7 @@ impl Error {
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_no_space())
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_no_space())
-            || matches!(self, Error::PhysicalSpace { .. })
+            || matches!(self, Error::SpaceShort(_))
     }
 }
 
@@ -147,9 +140,9 @@ impl Error {
     }
 }
 
-impl From<PhysicalShortage> for Error {
-    fn from(PhysicalShortage { location, free_bytes, reserve_bytes }: PhysicalShortage) -> Error {
-        Error::PhysicalSpace { location, free_bytes, reserve_bytes }
+impl From<SpaceShortage> for Error {
+    fn from(shortage: SpaceShortage) -> Error {
+        Error::SpaceShort(shortage)
     }
 }
 
@@ -188,10 +181,7 @@ impl fmt::Display for Error {
                 "the keyspace {keyspace:?} takes no writes: level 0 is full ({tables} tables), and its compaction fails: {cause}. \
                  Remove the cause, then compact the keyspace or wait for the next attempt"
             ),
-            Error::PhysicalSpace { location, free_bytes, reserve_bytes } => {
-                let (location, free_bytes, reserve_bytes) = (location.clone(), *free_bytes, *reserve_bytes);
-                PhysicalShortage { location, free_bytes, reserve_bytes }.fmt(f)
-            }
+            Error::SpaceShort(shortage) => shortage.fmt(f),
             Error::Conflict { keyspace, key } => write!(
                 f,
                 "the key \"{}\" of keyspace {keyspace:?} was changed by another write after the transaction relied on it; \

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use situ_compaction::UnitEvent;
+use situ_pipeline::SpaceChange;
 use std::fmt;
 use std::time::Duration;
 
@@ -178,37 +179,8 @@ pub enum StoreEvent {
         /// Why.
         reason: String,
     },
-    /// A drive that compresses has less physical space left than the low-water mark. All writes go on, or do so again.
-    PhysicalSpaceLow {
-        /// Where the disk is.
-        location: String,
-        /// Physical bytes that the drive has left.
-        free_bytes: u64,
-        /// Physical bytes of the drive.
-        total_bytes: u64,
-        /// Puts had been refused before.
-        takes_puts_again: bool,
-    },
-    /// A drive that compresses has so little physical space left that puts are refused from now on, or all writes. Flushes go on.
-    PhysicalSpaceShort {
-        /// Where the disk is.
-        location: String,
-        /// Physical bytes that the drive has left.
-        free_bytes: u64,
-        /// Physical bytes of the drive.
-        total_bytes: u64,
-        /// Writes that only delete are taken.
-        takes_deletions: bool,
-    },
-    /// A drive that compresses has more physical space left than the low-water mark again. All writes go on.
-    PhysicalSpaceRecovered {
-        /// Where the disk is.
-        location: String,
-        /// Physical bytes that the drive has left.
-        free_bytes: u64,
-        /// Physical bytes of the drive.
-        total_bytes: u64,
-    },
+    /// A disk has another level of space.
+    Space(SpaceChange),
     /// While the fast disk is being drained: a file that a repair had set aside there is on the capacity disk now.
     DamagedFileMoved {
         /// Its name there.
@@ -323,25 +295,7 @@ impl fmt::Display for StoreEvent {
                 let disk = if *to_fast_disk { "fast" } else { "capacity" };
                 write!(f, "{keyspace}: table {table} of level {level} was copied to the {disk} disk: {reason}")
             }
-            StoreEvent::PhysicalSpaceLow { location, free_bytes, total_bytes, takes_puts_again } => {
-                let again = if *takes_puts_again { "; all writes go on again" } else { "" };
-                write!(
-                    f,
-                    "the drive below {location} has {free_bytes} of {total_bytes} bytes of physical space left{again}. Free space \
-                     on it before the store has to refuse writes"
-                )
-            }
-            StoreEvent::PhysicalSpaceShort { location, free_bytes, total_bytes, takes_deletions } => {
-                let refused = if *takes_deletions { "writes that do not only delete are" } else { "all writes are" };
-                write!(
-                    f,
-                    "{refused} refused: the drive below {location} has {free_bytes} of {total_bytes} bytes of physical space left"
-                )
-            }
-            StoreEvent::PhysicalSpaceRecovered { location, free_bytes, total_bytes } => write!(
-                f,
-                "all writes go on: the drive below {location} has {free_bytes} of {total_bytes} bytes of physical space left"
-            ),
+            StoreEvent::Space(change) => change.fmt(f),
             StoreEvent::DamagedFileMoved { file } => {
                 write!(f, "{file}, which a repair had set aside on the fast disk, was moved to the capacity disk")
             }
@@ -386,12 +340,14 @@ mod tests {
                 rest: Duration::from_secs(8),
                 error: Error::Closed,
             },
-            StoreEvent::PhysicalSpaceShort {
-                location: "/data".into(),
+            StoreEvent::Space(SpaceChange {
+                location: "/data".to_owned(),
+                kind: situ_pipeline::SpaceKind::Physical,
                 free_bytes: 5,
                 total_bytes: 100,
-                takes_deletions: true,
-            },
+                before: situ_pipeline::SpaceLevel::Plenty,
+                after: situ_pipeline::SpaceLevel::DeletionsOnly,
+            }),
             StoreEvent::of_unit(UnitEvent::OutOfService {
                 unit: "node".into(),
                 why: "an attempt took too long".into(),

@@ -121,13 +121,15 @@ pub struct Options {
     /// Log files may reach this many bytes before the keyspace that holds back the oldest is flushed.
     /// Default: 1 GiB. Less shortens recovery; more lets rarely written keyspaces keep their memtables.
     pub log_bytes_max: u64,
-    /// Memory of all memtables of all keyspaces together. When the active ones reach half of it, the largest is sealed and flushed;
-    /// when all of them reach it, writers wait for a flush. One write may pass the limit, as may memtables of less than 64 KiB,
-    /// which stay as they are, and memtables that only iterators hold do not count. Default: `None`, twice as much as the
-    /// keyspace with the most may take ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times
-    /// [`memtables_max`](KeyspaceOptions::memtables_max)), at least 512 MiB. Less bounds memory where many keyspaces are written to, and
-    /// makes smaller tables of them; [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is what
-    /// is in force. At least 1 MiB. A store that is open read-only holds all that the log has.
+    /// Memory limit for the memtables of all keyspaces together. When the active memtables reach half of the limit, the store flushes
+    /// the largest. When all memtables reach the limit, writers wait for a flush. A single write may exceed the limit. So may
+    /// memtables of less than 64 KiB, because they are not sealed for it. Memtables that only iterators hold do not count.
+    ///
+    /// Default: `None`. The limit is then 512 MiB, or twice what the largest keyspace may take if that is more
+    /// ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times [`memtables_max`](KeyspaceOptions::memtables_max)). The minimum is
+    /// 1 MiB. A lower limit saves memory if many keyspaces are written to, but makes smaller tables.
+    /// [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is the limit in force. A store that is open
+    /// read-only holds the whole log in memory, whatever the limit.
     pub memtables_bytes_max: Option<u64>,
     /// Threads that compact, beside one that flushes. Default: the number of cores, at least one, at most eight.
     pub compaction_threads: usize,
@@ -344,6 +346,9 @@ pub struct KeyspaceOptions {
     pub value_log_min_bytes: Option<u64>,
     /// Decides at compaction what happens to old entries. Default: none.
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    /// Writes to this keyspace may use the space that is kept for deletions, when other puts are refused because a disk is full. For a
+    /// few short records without which a program cannot free space. Default: false.
+    pub uses_reserve: bool,
 }
 
 setters!(KeyspaceOptions {
@@ -359,6 +364,7 @@ setters!(KeyspaceOptions {
     table_bytes: u64,
     value_log_min_bytes: u64 => Some(value_log_min_bytes),
     compaction_filter: Arc<dyn CompactionFilter> => Some(compaction_filter),
+    uses_reserve: bool,
 });
 
 /// From this length on, 4 KiB, values in the value log made each measured workload faster: loading, overwriting, reading and scanning.
@@ -396,6 +402,7 @@ impl Default for KeyspaceOptions {
             table_bytes: 64 << 20,
             value_log_min_bytes: None,
             compaction_filter: None,
+            uses_reserve: false,
         }
     }
 }
@@ -428,6 +435,7 @@ impl KeyspaceOptions {
             ("table_bytes", self.table_bytes.to_string()),
             ("value_log_min_bytes", self.value_log_min_bytes.map_or("none".to_owned(), |bytes| bytes.to_string())),
             ("compaction_filter", filter),
+            ("uses_reserve", self.uses_reserve.to_string()),
         ]
     }
 
@@ -501,6 +509,7 @@ mod tests {
             table_bytes,
             value_log_min_bytes,
             compaction_filter: _,
+            uses_reserve,
         } = KeyspaceOptions::default()
             .memtable_bytes(1)
             .memtables_max(2)
@@ -512,7 +521,9 @@ mod tests {
             .level_base_bytes(8)
             .level_multiplier(9)
             .table_bytes(10)
-            .value_log_min_bytes(11);
+            .value_log_min_bytes(11)
+            .uses_reserve(true);
+        assert!(uses_reserve);
         assert_eq!((memtable_bytes, memtables_max, block_bytes, filter_bits_per_key), (1, 2, 4, 5));
         assert_eq!((level0_tables, level0_tables_max, level_base_bytes), (6, 7, 8));
         assert_eq!((level_multiplier, table_bytes, compression), (9, 10, vec![Compression::None]));

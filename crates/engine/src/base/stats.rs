@@ -203,15 +203,15 @@ counters! {
     compaction_entries_dropped,
     /// Time for which writers were slowed down or stopped.
     stall_ns,
-    /// Times that writers to a keyspace were stopped for want of room in memory or in level 0.
+    /// Times that writers to a keyspace were stopped because memory or level 0 was full.
     write_stops,
-    /// Writes refused because a drive that compresses had too little physical space left.
-    writes_refused_physical,
+    /// Writes refused because a disk had too little space left.
+    writes_refused_space,
     /// Background jobs that failed.
     job_failures,
     /// Reads and background jobs that failed because data on disk is damaged.
     damage_met,
-    /// Compactions that failed for a reason of their own and were put off.
+    /// Compactions that failed on their own and were postponed.
     compactions_postponed,
     /// Transactions committed.
     transactions_committed,
@@ -219,7 +219,7 @@ counters! {
     transaction_conflicts,
     /// Times that a transaction had to wait for a lock.
     lock_waits,
-    /// Waits for locks that were given up because they took too long.
+    /// Waits for locks that timed out.
     lock_timeouts,
     /// Deadlocks found among transactions.
     deadlocks,
@@ -270,24 +270,24 @@ impl Stats {
     }
 }
 
-/// What a store owes: dead entries that still take space, and files that stay for them. A busy store pays when memtables, levels or the log
-/// reach their limits. An idle store pays within a minute, one debt after the other.
+/// Debts of a store: dead entries that still take space, and the files that hold them. A busy store pays debts when memtables, levels or
+/// the log reach their limits. An idle store pays them one by one, within a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DebtProperties {
-    /// What log files may take ([`Options::log_bytes_max`](crate::Options::log_bytes_max)).
+    /// The limit for log files, in bytes ([`Options::log_bytes_max`](crate::Options::log_bytes_max)).
     pub log_bytes_max: u64,
-    /// Bytes of the log that are needed until what is in memory becomes tables. 0 if the store is open read-only.
+    /// Bytes of the log that memtables need until they are flushed. 0 if the store is open read-only.
     pub log_held_bytes: u64,
     /// Tombstones of single keys in memtables and tables.
     pub tombstones: u64,
     /// Tombstones of ranges in memtables and tables.
     pub range_deletions: u64,
-    /// About how many entries of tables compaction filters remove now, as far as filters tell when entries die.
+    /// Estimated number of table entries that compaction filters would remove now. Counts only filters that report lifetimes.
     pub removable_entries: u64,
-    /// Bytes of values in the value log that no table has a handle for any more.
+    /// Bytes of values in the value log to which no table has a handle.
     pub value_dead_bytes: u64,
-    /// Files that no version and no reader needs, and that are still to be deleted.
+    /// Obsolete files that are not deleted yet.
     pub undeleted_files: usize,
 }
 

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// A log line with a value of 30 MB took 120 MB.
+    /// A log line about a value of 30 MB took 120 MB.
     #[test]
     fn what_carries_bytes_of_users_is_short_in_messages() {
         const SHOWN_MAX: usize = 400;

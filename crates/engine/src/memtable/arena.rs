@@ -9,8 +9,8 @@
 //! 4. A piece larger than a quarter of the next chunk gets a chunk of its own, so that one large value neither wastes
 //!    the rest of the current chunk nor makes the next one large.
 //!
-//! The first chunk is small: an idle keyspace costs [`CHUNK_BYTES_FIRST`]. While chunks are still that small, each piece
-//! that gets a chunk of its own makes the next one larger, too.
+//! The first chunk is small, so an idle keyspace costs [`CHUNK_BYTES_FIRST`]. While chunks are still that small, each piece
+//! that gets its own chunk also makes the next one larger.
 //!
 //! Chunks of the full size are mapped, aligned to their size, and the kernel is asked to back each with one huge page. A
 //! search in a memtable of 64 MiB touches some forty nodes on as many pages, more than the processor's TLB holds; with huge
@@ -29,9 +29,9 @@
 //!
 //! # Failure
 //!
-//! A chunk's length is bounded, but for that of a piece of [`LARGE_BYTES`] or more. Who is going to need such a piece takes memory
-//! for it ahead ([`Arena::prepare`]), where a refusal can still be told. When the system has no memory for any other chunk, the
-//! process ends as it does for every other Rust allocation.
+//! A chunk has a bounded length, unless it holds a piece of [`LARGE_BYTES`] or more. A write reserves memory for such pieces
+//! first ([`Arena::prepare`]), while it can still fail with an error. A replay of the log reserves memory for all pieces
+//! ([`Arena::ensure`]). If any other chunk cannot be allocated, the process aborts, as for every other Rust allocation.
 //!
 //! # Rejected
 //!
@@ -47,13 +47,13 @@ use super::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, OwnCacheLine};
 /// The size of the first chunk: what an empty memtable costs.
 pub(super) const CHUNK_BYTES_FIRST: usize = 2 << 10;
 
-/// Pieces up to this length mostly come from the current chunk, without the lock.
+/// Maximum length of pieces that mostly come from the current chunk, without the lock.
 const SMALL_BYTES_MAX: usize = 4 << 10;
 
 /// The size that chunks grow to: a huge page of x86-64 and of most ARM systems.
 pub(super) const CHUNK_BYTES_MAX: usize = 2 << 20;
 
-/// Pieces of this length and longer ones always get memory of their own.
+/// Minimum length of pieces that always get their own memory.
 pub(super) const LARGE_BYTES: usize = CHUNK_BYTES_MAX / 4;
 
 /// What every piece is aligned to.
@@ -155,7 +155,7 @@ impl Chunk {
         Chunk::try_new(capacity, used).unwrap_or_else(|| handle_alloc_error(Chunk::layout(capacity)))
     }
 
-    /// As [`new`](Chunk::new); `None` if the system has no memory.
+    /// As [`new`](Chunk::new), but returns `None` if memory runs out.
     fn try_new(capacity: usize, used: usize) -> Option<Chunk> {
         debug_assert!(CHUNK_ALIGNMENT <= used && used <= capacity);
         let start = Chunk::allocate(capacity)?;
@@ -165,9 +165,9 @@ impl Chunk {
         Some(Chunk(header))
     }
 
-    /// Bytes that are not handed out.
+    /// Returns the bytes that are not handed out.
     fn room(&self) -> usize {
-        // SAFETY: the chunk is owned, so its header is there; nothing but its atomic ever changes.
+        // SAFETY: the chunk is owned, so its header is valid; only its atomic ever changes.
         let header = unsafe { self.0.as_ref() };
         header.capacity.saturating_sub(header.used.load(Ordering::Relaxed))
     }
@@ -202,9 +202,9 @@ struct Chunks {
     spares: Vec<Spare>,
 }
 
-/// A chunk that waits for the large pieces of a write.
+/// A chunk that is reserved for the large pieces of a write.
 struct Spare {
-    /// Its place among those owned.
+    /// Its index in `owned`.
     at: usize,
     write: usize,
 }
@@ -214,13 +214,13 @@ pub(super) struct Arena {
     /// The chunk that small pieces come from.
     current: OwnCacheLine<AtomicPtr<ChunkHeader>>,
     used_bytes: OwnCacheLine<AtomicUsize>,
-    /// Counts what is taken from the system.
+    /// Counts allocated memory.
     share: Share,
     chunks: Mutex<Chunks>,
 }
 
 impl Arena {
-    /// An arena with its first chunk. `share` counts what it takes.
+    /// Creates an arena with its first chunk. `share` counts its memory.
     pub(super) fn new(share: Share) -> Arena {
         let first = Chunk::new(CHUNK_BYTES_FIRST, CHUNK_ALIGNMENT);
         share.grew(CHUNK_BYTES_FIRST);
@@ -248,8 +248,8 @@ impl Arena {
         self.allocate_slowly(bytes)
     }
 
-    /// Takes memory ahead for all pieces of [`LARGE_BYTES`] or more of a write, `bytes` together with what each is rounded up by.
-    /// A second call for the same `write`, a number of the caller's choice, does nothing. False if the system has no memory.
+    /// Reserves memory for all pieces of [`LARGE_BYTES`] or more of a write. `bytes` is their total after rounding. The caller
+    /// chooses the number `write`; a second call with the same one does nothing. Returns false if memory runs out.
     pub(super) fn prepare(&self, write: usize, bytes: usize) -> bool {
         let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
         let is_prepared = |spare: &Spare| spare.write == write && chunks.owned[spare.at].room() >= bytes;
@@ -265,10 +265,33 @@ impl Arena {
         true
     }
 
-    /// A piece of memory that was taken ahead, if there is any for it.
+    /// Reserves memory for pieces below [`LARGE_BYTES`], `bytes` together with what each is rounded up by. The pieces find it if no others
+    /// are allocated in between. Returns false if the system has no memory.
+    pub(super) fn ensure(&self, bytes: usize) -> bool {
+        let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
+        if self.current_room() >= bytes {
+            return true;
+        }
+        let capacity = chunks.next_capacity.max(CHUNK_ALIGNMENT + bytes.next_multiple_of(ALIGNMENT));
+        let Some(chunk) = Chunk::try_new(capacity, CHUNK_ALIGNMENT) else { return false };
+        chunks.next_capacity = (chunks.next_capacity * 2).min(CHUNK_BYTES_MAX);
+        self.share.grew(capacity);
+        self.current.0.store(chunk.0.as_ptr(), Ordering::Release);
+        chunks.owned.push(chunk);
+        true
+    }
+
+    /// Bytes of the current chunk that are not handed out.
+    fn current_room(&self) -> usize {
+        // SAFETY: the current chunk is never freed before the arena; nothing but its atomic ever changes.
+        let header = unsafe { &*self.current.0.load(Ordering::Acquire) };
+        header.capacity.saturating_sub(header.used.load(Ordering::Relaxed))
+    }
+
+    /// Takes a piece from reserved memory, if there is room for it.
     fn take_prepared(chunks: &mut Chunks, bytes: usize) -> Option<NonNull<u8>> {
         let Chunks { owned, spares, .. } = chunks;
-        // Others add to a spare's `used` only with the lock, too, so what has room keeps it.
+        // All threads add to a spare's `used` under the lock, so a spare with room keeps it.
         let found = spares.iter().position(|spare| owned[spare.at].room() >= bytes)?;
         let chunk = &owned[spares[found].at];
         let piece = Arena::take(chunk.0.as_ptr(), bytes);
@@ -283,7 +306,7 @@ impl Arena {
         self.used_bytes.0.load(Ordering::Relaxed)
     }
 
-    /// The count of what the arena, and who else counts here, has taken from the system.
+    /// Returns the share that counts the memory of the arena and of the rest of its memtable.
     pub(super) fn share(&self) -> &Share {
         &self.share
     }
@@ -315,7 +338,13 @@ impl Arena {
         }
         if bytes > chunks.next_capacity / 4 {
             let capacity = CHUNK_ALIGNMENT + bytes;
-            let chunk = Chunk::new(capacity, capacity);
+            let chunk = match Chunk::try_new(capacity, capacity) {
+                Some(chunk) => chunk,
+                None => match Arena::take(self.current.0.load(Ordering::Acquire), bytes) {
+                    Some(ensured) => return ensured,
+                    None => handle_alloc_error(Chunk::layout(capacity)),
+                },
+            };
             // SAFETY: the chunk has `bytes` bytes behind its header.
             let piece = unsafe { Chunk::piece(chunk.0, CHUNK_ALIGNMENT) };
             self.share.grew(capacity);

@@ -9,15 +9,15 @@
 //! The filter is sized by what the memtable may hold, [`BYTES_PER_FILTER_BYTE`] to one: with entries of 128 bytes that
 //! is 8 bits per key, and one search in forty is in vain. Smaller entries make it worse, larger ones better.
 //!
-//! A store may have ten thousand keyspaces that hardly hold anything, so the filter comes in two parts. The first
-//! [`FIRST_KEYS`] keys go into a part of [`FIRST_BYTES_MAX`], all others into the rest. Each part is allocated when its
-//! first key comes. A read looks into both; the first one is sparse, and stays in the processor's cache.
+//! A store may have ten thousand nearly empty keyspaces, so the filter has two parts. The first [`FIRST_KEYS`] keys go into
+//! a part of [`FIRST_BYTES_MAX`], all others into the rest. Each part is allocated for its first key. A read probes both.
+//! The first part is small, and stays in the processor's cache.
 //!
 //! # Invariants
 //!
 //! * No false negative: an insert has set its bits when it returns. The line is asked for before the node's place is
 //!   searched, and is there when it is needed.
-//! * An empty memtable has no filter. Memory of the large part is untouched, and so costs nothing, until bits in it are set.
+//! * An empty memtable has no filter. Untouched pages of the large part cost no memory until bits in them are set.
 //!
 //! # Threads
 //!
@@ -26,11 +26,11 @@
 //!
 //! # Failure
 //!
-//! If the system has no memory for a part, the memtable does without it: reads then search for every key.
+//! If a part cannot be allocated, the memtable does without it, and reads search for every key.
 //!
 //! # Rejected
 //!
-//! One part that grows: all keys would have to be hashed again, and an insert meanwhile would have to be found in both.
+//! One part that grows: all keys would have to be hashed again, with inserts going to both tables meanwhile.
 //!
 //! A hash index over the nodes (RocksDB's hash memtables) would find keys that are there, too, but costs as many bytes as
 //! entries have pointers and must be ordered against the list for readers at old snapshots.
@@ -56,10 +56,10 @@ const LINE_WORDS: usize = 8;
 /// How many bits a key sets: near the best for 6 to 10 bits per key.
 const PROBES: u32 = 5;
 
-/// Keys that go into the first part.
+/// Number of keys that go into the first part.
 const FIRST_KEYS: usize = 2048;
 
-/// The largest first part: 16 bits for each of its keys.
+/// Maximum size of the first part: 16 bits for each of its keys.
 const FIRST_BYTES_MAX: usize = FIRST_KEYS * 2;
 
 /// See the [module](self).
@@ -68,13 +68,13 @@ pub(super) struct Filter {
     rest: Part,
 }
 
-/// One of the two parts: no memory before its first key, and none after if the system has none.
+/// One of the two parts. It has no memory before its first key, or if the allocation failed.
 struct Part {
     bytes: usize,
     lines: OnceLock<Option<Lines>>,
 }
 
-/// Memory of a part.
+/// The memory of a part.
 pub(super) struct Lines {
     words: Box<[Word]>,
     /// The first word that lies at the beginning of a cache line.
@@ -104,8 +104,8 @@ impl Filter {
         self.first.allocated_bytes() + self.rest.allocated_bytes()
     }
 
-    /// The part for the key that is inserted as number `ordinal`, with its memory, if there is any. `grown` hears of memory
-    /// that was allocated for it.
+    /// Returns the memory of the part for the key that is inserted as number `ordinal`, if there is any. Calls `grown` with the
+    /// size of memory allocated here.
     #[inline(always)]
     pub(super) fn part(&self, ordinal: usize, grown: impl FnOnce(usize)) -> Option<&Lines> {
         let part = if ordinal < FIRST_KEYS || self.rest.bytes == 0 { &self.first } else { &self.rest };
@@ -115,10 +115,10 @@ impl Filter {
         }
     }
 
-    /// False if no key with this hash was inserted.
+    /// Returns false if no key with this hash was inserted.
     #[inline]
     pub(super) fn may_contain(&self, hash: u64) -> bool {
-        // The rest first: a full memtable has most of its keys there.
+        // The rest comes first: a full memtable has most of its keys there.
         self.rest.may_contain(hash) || self.first.may_contain(hash)
     }
 }
@@ -191,12 +191,12 @@ impl Lines {
     }
 }
 
-/// Words that are all zero, from pages that the system has not given yet if there are many; `None` if it has no memory.
+/// Allocates zero words; `None` if memory runs out. A large block consists of untouched pages.
 fn zeroed(count: usize) -> Option<Box<[Word]>> {
     let layout = Layout::array::<Word>(count).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the layout is not empty.
     let words = NonNull::new(unsafe { alloc_zeroed(layout) })?.cast::<Word>();
-    // SAFETY: the memory is fresh, of the layout that a box of so many words has, and zero is a valid word.
+    // SAFETY: the memory is fresh and has the layout of a box of `count` words, and zero is a valid word.
     Some(unsafe { Box::from_raw(NonNull::slice_from_raw_parts(words, count).as_ptr()) })
 }
 
@@ -224,7 +224,7 @@ mod tests {
         assert!(wrong * 25 < keys.max(2500), "{wrong} of {keys}");
     }
 
-    /// The filter of a memtable of 64 MiB was 512 KiB from the first key on.
+    /// The filter of a memtable of 64 MiB took 512 KiB from the first key on.
     #[test]
     fn a_filter_grows_with_its_keys() {
         let filter = Filter::new(64 << 20);

@@ -1,37 +1,37 @@
-//! The memory of all memtables of a store, counted as it is taken from the system.
+//! Counts the memory of all memtables of a store, as it is allocated.
 //!
 //! # How it works
 //!
-//! Every memtable has a [`Share`], which its arena, its filter and its range tombstones add to when they grow, and which
-//! takes all of it off the store's [`Meter`] when the memtable goes. So the sum costs a short lock for each chunk of
-//! memory, none for an entry, and one load to read.
+//! Every memtable has a [`Share`]. Its arena, its filter and its range tombstones add to the share when they grow. When the
+//! memtable is dropped, the share subtracts everything from the store's [`Meter`]. Counting costs a short lock for each
+//! chunk of memory and none for an entry. Reading the sum costs one load.
 //!
-//! A memtable is *active*, then *sealed*, and *let go* when a table has its entries. Readers may hold it still; that memory
-//! is counted apart, because no flush gives it back, and writers must not wait for it.
+//! A memtable is *active*, then *sealed*, and *let go* when a table has its entries. Readers may still hold it. That memory
+//! is counted separately, because no flush frees it, and writers must not wait for it.
 //!
 //! # Threads
 //!
-//! Any thread may count at any time. An insert that is under way while its memtable is sealed may count what it takes as
-//! active: the parts are exact when no insert is under way, the sum always.
+//! Any thread may count at any time. An insert that overlaps the seal of its memtable may count its memory as active. So the
+//! parts are exact only while no insert is running. The sum is always exact.
 
 use crate::base::sync::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What all memtables may take together unless options say otherwise, at least.
+/// Minimum of the limit that follows the keyspaces.
 const BYTES_MAX_MIN: u64 = 512 << 20;
 
 /// The memory of all memtables of a store, and its limit. See the [module](self).
 #[derive(Debug)]
 pub struct Meter {
     bytes_max: AtomicU64,
-    /// The limit does not follow the options of keyspaces.
+    /// True if the limit is fixed and does not follow the keyspaces.
     is_fixed: bool,
-    /// Of memtables that were not let go.
+    /// Memory of memtables that were not let go.
     bytes: AtomicU64,
-    /// The part of `bytes` that flushes are going to give back.
+    /// The part of `bytes` that flushes will free.
     sealed: AtomicU64,
-    /// Of memtables that only readers hold.
+    /// Memory of memtables that only readers hold.
     held: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// A meter with a limit; with `None`, one that follows the keyspaces.
+    /// Creates a meter with a fixed limit, or with `None`, a limit that follows the keyspaces.
     pub fn new(bytes_max: Option<u64>) -> Meter {
         Meter {
             bytes_max: AtomicU64::new(bytes_max.unwrap_or(BYTES_MAX_MIN)),
@@ -53,49 +53,49 @@ impl Meter {
         }
     }
 
-    /// Raises a limit that follows the keyspaces to twice what one of them may take.
+    /// Raises a limit that follows the keyspaces to twice the memory that one keyspace may take.
     pub fn follow(&self, keyspace_bytes_max: u64) {
         if !self.is_fixed {
             self.bytes_max.fetch_max(keyspace_bytes_max.saturating_mul(2), Ordering::Relaxed);
         }
     }
 
-    /// What all memtables may take together.
+    /// Returns the limit for all memtables together.
     #[inline]
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// What memtables take that were not let go.
+    /// Returns the memory of memtables that were not let go.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The part of [`bytes`](Meter::bytes) that flushes are going to give back.
+    /// Returns the part of [`bytes`](Meter::bytes) that flushes will free.
     #[inline]
     pub fn sealed_bytes(&self) -> u64 {
         self.sealed.load(Ordering::Relaxed)
     }
 
-    /// What memtables take that only readers hold.
+    /// Returns the memory of memtables that only readers hold.
     pub fn held_bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 }
 
-/// What one memtable takes. See the [module](self).
+/// The memory of one memtable. See the [module](self).
 #[derive(Default)]
 pub(super) struct Share {
     meter: Arc<Meter>,
     counted: Mutex<Counted>,
 }
 
-/// What the meter counts of a memtable.
+/// The part of the meter's counts that belongs to one memtable.
 #[derive(Default)]
 struct Counted {
     bytes: u64,
-    /// The part that is counted as sealed.
+    /// Bytes counted as sealed.
     sealed: u64,
     is_let_go: bool,
 }
@@ -105,11 +105,11 @@ impl Share {
         Share { meter: Arc::clone(meter), counted: Mutex::default() }
     }
 
-    /// The memtable has taken so much more from the system.
+    /// Counts `bytes` that the memtable has allocated.
     pub(super) fn grew(&self, bytes: usize) {
         let mut counted = lock(&self.counted);
         counted.bytes += bytes as u64;
-        // An insert may go on in a memtable whose keyspace is dropped.
+        // An insert may continue in a memtable whose keyspace was dropped.
         let counter = if counted.is_let_go { &self.meter.held } else { &self.meter.bytes };
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -118,17 +118,17 @@ impl Share {
         lock(&self.counted).bytes
     }
 
-    /// A flush is going to give back what the memtable takes.
+    /// Counts the memtable's memory as sealed: a flush will free it.
     pub(super) fn seal(&self) {
         let mut counted = lock(&self.counted);
-        // The exchange of a view may be tried several times.
+        // The swap of a view may be retried.
         if counted.sealed == 0 && !counted.is_let_go {
             counted.sealed = counted.bytes;
             self.meter.sealed.fetch_add(counted.bytes, Ordering::Relaxed);
         }
     }
 
-    /// From now on only readers hold the memtable.
+    /// Counts the memtable's memory as held by readers alone.
     pub(super) fn let_go(&self) {
         let mut counted = lock(&self.counted);
         if !counted.is_let_go {

@@ -41,7 +41,7 @@ pub(super) const HEIGHT_MAX: usize = 20;
 /// The longest key, in bytes.
 pub(super) const KEY_BYTES_MAX: usize = (1 << 24) - 1;
 
-/// The most that the node of a large entry takes of the arena.
+/// Returns the maximum size of the node of a large entry in the arena.
 pub(super) fn bytes_max(key: usize, value: usize) -> usize {
     HEIGHT_MAX * size_of::<Link>() + size_of::<Header>() + key.max(PREFIX_BYTES) + value + ALIGNMENT
 }
@@ -222,6 +222,13 @@ impl<'a> Node<'a> {
             std::slice::from_raw_parts(start.as_ptr(), (header.shape >> 8) as usize)
         };
         KeyRef::new(user, header.trailer)
+    }
+
+    /// The node's key if it is a version of the key `user`.
+    #[inline]
+    pub(super) fn version_of(self, user: &[u8]) -> Option<KeyRef<'a>> {
+        let key = self.key();
+        (key.user == user).then_some(key)
     }
 
     /// The value.

@@ -34,7 +34,7 @@ impl RangeTombstones {
         }
     }
 
-    /// Adds one, and counts what it takes. Amortised logarithmic time.
+    /// Adds a tombstone, and counts its memory. Amortised logarithmic time.
     pub(super) fn insert(&self, tombstone: RangeTombstone, share: &Share) {
         let tombstone = Arc::new(tombstone);
         let mut all = self.all.lock().expect("no code that holds this lock panics");

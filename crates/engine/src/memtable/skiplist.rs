@@ -41,7 +41,7 @@
 //! A B-tree needs fewer cache misses per search, but concurrent inserts need latches or copies, and entries move, so
 //! that readers could not hold plain references into the memtable.
 
-use situ_table::KeyRef;
+use situ_table::{KeyKind, KeyRef};
 
 use super::arena::Arena;
 use super::meter::Share;
@@ -80,7 +80,7 @@ struct Splice<'a> {
 }
 
 impl SkipList {
-    /// An empty list. `share` counts the memory that it takes.
+    /// Creates an empty list. `share` counts its memory.
     pub(super) fn new(share: Share) -> SkipList {
         let arena = Arena::new(share);
         let nothing = KeyRef::new(&[], situ_table::Trailer::NEWEST);
@@ -120,11 +120,12 @@ impl SkipList {
         self.height.load(Ordering::Relaxed)
     }
 
-    /// Adds an entry whose node is to be `height` levels high.
+    /// Adds an entry whose node is to be `height` levels high. Returns by how much less than one the count of keys grows; see
+    /// [`surplus`].
     ///
     /// # Panics
     /// If an entry with the same key and trailer is there, or one of the limits of [`Node::create`] is passed.
-    pub(super) fn insert(&self, key: KeyRef<'_>, value: &[u8], height: usize) {
+    pub(super) fn insert(&self, key: KeyRef<'_>, value: &[u8], height: usize) -> usize {
         let node = Node::create(&self.arena, height, key, value);
         let target = Target::new(key);
         if height > self.height() {
@@ -139,6 +140,12 @@ impl SkipList {
             self.locate(&target, self.head(), self.height(), &mut splice);
             self.link(node, height, &target, &mut splice);
         }
+        // The head has no key, and no entry has an empty one.
+        surplus(
+            key,
+            splice.before[0].version_of(key.user),
+            splice.after[0].and_then(|after| after.version_of(key.user)),
+        )
     }
 
     /// The first entry at or behind the target.
@@ -265,6 +272,24 @@ impl SkipList {
             }
         }
     }
+}
+
+/// By how much less than one the count of keys grows with the version `key` between a newer and an older one.
+///
+/// The versions of a key count together as one if the newest is no tombstone, less one if the oldest is a tombstone: that one
+/// hides an entry elsewhere. Inserts of one key at the same time may be counted as if they had not met.
+#[inline]
+fn surplus(key: KeyRef<'_>, newer: Option<KeyRef<'_>>, older: Option<KeyRef<'_>>) -> usize {
+    let is_tombstone = |version: KeyRef<'_>| version.trailer.kind() == Some(KeyKind::Delete);
+    let mut keys = 0;
+    if newer.is_none() {
+        keys += isize::from(!is_tombstone(key)) - isize::from(older.is_some_and(|older| !is_tombstone(older)));
+    }
+    if older.is_none() {
+        keys += isize::from(newer.is_some_and(is_tombstone)) - isize::from(is_tombstone(key));
+    }
+    debug_assert!((-1..=1).contains(&keys));
+    (1 - keys) as usize
 }
 
 impl Finger {

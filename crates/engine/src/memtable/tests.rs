@@ -336,3 +336,36 @@ fn half_of_the_nodes_reaches_the_next_level() {
         }
     }
 }
+
+/// Of each key, the newest version counts if it is no tombstone, and the oldest one is taken back if it is one.
+fn keys_of(model: &Model) -> i64 {
+    let is_tombstone = |trailer: u64| Trailer(trailer).kind() == Some(KeyKind::Delete);
+    let mut versions: BTreeMap<&[u8], Vec<u64>> = BTreeMap::new();
+    model.keys().for_each(|(key, Reverse(trailer))| versions.entry(key).or_default().push(*trailer));
+    let ends = versions.values().map(|versions| (versions[0], versions[versions.len() - 1]));
+    ends.map(|(newest, oldest)| i64::from(!is_tombstone(newest)) - i64::from(is_tombstone(oldest))).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
+
+    /// An overwritten key counted as often as it was written.
+    #[test]
+    fn keys_are_counted_once_in_whatever_order_their_versions_come(
+        entries in prop::collection::vec((0u8..6, any::<bool>()), 0..CASE_ENTRIES),
+        backwards in any::<bool>(),
+    ) {
+        let memtable = Memtable::new(1, 7, 1 << 20, &Arc::default());
+        let mut model = Model::new();
+        let mut numbered: Vec<_> = (1..).zip(entries).collect();
+        if backwards {
+            numbered.reverse();
+        }
+        for (sequence, (key, is_put)) in numbered {
+            let trailer = Trailer::new(sequence, if is_put { KeyKind::Put } else { KeyKind::Delete });
+            memtable.insert(&[key], trailer, b"");
+            model.insert((vec![key], Reverse(trailer.0)), Vec::new());
+            prop_assert_eq!(memtable.keys(), keys_of(&model));
+        }
+    }
+}

@@ -15,9 +15,10 @@
 //! opening replays the old files and then, if it is whole, the copy, which changes nothing: it says for each key what the old
 //! files said last. Nobody has a snapshot of a store that is being opened, so no older version is missed.
 //!
-//! **Bounded.** [`CARRIED_BYTES_MAX`] of each keyspace, and an eighth of the smallest memtable, whichever is less, and
-//! [`CARRIED_BYTES_MAX_TOTAL`] of all: what is more becomes tables. So a store to which little is written is opened some
-//! thousand times for each table, and one with ten thousand keyspaces of one entry does not make ten thousand tables.
+//! **Bounds.** Each keyspace carries over at most [`CARRIED_BYTES_MAX`], or an eighth of the smallest memtable if that is
+//! less. All keyspaces together carry over at most [`CARRIED_BYTES_MAX_TOTAL`]. The rest becomes tables. So a store with few
+//! writes is opened about a thousand times before it makes a table. With ten thousand keyspaces of one entry, an opening
+//! does not make ten thousand tables.
 //!
 //! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with what it has in
 //! memory, and whoever closed the store has said that the log ends there.
@@ -34,10 +35,10 @@ use std::sync::Arc;
 /// More is not carried over: to write it again at each opening would cost more than a table does once.
 const CARRIED_BYTES_MAX: u64 = 64 << 10;
 
-/// More is not carried over of all keyspaces together: it is one record, in memory twice.
+/// Maximum that all keyspaces together carry over. It is one record, which is in memory twice.
 const CARRIED_BYTES_MAX_TOTAL: u64 = 4 << 20;
 
-/// Room in a log file beside the record: headers of the file and of pages, of which a record takes one in 4 KiB.
+/// Space in a log file besides the record: the file's header, and a header for each page of 4 KiB.
 const LOG_ROOM_BYTES: u64 = 256 << 10;
 
 /// What was replayed last for a key or a range of keys.
@@ -113,7 +114,7 @@ impl Carried {
         Ok((!batch.is_empty() && fits).then_some(Carried { batch, since }))
     }
 
-    /// Room for it in a log file.
+    /// Returns the space that the record needs in a log file.
     pub(crate) fn room_bytes(&self) -> u64 {
         self.batch.bytes() as u64 + LOG_ROOM_BYTES
     }

@@ -85,7 +85,7 @@ impl Open {
         core.end_value_writers();
         // Even after a failure: what can be made durable is.
         let closed = core.memory.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
-        // Files that lie elsewhere by now, or nowhere, hold what the next opening does not find.
+        // The next opening would not find data in files that were moved or removed.
         core.health.fail_if_a_disk_has();
         let closed = core.health.failure().map_or(closed, Err);
         let closed = if core.memory.log.is_some() { closed.and_then(|()| core.memory.note_closed()) } else { closed };

@@ -31,6 +31,7 @@ use situ_device::Env;
 use situ_disks::FAST;
 use situ_disks::Locks;
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
+use situ_storage::memory::require;
 use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
 use situ_values::Written;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -40,6 +41,10 @@ use std::sync::atomic::Ordering;
 pub(crate) const IDENTITY: &str =
     "This directory is a Situ store. Do not change its files by hand; see `situ inspect`.\n";
 const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+/// Memory that an idle keyspace of one entry takes, rounded up. An opening fails without it.
+const KEYSPACE_BYTES: usize = 6 << 10;
+/// Memory that the rest of an opening takes in small pieces, rounded up.
+const OPENING_BYTES: usize = 4 << 20;
 
 pub(crate) type KeyspaceChoices = HashMap<String, KeyspaceOptions>;
 
@@ -339,6 +344,8 @@ impl Core {
 }
 
 /// What is missing, if all of a file is.
+/// The first log file takes this part of what the disk has left, at most.
+const FIRST_LOG_SHARE: u64 = 8;
 const FILE: &str = "file";
 
 /// A file that the state needs and the volume does not have, or has in another length.
@@ -443,7 +450,11 @@ pub(crate) struct Built {
 }
 
 impl Ground<'_> {
-    fn registry(&self) -> Registry {
+    /// # Errors
+    /// The system has no memory for so many keyspaces.
+    fn registry(&self) -> Result<Registry> {
+        let count = self.state.keyspaces.len();
+        require(OPENING_BYTES + count * KEYSPACE_BYTES, format_args!("a store with {count} keyspaces"))?;
         let chosen = |name: &str| self.keyspaces.get(name).unwrap_or(&self.options.keyspace).clone();
         let meter = Arc::new(Meter::new(self.options.memtables_bytes_max));
         let mut registry = Registry { by_id: BTreeMap::new(), next_id: self.state.next_keyspace, meter };
@@ -453,7 +464,7 @@ impl Ground<'_> {
             let core = KeyspaceCore::new(*id, name, options, version, found.log_number, &registry.meter);
             registry.by_id.insert(*id, core);
         }
-        registry
+        Ok(registry)
     }
 
     fn parts(&self, registry: Registry) -> Parts {
@@ -480,7 +491,7 @@ impl Ground<'_> {
 
     /// Everything in memory, nothing written.
     fn read_only(self) -> Result<Arc<Core>> {
-        let core = Core::new(self.parts(self.registry()));
+        let core = Core::new(self.parts(self.registry()?));
         let replayed = self.replay(&core, Keep::All)?;
         core.versions.snapshots.begin_at(replayed.last_sequence);
         Ok(core)
@@ -491,19 +502,22 @@ impl Ground<'_> {
         // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
         // A repair that is stopped must not leave tables that the next one takes for some which the manifest has lost.
         let names_tables_later = self.mode == RecoveryMode::Repair;
-        let scratch = Core::new(Parts { names_tables_later, ..self.parts(self.registry()) });
+        let scratch = Core::new(Parts { names_tables_later, ..self.parts(self.registry()?) });
         // What repair has left out must not be met again.
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
         let Replayed { mut last_sequence, unused, carried } = self.replay(&scratch, keep)?;
 
         let registry = std::mem::take(&mut *crate::base::sync::lock(&scratch.versions.registry));
         let log_number = scratch.versions.new_number();
-        // Whole files are given back, so a log with a low limit consists of short ones. An area of a disk has its own measure.
+        // The log frees whole files, so a log with a low limit consists of short ones. A disk's log area bounds the log by itself.
         let has_area = self.source.disks.is_some();
         let longest = if has_area { u64::MAX } else { (self.options.log_bytes_max / 4).max(LOG_FILE_BYTES_MIN) };
         let file_bytes = log_file_bytes(&registry).min(longest);
         // One spare: more would be room that is nearly always unused.
         let mut log_options = LogOptions { file_bytes, spare_files_max: 1, ..LogOptions::default() };
+        // On a nearly full disk, what is left is for flushes.
+        let free = self.volume.space().logical_free().unwrap_or(u64::MAX);
+        log_options.first_file_bytes = log_options.first_file_bytes.min(free / FIRST_LOG_SHARE);
         if self.options.ablation.serial_log {
             log_options.in_flight_max = 1;
         }

@@ -5,8 +5,8 @@
 //! store is opened again before all are. The last one takes new writes if there may not be another. If it is little, it goes
 //! on in the new log instead (`carry.rs`).
 //!
-//! If the options have become smaller since, that may be more than memtables may take. Then everything is written as tables
-//! at once, before the store is open. That holds for each keyspace and for all of them together. So it is in repair, after which no log is left.
+//! If the limits in the options are lower now, memtables may exceed them, for one keyspace or for all together. Then
+//! everything is written to tables before the store is open. A repair does the same, and leaves no log.
 //!
 //! **Invariants.** Of one keyspace, no log file has entries in two memtables that stay in memory. The log files that are kept have
 //! all sequence numbers from the first to the last: a gap shows that something has rotted where nobody could know of it.
@@ -86,7 +86,7 @@ pub(crate) struct Replay<'a> {
     /// The last sequence number of the log.
     last: u64,
     makes_tables: bool,
-    /// When memtables together have so many bytes, they are written out. More than they may take if small ones alone take that.
+    /// Total size above which memtables are written out. It rises beyond the limit if small memtables alone exceed the limit.
     over_limit_at: u64,
     /// In a repair only.
     found: Option<FoundTables>,
@@ -235,7 +235,7 @@ impl<'a> Replay<'a> {
                 let slot = &target.active;
                 slot.reserve((operation.key.len() + operation.value.len()) as u64, file);
                 let (key, value) = (operation.key.len(), operation.value.len());
-                if !slot.memtable.prepare(sequence as usize, std::iter::once((key, value))) {
+                if !slot.memtable.ensure(key, value) {
                     return Err(StorageError::out_of_memory(key + value, "an entry of the log").into());
                 }
                 slot.insert(&operation, sequence);
@@ -276,7 +276,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Whether memtables together take more than they may.
+    /// Returns true if memtables together exceed their limit.
     fn is_over_limit(&self) -> bool {
         self.core.memory.meter.bytes() > self.over_limit_at
     }

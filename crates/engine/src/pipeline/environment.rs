@@ -3,9 +3,9 @@
 use crate::base::batch::{Touched, WriteBatch};
 use crate::base::health::Health;
 use crate::memtable::LARGE_ENTRY_BYTES;
-use crate::pipeline::physical::deletes_only;
 use crate::pipeline::places::Places;
 use crate::pipeline::seal::{Level0, NoRoom};
+use crate::pipeline::space::use_of;
 use crate::pipeline::{Commit, Memory, Obstacle, Request};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::MemtableSlot;
@@ -82,10 +82,10 @@ impl Environment for Memory {
         if commit.next_sequence() + batch.len() as u64 > MAX_SEQUENCE {
             return Err(Obstacle::refused(Error::Invalid("the sequence numbers are used up".to_owned())));
         }
-        match self.physical.takes(batch.bytes() as u64, || deletes_only(batch)) {
-            Some(true) => {}
-            Some(false) => return Err(Obstacle::NoRoom(NoRoom::PhysicalSpace { bytes: batch.bytes() as u64 })),
-            None => return Err(Obstacle::refused(self.physical_refusal())),
+        let bytes = batch.bytes() as u64;
+        if self.space.takes(bytes, || use_of(&commit.places, batch)) != Some(true) {
+            let space_use = use_of(&commit.places, batch);
+            return Err(Obstacle::NoRoom(NoRoom::Space { bytes, space_use }));
         }
         self.find_memory(commit, batch)?;
         for id in batch.keyspaces() {
@@ -120,7 +120,7 @@ impl Environment for Memory {
         if commit.places.take_watch() {
             commit.leave_work();
         }
-        if self.physical.used(bytes) {
+        if self.space.used(bytes) {
             commit.leave_work();
         }
         let bytes = bytes + NODE_BYTES * batch.len() as u64;

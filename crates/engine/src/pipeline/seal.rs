@@ -10,7 +10,7 @@ use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::log_file_bytes;
 use crate::{Error, Result};
 use situ_log::AppendError;
-use situ_pipeline::NoLogFile;
+use situ_pipeline::{NoLogFile, SpaceUse};
 use std::sync::Arc;
 
 /// Whether the limit on tables of level 0 keeps a memtable from being sealed.
@@ -30,8 +30,8 @@ pub(crate) enum NoRoom {
     MemoryFull { keyspace: Arc<KeyspaceCore> },
     /// No log file with room for the record is ready.
     LogFile(NoLogFile),
-    /// Nobody knows whether the drive has physical space for a write of so many bytes.
-    PhysicalSpace { bytes: u64 },
+    /// Nobody knows whether the disks have space for a write of so many bytes, or they have not.
+    Space { bytes: u64, space_use: SpaceUse },
 }
 
 impl From<NoLogFile> for NoRoom {

@@ -3,28 +3,33 @@
 //! 1. All memtables are full, of a keyspace or of the store, or level 0 is: the flusher (a compaction) is woken, and the writer waits for its progress. While flushes
 //!    (the compactions that would make room in level 0) fail, nobody knows when there will be room: the writer is told why.
 //! 2. No log file is ready: the writer makes one ready itself.
-//! 3. The drive compresses, and nobody knows whether it has physical space for the write: the writer asks it (crate `pipeline`).
-//! 4. The disk has no room for a log file. What nobody needs is removed. Then the log goes on in a short file, or a memtable is sealed
-//!    whose flush gives log files back. If all of that is in vain, the writer is told so.
+//! 3. Nobody knows whether the disks have space for the write: the writer asks them (crate `pipeline`). If they have none beside what the
+//!    store needs, a memtable is sealed whose flush gives log files back, and the writer waits for that. With no such memtable, the writer is
+//!    told what is missing.
+//! 4. The disk has no room for a log file, or a quota forbids it. What nobody needs is removed, or a memtable is sealed. If that is in vain,
+//!    the writer is told so.
 //!
 //! **Threads.** All of this may block. It is called with no lock held, by several threads at a time.
 
 use crate::base::listener::StoreEvent;
+use crate::base::sync::lock;
 use crate::pipeline::Memory;
 use crate::pipeline::log_area::Releasing;
 use crate::pipeline::seal::NoRoom;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::{Error, Result};
-use situ_log::{Log, LogOptions};
-use situ_pipeline::NoLogFile;
-use std::sync::Arc;
+use situ_log::Log;
+use situ_pipeline::{NoLogFile, SpaceUse};
 use std::sync::atomic::Ordering;
 
+/// A writer waits for a flush for the sake of space if the log holds this share of the slack.
+const LOG_SHARE_OF_SLACK: u64 = 4;
+
 impl Memory {
-    /// Why a write is refused for want of physical space.
-    pub(crate) fn physical_refusal(&self) -> Error {
-        self.health.stats.counters.writes_refused_physical.add(1);
-        self.physical.shortage().into()
+    /// Why a write is refused for want of space.
+    fn space_refusal(&self, bytes: u64) -> Error {
+        self.health.stats.counters.writes_refused_space.add(1);
+        self.space.shortage(bytes).into()
     }
 
     /// A writer meets an obstacle that only the store's own work can clear away.
@@ -39,7 +44,7 @@ impl Memory {
             NoRoom::MemoryFull { keyspace } => {
                 (keyspace, format!("all memtables together take {} bytes", self.meter.bytes_max()))
             }
-            NoRoom::LogFile(_) | NoRoom::PhysicalSpace { .. } => return,
+            NoRoom::LogFile(_) | NoRoom::Space { .. } => return,
         };
         if !keyspace.stopped.swap(true, Ordering::SeqCst) {
             self.health.stats.counters.write_stops.add(1);
@@ -69,9 +74,7 @@ impl Memory {
     pub(crate) fn remove_obstacle(&self, no_room: NoRoom) -> Result<bool> {
         match no_room {
             NoRoom::LogFile(NoLogFile { bytes, file }) => self.make_log_file(bytes, file),
-            NoRoom::PhysicalSpace { bytes } => {
-                self.physical.make_way(bytes).map(|()| true).map_err(|_| self.physical_refusal())
-            }
+            NoRoom::Space { bytes, space_use } => self.make_space(bytes, space_use),
             NoRoom::MemtablesFull { .. } | NoRoom::MemoryFull { .. } => {
                 // While flushes fail (a full disk), nobody knows when there will be room: the writer is told instead of
                 // waiting.
@@ -96,6 +99,59 @@ impl Memory {
         }
     }
 
+    /// Space for a write of `bytes`. True and false as [`remove_obstacle`](Memory::remove_obstacle) says.
+    fn make_space(&self, bytes: u64, space_use: SpaceUse) -> Result<bool> {
+        let has_space = || self.space.make_way(bytes, space_use).is_ok();
+        let (log, file) = (self.writable()?, self.writable()?.file());
+        if has_space() {
+            return Ok(true);
+        }
+        if self.gives_space_back(space_use)? {
+            self.work.notify();
+            return Ok(false);
+        }
+        // A compaction may have ended whose inputs are still there, or a flush; or another writer may have taken the file for which a
+        // memtable was to be sealed.
+        self.versions.delete_obsolete();
+        if log.file() != file || has_space() { Ok(true) } else { Err(self.space_refusal(bytes)) }
+    }
+
+    /// Returns true if work is under way, or was begun, after which there is more space: a table takes less than its memtable and the log of
+    /// it. A deletion also waits for a compaction, which gives back what is kept for both.
+    fn gives_space_back(&self, space_use: SpaceUse) -> Result<bool> {
+        if self.check_flushes().is_err() {
+            return Ok(false);
+        }
+        // In this order: a flush is counted as releasing before its memtable goes.
+        let keyspaces = self.versions.keyspaces();
+        let is_sealed = keyspaces.iter().any(|keyspace| !keyspace.view.load().sealed.is_empty());
+        let is_compacted = || keyspaces.iter().any(|keyspace| !lock(&keyspace.running).is_empty());
+        if is_sealed
+            || self.flushes_releasing.load(Ordering::SeqCst) > 0
+            || space_use >= SpaceUse::Deletion && is_compacted()
+        {
+            return Ok(true);
+        }
+        if !self.holds_log_worth_a_flush()? {
+            return Ok(false);
+        }
+        match self.seal_for_room() {
+            Err(error) if error.is_no_space() => Ok(false),
+            sealed => sealed,
+        }
+    }
+
+    /// What a compaction may write, as far as the disks tell; without limit while there is enough.
+    pub(crate) fn room_for_compactions(&self) -> u64 {
+        if self.space.is_low() { self.space.space_for_compactions() } else { u64::MAX }
+    }
+
+    /// Returns true if a flush of what memtables hold gives back a part of the space that is kept for compactions.
+    fn holds_log_worth_a_flush(&self) -> Result<bool> {
+        let held_bytes = self.writable()?.held_bytes();
+        Ok(self.space.slack_bytes().is_some_and(|slack| held_bytes >= slack / LOG_SHARE_OF_SLACK))
+    }
+
     /// A log file with room for a record of `bytes`, instead of `file`. True and false as
     /// [`remove_obstacle`](Memory::remove_obstacle) says.
     fn make_log_file(&self, bytes: u64, file: u64) -> Result<bool> {
@@ -115,8 +171,8 @@ impl Memory {
         Ok(ready)
     }
 
-    /// The disk has no room for a log file of the ordinary length, which is what `error` says: a flush may give some back that is
-    /// due, or for which a memtable can be sealed; or a short file is enough. True and false as
+    /// The disk has no room for a log file, which is what `error` says: a flush may give some back that is due, or for which a memtable
+    /// can be sealed. True and false as
     /// [`remove_obstacle`](Memory::remove_obstacle) says. `file` is the log's file of before.
     fn make_room_for_log(&self, bytes: u64, file: u64, error: Error) -> Result<bool> {
         let log = self.writable()?;
@@ -138,13 +194,7 @@ impl Memory {
             return Ok(way);
         }
         self.check_flushes().or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })?;
-        let made = match self.goes_on_in_a_short_log(bytes) {
-            Ok(false) => self.seal_for_room(),
-            // Somebody else has taken the room since this writer looked.
-            Err(taken) if taken.is_no_space() => self.seal_for_room(),
-            short => short,
-        };
-        match made {
+        match self.seal_for_room() {
             Ok(true) => {
                 self.work.notify();
                 Ok(true)
@@ -177,21 +227,5 @@ impl Memory {
         }
         self.release_logs();
         Ok(())
-    }
-
-    /// False if what memtables have, and this write, would then perhaps find no room for its table; or if nobody knows what room
-    /// there is, as under a quota.
-    pub(crate) fn goes_on_in_a_short_log(&self, bytes: u64) -> Result<bool> {
-        let space = self.versions.volume.space();
-        let free = space.logical_total.saturating_sub(space.logical_used);
-        let in_memory =
-            |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().slots().map(|slot| slot.bytes()).sum::<u64>();
-        let unflushed: u64 = self.versions.keyspaces().iter().map(in_memory).sum();
-        let file = LogOptions::default().first_file_bytes.max(bytes);
-        let is_limited = free >= self.writable()?.file_bytes_for(bytes);
-        if is_limited || free < file.saturating_add(bytes).saturating_add(unflushed) || self.check_flushes().is_err() {
-            return Ok(false);
-        }
-        self.prepare_short_log(bytes, u64::MAX).map(|()| true)
     }
 }

@@ -5,12 +5,12 @@
 //! first, so the last one at or below the snapshot decides, and the key is left only then.
 //!
 //! Range tombstones are looked up by key for each candidate. When a tombstone of one source covers an entry of an older
-//! source, all older sources jump to the tombstone's end, or backward to before its begin: a scan over a deleted range
-//! costs one seek, not one step for each dead entry. Entries of the tombstone's own source may be newer, and are
-//! stepped over.
+//! source, all older sources jump past the tombstone (backward: to before it). So a scan over a deleted
+//! range costs one seek, not one step for each dead entry. Entries of the tombstone's own source may be newer, so the
+//! cursor steps over them.
 //!
-//! A long run of entries that are not shown is stepped over once, and remembered as a gap (`dead.rs`). Many versions of
-//! one key cost a few steps and a seek.
+//! The first reader of a long run of invisible entries steps over them and notes a gap (`dead.rs`), which later readers
+//! skip. Many versions of one key cost a few steps and a seek.
 //!
 //! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of the
 //! returned key, whose key and value were copied.
@@ -415,7 +415,7 @@ impl Cursor {
     /// Moves the merge to the last entry before `end`.
     fn before(&mut self, end: Option<&[u8]>) -> Result<()> {
         match end {
-            // The trailer that sorts first: the bound itself stays outside.
+            // The newest trailer sorts first, so the bound itself is excluded.
             Some(end) => self.merge.seek_before(KeyRef::new(end, Trailer::NEWEST))?,
             None => self.merge.last()?,
         }
@@ -513,7 +513,7 @@ impl Cursor {
         Ok(false)
     }
 
-    /// One step over an entry that is not shown, or a jump over more of them.
+    /// Steps over an invisible entry, or jumps over several of them.
     #[inline]
     fn pass_forward(&mut self, run: &mut DeadRun, skip: bool) -> Result<()> {
         run.steps += 1;
@@ -523,12 +523,12 @@ impl Cursor {
         Ok(self.merge.next()?)
     }
 
-    /// A step over a version that is newer than the reader. If there are many of its key, a seek leads past them.
+    /// Steps over a version that is newer than the reader. If the key has many of them, seeks past them.
     fn pass_newer(&mut self, run: &mut DeadRun) -> Result<()> {
         run.versions += 1;
         let user = self.merge.key().user;
         if run.versions.is_multiple_of(VERSIONS_BEFORE_SEEK) && user == &self.search.newer[..] {
-            // Those that are passed unseen may be puts.
+            // The versions that the seek skips may be puts.
             self.search.meet_newer(run, user);
             run.steps += 1;
             let newer = std::mem::take(&mut self.search.newer);
@@ -541,7 +541,7 @@ impl Cursor {
         self.pass_forward(run, false)
     }
 
-    /// Leaves a gap that the merge stands in, or begins to watch for one. Returns true if the merge was moved.
+    /// Leaves the gap in which the merge stands, or begins to watch for one. Returns true if the merge was moved.
     #[cold]
     fn look_forward(&mut self, run: &mut DeadRun, skip: bool) -> Result<bool> {
         run.has_looked();
@@ -639,15 +639,15 @@ impl Cursor {
         Ok(is_found)
     }
 
-    /// Copies the value of the entry that the merge stands on.
+    /// Copies the value of the merge's current entry.
     fn copy_value(&mut self, kind: KeyKind) {
         self.place = if kind == KeyKind::Put { Place::Copy } else { Place::Log };
         self.value.clear();
         self.value.extend_from_slice(self.merge.value());
     }
 
-    /// Finds the version of `self.key` that the reader sees, by a seek past all others, and moves before all versions.
-    /// Returns true if the key has a value.
+    /// Seeks to the version of `self.key` that the reader sees, then moves before all versions. Returns true if the key has
+    /// a value.
     #[cold]
     fn decide(&mut self, run: &DeadRun) -> Result<bool> {
         let key = std::mem::take(&mut self.key);
@@ -675,7 +675,7 @@ impl Cursor {
         Ok(alive)
     }
 
-    /// Leaves a gap that the merge stands in, or begins to watch for one. `self.key` has no visible version.
+    /// Leaves the gap in which the merge stands, or begins to watch for one. `self.key` has no visible version.
     #[cold]
     fn look_backward(&mut self, run: &mut DeadRun) -> Result<()> {
         run.has_looked();
@@ -689,7 +689,7 @@ impl Cursor {
         if let Some(end) = end { self.before(end.as_deref()) } else { Ok(()) }
     }
 
-    /// The newest source whose range tombstone hides an entry, by its place in `tombstones`, and the tombstone.
+    /// Finds the newest source whose range tombstone hides an entry. Returns its index in `tombstones`, and the tombstone.
     fn covered(&self, user: &[u8], sequence: u64, rank: usize) -> Option<(usize, &RangeTombstone)> {
         self.tombstones.iter().enumerate().take_while(|(_, t)| t.rank <= rank).find_map(|(source, t)| {
             let covering = t.index.covering(user, self.sequence)?;
@@ -697,8 +697,7 @@ impl Cursor {
         })
     }
 
-    /// The end of a range tombstone, or of the last one of its source that leads on from there, and the number of these
-    /// tombstones.
+    /// Returns the end of a range tombstone and of those of its source that adjoin it, and the number of these tombstones.
     fn end_of_cover(&self, source: usize, tombstone: &RangeTombstone) -> (Vec<u8>, u64) {
         let index = &self.tombstones[source].index;
         let (mut end, mut tombstones) = (&tombstone.end, 1);

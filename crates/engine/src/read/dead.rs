@@ -1,34 +1,35 @@
-//! Runs of entries that a cursor does not show: deleted ones, old versions, and writes that are newer than the reader.
+//! Runs of invisible entries: deleted ones, old versions, and writes that are newer than the reader.
 //!
-//! A cursor counts its steps over such entries. After [`STEPS_BEFORE_LOOK`] steps it looks whether it is in a known gap
-//! (`versions/gaps.rs`), which it leaves with one seek. If not, it watches the keys ahead, and what it finds becomes a
-//! gap. A cursor that has left a gap looks after the first step, so each reader of a queue's end extends the gap.
+//! A cursor counts its steps over such entries. After [`STEPS_BEFORE_LOOK`] steps, it looks up whether it is in a known gap
+//! (`versions/gaps.rs`). If so, it leaves the gap with one seek. If not, it watches the keys ahead, and notes a gap at the
+//! end of the run. A cursor that has left a gap looks again after the first step, so each reader of a queue's end extends
+//! the gap.
 //!
-//! A snapshot has gaps of its own. They hold at the snapshot's sequence number alone, and nothing ends them.
+//! Each snapshot has its own gaps. They hold only at the snapshot's sequence number, and nothing invalidates them.
 
 use crate::versions::gaps::{Gap, Gaps, STEPS_BEFORE_LOOK, Side, SnapshotGaps, Watching, behind};
 use crate::versions::view::View;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
-/// Steps over versions of one key, after which a seek leads past the others.
+/// Steps over versions of one key before a cursor seeks past the others.
 pub(crate) const VERSIONS_BEFORE_SEEK: u64 = if cfg!(any(test, feature = "costly-checks")) { 2 } else { 8 };
 
 /// The gaps that a cursor may use and add to.
 pub(crate) struct KnownGaps {
-    /// The keyspace's view, to which new memtables are added.
+    /// The keyspace's current view.
     pub(crate) current: Arc<ArcSwap<View>>,
     pub(crate) of_keyspace: Arc<Gaps>,
-    /// The sequence number from which on readers may use the gaps that this one finds; see there.
+    /// The `since` of gaps that this reader finds; see `versions/gaps.rs`.
     pub(crate) since: u64,
-    /// A compaction filter may take entries out of the current view that an older one has.
+    /// True if the keyspace has a compaction filter. It may remove entries from the current view that an older view has.
     pub(crate) has_filter: bool,
-    /// Of a reader of a snapshot: the keyspace's number, and the gaps.
+    /// For a reader of a snapshot: the keyspace's number, and the snapshot's gaps.
     pub(crate) of_snapshot: Option<(u32, Arc<SnapshotGaps>)>,
 }
 
 impl KnownGaps {
-    /// The last of the gaps that lead on from `key`, for a reader of `view` at `sequence`.
+    /// Returns the last of the adjoining gaps from `key` upward, for a reader of `view` at `sequence`.
     #[inline]
     pub(crate) fn past(&self, view: &Arc<View>, key: &[u8], sequence: u64) -> Option<Arc<Gap>> {
         let mut last = self.one_past(key, sequence)?;
@@ -40,7 +41,7 @@ impl KnownGaps {
         self.is_of_use(view).then_some(last)
     }
 
-    /// The first of the gaps that lead down from the keys before `end`, for a reader of `view` at `sequence`.
+    /// Returns the first of the adjoining gaps from `end` downward, for a reader of `view` at `sequence`.
     #[inline]
     pub(crate) fn before(&self, view: &Arc<View>, end: Option<&[u8]>, sequence: u64) -> Option<Arc<Gap>> {
         let mut first = self.one_before(end, sequence)?;
@@ -62,7 +63,7 @@ impl KnownGaps {
         self.of_keyspace.before(end, sequence).or_else(of_snapshot)
     }
 
-    /// Whether the reader of a gap has in its view no more than the one that found it. Asked after the gap was found.
+    /// Returns true if `view` has no entries that the gap's finder could not see. Call it after the gap was found.
     fn is_of_use(&self, view: &Arc<View>) -> bool {
         !self.has_filter || Arc::ptr_eq(&self.current.load(), view)
     }
@@ -73,7 +74,7 @@ impl KnownGaps {
 pub(crate) struct DeadRun {
     pub(crate) steps: u64,
     look_at: u64,
-    /// Steps over versions of the present key, or over writes that are newer than the reader.
+    /// Steps over versions of the current key, or over writes that are newer than the reader.
     pub(crate) versions: u64,
 }
 
@@ -97,35 +98,35 @@ impl DeadRun {
 /// A cursor's search for a gap, in one run of dead entries.
 #[derive(Default)]
 pub(crate) struct Search {
-    /// Whether there is more to do at the end of the run than nothing.
+    /// True if the end of the run needs work.
     is_under_way: bool,
     side: Side,
     /// No entry between this bound and the first step is visible. The inner `None` is the end of the keys.
     origin: Option<Option<Vec<u8>>>,
-    /// Where the gap begins (from the back: ends) that the readers of the snapshot will know.
+    /// The near bound of the gap for readers of the snapshot: its beginning, or its end if the cursor moves backward.
     bound: Option<Option<Vec<u8>>>,
     watching: Option<Watching>,
-    /// A watch was refused, so the cursor asks for no other one.
+    /// True if a watch was refused. The cursor does not ask for another one.
     is_refused: bool,
-    /// The key of the last write that was newer than the reader, now and then.
+    /// Scratch space for the key of a write that was newer than the reader.
     pub(crate) newer: Vec<u8>,
 }
 
 impl Search {
-    /// The cursor was positioned: from the front at the first key of its stretch, from the back before this key.
+    /// Notes that the cursor was positioned at `origin`, the near bound of its keys.
     pub(crate) fn begin(&mut self, side: Side, origin: Option<Vec<u8>>) {
         *self = Search { is_under_way: true, side, origin: Some(origin), ..Search::default() };
     }
 
-    /// The cursor is about to leave a gap in which `key` is. A gap of a snapshot may have newer puts, so no watch goes
-    /// on over it.
+    /// Notes that the cursor is about to leave the gap that contains `key`. A gap of a snapshot may contain newer puts, so a
+    /// watch ends there.
     pub(crate) fn will_jump(&mut self, known: &KnownGaps, run: &DeadRun, key: &[u8]) {
         if known.of_snapshot.is_some() {
             self.meet_newer(run, key);
         }
     }
 
-    /// The cursor has left a gap, and stands at this bound of it.
+    /// Notes that the cursor has left a gap, and stands at its bound `bound`.
     pub(crate) fn has_jumped(&mut self, run: &mut DeadRun, bound: Vec<u8>) {
         if self.watching.is_none() {
             run.look_at = run.steps + 1;
@@ -134,8 +135,8 @@ impl Search {
         }
     }
 
-    /// Begins to watch the keys ahead, up to `limit`. `nearest` is the bound to begin at if the search has no better
-    /// one. Returns where the cursor has to go, if the watch has begun.
+    /// Begins to watch the keys ahead, up to `limit`. Without a better bound, the watch begins at `nearest`. Returns the bound
+    /// to which the cursor must move, if the watch has begun.
     pub(crate) fn watch(
         &mut self,
         known: &KnownGaps,
@@ -163,8 +164,8 @@ impl Search {
         self.watching.is_some().then_some(bound)
     }
 
-    /// The run has met a version of `key` that may be a put newer than the reader. The gap that all readers will know
-    /// ends there.
+    /// Notes that the run has met a version of `key` that may be a put newer than the reader. The gap of the keyspace ends
+    /// there.
     #[inline]
     pub(crate) fn meet_newer(&mut self, run: &DeadRun, key: &[u8]) {
         if self.watching.is_some() {
@@ -180,8 +181,7 @@ impl Search {
         }
     }
 
-    /// The run has come to its end: from the front to the key `reached`, from the back down to it. If it failed,
-    /// nothing was found.
+    /// Ends the run at the key `reached`, and publishes the gap that it found. A run that failed has found none.
     #[inline]
     pub(crate) fn end<E>(
         &mut self,

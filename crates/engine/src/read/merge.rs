@@ -284,7 +284,7 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Every source of a rank behind `rank` that stands at or behind `key` goes to before it. Only while moving backward.
+    /// Moves each source of a rank above `rank` before `key`, if it stands at or behind `key`. Only while moving backward.
     pub(crate) fn skip_back_to(&mut self, rank: usize, key: &[u8]) -> Result<()> {
         debug_assert_eq!(self.direction, Direction::Backward);
         self.heap.clear();
@@ -297,7 +297,7 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Stands nowhere from now on.
+    /// Clears the position.
     pub(crate) fn leave(&mut self) {
         self.heap.clear();
     }

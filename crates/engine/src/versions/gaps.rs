@@ -1,15 +1,15 @@
-//! Gaps: stretches of keys in which a reader has found nothing, so that the next reader need not look again.
+//! Gaps: key ranges that a reader found empty, so that later readers can skip them.
 //!
 //! Deleted entries stay in memtables and tables until a compaction drops them. A queue leaves millions of them before
 //! its first entry, and each reader of the first entry would step over all of them. A *gap* says: from the sequence
 //! number `since` on, no key in `begin..end` has a visible value. A reader at `since` or above seeks past the gap.
 //!
 //! 1. A cursor that has made some steps without finding a visible entry *watches* the keys ahead ([`Gaps::watch`]).
-//! 2. It seeks again to where the watch begins, and goes on. It reports an invisible put above its own sequence number:
-//!    the gap cannot reach over it.
+//! 2. The cursor seeks again to the beginning of the watch, and continues. If it meets an invisible put above its own
+//!    sequence number, it reports the put, and the gap ends there.
 //! 3. At the next visible entry, the watch becomes a gap ([`Watching::publish`]).
-//! 4. A writer that has put a key into a memtable looks for watches and gaps that contain the key ([`Gaps::put`]). A
-//!    gap is cut in two there. A watch will end there. Deletions change nothing.
+//! 4. A writer that has put a key into a memtable looks for watches and gaps that contain the key ([`Gaps::put`]). It
+//!    splits a gap at the key. A watch will end at the key. Deletions change nothing.
 //!
 //! # Invariants
 //!
@@ -19,34 +19,34 @@
 //!
 //! # Threads
 //!
-//! A reader registers its watch, then reads memtables. A writer writes its memtable, then looks for watches. Between
-//! the two steps each has a sequentially consistent fence. So the reader finds the put, or the writer finds the watch.
-//! The reader looks only at the memtables of its view. Therefore a watch begins only if the view's active memtable
-//! still is the keyspace's active one, which the reader checks behind its fence.
+//! A reader registers its watch, then reads memtables. A writer writes its memtable, then looks for watches. Each has a
+//! sequentially consistent fence between its two steps. So the reader finds the put, or the writer finds the watch. The
+//! reader sees only the memtables of its view. Therefore a watch begins only if the view's active memtable is still the
+//! keyspace's active one. The reader checks this after its fence.
 //!
 //! Lookups take no lock. While a keyspace has neither gaps nor watches, a batch of writes pays one fence and one load.
 //!
 //! # Sequence numbers
 //!
-//! The `since` of a gap is the sequence number of the reader that found it. A reader of a snapshot looks at tables in
-//! which versions may be missing that lie between its snapshot and the present. So its gaps hold from the present on,
-//! which is read after the view, and for the snapshot itself ([`SnapshotGaps`]). A compaction filter drops entries
-//! without a sequence number. In a keyspace that has one, only readers of the current view use gaps.
+//! The `since` of a gap is the sequence number of the reader that found it. A reader of a snapshot reads tables from which
+//! compactions may have dropped versions between the snapshot and the present. So its gaps hold from the present on, which
+//! it reads after the view, and for the snapshot itself ([`SnapshotGaps`]). A compaction filter drops entries without a
+//! sequence number. In a keyspace with a filter, only readers of the current view use gaps.
 //!
-//! The consumer of a queue extends a gap with each entry. If touching gaps were always joined, `since` would rise with
-//! each extension. A reader that took its sequence number just before could use none of it. So touching gaps stay apart
-//! while there is room. Beyond [`GAPS_MAX`] those two are joined that spare few steps, and were found long ago. So a
-//! reader that is some extensions late steps over about as many entries as died meanwhile.
+//! The consumer of a queue extends a gap with each entry. If adjoining gaps were always joined, `since` would rise with
+//! each extension, and a slightly older reader could not use the gap at all. So adjoining gaps stay apart while there is
+//! room. Beyond [`GAPS_MAX`], the list joins two old gaps that spare few steps. So a reader that is some extensions late
+//! steps over about as many entries as died meanwhile.
 //!
 //! # Bounds
 //!
-//! A keyspace has at most [`GAPS_MAX`] gaps and [`WATCHES_MAX`] watches, with keys up to [`KEY_BYTES_MAX`]. If none
-//! touch, the gap that spares the fewest steps is forgotten.
+//! A keyspace has at most [`GAPS_MAX`] gaps and [`WATCHES_MAX`] watches, with keys up to [`KEY_BYTES_MAX`]. If the list is
+//! full and no two gaps adjoin, it drops the gap that spares the fewest steps.
 //!
 //! # Rejected
 //!
-//! *A gap for each range deletion as it is written*: every put would look through gaps that may never be read. *A
-//! marker entry in the memtable*: a snapshot would see it, and each flush would have to carry it on.
+//! *A gap for each range deletion as it is written*: every put would search gaps that may never be read. *A marker entry
+//! in the memtable*: a snapshot would see it, and each flush would have to copy it.
 
 #![allow(unexpected_cfgs, reason = "cfg(loom) is set by hand to explore the model")]
 
@@ -60,23 +60,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use sync::{AtomicBool, AtomicU64, Mutex, Ordering, Shared, fence};
 
-/// Gaps of a keyspace, or of a snapshot of it.
+/// Maximum number of gaps of a keyspace, or of a snapshot of it.
 const GAPS_MAX: usize = if cfg!(any(test, feature = "costly-checks")) { 24 } else { 64 };
-/// Cursors of a keyspace that look for gaps at a time. Further ones step.
+/// Maximum number of cursors of a keyspace that watch at a time. Further cursors just step.
 const WATCHES_MAX: usize = 16;
-/// A longer key bounds no gap.
+/// Maximum length of a key that bounds a gap.
 pub(crate) const KEY_BYTES_MAX: usize = 1 << 10;
-/// Steps over dead entries after which a cursor looks for a gap, or begins to watch for one.
+/// Steps over dead entries before a cursor looks for a gap, or begins to watch for one.
 pub(crate) const STEPS_BEFORE_LOOK: u64 = if cfg!(any(test, feature = "costly-checks")) { 2 } else { 32 };
 
-/// A stretch of keys without a visible value. An absent end is no bound.
+/// A key range without a visible value. If `end` is `None`, the range has no upper bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gap {
     pub(crate) begin: Vec<u8>,
     pub(crate) end: Option<Vec<u8>>,
-    /// The sequence number from which on readers may use it.
+    /// The lowest sequence number of readers that may use the gap.
     since: u64,
-    /// The steps that it spares, about.
+    /// About the number of steps that it spares.
     steps: u64,
 }
 
@@ -90,23 +90,23 @@ impl Gap {
     }
 }
 
-/// Keys in which a cursor looks for a gap.
+/// A key range in which a cursor looks for a gap.
 #[derive(Debug)]
 struct Watch {
     begin: Vec<u8>,
     end: Option<Vec<u8>>,
     side: Side,
-    /// The put nearest to where the cursor came from. Changed under the lock of the list alone.
+    /// The put nearest to the cursor's starting side. Changed only under the lock of the list.
     nearest: Mutex<Option<Vec<u8>>>,
 }
 
-/// Where a cursor comes from.
+/// The side of a watch from which its cursor comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Side {
-    /// From the smallest key of its stretch.
+    /// From the smallest key.
     #[default]
     Front,
-    /// From the largest one.
+    /// From the largest key.
     Back,
 }
 
@@ -126,8 +126,8 @@ impl Watch {
         }
     }
 
-    /// The part of it without a put, if the cursor came as far as `reached`: to this key from the front, or to the key
-    /// before this one from the back.
+    /// Returns the part of the watch without a put, for a cursor that came as far as `reached`. From the front, the part ends
+    /// before this key; from the back, it begins with it.
     fn found(&self, reached: Option<Vec<u8>>) -> (Vec<u8>, Option<Vec<u8>>) {
         let nearest = sync::lock(&self.nearest).take();
         match self.side {
@@ -146,12 +146,12 @@ impl Watch {
     }
 }
 
-/// The first key behind `key`.
+/// Returns the first key after `key`.
 pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// Gaps in the order of their keys, and watches.
+/// Gaps in key order, and watches.
 #[derive(Debug, Clone, Default)]
 struct List {
     gaps: Vec<Arc<Gap>>,
@@ -163,13 +163,13 @@ impl List {
         self.gaps.is_empty() && self.watches.is_empty()
     }
 
-    /// The place of the gap that contains `key`.
+    /// Finds the gap that contains `key`, and returns its index.
     fn find(&self, key: &[u8]) -> Option<usize> {
         let at = self.gaps.partition_point(|gap| &gap.begin[..] <= key).checked_sub(1)?;
         self.gaps[at].contains(key).then_some(at)
     }
 
-    /// The place of the gap that contains the last keys before `end`.
+    /// Finds the gap that contains the last keys before `end`, and returns its index.
     fn find_before(&self, end: Option<&[u8]>) -> Option<usize> {
         let at = self.gaps.partition_point(|gap| end.is_none_or(|end| &gap.begin[..] < end)).checked_sub(1)?;
         let reaches = match (&self.gaps[at].end, end) {
@@ -180,7 +180,7 @@ impl List {
         reaches.then_some(at)
     }
 
-    /// The last of the touching gaps, from the one at `at` on, that a reader at `sequence` may use.
+    /// Returns the last of the adjoining gaps from index `at` upward that a reader at `sequence` may use.
     fn last_from(&self, at: usize, sequence: u64) -> Option<&Arc<Gap>> {
         let mut last = self.gaps.get(at).filter(|gap| gap.since <= sequence)?;
         for next in &self.gaps[at + 1..] {
@@ -192,7 +192,7 @@ impl List {
         Some(last)
     }
 
-    /// The first of the touching gaps, down from the one at `at`, that a reader at `sequence` may use.
+    /// Returns the first of the adjoining gaps from index `at` downward that a reader at `sequence` may use.
     fn first_from(&self, at: usize, sequence: u64) -> Option<&Arc<Gap>> {
         let mut first = self.gaps.get(at).filter(|gap| gap.since <= sequence)?;
         for before in self.gaps[..at].iter().rev() {
@@ -216,7 +216,7 @@ impl List {
         self.find(key).is_some() || self.watches.iter().any(|watch| watch.contains(key))
     }
 
-    /// A put of `key`, which has no place in a gap any more.
+    /// Splits the gap that contains `key`, because the key was put.
     fn cut(&mut self, key: &[u8]) {
         let Some(at) = self.find(key) else { return };
         let gap = Arc::clone(&self.gaps[at]);
@@ -230,7 +230,7 @@ impl List {
         self.bound();
     }
 
-    /// Adds what is not in a gap yet.
+    /// Adds the parts of `gap` that no other gap covers.
     fn add(&mut self, gap: Gap) {
         let Gap { begin, end, since, steps } = gap;
         let mut parts: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
@@ -263,7 +263,7 @@ impl List {
         }
     }
 
-    /// Joins touching gaps that were found at one moment, and as many others as are too many.
+    /// Joins adjoining gaps with the same `since`. Then joins or drops gaps until at most [`GAPS_MAX`] are left.
     fn bound(&mut self) {
         let mut at = 1;
         while at < self.gaps.len() {
@@ -277,7 +277,7 @@ impl List {
         while self.gaps.len() > GAPS_MAX {
             let now = self.gaps.iter().map(|gap| gap.since).max().unwrap_or(0);
             let touching = (1..self.gaps.len()).filter(|at| self.gaps[at - 1].touches(&self.gaps[*at]));
-            // The steps of a reader that comes too late for the joined gap, for each write that it is late.
+            // The cost of a join: steps of a reader that is too old for the joined gap, per write that it is late.
             let cheapest = touching.min_by_key(|at| {
                 let (one, next) = (&self.gaps[at - 1], &self.gaps[*at]);
                 let age = now - one.since.max(next.since);
@@ -293,7 +293,7 @@ impl List {
         }
     }
 
-    /// Makes one of the gap at `at` and the one behind it.
+    /// Joins the gap at `at` and the next one.
     fn join(&mut self, at: usize) {
         let next = self.gaps.remove(at + 1);
         let one = &self.gaps[at];
@@ -316,12 +316,12 @@ impl List {
 
 /// The gaps of a keyspace; see the [module](self).
 pub(crate) struct Gaps {
-    /// Whether `list` has anything.
+    /// True if `list` is not empty.
     is_used: AtomicBool,
     list: Shared<List>,
-    /// Held by the one that replaces the list.
+    /// Held while the list is replaced.
     changing: Mutex<()>,
-    /// Entries that cursors have stepped over without showing them.
+    /// Invisible entries that cursors have stepped over.
     steps: AtomicU64,
 }
 
@@ -343,26 +343,25 @@ impl Gaps {
         outcome
     }
 
-    /// Shows another list. The caller holds `changing`.
+    /// Replaces the list. The caller holds `changing`.
     fn replace(&self, list: List) {
         let is_used = !list.is_empty();
         self.list.store(is_used.then(|| Arc::new(list)));
         self.is_used.store(is_used, Ordering::Release);
     }
 
-    /// Returns true if a writer has to report its puts. A writer asks this after its entries are in the memtable.
+    /// Returns true if a writer has to report its puts. A writer calls this after its entries are in the memtable.
     #[inline]
     pub(crate) fn concern_writers(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Takes a key out of all gaps. The writer calls this after the key is in the memtable and before it becomes
-    /// visible.
+    /// Removes a key from all gaps. The writer calls this after the key is in the memtable and before it becomes visible.
     pub(crate) fn put(&self, key: &[u8]) {
         if !self.list.load().is_some_and(|list| list.concerns(key)) {
             return;
         }
-        // What was a watch in the list above may be a gap now.
+        // A watch in the list above may have become a gap.
         let _changing = sync::lock(&self.changing);
         let Some(list) = self.list.load() else { return };
         list.watches.iter().filter(|watch| watch.contains(key)).for_each(|watch| watch.note(key));
@@ -373,7 +372,7 @@ impl Gaps {
         }
     }
 
-    /// The gap that a reader at `sequence` may leave by its end, if `key` is in one.
+    /// Returns the gap that a reader at `sequence` may leave by its end, if `key` is in one.
     #[inline]
     pub(crate) fn past(&self, key: &[u8], sequence: u64) -> Option<Arc<Gap>> {
         if !self.is_used.load(Ordering::Acquire) {
@@ -382,7 +381,7 @@ impl Gaps {
         self.list.load()?.past(key, sequence).cloned()
     }
 
-    /// The gap that a reader at `sequence` may leave by its begin, if the last keys before `end` are in one.
+    /// Returns the gap that a reader at `sequence` may leave by its beginning, if the last keys before `end` are in one.
     #[inline]
     pub(crate) fn before(&self, end: Option<&[u8]>, sequence: u64) -> Option<Arc<Gap>> {
         if !self.is_used.load(Ordering::Acquire) {
@@ -391,9 +390,9 @@ impl Gaps {
         self.list.load()?.before(end, sequence).cloned()
     }
 
-    /// Watches the keys in `begin..end` for a reader that comes from `side`. The gap that it finds will hold from
-    /// `since` on. The reader has to look at each key afterwards, and `is_current` says whether it looks at all
-    /// memtables that writers use. `None` if there are too many watches, or the reader looks at old memtables.
+    /// Watches the keys in `begin..end` for a reader that comes from `side`. A gap that the reader finds will hold from `since`
+    /// on. The reader must read all keys after this call. `is_current` returns true if the reader's view has the memtables
+    /// that writers use. Returns `None` if there are too many watches, or if the view is old.
     pub(crate) fn watch(
         self: &Arc<Gaps>,
         begin: Vec<u8>,
@@ -418,24 +417,24 @@ impl Gaps {
             return None;
         }
         let watching = Watching { gaps: Arc::clone(self), watch, since };
-        // See the module's documentation: writers have the other fence.
+        // Pairs with the writers' fence; see the module's documentation.
         fence(Ordering::SeqCst);
         is_current().then_some(watching)
     }
 
-    /// Counts entries that a cursor has stepped over.
+    /// Counts invisible entries that a cursor has stepped over.
     #[inline]
     pub(crate) fn add_steps(&self, steps: u64) {
         self.steps.fetch_add(steps, Ordering::Relaxed);
     }
 
-    /// Entries that cursors have stepped over without showing them.
+    /// Returns the number of invisible entries that cursors have stepped over.
     pub(crate) fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 }
 
-/// The watch of a reader; it ends when this is dropped.
+/// The watch of a reader. Dropping it ends the watch.
 pub(crate) struct Watching {
     gaps: Arc<Gaps>,
     watch: Arc<Watch>,
@@ -443,8 +442,8 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Makes the watch a gap, as far as the reader has come: from the front up to the key `reached`, from the back down
-    /// to it. Nothing in between was visible, and nothing a put above the reader's sequence number.
+    /// Turns the watch into a gap, up to the key `reached`, or from the back, down to it. Between, the reader met no visible
+    /// entry, and no put above its sequence number.
     pub(crate) fn publish(self, reached: Option<Vec<u8>>, steps: u64) {
         let Watching { gaps, watch, since } = &self;
         gaps.change(|list| {
@@ -469,7 +468,7 @@ impl Drop for Watching {
     }
 }
 
-/// The gaps that readers of a snapshot have found, by keyspace. A snapshot never changes, so nothing cuts these.
+/// The gaps that readers of a snapshot have found, by keyspace. A snapshot never changes, so no put splits them.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotGaps(std::sync::Mutex<BTreeMap<u32, List>>);
 
@@ -484,7 +483,7 @@ impl SnapshotGaps {
         crate::base::sync::lock(&self.0).get(&keyspace)?.before(end, u64::MAX).cloned()
     }
 
-    /// Adds what a reader of the snapshot has found.
+    /// Adds a gap that a reader of the snapshot has found.
     pub(crate) fn add(&self, keyspace: u32, begin: Vec<u8>, end: Option<Vec<u8>>, steps: u64) {
         let is_short = begin.len() <= KEY_BYTES_MAX && end.as_ref().is_none_or(|end| end.len() <= KEY_BYTES_MAX);
         if is_short && end.as_ref().is_none_or(|end| begin < *end) {

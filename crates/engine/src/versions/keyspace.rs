@@ -18,7 +18,7 @@ pub(crate) struct KeyspaceCore {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) options: KeyspaceOptions,
-    /// Shared with cursors, which look whether their view is still this one.
+    /// Shared with cursors, which compare it with their own view.
     pub(crate) view: Arc<ArcSwap<View>>,
     pub(crate) gaps: Arc<Gaps>,
     /// Counts the memory of the store's memtables.
@@ -80,7 +80,7 @@ impl KeyspaceCore {
 }
 
 impl KeyspaceCore {
-    /// A memtable to follow the active one.
+    /// Makes a memtable to replace the active one.
     pub(crate) fn new_slot(&self, seed: u64) -> Arc<MemtableSlot> {
         MemtableSlot::new(seed, self.options.memtable_bytes, &self.meter, &self.gaps)
     }

@@ -253,7 +253,7 @@ impl ValueSource {
         Deleting { source: self, segments }
     }
 
-    /// Segments that no version has and that are not deleted yet.
+    /// Returns the number of segments that no version has and that are not deleted yet.
     pub(crate) fn undeleted(&self) -> usize {
         let gone = lock(&self.gone);
         gone.segments.len() + gone.deleting
@@ -415,7 +415,7 @@ impl Segments {
         self.files.as_ref().map_or(&[], |files| files)
     }
 
-    /// What a value takes in these segments on average; 0 if there are none.
+    /// Returns the average size of a value in these segments; 0 if there are none.
     pub(crate) fn mean_record_bytes(&self) -> u64 {
         let sums = self.files().iter().map(|file| file.written());
         let (records, bytes) = sums.fold((0, 0), |sum, w| (sum.0 + w.records, sum.1 + w.record_bytes));

@@ -87,7 +87,7 @@ impl Snapshot {
         self.inner.sequence
     }
 
-    /// What its readers have found to be gaps.
+    /// Returns the gaps that its readers have found.
     pub(crate) fn gaps(&self) -> Arc<SnapshotGaps> {
         Arc::clone(self.inner.gaps.get_or_init(Arc::default))
     }

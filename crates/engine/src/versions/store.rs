@@ -39,7 +39,7 @@ impl Registry {
     }
 }
 
-/// No ordinary log file is shorter.
+/// Minimum length of an ordinary log file.
 pub(crate) const LOG_FILE_BYTES_MIN: u64 = 64 << 10;
 
 /// Log files are a little longer than the memtable they serve: its records need about as much room as its nodes, and the

@@ -24,12 +24,14 @@ use situ_device::{Env, Event};
 use situ_disks::{CAPACITY, Disks};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{BlockCache, Lifetimes, Properties, Reach, ReadOptions as TableReadOptions, Table, TableSummary};
+use situ_table::{
+    BlockCache, DeadBefore, Lifetimes, Properties, Reach, ReadOptions as TableReadOptions, Table, TableSummary,
+};
 use situ_values::Written;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// What the manifest knows of a table.
@@ -152,6 +154,8 @@ pub(crate) struct TableSource {
     /// How many [`TableFile`]s there are, and how many of them stay open.
     files: AtomicUsize,
     residents: AtomicUsize,
+    /// How many tables have told when their entries die, ever.
+    lifetimes_learned: AtomicU64,
 }
 
 impl TableSource {
@@ -170,6 +174,7 @@ impl TableSource {
             looked_at: Mutex::default(),
             files: AtomicUsize::new(0),
             residents: AtomicUsize::new(0),
+            lifetimes_learned: AtomicU64::new(0),
         }
     }
 
@@ -182,7 +187,7 @@ impl TableSource {
         self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
     }
 
-    /// Files that no version has and that are not deleted yet.
+    /// Returns the number of files that no version has and that are not deleted yet.
     pub(crate) fn undeleted(&self) -> usize {
         self.obsolete.dead().numbers.len() + self.values.undeleted()
     }
@@ -239,10 +244,12 @@ pub(crate) struct TableFile {
     obsolete: AtomicBool,
     /// Claimed by a running compaction.
     pub(crate) busy: AtomicBool,
-    /// When its entries die, once it was asked.
-    lifetimes: OnceLock<Arc<Lifetimes>>,
-    /// A compaction that was to drop entries of it has dropped none: it is not chosen for that again.
+    /// The lifetimes of its entries, once the table was open.
+    lifetimes: OnceLock<Lifetimes>,
+    /// True if a compaction that was to drop entries of the table dropped none. The table is not chosen for that again.
     pub(crate) drops_nothing: AtomicBool,
+    /// It has nothing that versions of newer tables up to this sequence number hide.
+    pub(crate) seen_to: AtomicU64,
 }
 
 impl TableFile {
@@ -260,6 +267,7 @@ impl TableFile {
             busy: AtomicBool::new(false),
             lifetimes: OnceLock::new(),
             drops_nothing: AtomicBool::new(false),
+            seen_to: AtomicU64::new(0),
         };
         table.into_iter().for_each(|table| drop(file.keep(table)));
         Arc::new(file)
@@ -317,6 +325,7 @@ impl TableFile {
     /// Keeps a table that was opened.
     fn keep(&self, table: Arc<Table>) -> TableRef<'_> {
         let source = &self.source;
+        self.note_lifetimes(&table);
         // Two threads may open the same file; the second one's table is dropped. If one of them finds few tables and the
         // other one many, both are kept, until the one on the shelf has to make room.
         if source.files.load(Ordering::Relaxed) <= source.open_max / 2 {
@@ -330,18 +339,25 @@ impl TableFile {
         TableRef::Opened(source.shelf.keep(&self.slot, table, room))
     }
 
-    /// When its entries die. Opens the table, the first time; a table that cannot be opened tells its readers.
+    /// Learns the lifetimes of its entries. Opens the table if it was never open. If that fails, they stay unknown, and readers of the table
+    /// report the error.
     pub(crate) fn learn_lifetimes(&self) {
         if self.lifetimes.get().is_none()
             && let Ok(table) = self.table()
         {
-            let _ = self.lifetimes.set(Arc::new(table.properties().lifetimes.clone()));
+            self.note_lifetimes(&table);
         }
     }
 
-    /// When its entries die, if that was [learned](TableFile::learn_lifetimes).
+    fn note_lifetimes(&self, table: &Table) {
+        if self.lifetimes.get().is_none() && self.lifetimes.set(table.properties().lifetimes.clone()).is_ok() {
+            self.source.lifetimes_learned.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Returns the lifetimes of its entries, if the table was ever open.
     pub(crate) fn lifetimes(&self) -> Option<&Lifetimes> {
-        self.lifetimes.get().map(|lifetimes| &**lifetimes)
+        self.lifetimes.get()
     }
 
     /// About how many bytes of it hold the keys in `begin..end`, by its index.
@@ -416,12 +432,19 @@ impl fmt::Debug for TableFile {
 pub(crate) struct Level {
     pub(crate) files: Vec<Arc<TableFile>>,
     pub(crate) bytes: u64,
+    /// Entries, tombstones of single keys included.
+    pub(crate) entries: u64,
+    /// Tombstones of single keys, and of ranges.
+    pub(crate) deletions: u64,
+    pub(crate) range_deletions: u64,
 }
 
 impl Level {
     fn new(files: Vec<Arc<TableFile>>) -> Level {
-        let bytes = files.iter().map(|f| f.meta.bytes).sum();
-        Level { files, bytes }
+        let sum = |of: fn(&TableMeta) -> u64| files.iter().map(|file| of(&file.meta)).sum();
+        let (bytes, deletions) = (sum(|meta| meta.bytes), sum(|meta| meta.deletions));
+        let (entries, range_deletions) = (sum(|meta| meta.entries), sum(|meta| meta.range_deletions));
+        Level { files, bytes, entries, deletions, range_deletions }
     }
 
     /// The table of a sorted level that may hold `key`.
@@ -445,6 +468,26 @@ pub(crate) struct Version {
     pub(crate) levels: [Level; LEVELS],
     /// Where large values lie.
     pub(crate) segments: Segments,
+    removable: Removable,
+}
+
+/// How many entries a filter removes from the tables of a version, as it was last counted.
+#[derive(Debug, Default)]
+struct Removable(Mutex<Option<Counted>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    /// As of this mark, and of so many tables that had told when their entries die.
+    before: DeadBefore,
+    learned: u64,
+    entries: u64,
+}
+
+impl Clone for Removable {
+    /// The copy is to become another version.
+    fn clone(&self) -> Removable {
+        Removable::default()
+    }
 }
 
 /// A table to add, and where.
@@ -471,7 +514,7 @@ impl Version {
     }
 
     pub(crate) fn empty() -> Version {
-        Version { levels: Default::default(), segments: Segments::default() }
+        Version { levels: Default::default(), segments: Segments::default(), removable: Removable::default() }
     }
 
     /// The version after an edit. Files that are moved (removed from one level, added to another) keep their state.
@@ -506,7 +549,8 @@ impl Version {
                 _ => files.sort_by(|a, b| a.meta.span.cmp(&b.meta.span)),
             }
         }
-        let version = Version { levels: levels.map(Level::new), segments: self.segments.clone() };
+        let (segments, removable) = (self.segments.clone(), Removable::default());
+        let version = Version { levels: levels.map(Level::new), segments, removable };
         version.check()?;
         Ok(version)
     }
@@ -560,6 +604,21 @@ impl Version {
     /// Bytes of all tables.
     pub(crate) fn bytes(&self) -> u64 {
         self.levels.iter().map(|level| level.bytes).sum()
+    }
+
+    /// About how many entries of the tables are dead, as far as tables were [asked](TableFile::learn_lifetimes). The tables are counted
+    /// once for each mark, and marks are seconds.
+    pub(crate) fn removable_entries(&self, before: &DeadBefore) -> u64 {
+        let Some((_, first)) = self.files().next() else { return 0 };
+        let learned = first.source.lifetimes_learned.load(Ordering::Acquire);
+        let mut counted = lock(&self.removable.0);
+        if let Some(counted) = counted.filter(|counted| counted.before == *before && counted.learned == learned) {
+            return counted.entries;
+        }
+        let dead = self.files().filter_map(|(_, file)| file.lifetimes()).map(|lifetimes| lifetimes.dead(before) as u64);
+        let entries = dead.sum();
+        *counted = Some(Counted { before: *before, learned, entries });
+        entries
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, pays debts (`debts.rs`), measures the disks if there are two, watches physical space |
+//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, pays debts (`debts.rs`), measures the disks if there are two, watches their space |
 //! | `situ-compact` (one or more) | picks and runs compactions |
 //! | `situ-values` | collects and trims segments; only in a store with a value log |
 //! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`situ-pipeline`) |
@@ -150,7 +150,7 @@ const FLUSH: Duty = Duty {
     idle_for: |work| {
         let placement = work.placement.as_ref().and_then(|placement| placement.next_sample_in());
         let debts = work.next_debt_look_in();
-        placement.into_iter().chain(work.memory.physical.next_sample_in()).chain(debts).min()
+        placement.into_iter().chain(work.memory.space.next_sample_in()).chain(debts).min()
     },
     // The flush gives back the room that the failure was about.
     ends_pause: |work| lock(&work.memory.troubles).only_log_fails && work.memory.a_flush_is_due_that_frees_log(),
@@ -269,7 +269,7 @@ fn pause(work: &Arc<Work>, ms: u64, ends: fn(&Work) -> bool, meanwhile: &dyn Fn(
 fn flush_turn(work: &Arc<Work>) -> Result<bool> {
     work.update_debt();
     work.placement.iter().for_each(|placement| placement.judge());
-    work.memory.physical.look();
+    work.memory.space.look();
     work.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.
     let prepared = match work.memory.log_wanted.swap(false, Ordering::AcqRel) {
@@ -294,17 +294,11 @@ fn flush_turn(work: &Arc<Work>) -> Result<bool> {
     Ok(work.pay_debts()? || work.versions.volume.tidy())
 }
 
-/// A turn in which no log file of the ordinary length could be made ready, for the reason `error`, and no memtable is to be flushed.
+/// A turn in which no log file could be made ready, for the reason `error`, and no memtable is to be flushed.
 fn prepare_log_in_little_room(work: &Work, error: Error) -> Result<bool> {
     if !error.is_no_space() {
         return Err(error);
     }
-    // Before the file is there: a writer that rotates to it may want the next one.
-    work.memory.log_wanted.store(false, Ordering::Release);
-    if matches!(work.memory.goes_on_in_a_short_log(0), Ok(true)) {
-        return Ok(true);
-    }
-    work.memory.log_wanted.store(true, Ordering::Release);
     if work.memory.seal_for_room()? { Ok(true) } else { Err(error) }
 }
 

@@ -28,8 +28,8 @@ use crate::base::batch::WriteBatch;
 use crate::base::options::Durability;
 use crate::base::sync::lock;
 use crate::pipeline::check::{CheckedRow, Commitment};
-use crate::pipeline::physical::Promise;
 use crate::pipeline::seal::{Level0, NoRoom};
+use crate::pipeline::space::Promise;
 use crate::pipeline::write::write_numbered;
 use crate::read::get::{Found, Lookup};
 use crate::versions::edit::Edit;
@@ -43,7 +43,7 @@ use crate::work::background::Turn;
 use crate::work::separate::bounds;
 use crate::{Error, Result};
 use situ_compaction::DroppedValues;
-use situ_pipeline::{Condition, Write};
+use situ_pipeline::{Condition, SpaceUse, Write};
 use situ_storage::{Error as StorageError, FileName, Result as StorageResult};
 use situ_table::{KeyKind, ReadOptions as TableReadOptions};
 use situ_values::{Handle, Moved, Owner, Phase, SegmentInfo, ValueLog, ValueWriter, Walked, Written};
@@ -252,12 +252,12 @@ impl Work {
                 self.memory.remove_obstacle(NoRoom::Level0Full { keyspace: Arc::clone(keyspace) })?;
             }
         }
-        match self.memory.physical.takes(live_bytes, || false) {
+        match self.memory.space.takes(live_bytes, || SpaceUse::Deletion) {
             Some(true) => {}
-            Some(false) => self.memory.physical.make_way(live_bytes).map_err(Error::from)?,
-            None => return Err(self.memory.physical.shortage().into()),
+            Some(false) => self.memory.space.make_way(live_bytes, SpaceUse::Deletion).map_err(Error::from)?,
+            None => return Err(self.memory.space.shortage(live_bytes).into()),
         }
-        Ok(Some(self.memory.physical.promise(live_bytes, live_bytes).map_err(Error::from)?))
+        Ok(Some(self.memory.space.promise(live_bytes, live_bytes).map_err(Error::from)?))
     }
 
     /// The next collection goes on in the segment, also after one that has failed. A writer that has failed itself is given up, and so

@@ -39,7 +39,7 @@ use std::time::Duration;
 const TASK_BYTES_MIN: u64 = 16 << 20;
 /// Closing waits no longer for level 0. What a compaction has done by then is lost; the next opening begins it again.
 const LEVEL0_WAIT_MAX: Duration = Duration::from_secs(10);
-/// The log may have so many ordinary files, however low its limit is, before writers are slowed for it.
+/// Number of ordinary log files up to which the log never slows writers, however low its limit is.
 const LOG_FILES_MIN: u64 = 4;
 /// Bytes above the levels' targets that are tolerated.
 const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
@@ -100,7 +100,7 @@ pub(crate) struct Divided {
     pub(crate) arm: Option<Arm>,
 }
 
-/// A picked job with its claim; with the scheduling lock held.
+/// Claims a picked job. The caller holds the scheduling lock.
 pub(crate) fn claimed(keyspace: Arc<KeyspaceCore>, job: Job) -> (Arc<KeyspaceCore>, Job) {
     job.claim(true);
     lock(&keyspace.running).extend(job.spans().cloned());
@@ -125,8 +125,12 @@ impl Work {
         let Some(turn) = self.throttle.begin(self.options.compaction_threads, elsewhere, now) else {
             return Ok(Turn::Waits);
         };
-        // Tables that are read often go up when there is nothing to compact.
-        let Some((keyspace, job)) = self.pick().or_else(|| self.pick_debt()) else {
+        // On a full disk, what frees space comes first. Tables that are read often go up when there is nothing to compact.
+        let picked = match self.memory.space.is_short() {
+            true => self.pick_debt().or_else(|| self.pick()),
+            false => self.pick().or_else(|| self.pick_debt()),
+        };
+        let Some((keyspace, job)) = picked else {
             return self.promote_in_turn();
         };
         let is_move = job.is_move;
@@ -136,7 +140,7 @@ impl Work {
 
     fn promote_in_turn(self: &Arc<Self>) -> Result<Turn> {
         // Copies take space, and give none back for a while.
-        let promoted = !self.memory.physical.is_low() && self.promote_one()?;
+        let promoted = !self.memory.space.is_low() && self.promote_one()?;
         Ok(match promoted {
             true => Turn::Done,
             false if lock(&self.jobs).is_empty() => Turn::Idle,
@@ -167,6 +171,7 @@ impl Work {
             let troubled = keyspace.postponed_error().is_some();
             let picker = Picker::new(&version, &keyspace.options, &running, oldest)
                 .troubled(troubled)
+                .room(self.memory.room_for_compactions())
                 .tables_per_job(self.options.compaction.tables_per_job);
             let score = picker.scores().first().map_or(0.0, |(_, score)| *score);
             if best.as_ref().is_some_and(|(other, ..)| *other >= score) {
@@ -183,7 +188,7 @@ impl Work {
     /// The tasks of a job.
     pub(crate) fn tasks_of(&self, keyspace: &KeyspaceCore, job: &Job, target_bytes: u64) -> Result<Divided> {
         let inputs = runs(job);
-        let frozen = self.freeze(keyspace)?;
+        let frozen = self.freeze(keyspace, job)?;
         let compression = keyspace.options.compression_at(job.output_level);
         let class = TaskClass::of(job.level() as u32, &inputs, compression);
         let Division { mut parts, arm } = self.scheduler.divide(&JobShape {
@@ -230,10 +235,14 @@ impl Work {
     }
 
     /// The time of a job, and what the keyspace's filter decides by then.
-    fn freeze(&self, keyspace: &KeyspaceCore) -> Result<Frozen> {
+    fn freeze(&self, keyspace: &KeyspaceCore, job: &Job) -> Result<Frozen> {
         let now_unix = self.env.clock.unix();
-        let filter = keyspace.options.compaction_filter.as_ref();
-        let filter = filter.map(|filter| FrozenFilter::freeze(filter, now_unix)).transpose().map_err(task_error)?;
+        let filter = keyspace.options.compaction_filter.clone();
+        let filter = match &job.newer {
+            Some(newer) => Some(newer.filter(filter)),
+            None => filter,
+        };
+        let filter = filter.map(|filter| FrozenFilter::freeze(&filter, now_unix)).transpose().map_err(task_error)?;
         Ok(Frozen { now_unix, filter })
     }
 
@@ -362,7 +371,7 @@ impl Work {
 
     /// Goes on in a short log file, if still no memtable holds anything, and lets go of those before it.
     fn shorten_log(&self, log: &Log) -> Result<()> {
-        self.memory.prepare_short_log(0, u64::MAX)?;
+        self.memory.prepare_log_at_rest()?;
         {
             let mut commit = lock(&self.memory.commit);
             // Asked again: with the lock, nobody writes.
@@ -419,8 +428,8 @@ impl Work {
         }
     }
 
-    /// Waits until nothing is left to flush, to compact, to trim and to collect, and no debt is due (`debts.rs`). What that has replaced is deleted then, unless somebody
-    /// reads it.
+    /// Waits until there is nothing to flush, compact, trim or collect, and no debt is due (`debts.rs`). Replaced files are deleted by then,
+    /// unless a reader holds them.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         loop {
             let seen = self.memory.progress.generation();
@@ -513,14 +522,14 @@ impl Work {
             sealed_memory += memory - view.active.bytes().min(memory);
             debt.tables = debt.tables.max(tables).max(pending);
         }
-        // Half of the limit is for what is sealed (`total.rs`).
+        // Half of the limit is for sealed memtables (`total.rs`).
         debt.note_memory(sealed_memory, self.memory.meter.bytes_max() / 2);
         if let Some((area, log)) =
             self.memory.log.as_ref().and_then(|log| Some((self.memory.log_area_bytes(log)?, log)))
         {
             debt.note_log(all_memory, log.held_bytes(), area);
         } else if let Some(log) = &self.memory.log {
-            // Writers are slowed from the limit on, as debts slow them from half of what is tolerated on.
+            // Debts slow writers from half of the tolerated amount on, so twice the limit slows them from the limit on.
             let limit = self.options.log_bytes_max.max(LOG_FILES_MIN * log.file_bytes_for(0));
             debt.note_log(all_memory, log.held_bytes(), limit.saturating_mul(2));
         }

@@ -1,29 +1,32 @@
-//! Debts: what the store owes although no memtable and no level is full. One place looks at all of them.
+//! Debts: space that the store could free although no memtable and no level is full. This module handles all of them.
 //!
-//! | debt | bound while writers go on | paid when the store is idle |
+//! | debt | bound while writers continue | payment when the store is idle |
 //! |---|---|---|
-//! | log files that idle memtables hold back | `log_bytes_max`, and what is being written | the log holds twice what memtables do, and 8 MiB |
-//! | the files of a log that holds nothing | `log_bytes_max` | the log goes on in a short file |
+//! | log files that idle memtables hold back | `log_bytes_max`, plus the files being written | the memtables are flushed, if the log exceeds twice their size plus 8 MiB |
+//! | the files of an empty log | `log_bytes_max` | the log continues in a short file |
 //! | tombstones and range deletions in memtables | a full memtable | the memtable becomes a table |
-//! | tombstones and range deletions in tables | full levels; a quarter of a table of the deepest level | they sink and go |
-//! | values in the value log that a table or memtable hides | full levels, then `value_inflation_percent_max` | level 0 is compacted, so they count as dead |
+//! | tombstones and range deletions in tables | full levels; a quarter of a table of the deepest level | compactions move them down and drop them |
+//! | values in the value log that a table or memtable hides | full levels, then `value_inflation_percent_max` | level 0 is compacted, so the values count as dead |
 //! | dead values in a segment that flushes append to | the length of a segment | the segment is sealed, so it can be collected |
 //! | entries that a compaction filter removes | full levels | their tables are rewritten |
-//! | files that no version has | their last reader | they are deleted when the last reader lets go (`versions/obsolete.rs`), and tried again if that fails |
+//! | files that no version has | their last reader | the last reader's release deletes them (`versions/obsolete.rs`); a failed deletion is retried |
 //!
-//! 1. The flusher looks at all debts ([`Work::pay_debts`]). [`rules::due`] says which payment comes next.
-//! 2. The flusher seals, ends segments, and shortens the log. Compactions are picked by [`Picker::debt`] on a compaction thread, one at a
-//!    time, on one thread, and at a bounded rate.
-//! 3. If nothing is due, the flusher sleeps until something may be. If nothing ever will be, it has the next write wake it
-//!    ([`Places::watch`](crate::pipeline::places::Places::watch)). So an idle store that owes nothing uses no processor time.
+//! 1. The flusher collects all debts ([`Work::pay_debts`]). [`rules::due`] chooses the next payment.
+//! 2. The flusher seals memtables, ends segments, and shortens the log. A compaction thread picks compactions with [`Picker::debt`]. They run
+//!    one at a time, and at a bounded rate.
+//! 3. If nothing is due, the flusher sleeps until something may be. If nothing will become due without a write, the next write wakes the
+//!    flusher ([`Places::watch`](crate::pipeline::places::Places::watch)). So an idle store without debts uses no processor time.
 //!
-//! **Idle** is a store whose newest sequence number has been the same for [`rules::IDLE_AFTER`]. A write ends that: no further payment
-//! begins, and a compaction under way goes on unpaced.
+//! **A full disk** does not wait for that. While puts are refused for want of space, the store pays as if it were idle, and seals the memtables
+//! that hold back log files ([`Debts::is_short`]).
 //!
-//! **Invariants.** Payments end: sealed memtables are empty, tombstones only sink, and a table that was rewritten in vain is not chosen
-//! again. A payment that fails or changes nothing is tried again after a rest.
+//! A store is **idle** if its newest sequence number has not changed for [`rules::IDLE_AFTER`]. After a write, no further payment begins,
+//! and a running compaction continues at the ordinary rate.
 //!
-//! **Rejected**: a timer for each table, as RocksDB's periodic compactions. It rewrites tables that have nothing to drop.
+//! **Invariants.** Payments end: an empty memtable replaces a sealed one, and tombstones only move down. A table that was rewritten without
+//! effect is not chosen again. A payment that fails or changes nothing is retried after a rest.
+//!
+//! **Rejected**: a timer for each table, like RocksDB's periodic compactions. It rewrites tables that have nothing to drop.
 
 use crate::base::stats::DebtProperties;
 use crate::base::sync::lock;
@@ -47,38 +50,38 @@ use std::time::Duration;
 
 pub(crate) mod rules;
 
-/// Compactions of debts write at most so many bytes a second, while the store is idle.
+/// Maximum write rate of compactions for debts while the store is idle, in bytes per second.
 pub(crate) const IDLE_BYTES_PER_S_MAX: u64 = 64 << 20;
-/// A payment that has failed, or changed nothing, is not tried again for so long.
+/// Time before a payment that failed or changed nothing is retried.
 const REST: Duration = Duration::from_secs(60);
-/// Tables that do not tell when their entries die are rewritten when they are older than so many seconds.
+/// Age at which tables without lifetimes are rewritten, in seconds.
 const UNCOUNTED_S_MAX: u64 = 24 * 60 * 60;
-/// No sequence number.
+/// Stands for no sequence number.
 const NONE: u64 = u64::MAX;
 
-/// What the store remembers between two looks at its debts.
+/// State that the store keeps between two checks of its debts.
 pub(crate) struct DebtWatch {
     state: Mutex<WatchState>,
-    /// The store is idle while this is its newest sequence number.
+    /// The sequence number at which a compaction was found to be due. The store is idle while this is the newest one.
     idle_at: AtomicU64,
 }
 
 #[derive(Default)]
 struct WatchState {
-    /// The newest sequence number at the last look, and when it was first seen.
+    /// The newest sequence number at the last check.
     seen: u64,
     since: Duration,
-    /// When memtables were sealed for their debts, by keyspace.
+    /// Times at which memtables were sealed for their debts, by keyspace.
     sealed: BTreeMap<u32, Duration>,
     rests_until: Duration,
-    /// When compaction threads were told of a job, if there is still one.
+    /// Time at which compaction threads were woken for a job, if it is still due.
     asked: Option<Duration>,
-    /// When to look next, if nothing is written before; `None` if that is not needed.
+    /// Time of the next check, unless a write comes first; `None` if none is needed.
     next_look: Option<Duration>,
 }
 
 impl DebtWatch {
-    /// Nothing was written yet, as of `now`.
+    /// Creates the state of a store that was opened at `now`.
     pub(crate) fn new(now: Duration, seen: u64) -> DebtWatch {
         let state = WatchState { seen, since: now, ..WatchState::default() };
         DebtWatch { state: Mutex::new(state), idle_at: AtomicU64::new(NONE) }
@@ -86,7 +89,7 @@ impl DebtWatch {
 }
 
 impl Work {
-    /// Pays what is due. True if the flusher has more to do now.
+    /// Makes the payment that is due. Returns true if the flusher has more to do now.
     pub(crate) fn pay_debts(self: &Arc<Self>) -> Result<bool> {
         let debts = self.debts();
         let Some(payment) = rules::due(&debts) else {
@@ -100,7 +103,7 @@ impl Work {
                 return Ok(false);
             }
             Payment::SealForLog(ids) => {
-                // What cannot be sealed now waits for flushes that are due.
+                // Memtables that cannot be sealed now wait for pending flushes.
                 lock(&self.debt_watch.state).next_look = Some(now + rules::LOOK_AGAIN);
                 return self.seal_for_log(ids);
             }
@@ -108,7 +111,7 @@ impl Work {
                 let mut state = lock(&self.debt_watch.state);
                 state.sealed.extend(ids.iter().map(|id| (*id, now)));
                 drop(state);
-                self.memory.prepare_short_log(0, u64::MAX).and_then(|()| self.seal_keyspaces(ids, Level0::Heeded))
+                self.memory.prepare_log_at_rest().and_then(|()| self.seal_keyspaces(ids, Level0::Heeded))
             }
             Payment::EndSegments => {
                 self.versions.keyspaces().iter().for_each(|keyspace| keyspace.give_up_value_writers());
@@ -117,22 +120,25 @@ impl Work {
             Payment::ShortenLog => self.trim_log().map(|()| true),
         };
         match paid {
-            // What has not helped is not tried at once again.
+            // A payment without effect is not retried at once.
             Ok(has_helped) if has_helped && rules::due(&self.debts()).as_ref() != Some(&payment) => Ok(true),
             Ok(_) => {
-                self.rest_from_debts();
+                let rest = if debts.is_short { rules::LOOK_AGAIN } else { REST };
+                self.rest_for(rest);
                 Ok(false)
             }
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
             Err(error) => {
+                // A compaction that is under way may have what there is.
+                let rest = if error.is_no_space() { rules::LOOK_AGAIN } else { REST };
                 self.health.note_job_failure("pay debts", error);
-                self.rest_from_debts();
+                self.rest_for(rest);
                 Ok(false)
             }
         }
     }
 
-    /// A compaction thread is to pick a job, and tells of its end. It is woken once: it picks again by itself.
+    /// Asks a compaction thread to pick a job. It is woken once, and then picks further jobs by itself.
     fn ask_for_compaction(&self, now: Duration) {
         let is_new = {
             let mut state = lock(&self.debt_watch.state);
@@ -147,30 +153,34 @@ impl Work {
         }
     }
 
-    /// No payment is tried for a while.
+    /// Suspends payments for [`REST`].
     pub(crate) fn rest_from_debts(&self) {
-        let until = self.env.clock.now() + REST;
+        self.rest_for(REST);
+    }
+
+    fn rest_for(&self, rest: Duration) {
+        let until = self.env.clock.now() + rest;
         let mut state = lock(&self.debt_watch.state);
         state.rests_until = until;
         state.next_look = Some(until);
     }
 
-    /// Whether a payment is due.
+    /// Returns true if a payment is due.
     pub(crate) fn owes_now(&self) -> bool {
         rules::due(&self.debts()).is_some()
     }
 
-    /// Seals what holds back log files that are beyond the log's limit. True if there was something.
+    /// Seals the memtables that hold back log files beyond the log's limit. Returns true if a memtable was sealed.
     pub(crate) fn limit_log(&self) -> Result<bool> {
-        // Memory alone is never found to be idle.
+        // The debts of memory alone never count as idle, so no other payment is due.
         match rules::due(&self.debts_of_memory()) {
             Some(Payment::SealForLog(ids)) => self.seal_for_log(&ids),
             _ => Ok(false),
         }
     }
 
-    /// The limit of the log comes before that of level 0: the log is everybody's. Memtables that cannot be sealed are sealed after the
-    /// flushes that are due.
+    /// Seals memtables for the log's limit, which takes precedence over the limit of level 0, because all keyspaces share the log.
+    /// Memtables that cannot be sealed now are sealed after the pending flushes.
     fn seal_for_log(&self, ids: &[u32]) -> Result<bool> {
         let keyspaces = self.keyspaces_of(ids);
         if let [keyspace] = &keyspaces[..] {
@@ -192,13 +202,13 @@ impl Work {
         keyspaces
     }
 
-    /// How long the flusher may sleep as far as debts go.
+    /// Returns the time until the next check of debts, if one is needed.
     pub(crate) fn next_debt_look_in(&self) -> Option<Duration> {
         let next = lock(&self.debt_watch.state).next_look?;
         Some(next.saturating_sub(self.env.clock.now()))
     }
 
-    /// Nothing is due: says when to look again, or has the next write wake the flusher.
+    /// Schedules the next check when nothing is due, or arranges for the next write to wake the flusher.
     fn sleep_on_debts(&self, debts: &Debts) {
         let wait = rules::next_look_in(debts);
         let seen = {
@@ -207,11 +217,11 @@ impl Work {
             state.next_look = wait.map(|wait| self.env.clock.now() + wait);
             state.seen
         };
-        if debts.idle_for < rules::IDLE_AFTER {
+        if !debts.may_be_paid() {
             return;
         }
         let is_watched = {
-            // With the lock, no write begins: one that has begun since the look is seen here.
+            // No write begins under the lock, and a write since the check shows here.
             let mut commit = lock(&self.memory.commit);
             let is_idle = commit.last_sequence() == seen;
             commit.places.watch(is_idle);
@@ -222,7 +232,8 @@ impl Work {
         }
     }
 
-    /// What is owed, for people. A table that was not looked at yet counts as one without entries to remove.
+    /// Returns the debts for reports. It reads sums of levels. Only removable entries are counted by table, once a second. A table that was
+    /// never open counts as having none.
     pub(crate) fn debt_properties(&self) -> DebtProperties {
         let log_held_bytes = self.memory.log.as_ref().map_or(0, |log| log.held_bytes());
         let mut debts = DebtProperties {
@@ -236,21 +247,21 @@ impl Work {
             let view = keyspace.view.load_full();
             for slot in view.slots() {
                 debts.tombstones += slot.memtable.deletions() as u64;
-                debts.range_deletions += slot.memtable.range_tombstones().iter().count() as u64;
+                debts.range_deletions += slot.memtable.range_tombstones().len() as u64;
             }
-            for (_, file) in view.version.files() {
-                debts.tombstones += file.meta.deletions;
-                debts.range_deletions += file.meta.range_deletions;
-                let removable = dead.get(&keyspace.id).zip(file.lifetimes());
-                debts.removable_entries += removable.map_or(0, |(before, lifetimes)| lifetimes.dead(before) as u64);
+            for level in &view.version.levels {
+                debts.tombstones += level.deletions;
+                debts.range_deletions += level.range_deletions;
             }
+            let removable = dead.get(&keyspace.id).map(|before| view.version.removable_entries(before));
+            debts.removable_entries += removable.unwrap_or(0);
             let dead_values = view.version.segments.files().iter().map(|segment| segment.dead().bytes);
             debts.value_dead_bytes += dead_values.sum::<u64>();
         }
         debts
     }
 
-    /// How long nothing was written.
+    /// Returns the time since the last write.
     fn idle_for(&self) -> Duration {
         let (now, visible) = (self.env.clock.now(), self.versions.snapshots.visible());
         let mut state = lock(&self.debt_watch.state);
@@ -261,25 +272,25 @@ impl Work {
         now.saturating_sub(state.since)
     }
 
-    /// Whether nothing was written since a compaction was found to be due.
+    /// Returns true if nothing was written since a compaction was found to be due.
     pub(crate) fn is_idle(&self) -> bool {
         self.debt_watch.idle_at.load(Ordering::Acquire) == self.versions.snapshots.visible()
     }
 
-    /// What the store owes.
+    /// Collects all debts of the store.
     fn debts(&self) -> Debts {
         let idle_for = self.idle_for();
         let debts = Debts { idle_for, ..self.debts_of_memory() };
-        if idle_for < rules::IDLE_AFTER {
+        if !debts.may_be_paid() {
             return debts;
         }
         let mut debts = debts;
-        // What a memtable hides, or a filter removes, shows itself in a table.
+        // Entries that a memtable hides, or that a filter removes, count only once the memtable is a table.
         let filtered = self.dead_by_filters();
         let is_filtered = |memtable: &&mut MemtableDebt| filtered.contains_key(&memtable.keyspace);
         debts.memtables.iter_mut().filter(is_filtered).for_each(|memtable| memtable.frees_space = true);
         let rests = lock(&self.debt_watch.state).rests_until > self.env.clock.now();
-        // Without the scheduling lock: tables may have to be opened.
+        // Called without the scheduling lock, because tables may have to be opened.
         self.with_filters(|keyspace, _| {
             let version = Arc::clone(&keyspace.view.load().version);
             version.files().for_each(|(_, file)| file.learn_lifetimes());
@@ -287,12 +298,12 @@ impl Work {
         Debts { tables: self.debt_of_tables(), open_segments_are_dead: self.open_segments_are_dead(), rests, ..debts }
     }
 
-    /// What log and memtables owe.
+    /// Collects the debts of the log and of memtables.
     fn debts_of_memory(&self) -> Debts {
         let Some(log) = &self.memory.log else { return Debts::default() };
         let current = lock(&self.memory.commit).places.log_number;
         let (held_bytes, file_bytes) = (log.held_bytes(), log.metrics().file_bytes);
-        // An area of its own bounds it, too, well before it is full: what an idle memtable holds back, no flush of others frees.
+        // A log area on a disk also bounds the log, at three quarters. Flushes of busy memtables cannot free what an idle one holds back.
         let area = self.memory.log_area_bytes(log).filter(|area| held_bytes > area / 4 * 3);
         let is_over = area.is_some() || file_bytes > self.options.log_bytes_max;
         let limit = area.unwrap_or(u64::MAX).min(self.options.log_bytes_max);
@@ -315,7 +326,8 @@ impl Work {
         };
         let memtables = self.versions.keyspaces().iter().map(memtable).collect();
         let has_undeleted = self.versions.source.undeleted() > 0;
-        Debts { log: Some(log), memtables, has_undeleted, ..Debts::default() }
+        let is_short = self.memory.space.is_short();
+        Debts { log: Some(log), memtables, has_undeleted, is_short, ..Debts::default() }
     }
 
     fn debt_of_tables(&self) -> TableDebt {
@@ -324,13 +336,13 @@ impl Work {
         let _scheduling = lock(&self.scheduling);
         match self.debt_job(&dead, &self.versions.snapshots.sequences()) {
             Some(_) => TableDebt::Due,
-            // Nothing tells of a snapshot that is released.
+            // The release of a snapshot wakes no thread.
             None if self.debt_job(&dead, &[]).is_some() => TableDebt::DueIn(rules::LOOK_AGAIN),
             None => next_death.map_or(TableDebt::None, |wait| TableDebt::DueIn(wait.max(rules::LOOK_AGAIN))),
         }
     }
 
-    /// Calls `each` with the keyspaces that have a filter which says what is dead.
+    /// Calls `each` with each keyspace whose filter reports dead entries.
     fn with_filters(&self, mut each: impl FnMut(&Arc<KeyspaceCore>, DeadBefore)) {
         for keyspace in self.versions.keyspaces() {
             let Some(filter) = &keyspace.options.compaction_filter else { continue };
@@ -341,14 +353,14 @@ impl Work {
         }
     }
 
-    /// What filters remove now, by keyspace.
+    /// Returns the bounds below which filters remove entries now, by keyspace.
     fn dead_by_filters(&self) -> BTreeMap<u32, DeadBefore> {
         let mut dead = BTreeMap::new();
         self.with_filters(|keyspace, before| dead.extend([(keyspace.id, before)]));
         dead
     }
 
-    /// How long until filters remove more, if nothing is written.
+    /// Returns the time until filters can remove more entries, if nothing is written.
     fn next_death(&self, dead: &BTreeMap<u32, DeadBefore>) -> Option<Duration> {
         let next = |keyspace: Arc<KeyspaceCore>| {
             let now = dead.get(&keyspace.id)?.unix_s;
@@ -359,7 +371,8 @@ impl Work {
         self.versions.keyspaces().into_iter().filter_map(next).min()
     }
 
-    /// The compaction that frees the most for what it writes, if one is worth it and no other one runs; with the scheduling lock held.
+    /// Picks the compaction that frees the most for each byte that it writes, if it is worth its cost and no other one runs. The caller holds
+    /// the scheduling lock.
     fn debt_job(&self, dead: &BTreeMap<u32, DeadBefore>, snapshots: &[u64]) -> Option<(Arc<KeyspaceCore>, Job)> {
         let oldest = snapshots.first().copied().unwrap_or_else(|| self.versions.snapshots.visible());
         let keyspaces = self.versions.keyspaces();
@@ -371,16 +384,8 @@ impl Work {
         }
         let job = |keyspace: Arc<KeyspaceCore>| {
             let version = Arc::clone(&keyspace.view.load().version);
-            let picker = Picker::new(&version, &keyspace.options, &[], oldest);
-            let removed = |file: &TableFile| {
-                // A filter is not asked about what a snapshot sees.
-                let is_seen = snapshots.last().is_some_and(|newest| *newest >= file.meta.smallest_sequence);
-                let before = dead.get(&keyspace.id).filter(|_| !is_seen);
-                let Some((before, lifetimes)) = before.zip(file.lifetimes()) else { return 0.0 };
-                // Older programs have not counted. It is rewritten once, and says more then.
-                let is_old = before.unix_s > file.meta.created_unix_s.saturating_add(UNCOUNTED_S_MAX);
-                if lifetimes.is_empty() && is_old { file.meta.entries as f64 } else { lifetimes.dead(before) }
-            };
+            let picker = Picker::new(&version, &keyspace.options, &[], oldest).room(self.memory.room_for_compactions());
+            let removed = |file: &TableFile| removed(dead.get(&keyspace.id), file, snapshots);
             let dead = Dead { value_bytes: version.segments.mean_record_bytes(), removed: &removed };
             let job = picker.debt(&dead)?;
             Some((keyspace, job))
@@ -388,9 +393,23 @@ impl Work {
         keyspaces.into_iter().filter_map(job).max_by(|(_, a), (_, b)| a.score.total_cmp(&b.score))
     }
 
-    /// The compaction to begin in an idle store, claimed.
+    /// Estimates the bytes of a job's tables that its filter removes now.
+    pub(crate) fn bytes_removed(&self, keyspace: &KeyspaceCore, job: &Job) -> u64 {
+        let dead = self.dead_by_filters();
+        let snapshots = self.versions.snapshots.sequences();
+        let of_table = |(_, file): (usize, &Arc<TableFile>)| {
+            // The job opens it anyway.
+            dead.get(&keyspace.id).iter().for_each(|_| file.learn_lifetimes());
+            let share = removed(dead.get(&keyspace.id), file, &snapshots) / file.meta.entries.max(1) as f64;
+            (file.meta.bytes as f64 * share.min(1.0)) as u64
+        };
+        job.files().map(of_table).sum()
+    }
+
+    /// Picks and claims a compaction for a store that is idle, or whose disk is full.
     pub(crate) fn pick_debt(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
-        if !self.is_idle() || lock(&self.debt_watch.state).rests_until > self.env.clock.now() {
+        let may_be_paid = self.is_idle() || self.memory.space.is_short();
+        if !may_be_paid || lock(&self.debt_watch.state).rests_until > self.env.clock.now() {
             return None;
         }
         let dead = self.dead_by_filters();
@@ -407,7 +426,18 @@ impl Work {
     }
 }
 
-/// Whether the memtable frees space elsewhere once it is a table, and the table has been compacted.
+/// Estimates the entries of a table that its filter removes now.
+fn removed(before: Option<&DeadBefore>, file: &TableFile, snapshots: &[u64]) -> f64 {
+    // A filter may not remove entries that a snapshot sees.
+    let is_seen = snapshots.last().is_some_and(|newest| *newest >= file.meta.smallest_sequence);
+    let before = before.filter(|_| !is_seen);
+    let Some((before, lifetimes)) = before.zip(file.lifetimes()) else { return 0.0 };
+    // Older programs have not counted lifetimes. The table is rewritten once, and has them then.
+    let is_old = before.unix_s > file.meta.created_unix_s.saturating_add(UNCOUNTED_S_MAX);
+    if lifetimes.is_empty() && is_old { file.meta.entries as f64 } else { lifetimes.dead(before) }
+}
+
+/// Returns true if the active memtable can free space elsewhere, once it has been flushed and compacted.
 fn frees_space(view: &View) -> bool {
     let memtable = &view.active.memtable;
     memtable.deletions() > 0 || memtable.has_range_tombstones() || !view.version.segments.is_empty()

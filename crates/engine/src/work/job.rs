@@ -16,10 +16,10 @@
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::version::{Added, TableMeta};
+use crate::versions::version::Added;
 use crate::work::Work;
 use crate::work::compact::Divided;
-use crate::work::picker::Job;
+use crate::work::picker::{Job, bytes_left};
 use crate::work::postpone::is_of_the_job;
 use crate::work::task_host::{Host, describe, task_error};
 use crate::work::throttle::CompactionTurn;
@@ -31,8 +31,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Tables are guessed to leave at least this share of their bytes.
-const LEAST_SHARE: u64 = 8;
 /// How often closing looks for jobs that have landed, at least.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -150,24 +148,6 @@ impl Merged {
     }
 }
 
-/// What is left of a job's tables when each tombstone has met an entry: a guess from their counts. Nobody knows what a range tombstone
-/// deletes, so the least counts there.
-fn bytes_left<'a>(tables: impl Iterator<Item = &'a TableMeta>) -> u64 {
-    let (mut bytes, mut puts, mut deletions, mut has_ranges) = (0, 0_u64, 0_u64, false);
-    for meta in tables {
-        bytes += meta.bytes;
-        puts += meta.entries.saturating_sub(meta.deletions);
-        deletions += meta.deletions;
-        has_ranges |= meta.range_deletions > 0;
-    }
-    let least = bytes / LEAST_SHARE;
-    if has_ranges {
-        return least;
-    }
-    let left = u128::from(bytes) * u128::from(puts.saturating_sub(deletions)) / u128::from(puts.max(1));
-    least.max(left as u64)
-}
-
 impl Work {
     /// Begins a claimed job. Its number comes back, unless it has ended already.
     pub(crate) fn begin_job(
@@ -234,8 +214,11 @@ impl Work {
             return Ok(job);
         }
         let metas = || job.claimed.job.files().map(|(_, file)| &file.meta);
-        let (about, at_most) = (bytes_left(metas()), metas().map(|meta| meta.bytes).sum());
-        match self.memory.physical.promise(about, at_most) {
+        let at_most = metas().map(|meta| meta.bytes).sum::<u64>();
+        let left = at_most.saturating_sub(self.bytes_removed(&job.claimed.keyspace, &job.claimed.job));
+        let hidden = job.claimed.job.newer.as_ref().map_or(u64::MAX, |newer| newer.left_bytes);
+        let about = bytes_left(metas()).min(left).min(hidden);
+        match self.memory.space.promise(about, at_most) {
             Ok(promise) => {
                 let host = Arc::into_inner(job.host).expect("nothing runs yet");
                 job.host = Arc::new(host.promised(promise));
@@ -319,7 +302,7 @@ impl Work {
     fn land(self: &Arc<Self>, finished: FinishedJob) -> Result<()> {
         let Some(job) = lock(&self.jobs).remove(&finished.job) else { return Ok(()) };
         let outputs = finished.result.map_err(|error| match job.host.is_out_of_space() {
-            true => self.memory.physical.shortage().into(),
+            true => self.memory.space.shortage(0).into(),
             false => task_error(error),
         });
         let installed = outputs.and_then(|outputs| {
@@ -358,16 +341,22 @@ impl Work {
         }
     }
 
-    /// Tables that were rewritten to drop entries, and of which none could go, are not rewritten for that again.
+    /// Marks tables whose rewrite dropped no entries, so that they are not rewritten for that again. Notes which newer tables a rewrite has
+    /// taken into account.
     fn note_vain(&self, claimed: &Claimed, merged: &Merged) {
         let Claimed { keyspace, job, .. } = claimed;
-        if !job.is_debt || job.level() != job.output_level || merged.stats.dropped() > 0 {
+        if !job.is_debt || job.level() != job.output_level {
             return;
         }
+        let is_vain = job.newer.is_none() && merged.stats.dropped() == 0;
+        let seen_to = job.newer.as_ref().map_or(0, |newer| newer.seen_to());
         let version = Arc::clone(&keyspace.view.load().version);
         let is_output = |number| merged.tables.iter().any(|table| table.number == number);
         let outputs = version.files().map(|(_, file)| file).filter(|file| is_output(file.meta.number));
-        outputs.for_each(|file| file.drops_nothing.store(true, Ordering::Release));
+        for file in outputs {
+            file.drops_nothing.fetch_or(is_vain, Ordering::AcqRel);
+            file.seen_to.fetch_max(seen_to, Ordering::AcqRel);
+        }
     }
 
     /// The end of a job: claims are given up, and what came of it is counted and told. An error comes back if nobody waits for the

@@ -42,7 +42,7 @@ impl Pacer {
         }
     }
 
-    /// As [`pace`](Pacer::pace), for a compaction that pays a debt: it is bounded in any case, until something is written.
+    /// As [`pace`](Pacer::pace), for a compaction that pays a debt. Until the next write, the limit for idle stores applies.
     pub(crate) fn pace_idle(&self, work: &Work, bytes: u64) {
         if !work.is_idle() {
             return self.pace(work, bytes);

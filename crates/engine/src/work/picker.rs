@@ -23,7 +23,8 @@
 //! 4. A table with nothing below it in its range is moved, not rewritten.
 //! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a quarter is
 //!    rewritten by itself, if no snapshot needs them.
-//! 6. An idle store is asked for more: tables from which something can be dropped (`debt.rs`).
+//! 6. Where the disk is nearly full, a job counts only if what it writes has room ([`Picker::room`]).
+//! 7. In an idle store, tables with entries to drop are compacted as well (`debt.rs`).
 //!
 //! **Invariants.** No chosen table is busy, and no running compaction writes into the output range: outputs of two
 //! compactions into one level never overlap, because each has claimed all tables of that level that overlap its
@@ -31,8 +32,9 @@
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::versions::running::Span;
-use crate::versions::version::{TableFile, Version};
+use crate::versions::version::{TableFile, TableMeta, Version};
 pub(crate) use debt::Dead;
+use hidden::Newer;
 use situ_compaction::KeySpan;
 use std::fmt;
 use std::ops::Range;
@@ -41,6 +43,7 @@ use std::sync::atomic::Ordering;
 pub(crate) use through::Through;
 
 mod debt;
+mod hidden;
 mod through;
 
 /// The share of tombstones from which a table of the deepest level is rewritten for its own sake.
@@ -77,8 +80,10 @@ pub(crate) struct Job {
     pub(crate) reason: String,
     /// The tables only change their level.
     pub(crate) is_move: bool,
-    /// It frees space in an idle store ([`Picker::debt`]).
+    /// True if the job frees space in an idle store ([`Picker::debt`]).
     pub(crate) is_debt: bool,
+    /// It drops what these tables hide, too.
+    pub(crate) newer: Option<Newer>,
     /// What it writes into the output level lies in here.
     pub(crate) span: Span,
 }
@@ -101,6 +106,27 @@ impl Job {
     pub(crate) fn claim(&self, busy: bool) {
         self.files().for_each(|(_, f)| f.busy.store(busy, Ordering::Release));
     }
+}
+
+/// Tables are guessed to leave at least this share of their bytes.
+const LEAST_SHARE: u64 = 32;
+
+/// What is left of a job's tables when each tombstone has met an entry: a guess from their counts. Nobody knows what a range tombstone
+/// deletes, so the least counts there.
+pub(crate) fn bytes_left<'a>(tables: impl Iterator<Item = &'a TableMeta>) -> u64 {
+    let (mut bytes, mut puts, mut deletions, mut has_ranges) = (0, 0_u64, 0_u64, false);
+    for meta in tables {
+        bytes += meta.bytes;
+        puts += meta.entries.saturating_sub(meta.deletions);
+        deletions += meta.deletions;
+        has_ranges |= meta.range_deletions > 0;
+    }
+    let least = bytes / LEAST_SHARE;
+    if has_ranges {
+        return least;
+    }
+    let left = u128::from(bytes) * u128::from(puts.saturating_sub(deletions)) / u128::from(puts.max(1));
+    least.max(left as u64)
 }
 
 impl fmt::Display for Job {
@@ -165,6 +191,8 @@ pub(crate) struct Picker<'a> {
     troubled: bool,
     /// A job of a deeper level begins with so many tables, if there are so many.
     tables_per_job: usize,
+    /// What a job may write.
+    room: u64,
 }
 
 fn idle(file: &Arc<TableFile>) -> bool {
@@ -179,12 +207,27 @@ impl<'a> Picker<'a> {
         oldest_snapshot: u64,
     ) -> Picker<'a> {
         let targets = Targets::of(version, options);
-        Picker { version, options, targets, running, oldest_snapshot, troubled: false, tables_per_job: 1 }
+        Picker {
+            version,
+            options,
+            targets,
+            running,
+            oldest_snapshot,
+            troubled: false,
+            tables_per_job: 1,
+            room: u64::MAX,
+        }
     }
 
     /// Has jobs of deeper levels begin with this many tables of the upper level.
     pub(crate) fn tables_per_job(mut self, tables: usize) -> Picker<'a> {
         self.tables_per_job = tables;
+        self
+    }
+
+    /// Has no job write more than the disk has room for, as far as can be told from counts.
+    pub(crate) fn room(mut self, bytes: u64) -> Picker<'a> {
+        self.room = bytes;
         self
     }
 
@@ -214,21 +257,28 @@ impl<'a> Picker<'a> {
         scores
     }
 
-    /// The next job, if there is one to do.
+    /// The next job, if there is one to do: one that the disk has room for, if there is such.
     pub(crate) fn pick(&self) -> Option<Job> {
+        let left = |job: &Job| bytes_left(job.files().map(|(_, file)| &file.meta));
+        let fitting = self.pick_of(&|job| job.is_move || left(job) <= self.room);
+        // One that has no room tells so when it begins.
+        fitting.or_else(|| self.pick_of(&|_| true).filter(|_| self.room < u64::MAX))
+    }
+
+    fn pick_of(&self, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
         for (level, score) in self.scores() {
             if score < 1.0 {
                 break;
             }
             let job = match level {
-                0 => self.level0(score).or_else(|| self.intra_level0()),
-                _ => self.deeper(level, score),
+                0 => self.level0_that(score, fits).or_else(|| self.intra_level0().filter(fits)),
+                _ => self.deeper(level, score, fits),
             };
             if let Some(job) = job {
                 return Some(Job { score, ..job });
             }
         }
-        self.tombstones()
+        self.tombstones().filter(fits)
     }
 
     fn free(&self, span: &Span) -> bool {
@@ -248,7 +298,17 @@ impl<'a> Picker<'a> {
         if !lower.is_empty() {
             inputs.push((output_level, lower));
         }
-        Some(Job { output_level, inputs, through: None, score: 0.0, reason, is_move, is_debt: false, span })
+        Some(Job {
+            output_level,
+            inputs,
+            through: None,
+            score: 0.0,
+            reason,
+            is_move,
+            is_debt: false,
+            newer: None,
+            span,
+        })
     }
 
     fn may_move(&self, level: usize, output_level: usize, upper: &[Arc<TableFile>]) -> bool {
@@ -269,8 +329,21 @@ impl<'a> Picker<'a> {
         same_format && light && keeps && self.options.compaction_filter.is_none() && disjoint()
     }
 
+    /// A job for all of level 0, or for its oldest tables if that is too much.
+    fn level0_that(&self, score: f64, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
+        let files = self.version.levels[0].files.len();
+        let mut counts = std::iter::successors(Some(files), |count| Some(count / 2)).take_while(|count| *count > 0);
+        counts.find_map(|count| self.level0_oldest(score, count).filter(fits))
+    }
+
     fn level0(&self, score: f64) -> Option<Job> {
-        let files = self.version.levels[0].files.clone();
+        self.level0_oldest(score, usize::MAX)
+    }
+
+    /// Only older tables than those that stay may go down.
+    fn level0_oldest(&self, score: f64, count: usize) -> Option<Job> {
+        let files = &self.version.levels[0].files;
+        let files = files[files.len().saturating_sub(count)..].to_vec();
         if !files.iter().all(idle) || self.running.iter().any(|span| span.level == 0) {
             return None;
         }
@@ -302,7 +375,7 @@ impl<'a> Picker<'a> {
         let mut bytes = 0;
         for file in files.iter().take_while(|f| idle(f)) {
             bytes += file.meta.bytes;
-            if bytes > JOB_TABLES_MAX * self.options.table_bytes {
+            if bytes > self.room.min(JOB_TABLES_MAX * self.options.table_bytes) {
                 break;
             }
             upper.push(Arc::clone(file));
@@ -313,10 +386,20 @@ impl<'a> Picker<'a> {
         let span = Span::of(0, upper.iter())?;
         let reason = format!("level 0 has {} tables and its way down is busy", files.len());
         let inputs = vec![(0, upper)];
-        Some(Job { output_level: 0, inputs, through: None, score: 0.0, reason, is_move: false, is_debt: false, span })
+        Some(Job {
+            output_level: 0,
+            inputs,
+            through: None,
+            score: 0.0,
+            reason,
+            is_move: false,
+            is_debt: false,
+            newer: None,
+            span,
+        })
     }
 
-    fn deeper(&self, level: usize, score: f64) -> Option<Job> {
+    fn deeper(&self, level: usize, score: f64, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
         let files = &self.version.levels[level].files;
         let next = &self.version.levels[level + 1];
         let cost = |file: &Arc<TableFile>| {
@@ -332,13 +415,13 @@ impl<'a> Picker<'a> {
             let tables = self.with_neighbours(level, at);
             let why = if level < self.targets.needed_level { "is not needed" } else { "is over its target" };
             let reason = format!("level {level} {why}, score {score:.2}; {cost:.2} bytes below each byte");
-            let job = self.complete(level, level + 1, files[tables.clone()].to_vec(), reason.clone())?;
+            let job = self.complete(level, level + 1, files[tables.clone()].to_vec(), reason.clone()).filter(fits)?;
             let more = self.with_more(level, tables.clone());
             // What would be moved is not rewritten for the sake of more tables.
             if job.is_move || more == tables {
                 return Some(job);
             }
-            Some(self.complete(level, level + 1, files[more].to_vec(), reason).unwrap_or(job))
+            Some(self.complete(level, level + 1, files[more].to_vec(), reason).filter(fits).unwrap_or(job))
         })
     }
 
@@ -408,13 +491,13 @@ impl<'a> Picker<'a> {
         self.in_place(deepest, file, reason)
     }
 
-    /// A job that rewrites one table within its level.
+    /// Makes a job that rewrites one table within its level.
     fn in_place(&self, level: usize, file: &Arc<TableFile>, reason: String) -> Option<Job> {
         let upper = vec![Arc::clone(file)];
         let span = Span::of(level, upper.iter())?;
         let inputs = vec![(level, upper)];
-        let is_debt = false;
-        let job = Job { output_level: level, inputs, through: None, score: 0.0, reason, is_move: false, is_debt, span };
+        let (is_move, is_debt, newer) = (false, false, None);
+        let job = Job { output_level: level, inputs, through: None, score: 0.0, reason, is_move, is_debt, newer, span };
         self.free(&job.span).then_some(job)
     }
 
@@ -458,6 +541,7 @@ impl<'a> Picker<'a> {
             reason,
             is_move: false,
             is_debt: false,
+            newer: None,
             span,
         })
     }

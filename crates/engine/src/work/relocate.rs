@@ -117,6 +117,7 @@ impl Work {
             reason,
             is_move: false,
             is_debt: false,
+            newer: None,
             span,
         };
         job.claim(true);

@@ -9,7 +9,7 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::pipeline::physical::Promise;
+use crate::pipeline::space::Promise;
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointers;
@@ -46,7 +46,7 @@ pub(crate) struct Host {
     /// Places on the fast disk in which this process has not begun a file: a unit elsewhere may.
     reserved: Mutex<BTreeMap<u64, Reserved>>,
     paced: bool,
-    /// The work waits for an idle store.
+    /// True if the work runs only while the store is idle.
     is_debt: bool,
     target_bytes: u64,
     /// The output belongs on the fast disk, whatever its level.
@@ -60,7 +60,7 @@ pub(crate) struct Host {
     separator: Option<Separator>,
     /// The keyspace has values in the value log, or may get some.
     has_handles: bool,
-    /// The filter of the keyspace, in a flush.
+    /// The filter of the keyspace, for a flush.
     lifetimes_by: Option<Arc<dyn CompactionFilter>>,
     /// The physical space that a compaction may still take.
     promise: Option<Arc<Promise>>,
@@ -115,7 +115,7 @@ impl Host {
         }
     }
 
-    /// For a compaction that waits for an idle store.
+    /// Makes a host for a compaction that runs only while the store is idle.
     pub(crate) fn for_debt(self) -> Host {
         Host { is_debt: true, ..self }
     }

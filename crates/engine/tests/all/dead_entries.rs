@@ -1,5 +1,5 @@
-//! Readers and dead entries: a run of them is stepped over once, and pops of a queue cost the same from its first entry
-//! to its last. Steps are counted, not times.
+//! Readers and dead entries: only the first reader steps over a run of them, and pops of a queue have a constant cost. The
+//! tests count steps, not time.
 
 use crate::common::*;
 use situ_engine::{Durability, Options, ReadOptions, Snapshot, Store, StoreBuilder, WriteBatch};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Steps of a read that leaves a gap: over what has died since the last read, and a few around it.
+/// Maximum steps of a read that leaves a gap: over entries that died since the last read, and a few around the gap.
 const STEPS_MAX: u64 = 12;
 
 fn name(n: u64) -> Vec<u8> {
@@ -32,15 +32,15 @@ fn fill(store: &Store, keys: u64) {
     }
 }
 
-/// The steps that `read` makes over entries that it does not show.
+/// Returns the steps that `read` makes over invisible entries.
 fn steps(store: &Store, read: impl FnOnce()) -> u64 {
     let before = store.default_keyspace().properties().dead_steps;
     read();
     store.default_keyspace().properties().dead_steps - before
 }
 
-/// Each pop of a queue stepped over everything that had been popped before: a million entries could not be popped in a
-/// minute. In memory and in tables that are flushed and compacted meanwhile, with a snapshot held and without.
+/// Each pop of a queue stepped over all entries popped before, so a million entries could not be popped in a minute. The
+/// test covers memory, and tables that are flushed and compacted meanwhile, each with and without a snapshot.
 #[test]
 fn a_pop_costs_the_same_at_the_end_of_a_queue_as_at_its_beginning() {
     const JOBS: u64 = 2000;
@@ -54,7 +54,7 @@ fn a_pop_costs_the_same_at_the_end_of_a_queue_as_at_its_beginning() {
             all += steps(&store, || assert_eq!(store.first().unwrap().unwrap().0, front));
             store.delete(&front).unwrap();
             all += steps(&store, || assert_eq!(store.pop_last().unwrap().unwrap().0, back));
-            // The first pops of each end find the gap that the others extend.
+            // The first pops at each end find the gap. The others extend it.
             assert!(n < 16 || all <= 2 * STEPS_MAX, "pop {n}: {all} steps, held: {held}, {memtable_bytes}");
             if n % 400 == 399 && memtable_bytes < 1 << 20 {
                 store.flush().unwrap();
@@ -71,8 +71,8 @@ fn a_pop_costs_the_same_at_the_end_of_a_queue_as_at_its_beginning() {
     }
 }
 
-/// After millions of puts and deletes, flushed and idle, each `first` stepped over all tombstones again. Readers of a
-/// snapshot did so, too, and of an older one whose dead entries are not those of the present.
+/// After millions of puts and deletes, in a flushed and idle store, each `first` stepped over all tombstones again. So did
+/// readers of a snapshot, whose dead entries may differ from those of the present.
 #[test]
 fn a_run_of_dead_entries_is_stepped_over_once() {
     const KEYS: u64 = 3000;
@@ -119,7 +119,7 @@ fn a_run_of_dead_entries_is_stepped_over_once() {
     store.close().unwrap();
 }
 
-/// One range deletion over tables cost `last` a step for each entry, as only walks forward jumped over deleted ranges.
+/// Under a range deletion, `last` took a step for each entry in tables, because only forward scans jumped over deleted ranges.
 #[test]
 fn a_deleted_range_of_older_tables_is_skipped_in_both_directions() {
     const KEYS: u64 = 5000;
@@ -146,7 +146,7 @@ fn a_deleted_range_of_older_tables_is_skipped_in_both_directions() {
     store.close().unwrap();
 }
 
-/// A hundred thousand range deletions side by side cost `first` and `last` seconds, each time.
+/// With a hundred thousand adjoining range deletions, each `first` and `last` took seconds.
 #[test]
 fn many_deleted_ranges_are_one_gap() {
     const KEYS: u64 = 5000;
@@ -157,7 +157,7 @@ fn many_deleted_ranges_are_one_gap() {
             store.flush().unwrap();
         }
         (0..KEYS).step_by(10).for_each(|n| store.delete_range(name(n), name(n + 10)).unwrap());
-        // Older sources jump over ranges that touch, with one step for each range.
+        // Older sources jump over adjoining ranges, with one step for each range.
         let first = steps(&store, || assert!(store.first().unwrap().is_none()));
         assert!(!flushed || first <= 3 * KEYS / 10, "{first} steps forward");
         let others = steps(&store, || {
@@ -169,8 +169,7 @@ fn many_deleted_ranges_are_one_gap() {
     }
 }
 
-/// A counter that is set a thousand times cost each walk over it a thousand steps, while it was in memory or a snapshot
-/// was held.
+/// A counter that was set a thousand times cost each scan over it a thousand steps, in memory or with a snapshot held.
 #[test]
 fn versions_of_a_key_cost_a_few_steps() {
     let (_directory, store) = open(64 << 20);
@@ -199,7 +198,7 @@ fn versions_of_a_key_cost_a_few_steps() {
     store.close().unwrap();
 }
 
-/// Gaps are cut by puts, bounded in number, and differ by snapshot. Everything that can be asked is compared with maps.
+/// Puts split gaps, their number is bounded, and snapshots have their own. The test compares all reads with maps.
 #[test]
 fn readers_that_use_gaps_see_what_is_there() {
     const KEYS: u64 = 150;
@@ -271,7 +270,7 @@ fn readers_that_use_gaps_see_what_is_there() {
     });
 }
 
-/// Writers put keys into stretches that readers are just finding to be empty. A put that was answered has to be found.
+/// Writers put keys into ranges while readers find them empty. Readers must find each acknowledged put.
 #[test]
 fn a_put_into_a_gap_is_found_by_every_later_reader() {
     const SLOTS: u64 = 200;
@@ -284,7 +283,7 @@ fn a_put_into_a_gap_is_found_by_every_later_reader() {
     let write = |writer: u64| {
         let mut rng = Rng::new(writer);
         for _ in 0..ROUNDS {
-            // Each writer has keys of its own, all over the stretch.
+            // Each writer has its own keys, all over the range.
             let key = [name(rng.below(SLOTS)), vec![b'0' + writer as u8]].concat();
             store.put(&key, b"here").unwrap();
             let mut cursor = store.cursor(ReadOptions::default()).unwrap();
@@ -319,7 +318,7 @@ fn a_put_into_a_gap_is_found_by_every_later_reader() {
     store.close().unwrap();
 }
 
-/// `first` and `delete` by two threads took one job twice.
+/// With `first` and `delete`, two threads took the same job.
 #[test]
 fn two_threads_never_pop_the_same_entry() {
     const JOBS: u64 = 600;
@@ -348,7 +347,7 @@ fn two_threads_never_pop_the_same_entry() {
         (JOBS..JOBS + 4).for_each(|n| store.put(name(n), b"stop").unwrap());
         consumers.into_iter().flat_map(|consumer| consumer.join().unwrap()).collect()
     });
-    // A consumer that comes from the back may stop before the others are done.
+    // A consumer at the back may stop before the others are done.
     let left: Vec<Vec<u8>> = store.iter().unwrap().map(|pair| pair.unwrap().0.to_vec()).collect();
     let all: BTreeSet<Vec<u8>> = popped.iter().chain(&left).cloned().collect();
     assert_eq!(all, (0..JOBS).map(name).collect());
@@ -374,7 +373,7 @@ fn a_pop_stays_in_its_range_and_knows_both_ends() {
     store.close().unwrap();
 }
 
-/// The processor time that this thread has used.
+/// Returns the processor time that this thread has used.
 #[cfg(target_os = "linux")]
 fn processor_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();

@@ -1,4 +1,4 @@
-//! Debts: what a store owes although nothing is full, and how it is paid.
+//! Debts: dead entries and files that a store frees although nothing is full.
 
 use crate::common::*;
 use crate::value_log::{assert_sound, in_simulator, key, long_value, open, options as with_value_log};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A store at rest has paid all that it owes by then.
+/// Time within which an idle store pays all of its debts.
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn options() -> Options {
@@ -20,7 +20,7 @@ fn options() -> Options {
     options
 }
 
-/// Lets a minute go by in which nothing is written.
+/// Lets a minute pass without writes.
 fn rest(executor: &SimExecutor, store: &Store) {
     executor.env().clock.sleep(MINUTE);
     store.wait_idle().unwrap();
@@ -30,7 +30,7 @@ fn log_bytes(store: &Store) -> u64 {
     store.properties().log_bytes
 }
 
-/// Entries and range deletions in tables, and tombstones among the entries.
+/// Returns the numbers of entries and of range deletions in tables, and of tombstones among the entries.
 fn in_tables(keyspace: &Keyspace) -> (u64, u64, u64) {
     let tables = keyspace.tables();
     let sum = |of: fn(&situ_engine::TableProperties) -> u64| tables.iter().map(of).sum();
@@ -41,8 +41,8 @@ fn fill(keyspace: &Keyspace, keys: u64) {
     (0..keys).for_each(|n| keyspace.put(key(n), long_value(n, 0)).unwrap());
 }
 
-/// Fifty keyspaces of one entry held back the log of a busy one. One of them was sealed when the flusher had nothing else to do, which
-/// never was, and each began a log file of the ordinary length: with a limit of 1 GiB, the log reached 4.4 GB.
+/// Fifty keyspaces of one entry held back the log of a busy one. The flusher sealed one of them only when it had nothing else to do, and
+/// that was never. Each seal began a log file of the ordinary length. With a limit of 1 GiB, the log reached 4.4 GB.
 #[test]
 fn the_log_keeps_its_limit_beside_many_idle_keyspaces() {
     in_simulator(1, |executor, volume| {
@@ -58,7 +58,7 @@ fn the_log_keeps_its_limit_beside_many_idle_keyspaces() {
             busy.put(key(n), long_value(n, 0)).unwrap();
             most = most.max(log_bytes(&store));
         }
-        // What is being written: four memtables, the next file, and a spare.
+        // Files being written: those of four memtables, the next file, and a spare.
         let written = 6 * (66 << 10);
         assert!(most <= limit + written, "{most} bytes of log with a limit of {limit}");
         store.wait_idle().unwrap();
@@ -70,7 +70,7 @@ fn the_log_keeps_its_limit_beside_many_idle_keyspaces() {
     });
 }
 
-/// A limit below the length of one memtable was not kept either: files were as long as memtables.
+/// A limit below the size of one memtable was exceeded as well, because log files were as long as memtables.
 #[test]
 fn a_limit_below_a_memtable_is_kept() {
     in_simulator(1, |executor, volume| {
@@ -89,7 +89,7 @@ fn a_limit_below_a_memtable_is_kept() {
     });
 }
 
-/// Idle memtables of an entry each held back all log files behind the first one, for good, and below the limit.
+/// Idle memtables with one entry each held back all log files after the first one for good, while the log was below its limit.
 #[test]
 fn an_idle_store_gives_its_log_back() {
     in_simulator(1, |executor, volume| {
@@ -108,7 +108,7 @@ fn an_idle_store_gives_its_log_back() {
     });
 }
 
-/// 120,000 values of 16 KiB were deleted and flushed: 2 GB stayed until a fourth table of level 0 came.
+/// After 120,000 values of 16 KiB were deleted and flushed, 2 GB stayed until level 0 got a fourth table.
 #[test]
 fn values_that_were_deleted_leave_the_disk_of_an_idle_store() {
     in_simulator(1, |executor, volume| {
@@ -126,7 +126,7 @@ fn values_that_were_deleted_leave_the_disk_of_an_idle_store() {
     });
 }
 
-/// The same without a flush: the deletions lie in a memtable that is far from full.
+/// The same without a flush: the deletions are in a memtable that is far from full.
 #[test]
 fn values_that_were_deleted_or_overwritten_in_memory_leave_the_disk() {
     in_simulator(1, |executor, volume| {
@@ -144,7 +144,7 @@ fn values_that_were_deleted_or_overwritten_in_memory_leave_the_disk() {
     });
 }
 
-/// 3 million puts and deletes left their tombstones in fewer than four tables of level 0. Each `first()` went over all of them.
+/// Three million puts and deletes left their tombstones in fewer than four tables of level 0. Each `first()` stepped over all of them.
 #[test]
 fn tombstones_and_range_deletions_leave_an_idle_store() {
     in_simulator(1, |executor, volume| {
@@ -189,7 +189,7 @@ fn a_snapshot_keeps_tombstones_without_a_loop_and_its_end_lets_them_go() {
     });
 }
 
-/// A store that owes nothing is left alone, however long it is idle.
+/// A store without debts does no work, however long it is idle.
 #[test]
 fn a_store_that_owes_nothing_does_nothing() {
     in_simulator(1, |executor, volume| {
@@ -205,7 +205,7 @@ fn a_store_that_owes_nothing_does_nothing() {
     });
 }
 
-/// A writer that pauses again and again does not have each of its tombstones made a table and compacted.
+/// If a writer pauses again and again, its tombstones are not flushed and compacted one by one.
 #[test]
 fn a_writer_that_pauses_often_pays_at_a_bounded_rate() {
     in_simulator(1, |executor, volume| {
@@ -224,7 +224,7 @@ fn a_writer_that_pauses_often_pays_at_a_bounded_rate() {
     });
 }
 
-/// A file that could not be deleted stayed until another one was to be deleted, which in an idle store never comes.
+/// A file that could not be deleted stayed until the next deletion of a file, which never comes in an idle store.
 #[test]
 fn files_that_could_not_be_deleted_are_tried_again() {
     in_simulator(1, |executor, volume| {
@@ -243,7 +243,7 @@ fn files_that_could_not_be_deleted_are_tried_again() {
     });
 }
 
-/// Removes entries at the time that their value begins with, and those whose second number is below a mark.
+/// A filter that removes entries at the time in their value, and those whose second number is below a mark.
 #[derive(Default)]
 struct Expiring {
     mark: AtomicU64,
@@ -282,7 +282,7 @@ impl CompactionFilter for Expiring {
     }
 }
 
-/// Items that expired stayed for good in a store with fewer than four tables of level 0, and in deep levels.
+/// Expired items stayed for good in deep levels, and in level 0 with fewer than four tables.
 fn expired_entries_leave(mut options: Options, value_bytes: usize) {
     let filter = Arc::new(Expiring::default());
     options.keyspace.compaction_filter = Some(Arc::clone(&filter) as _);
@@ -314,10 +314,10 @@ fn expired_entries_leave(mut options: Options, value_bytes: usize) {
         (0..3).for_each(|_| rest(executor, &store));
         assert_eq!(in_tables(keyspace), (200, 0, 0));
         assert_eq!(store.properties().debts.removable_entries, 0);
-        // All below a mark, whenever they expire.
+        // All entries below the mark, whenever they expire.
         filter.mark.store(300, Ordering::Relaxed);
         rest(executor, &store);
-        // Nothing tells the store of the mark.
+        // The store does not learn of the mark by itself.
         put(600..601, 0);
         rest(executor, &store);
         assert_eq!(in_tables(keyspace).0, 102);

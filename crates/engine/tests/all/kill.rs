@@ -144,11 +144,11 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// When a child is killed.
+/// The time at which a child is killed.
 enum Life {
-    /// So long after it was started: it may still open the store.
+    /// This long after its start. It may still be opening the store.
     SinceStart(Duration),
-    /// So long after its first acknowledged write, however busy the machine is.
+    /// This long after its first acknowledged write, however busy the machine is.
     SinceWrite(Duration),
 }
 
@@ -183,7 +183,7 @@ fn run_and_kill(directory: &Path, life: Life) -> Vec<u64> {
     let life = match life {
         Life::SinceStart(life) => life,
         Life::SinceWrite(life) => {
-            // A child that ends without a write closes the channel, and is told below.
+            // A child that ends without a write closes the channel; the test below reports that.
             let _ = has_written.recv_timeout(Duration::from_secs(120));
             life
         }

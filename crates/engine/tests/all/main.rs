@@ -19,12 +19,13 @@ mod copied_home; // a home that was copied, and names the fast disk of the origi
 mod crash; // promises 1 to 4: a crash at every change of a disk
 mod damage; // promise 6: rot is found and named, and nobody reads wrong data
 mod damage_met; // damage that an open store meets
-mod dead_entries; // a run of dead entries is stepped over once
-mod debts; // what a store owes although nothing is full
+mod dead_entries; // only the first reader steps over a run of dead entries
+mod debts; // dead entries and files that a store frees although nothing is full
 mod draining; // drains that fail
 mod fast_disk_troubles; // a fast disk that is there and cannot be used as it is
 mod faults; // promise 7: failure is a value
 mod filters; // compaction filters that change their mind
+mod full_disk; // promise 7: a disk that the store has filled
 mod full_disk_writers; // writers together on a disk with just enough room
 mod full_home; // a full home beside a fast disk that is not
 mod home_elsewhere; // a store whose home is no directory here
@@ -38,7 +39,7 @@ mod lost_disks; // a home that has lost DISKS
 mod manifest_copy; // promise 6: the copy of the manifest
 mod metamorphic; // one stream of operations over many configurations
 mod model; // the engine against a `BTreeMap`
-mod one_writer; // one writer, whatever happens to names
+mod one_writer; // one writer, even if files are removed or renamed
 mod open_tables; // the bound on open tables
 mod opened_for_one_write; // stores that are opened for one write, again and again
 mod opening; // what a store has in memory when it is opened

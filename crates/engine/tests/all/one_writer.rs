@@ -1,13 +1,13 @@
-//! One writer, whatever happens to names: a second one is refused while the store's data is there, and a writer whose
-//! files are gone takes no more writes.
+//! A store has one writer even if its files are removed or renamed. A second writer is refused while the store's data
+//! exists, and a writer whose files are gone refuses writes.
 
 use situ_engine::{Durability, Error, Options, RepairOptions, Store, StoreBuilder, repair_directory, verify_directory};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Puts until one is refused, and gives that error.
+/// Puts until one is refused, and returns that error.
 fn refused_put(store: &Store, durability: Durability) -> Error {
-    // A buffered write looks at names now and then: many more writes than come between two looks.
+    // A buffered write checks names only now and then. This is many more writes than fit between two checks.
     let refused = (0..50_000_000_u64).find_map(|n| store.put_with(n.to_le_bytes(), b"late", durability).err());
     refused.expect("a store without its files takes writes")
 }
@@ -16,13 +16,13 @@ fn paths_of(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// The name is that of a kind of file.
+/// Returns true if the file is of one of these kinds.
 fn is(path: &Path, kinds: &[&str]) -> bool {
     let name = path.file_name().unwrap().to_str().unwrap();
     kinds.iter().any(|kind| name.starts_with(kind) || name.ends_with(kind))
 }
 
-/// Moves, links or copies what is in one directory to another one, as `by` does it.
+/// Moves, links or copies chosen files from one directory to another one with `by`.
 fn bring(from: &Path, to: &Path, by: impl Fn(&Path, &Path), chosen: impl Fn(&Path) -> bool) {
     fs::create_dir_all(to).unwrap();
     paths_of(from).iter().filter(|path| chosen(path)).for_each(|path| by(path, &to.join(path.file_name().unwrap())));
@@ -32,7 +32,7 @@ fn move_to(from: &Path, to: &Path) {
     fs::rename(from, to).unwrap();
 }
 
-/// Does something to a home, with a free path for its use, and returns where the second writer looks for the store.
+/// Function that changes the files of a home, with a free path for its use. Returns the directory for the second writer.
 type Rename = fn(&Path, &Path) -> PathBuf;
 
 const CASES: [(&str, Rename); 8] = [
@@ -74,8 +74,8 @@ const CASES: [(&str, Rename); 8] = [
     }),
 ];
 
-/// `rm D/LOCK`, and a second writer was let in: each wrote a log and a manifest of its own. Both closed well,
-/// and what one of them had acknowledged was gone.
+/// `rm D/LOCK` let a second writer in. Each wrote its own log and manifest, and both closed without an error. The writes
+/// that one of them had acknowledged were gone.
 #[test]
 fn a_second_writer_is_refused_whatever_happens_to_names() {
     for (what, trick) in CASES {
@@ -96,11 +96,11 @@ fn a_second_writer_is_refused_whatever_happens_to_names() {
             "{what}: a repair is a writer"
         );
         assert!(Store::destroy(&place).is_err(), "{what}: a destroyer is a writer");
-        // With LOCK gone, and the directory under another name, all names that count lead to the files.
+        // Without LOCK, or under another name of the directory, the names that count still lead to the files.
         match first.put_with(b"a", b"second", Durability::Synced).and_then(|()| first.default_keyspace().flush()) {
             Ok(()) => {
                 first.close().unwrap();
-                // Where files were linked, the store goes on under its own names.
+                // Where files were linked, the store continues under its own names.
                 let place = if home.join("CURRENT").exists() { &home } else { &place };
                 let again = Store::open(place).unwrap();
                 assert_eq!(again.get(b"a").unwrap().as_deref(), Some(&b"second"[..]), "{what}");
@@ -114,7 +114,7 @@ fn a_second_writer_is_refused_whatever_happens_to_names() {
     }
 }
 
-/// With the manifest left where it was, a repair elsewhere would have made another store of the log and the tables.
+/// A log was moved away from its manifest. A repair of it would have made another store.
 #[test]
 fn a_log_that_was_moved_is_not_repaired_under_its_writer() {
     let root = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ fn a_log_that_was_moved_is_not_repaired_under_its_writer() {
     assert!(first.close().is_err());
 }
 
-/// Each of two disks has a LOCK. With both gone, a second writer was let in.
+/// Each of two disks has a LOCK. Without them, a second writer could open the store.
 #[test]
 fn a_second_writer_of_two_disks_is_refused_without_any_lock_file() {
     let root = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn a_second_writer_of_two_disks_is_refused_without_any_lock_file() {
     assert!(error.to_string().contains("directory was removed"), "{error}");
 }
 
-/// Takes names from a store whose home is the first path, with a free path for its use.
+/// Function that removes names of the store in the first path, with a free path for its use.
 type Loss = fn(&Path, &Path);
 
 const LOSSES: [(&str, Loss); 8] = [
@@ -177,7 +177,7 @@ const LOSSES: [(&str, Loss); 8] = [
     ("manifest moved", |home, other| bring(home, other, move_to, |path| is(path, &["MANIFEST"]))),
 ];
 
-/// `rm -r D` under a server with synced writes: 3,000 sets were acknowledged into files without a name, and the store
+/// After `rm -r D` under a server with synced writes, the store acknowledged 3,000 sets into files without a name. It
 /// closed without an error.
 #[test]
 fn promise_7_a_writer_that_has_lost_its_names_takes_no_more_writes() {
@@ -205,7 +205,7 @@ fn promise_7_a_writer_that_has_lost_its_names_takes_no_more_writes() {
     }
 }
 
-/// A store that is not written to any more says at its end that its files are gone.
+/// A store without further writes reports at close that its files are gone.
 #[test]
 fn promise_7_a_store_whose_names_are_lost_does_not_close_as_if_all_were_well() {
     for (what, lose) in LOSSES {
@@ -219,7 +219,7 @@ fn promise_7_a_store_whose_names_are_lost_does_not_close_as_if_all_were_well() {
     }
 }
 
-/// An edit of a manifest that CURRENT does not name is not put in force.
+/// An edit does not take effect if its manifest is not the one that CURRENT names.
 #[test]
 fn promise_7_an_edit_is_not_installed_when_names_are_lost() {
     for (what, lose) in LOSSES {
@@ -256,8 +256,8 @@ fn a_segment_of_values_that_is_removed_while_it_is_written_is_not_installed() {
     _ = store.close();
 }
 
-/// The store's own changes of names are no loss: log files come and go, and manifests are replaced. Neither is another
-/// name of the directory.
+/// The store's own changes of names are no loss: it creates and removes log files, and replaces manifests. A rename of the
+/// directory is no loss either.
 #[test]
 fn changes_that_the_store_makes_itself_are_no_loss() {
     let root = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ fn changes_that_the_store_makes_itself_are_no_loss() {
         }
         match round {
             20 => fs::rename(&home, &other).unwrap(),
-            // A store of its own.
+            // Another store.
             30 => Store::open(&home).unwrap().close().unwrap(),
             40 => fs::remove_file(other.join("LOCK")).unwrap(),
             _ => {}

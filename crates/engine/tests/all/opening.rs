@@ -92,7 +92,7 @@ fn promise_1_3_7_a_store_is_opened_again_and_again_while_no_table_can_be_written
             let store = open(&env, &volume, options(16 << 10)).unwrap();
             check(&store, &models, "at last");
             env.clock.sleep(Duration::from_secs(20));
-            // The one that takes records, and perhaps a spare one.
+            // The current file, and perhaps a spare one.
             assert!(files(&volume, is_log) <= 2, "{:?}", volume.list());
             store.default_keyspace().compact(None, None).unwrap();
             assert!(files(&volume, is_table) > 0, "{:?}", volume.list());

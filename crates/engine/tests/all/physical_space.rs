@@ -5,7 +5,9 @@ use crate::block_devices::{Mounted, Zram};
 use crate::common::*;
 use crate::skipped::skipped;
 use situ_device::{Compresses, Env};
-use situ_engine::{Durability, Error, Listener, Options, PhysicalLevel, Store, StoreBuilder, StoreEvent, WriteBatch};
+use situ_engine::{
+    Durability, Error, Listener, Options, SpaceKind, SpaceLevel, Store, StoreBuilder, StoreEvent, WriteBatch,
+};
 use situ_sim::{Compression, Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume, WhenFull, for_each_seed};
 use situ_storage::Volume;
 use std::sync::{Arc, Mutex};
@@ -30,11 +32,13 @@ impl Heard {
 impl Listener for Heard {
     fn event(&self, event: &StoreEvent) {
         let word = match event {
-            StoreEvent::PhysicalSpaceLow { takes_puts_again: false, .. } => "low",
-            StoreEvent::PhysicalSpaceLow { .. } => "low again",
-            StoreEvent::PhysicalSpaceShort { takes_deletions: true, .. } => "no puts",
-            StoreEvent::PhysicalSpaceShort { .. } => "no writes",
-            StoreEvent::PhysicalSpaceRecovered { .. } => "recovered",
+            StoreEvent::Space(change) => match (change.before, change.after) {
+                (_, SpaceLevel::Plenty) => "recovered",
+                (SpaceLevel::Plenty, SpaceLevel::Low) => "low",
+                (_, SpaceLevel::Low) => "low again",
+                (_, SpaceLevel::DeletionsOnly) => "no puts",
+                _ => "no writes",
+            },
             _ => return,
         };
         self.0.lock().unwrap().push(word);
@@ -112,7 +116,7 @@ impl World {
     fn delete_patiently(&mut self, key: &[u8]) {
         let until = self.env.clock.now() + RECOVERS_WITHIN;
         while let Err(error) = self.delete(key) {
-            assert!(matches!(error, Error::PhysicalSpace { .. }), "{error}");
+            assert!(matches!(error, Error::SpaceShort { .. }), "{error}");
             assert!(self.env.clock.now() < until, "still refused: {error}");
             self.env.clock.sleep(Duration::from_millis(100));
         }
@@ -122,8 +126,8 @@ impl World {
         self.volume.space().physical_free().unwrap()
     }
 
-    fn level(&self) -> PhysicalLevel {
-        self.store.properties().physical_space.unwrap().level
+    fn level(&self) -> SpaceLevel {
+        self.store.properties().watched_space.unwrap().level
     }
 
     /// Nothing has failed: the store has refused before the drive had to.
@@ -146,7 +150,7 @@ impl World {
     fn wait_until_writable(&mut self) {
         let until = self.env.clock.now() + RECOVERS_WITHIN;
         while let Err(error) = self.put() {
-            assert!(matches!(error, Error::PhysicalSpace { .. }), "{error}");
+            assert!(matches!(error, Error::SpaceShort { .. }), "{error}");
             assert!(self.env.clock.now() < until, "still refused: {error}");
             self.env.clock.sleep(Duration::from_millis(100));
         }
@@ -169,13 +173,13 @@ fn promise_7_writes_are_refused_before_physical_space_ends_and_recover_when_it_r
             }
             drop(bulk);
             let error = world.put_until_refused();
-            assert!(matches!(error, Error::PhysicalSpace { .. }) && error.is_no_space(), "{error}");
+            assert!(matches!(error, Error::SpaceShort { .. }) && error.is_no_space(), "{error}");
             assert!(error.to_string().contains("physical space"), "{error}");
             let heard = world.heard.take();
             assert!(heard[0] == "low" && heard.ends_with(&["no puts"]), "a warning comes first: {heard:?}");
             assert!(world.volume.space().logical_total > 100 * TOTAL, "logical space remains");
-            assert!(world.free() > 0 && world.level() == PhysicalLevel::DeletionsOnly, "{}", world.free());
-            assert!(world.store.statistics().writes_refused_physical > 0);
+            assert!(world.free() > 0 && world.level() == SpaceLevel::DeletionsOnly, "{}", world.free());
+            assert!(world.store.statistics().writes_refused_space > 0);
             world.is_sound("refused");
             world.crash("refused");
             // A batch that also puts is refused, one that only deletes is not.
@@ -190,7 +194,7 @@ fn promise_7_writes_are_refused_before_physical_space_ends_and_recover_when_it_r
                     // The flusher has looked between the two.
                     world.model.insert(b"more".to_vec(), vec![7; 100]);
                 }
-                matches!(outcome, Err(Error::PhysicalSpace { .. }))
+                matches!(outcome, Err(Error::SpaceShort { .. }))
             });
             assert!(refused, "a batch that also puts was taken each time");
             for key in &keys[..keys.len() / 4 * 3] {
@@ -223,7 +227,7 @@ fn promise_7_physical_space_that_others_take_and_give_back_is_noticed_within_a_s
         World::run(seed, |world| {
             (0..20).for_each(|_| world.put().unwrap());
             world.env.clock.sleep(Duration::from_secs(3));
-            assert_eq!((world.level(), world.heard.take()), (PhysicalLevel::Plenty, Vec::new()));
+            assert_eq!((world.level(), world.heard.take()), (SpaceLevel::Plenty, Vec::new()));
             let used = world.volume.space().physical_used.unwrap();
             let volume = world.volume.clone();
             let total = |bytes| volume.set_compression(Compression::default().total(bytes));
@@ -239,18 +243,18 @@ fn promise_7_physical_space_that_others_take_and_give_back_is_noticed_within_a_s
                 return compare(world.store.default_keyspace(), &world.model, None, "opened anew");
             }
             world.env.clock.sleep(Duration::from_secs(2));
-            assert_eq!(world.level(), PhysicalLevel::Exhausted);
+            assert_eq!(world.level(), SpaceLevel::Exhausted);
             let key = world.model.keys().next().unwrap().clone();
             for _ in 0..5 {
-                assert!(matches!(world.put(), Err(Error::PhysicalSpace { .. })));
-                assert!(matches!(world.delete(&key), Err(Error::PhysicalSpace { .. })));
+                assert!(matches!(world.put(), Err(Error::SpaceShort { .. })));
+                assert!(matches!(world.delete(&key), Err(Error::SpaceShort { .. })));
                 world.env.clock.sleep(Duration::from_millis(500));
             }
             assert_eq!(world.heard.take(), ["no writes"]);
             world.is_sound("exhausted");
             total(TOTAL);
             world.env.clock.sleep(Duration::from_secs(2));
-            assert_eq!((world.level(), world.heard.take()), (PhysicalLevel::Plenty, vec!["recovered"]));
+            assert_eq!((world.level(), world.heard.take()), (SpaceLevel::Plenty, vec!["recovered"]));
             world.put().unwrap();
             world.crash("recovered");
             world.store.close().unwrap();
@@ -281,7 +285,7 @@ fn promise_7_writers_together_leave_the_reserve() {
                                 _ => store.default_keyspace().put_with(&key, &value, Durability::Synced),
                             };
                             if let Err(error) = written {
-                                return assert!(matches!(error, Error::PhysicalSpace { .. }), "{error}");
+                                return assert!(matches!(error, Error::SpaceShort { .. }), "{error}");
                             }
                         }
                         panic!("writer {writer} was never refused");
@@ -317,7 +321,8 @@ fn drives_that_do_not_say_how_much_they_have_hold_nobody_back() {
             store.flush().unwrap();
             assert_eq!(heard.take(), Vec::<&str>::new());
             let properties = store.properties();
-            assert_eq!(properties.physical_space, None);
+            let watched = properties.watched_space.unwrap();
+            assert_eq!((watched.kind, watched.level), (SpaceKind::Logical, SpaceLevel::Plenty));
             assert_eq!(properties.space.physical_used.is_some(), compresses);
             let word = if compresses { Compresses::Yes } else { Compresses::No };
             assert_eq!(volume.nature().compresses, word);
@@ -331,7 +336,7 @@ fn drives_that_do_not_say_how_much_they_have_hold_nobody_back() {
 fn promise_7_a_compaction_waits_for_physical_space() {
     World::run(TABLES_ONLY, |world| {
         let keyspace = world.store.default_keyspace().clone();
-        while world.level_or_plenty() < PhysicalLevel::Low {
+        while world.level_or_plenty() < SpaceLevel::Low {
             world.put().unwrap();
         }
         world.store.flush().unwrap();
@@ -339,14 +344,14 @@ fn promise_7_a_compaction_waits_for_physical_space() {
         assert!(tables_before > TOTAL / 2, "{tables_before}");
         // The whole keyspace once more would not fit.
         let refused = keyspace.compact(None, None).unwrap_err();
-        assert!(matches!(refused, Error::PhysicalSpace { .. }), "{refused}");
+        assert!(matches!(refused, Error::SpaceShort { .. }), "{refused}");
         world.is_sound("refused");
         world.volume.set_compression(Compression::default().total(4 * TOTAL));
         keyspace.compact(None, None).unwrap();
         world.is_sound("compacted");
         // A table that cannot be written is not the reason here: what compactions had promised is given up when they end.
         world.volume.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Create])));
-        assert!(!matches!(keyspace.compact(None, None), Err(Error::PhysicalSpace { .. })));
+        assert!(!matches!(keyspace.compact(None, None), Err(Error::SpaceShort { .. })));
         world.volume.set_faults(FaultPlan::none());
         for _ in 0..5 {
             keyspace.compact(None, None).unwrap();
@@ -356,8 +361,8 @@ fn promise_7_a_compaction_waits_for_physical_space() {
 }
 
 impl World {
-    fn level_or_plenty(&self) -> PhysicalLevel {
-        self.store.properties().physical_space.map_or(PhysicalLevel::Plenty, |space| space.level)
+    fn level_or_plenty(&self) -> SpaceLevel {
+        self.store.properties().watched_space.map_or(SpaceLevel::Plenty, |space| space.level)
     }
 }
 
@@ -383,7 +388,7 @@ fn promise_7_a_store_on_zram_is_refused_before_zram_fails_it() {
         store.default_keyspace().put_with(number.to_be_bytes(), &value, durability)
     };
     let (taken, error) = (0..20_000).find_map(|number| Some((number, put(number).err()?))).unwrap();
-    assert!(matches!(error, Error::PhysicalSpace { .. }), "{error}");
+    assert!(matches!(error, Error::SpaceShort { .. }), "{error}");
     assert!(taken > 1000, "{taken} writes were taken");
     let properties = store.properties();
     assert!(properties.failure.is_none() && properties.background_failure.is_none(), "{:?}", properties.failure);

@@ -194,7 +194,7 @@ fn a_log_area_that_wraps_over_live_pages() {
                 world.open(options).unwrap()
             };
             let no_tables = Rule::new(Fault::NoSpace).on(&[Operation::Create, Operation::Append]);
-            world.home.set_faults(FaultPlan::none().with(no_tables).capacity(seed % 3 * (100 << 10) + (50 << 10)));
+            world.home.set_faults(FaultPlan::none().with(no_tables).capacity(seed % 3 * (100 << 10) + (150 << 10)));
             let journal_end =
                 world.device.contents(0..PAGE)[64..72].first_chunk().map(|first| u64::from_le_bytes(*first));
             let top = (journal_end.unwrap() + area_pages) * PAGE..u64::MAX;

@@ -1,5 +1,5 @@
-//! Promise 8: all memtables together stay within one limit. Once each keyspace had a limit of its own only, and twenty busy
-//! ones took twenty times four memtables.
+//! Promise 8: all memtables together stay within one limit. Once, each keyspace had only its own limit, and twenty busy
+//! keyspaces took the memory of eighty memtables.
 
 use situ_engine::{Keyspace, Options, ReadOptions, Store, StoreBuilder, WriteBatch};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 const KEYSPACES: usize = 20;
 const WRITERS: usize = 4;
 const BYTES_MAX: u64 = 16 << 20;
-/// What a write under way may add: a chunk of its memtable, and a filter.
+/// Memory that a running write may add beyond the limit: a chunk of its memtable, and a filter.
 const BEYOND_EACH: u64 = (2 << 20) + (600 << 10);
 
 fn open(directory: &std::path::Path) -> Store {
@@ -23,7 +23,7 @@ fn key(writer: usize, number: u64) -> Vec<u8> {
     format!("{writer}/{number:08}").into_bytes()
 }
 
-/// Values that do not compress, of some length around a kilobyte.
+/// Returns an incompressible value of about a kilobyte.
 fn value(writer: usize, number: u64) -> Vec<u8> {
     let seed = number * 31 + writer as u64;
     (0..800 + seed % 400).map(|at| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 57)) as u8).collect()
@@ -76,7 +76,7 @@ fn promise_8_busy_keyspaces_stay_within_the_limit_of_all_memtables() {
     store.close().unwrap();
     drop((keyspaces, store));
 
-    // What the log held is bounded likewise, and there is all of it.
+    // A replay of the log is bounded too, and loses nothing.
     let store = open(directory.path());
     assert!(store.properties().memtable_bytes <= BYTES_MAX);
     let keyspace = store.existing_keyspace("busy 0").unwrap();
@@ -84,7 +84,7 @@ fn promise_8_busy_keyspaces_stay_within_the_limit_of_all_memtables() {
     store.close().unwrap();
 }
 
-/// A log of a store with a larger limit, or with none, is replayed within the smaller one.
+/// The log of a store with a larger limit, or with none, is replayed within a smaller one.
 #[test]
 fn a_log_longer_than_the_limit_is_replayed_within_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ fn a_log_longer_than_the_limit_is_replayed_within_it() {
     store.close().unwrap();
 }
 
-/// Memory that only an iterator holds is given back by no flush: a writer that waited for it would wait for ever.
+/// No flush frees memory that only an iterator holds. A writer that waited for it would wait forever.
 #[test]
 fn an_iterator_over_memtables_keeps_no_writer_waiting() {
     let directory = tempfile::tempdir().unwrap();
@@ -129,7 +129,7 @@ fn an_iterator_over_memtables_keeps_no_writer_waiting() {
     let properties = store.properties();
     assert!(properties.memtable_held_bytes > 0, "the cursors hold memtables that have become tables");
     drop(cursors);
-    // Larger than all memtables may be: it is let in when it is alone.
+    // A batch above the limit of all memtables is accepted when it is alone.
     let mut batch = WriteBatch::new();
     for number in 0..3 * BYTES_MAX / 1000 {
         batch.put_in(&keyspaces[number as usize % KEYSPACES], key(1, number), value(1, number)).unwrap();

@@ -58,7 +58,7 @@ fn sum(store: &Store, options: &TransactionOptions) -> u64 {
         .sum()
 }
 
-/// Returns true after four seconds in which the threads have met often enough. On a busy machine, that takes longer.
+/// Returns true after four seconds, and once the threads have met often enough. On a busy machine, that takes longer.
 fn goes_on_long_enough(began: Instant, have_met: impl Fn() -> bool) -> bool {
     assert!(began.elapsed() < Duration::from_secs(120), "the threads do not meet");
     began.elapsed() > Duration::from_secs(4) && have_met()

@@ -187,7 +187,7 @@ fn values_whose_handles_die_in_a_memtable_are_trimmed_when_no_reader_has_the_mem
         patient.keyspace.level0_tables = 100;
         patient.value_trim = Some(Trim::Full);
         let store = open(executor, volume, patient);
-        // A store that is idle would make a table of the memtable.
+        // An idle store would flush the memtable.
         let other = store.keyspace_with("other", situ_engine::KeyspaceOptions::default()).unwrap();
         let settle = || {
             for _ in 0..30 {

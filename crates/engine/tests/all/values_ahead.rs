@@ -88,7 +88,7 @@ fn a_scan_that_stops_early_has_read_little() {
     in_simulator(2, |executor, volume| {
         let store = open(executor, volume, options());
         fill(&store, 0, true);
-        // What an idle store does is done before reads are counted.
+        // The store's idle work must end before reads are counted.
         executor.env().clock.sleep(Duration::from_secs(120));
         store.wait_idle().unwrap();
         let read = ReadOptions::default();

@@ -1,7 +1,7 @@
 //! Disks that are out of space, or nearly so.
 
 use super::model::{Map, Nature, Shape, apply, batch_of, check_sound, contents, device_of, draw, small};
-use crate::{Durability, Error, HashEvent, HashStore, HashStoreBuilder, PhysicalLevel, StoreId};
+use crate::{Durability, Error, HashEvent, HashStore, HashStoreBuilder, SpaceLevel, StoreId};
 use situ_device::{Device, Env};
 use situ_sim::{
     Compression, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume, for_each_seed,
@@ -134,18 +134,18 @@ fn puts_are_refused_before_physical_space_ends_and_taken_again_when_it_returns()
         let total = if nature == Nature::Safe { 1 << 20 } else { 2 << 20 };
         World::run(seed, nature, 1000, MANY, Some(Compression::default().total(total)), |world| {
             let error = world.write_until_refused();
-            assert!(matches!(error, Error::PhysicalSpace(_)) && error.is_no_space(), "{error}");
+            assert!(matches!(error, Error::SpaceShort(_)) && error.is_no_space(), "{error}");
             assert!(error.to_string().contains("physical space"), "{error}");
-            assert!(world.has_heard("physical space is low") && world.has_heard("do not only delete are refused"));
-            let physical = world.store.properties().physical_space.unwrap();
-            assert!(physical.level == PhysicalLevel::DeletionsOnly && physical.refusal().is_some(), "{physical:?}");
+            assert!(world.has_heard("space is low") && world.has_heard("do not only delete are refused"));
+            let physical = world.store.properties().watched_space.unwrap();
+            assert!(physical.level == SpaceLevel::DeletionsOnly && physical.shortage().is_some(), "{physical:?}");
             assert!(world.device.space().physical_free().unwrap() > total / 16, "the drive has not failed");
             world.is_whole("refused");
             let deletes = world.deletes();
             (0..9000).for_each(|_| world.write(deletes).unwrap());
             world.store.checkpoint().unwrap();
             world.wait_until_writable();
-            assert!(world.store.properties().physical_space.unwrap().level < PhysicalLevel::DeletionsOnly);
+            assert!(world.store.properties().watched_space.unwrap().level < SpaceLevel::DeletionsOnly);
             world.survives(None);
         });
     }
@@ -162,8 +162,8 @@ fn physical_space_that_others_take_and_give_back_is_noticed() {
         world.env.clock.sleep(Duration::from_secs(3));
         let deletes = world.deletes();
         for _ in 0..5 {
-            assert!(matches!(world.write(world.shape), Err(Error::PhysicalSpace(_))));
-            assert!(matches!(world.write(deletes), Err(Error::PhysicalSpace(_))));
+            assert!(matches!(world.write(world.shape), Err(Error::SpaceShort(_))));
+            assert!(matches!(world.write(deletes), Err(Error::SpaceShort(_))));
             world.env.clock.sleep(Duration::from_millis(500));
         }
         world.reads_are_right("exhausted");

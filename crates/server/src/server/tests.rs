@@ -315,7 +315,7 @@ fn a_busy_port_is_explained() {
     assert!(error.contains("another process serves it"), "{error}");
 }
 
-/// A regular file at the path of the Unix socket was told as another process that serves it.
+/// A regular file at the path of the Unix socket was reported as another running server.
 #[test]
 fn a_file_at_the_path_of_the_socket_is_named_as_such() {
     let directory = tempfile::tempdir().unwrap();
@@ -323,7 +323,7 @@ fn a_file_at_the_path_of_the_socket_is_named_as_such() {
     std::fs::write(&path, "precious").unwrap();
     let options = ServerOptions { unix_socket: Some(path.clone()), ..ServerOptions::default() };
     let error = Server::start(&options, MemoryEngine::start(None)).unwrap_err().to_string();
-    assert!(error.contains("no socket") && !error.contains("another process"), "{error}");
+    assert!(error.contains("not a socket") && !error.contains("another process"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 }
 
@@ -390,7 +390,7 @@ fn silent_connections_do_not_delay_a_health_check() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    // The oldest made room. The newest has not met its deadline yet, and may still finish.
+    // The oldest made room. The newest is still before its deadline, and may finish.
     assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
     let last = silent.last_mut().unwrap();
     last.write_all(b"ics HTTP/1.1\r\n\r\n").unwrap();
@@ -473,7 +473,7 @@ fn a_wall_clock_that_jumps_both_ways_changes_nothing() {
     assert_eq!(ask(&mut stream, "set c 0 0 1\r\nC\r\nget b c\r\n"), "STORED\r\nVALUE c 0 1\r\nC\r\nEND\r\n");
 }
 
-/// Clients know Unix time, and the engine's clock may be another one.
+/// Clients use Unix time, which may differ from the engine's clock.
 #[test]
 fn absolute_times_are_those_of_the_wall_clock_and_its_difference_is_shown() {
     let engine = MemoryEngine::start(None);
@@ -482,7 +482,7 @@ fn absolute_times_are_those_of_the_wall_clock_and_its_difference_is_shown() {
     assert_eq!(statistics(&mut stream)("clock_difference"), 0.0);
     for jump in [31_536_000, -31_536_000 - 7200] {
         engine.time.set(jump);
-        // What a keeper does within a second.
+        // A keeper does this within a second.
         assert!(engine.clock().look().is_some());
         let unix = engine.time.unix().as_secs();
         let answer = ask(&mut stream, &format!("set a 0 {} 1\r\nA\r\nmg a t\r\n", unix + 500));

@@ -68,24 +68,18 @@ fn unit_metrics(units: &[(&str, &UnitReport)], out: Out<'_>) {
     }
     type Counted = (&'static str, &'static str, fn(&UnitReport) -> f64);
     const COUNTERS: [Counted; 5] = [
-        ("attempts", "Compaction tasks that a unit took.", |unit| unit.attempts as f64),
+        ("attempts", "Compaction tasks that a unit started.", |unit| unit.attempts as f64),
         ("checked", "Attempts whose files were compared with those of the processor.", |unit| unit.checked as f64),
-        ("input_bytes", "Bytes of input of a unit's attempts that succeeded.", |unit| unit.input_bytes as f64),
-        ("output_bytes", "Bytes of output tables of a unit's attempts that succeeded.", |unit| {
-            unit.output_bytes as f64
-        }),
-        ("busy_seconds", "Seconds that a unit's attempts that succeeded took, added up.", |unit| {
-            unit.busy.as_secs_f64()
-        }),
+        ("input_bytes", "Input bytes of a unit's successful attempts.", |unit| unit.input_bytes as f64),
+        ("output_bytes", "Bytes of output tables of a unit's successful attempts.", |unit| unit.output_bytes as f64),
+        ("busy_seconds", "Total seconds of a unit's successful attempts.", |unit| unit.busy.as_secs_f64()),
     ];
     for (name, help, value) in COUNTERS {
         let name = format!("situ_compaction_unit_{name}_total");
         each(units, &name, help, MetricKind::Counter, value, out);
     }
-    let (name, help) = (
-        "situ_compaction_unit_out_of_service",
-        "1 while a unit keeps failing and gets no tasks but those that are checked.",
-    );
+    let (name, help) =
+        ("situ_compaction_unit_out_of_service", "1 while a unit keeps failing and gets only checked tasks.");
     each(units, name, help, MetricKind::Gauge, |unit| f64::from(u8::from(unit.out_of_service.is_some())), out);
 }
 
@@ -142,7 +136,7 @@ fn decision_metrics(units: &[(&str, &DecisionReport)], out: Out<'_>) {
         for (mode, count) in [("pipelined", report.pipelined), ("linear", report.linear)] {
             out(Metric {
                 name: "situ_compaction_decisions_total",
-                help: "Decisions of a unit on how a task runs, by what came out.",
+                help: "Decisions of a unit about the mode of a task, by outcome.",
                 kind: MetricKind::Counter,
                 labels: &[("unit", unit), ("mode", mode)],
                 value: count as f64,
@@ -152,8 +146,8 @@ fn decision_metrics(units: &[(&str, &DecisionReport)], out: Out<'_>) {
     type Counted = (&'static str, &'static str, fn(&DecisionReport) -> f64);
     const COUNTERS: [Counted; 3] = [
         ("changed", "Decisions whose mode was not that of the one before.", |report| report.changed as f64),
-        ("held_back", "Decisions whose mode did not follow f, for whatever reason.", |report| report.held_back as f64),
-        ("off_for_reads", "How often pipelines went off because foreground reads suffered.", |report| {
+        ("held_back", "Decisions whose mode did not follow f, for any reason.", |report| report.held_back as f64),
+        ("off_for_reads", "Times that pipelines were turned off because foreground reads suffered.", |report| {
             report.off_for_reads as f64
         }),
     ];
@@ -162,7 +156,7 @@ fn decision_metrics(units: &[(&str, &DecisionReport)], out: Out<'_>) {
         each(units, &name, help, MetricKind::Counter, value, out);
     }
     let (name, help) =
-        ("situ_compaction_pipelines_running", "Pipelined runs that a unit has under way, also by a fixed mode.");
+        ("situ_compaction_pipelines_running", "Running pipelined tasks of a unit, including those of a fixed mode.");
     each(units, name, help, MetricKind::Gauge, |report| report.pipelines_running as f64, out);
 }
 

@@ -1,4 +1,4 @@
-//! Items that expired, or that were flushed, leave the disk of a store that nobody writes to.
+//! Expired and flushed items leave the disk of a store without writes.
 
 use situ::{Options, Store, WriteBatch};
 use situ_server::{ITEMS_KEYSPACE, ItemWriter, open_unserved_by, stored_clock};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const ITEMS: u64 = 200;
 
-/// An item as it is stored, that never expires if `expires` is 0.
+/// Returns a stored item; it never expires if `expires` is 0.
 fn item(expires: u64, bytes: usize) -> Vec<u8> {
     let mut item = vec![1, 0, 0, 0, 0, 0];
     item.extend_from_slice(&expires.to_le_bytes());
@@ -44,12 +44,12 @@ fn expired_items_leave(options: &Options) {
         writer.seal(&mut batch).unwrap();
         store.write(batch).unwrap();
         store.close().unwrap();
-        // From here on, it is known that a server wrote the items.
+        // From here on, the filter knows that a server wrote the items.
         let store = open();
         env.clock.sleep(Duration::from_secs(120));
         store.wait_idle().unwrap();
         assert_eq!(on_disk(&store).0, ITEMS, "from memory to a table, and nothing has expired");
-        // A minute for clocks that differ, and a minute to pay.
+        // Covers the minute before a dead item may be dropped, and the minute within which an idle store pays.
         env.clock.sleep(Duration::from_secs(600));
         store.wait_idle().unwrap();
         let (items, segments) = on_disk(&store);

@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::memcached::{Memcached, exchange};
@@ -110,6 +111,40 @@ fn other_protocols_are_hung_up_on_at_once_and_counted() {
     let metrics = said(server.http_address().unwrap(), b"GET /metrics HTTP/1.0\r\n\r\n");
     assert!(metrics.contains("situ_server_connections_foreign_total 2\n"), "{metrics}");
     server.stop(Duration::from_secs(5));
+}
+
+/// A client of the binary protocol saw its connection end, and nobody was told why.
+#[test]
+fn the_log_is_told_of_clients_of_other_protocols() {
+    let server = start(&local());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&told);
+    server.tell(Box::new(move |text| log.lock().unwrap().push(text.to_owned())));
+    for _ in 0..3 {
+        said(server.addresses()[0], b"\x80\x0a\0\0");
+        said(server.addresses()[0], b"POST / HTTP/1.1\r\n\r\n");
+    }
+    let told = told.lock().unwrap();
+    let [binary, http] = &told[..] else { panic!("{told:?}") };
+    assert!(binary.contains("it speaks memcached's binary protocol") && binary.contains("127.0.0.1:"), "{binary}");
+    assert!(http.contains("it speaks HTTP"), "{http}");
+    server.stop(Duration::from_secs(5));
+}
+
+/// A server that all machines could write to said nothing of that.
+#[test]
+fn a_server_without_users_that_others_can_reach_warns() {
+    let open = ServerOptions { listen: vec!["0.0.0.0:0".parse().unwrap()], ..local() };
+    let warns = |options: &ServerOptions| {
+        let server = start(options);
+        let warned = server.warnings().iter().any(|warning| warning.contains("without a password"));
+        server.stop(Duration::from_secs(5));
+        warned
+    };
+    assert!(warns(&open));
+    assert!(!warns(&local()));
+    let directory = tempfile::tempdir().unwrap();
+    assert!(!warns(&ServerOptions { auth_file: Some(users(directory.path())), ..open }));
 }
 
 fn users(at: &Path) -> std::path::PathBuf {
@@ -272,7 +307,7 @@ fn names_are_resolved_and_every_address_is_served() {
         assert_eq!(said(*address, b"mn\r\n"), "MN\r\n");
     }
     drop(server);
-    // Named twice is meant once. A port that was just given back may be taken by then.
+    // An address that is named twice counts once. Another process may take a port that was just released.
     let (server, address) = loop {
         let address = start(&local()).addresses()[0];
         match Server::start(&ServerOptions { listen: vec![address, address], ..local() }, MemoryEngine::start(None)) {

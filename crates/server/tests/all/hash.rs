@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use situ::device::Env;
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
@@ -49,6 +49,57 @@ fn a_store_with_the_positions_of_loads_alone_is_as_good_as_empty() {
     store.close().unwrap();
     let refused = HashEngine::open(plain.path(), HashStoreBuilder::new(options()), Durability::Buffered);
     assert!(refused.unwrap_err().to_string().contains("holds entries"));
+}
+
+/// Flushed items that no write met stayed on disk for good.
+#[test]
+fn flushed_items_leave_the_disk_and_a_restart_continues() {
+    const ITEMS: u64 = 400;
+    let directory = tempfile::tempdir().unwrap();
+    let left = |engine: &HashEngine| {
+        let totals = engine.store().properties().totals;
+        totals.entries + totals.overflow_entries
+    };
+    let wait = |engine: &HashEngine, at_most: u64| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while left(engine) > at_most {
+            assert!(Instant::now() < until, "{} entries are left", left(engine));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    // Values in buckets, and in the value log.
+    let sets = |bytes: usize| -> String {
+        let value = "v".repeat(bytes);
+        (0..ITEMS).map(|n| format!("set {bytes}-{n} 0 0 {bytes} noreply\r\n{value}\r\n")).collect()
+    };
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    client.send((sets(100) + &sets(3000)).as_bytes());
+    assert_eq!(client.ask("set before 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert!(engine.store().count().unwrap() > 2 * ITEMS);
+    assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
+    assert_eq!(client.ask("set after 0 0 1\r\nx\r\n"), "STORED\r\n");
+    // The server's own records, and what came after.
+    wait(&engine, 10);
+    assert_eq!((client.value("before"), client.value("after").as_deref()), (None, Some("x")));
+    stop(&*engine, server);
+    // The process ended before the purge: the barrier alone was stored.
+    let store = HashStore::open(directory.path(), options()).unwrap();
+    let barrier = store.get(reserved(b"flush-barrier")).unwrap().unwrap();
+    let barrier = u64::from_le_bytes(barrier[..8].try_into().unwrap());
+    (0..ITEMS).for_each(|n| store.put(format!("old {n}"), item(barrier - 1, b"data")).unwrap());
+    store.put("new", item(barrier, b"data")).unwrap();
+    store.put(reserved(b"purged-barrier"), (barrier - 1).to_le_bytes()).unwrap();
+    store.close().unwrap();
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
+    wait(&engine, 11);
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!((client.value("old 7"), client.value("new").as_deref()), (None, Some("data")));
+    stop(&*engine, server);
+    // A purge that was done is not done again.
+    let store = HashStore::open(directory.path(), options()).unwrap();
+    assert_eq!(store.get(reserved(b"purged-barrier")).unwrap().unwrap(), barrier.to_le_bytes());
+    store.close().unwrap();
 }
 
 /// Health and metrics say that puts are refused, and when they are taken again, while the drive still has space.

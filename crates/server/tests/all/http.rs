@@ -22,7 +22,7 @@ fn head_answers_as_get_without_a_body() {
     }
 }
 
-/// The port answered 404 to a browser that was sent to it.
+/// A browser at the root of the port got 404.
 #[test]
 fn the_index_leads_to_all_other_pages() {
     let server = Server::start(&options(), MemoryEngine::start(None)).unwrap();
@@ -35,7 +35,7 @@ fn the_index_leads_to_all_other_pages() {
     for path in linked {
         assert!(refused.contains(path), "{path} is not in {refused}");
         let (head, _) = fetch(&server, &format!("GET {path} HTTP/1.1"));
-        // An engine in memory has no compactions to tell of.
+        // An engine in memory has no compactions.
         assert!(head.starts_with("HTTP/1.1 200 ") || path == "/compactions.json", "{path}: {head}");
     }
 }

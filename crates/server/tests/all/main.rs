@@ -16,12 +16,13 @@ mod damage; // damage on disk that a server meets
 mod descriptors; // connections never take the descriptors of the store
 mod differential; // the same bytes to a real memcached
 mod durable; // what was acknowledged is there after a restart
-mod expired_items; // items that expired leave the disk of an idle store
+mod expired_items; // expired items leave the disk of an idle store
 mod guards; // who is not let in, and what is not allowed
 mod hash; // the same over a hash store
 mod http; // the HTTP port itself: the index, and requests for headers alone
+mod item_count; // how many items there are, by every engine
 mod listing; // dumps of all items, and watchers
 mod meta_flags; // flags of later meta commands
 mod metrics; // the page of metrics as Prometheus reads it
 mod robustness; // floods, noise, truncated commands, hanging up
-mod wrong_clock; // a wall clock that is wrong, and is set right
+mod wrong_clock; // a wall clock that is wrong, and later set right

@@ -43,7 +43,7 @@ fn page() -> String {
     page
 }
 
-/// Of a store on a drive that compresses and says what it holds.
+/// Returns the metrics of a store on a compressing drive that reports its physical space.
 fn page_of_a_drive_that_compresses() -> String {
     let env = Env::system();
     let volume = Arc::new(SimVolume::new(&env, FaultPlan::none(), 1));
@@ -57,7 +57,7 @@ fn page_of_a_drive_that_compresses() -> String {
     page
 }
 
-/// Of a hash store on such a drive.
+/// Returns the metrics of a hash store on such a drive.
 fn page_of_a_hash_store() -> String {
     let env = Env::system();
     let volume = || Arc::new(SimVolume::new(&env, FaultPlan::none(), 1));
@@ -138,10 +138,10 @@ fn every_metric_is_described_and_its_unit_is_that_of_its_name() {
     }
 }
 
-/// Metrics that take more to be shown than a test has: a node, and a busy fast disk. Their rows are written by hand.
+/// Metrics that no test can produce: they need a node, or a busy fast disk. Their rows are written by hand.
 const BY_HAND: [&str; 2] = ["situ_node_", "situ_store_placement_decision_info"];
 
-/// Two thirds of the metrics were in no page.
+/// Two thirds of the metrics were undocumented.
 #[test]
 fn the_guide_lists_every_metric_of_every_engine() {
     let mut metrics: BTreeMap<String, Described> = BTreeMap::new();
@@ -164,7 +164,7 @@ fn the_guide_lists_every_metric_of_every_engine() {
     for line in page.lines().filter(|line| !is_row(line)) {
         expected.push_str(line);
         expected.push('\n');
-        // A comment before a table says which metrics it has.
+        // A comment before a table has the prefix of its metrics.
         prefix = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->")).or(prefix);
         let Some(prefix) = prefix.take_if(|_| line.starts_with("|---")) else { continue };
         for (name, Described { help, kind, labels, .. }) in metrics.iter().filter(|(name, _)| name.starts_with(prefix))
@@ -181,14 +181,14 @@ fn the_guide_lists_every_metric_of_every_engine() {
     assert_eq!(rows, metrics.len(), "a metric has no table, or two");
     assert!(page == expected, "{} differs; SITU_BLESS=1 writes its tables:\n{expected}", path.display());
 
-    // Those of nodes are the program's, and it needs a node to show them.
+    // The program, not the server, has the metrics of nodes, and shows them only with a node.
     let source = fs::read_to_string(root.join("crates/cli/src/watch.rs")).unwrap();
     let names = |text: &str| -> BTreeSet<String> {
         let is_end = |c: char| !(c.is_ascii_lowercase() || c == '_');
         text.split("situ_node_").skip(1).map(|rest| rest.split(is_end).next().unwrap().to_owned()).collect()
     };
     assert_eq!(names(&page), names(&source));
-    // No page names a metric that there is not.
+    // No page names a metric that does not exist.
     let listed: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     for guide in fs::read_dir(root.join("docs/guide")).unwrap() {
         let guide = guide.unwrap().path();

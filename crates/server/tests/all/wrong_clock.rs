@@ -1,4 +1,4 @@
-//! A wall clock that is wrong when a server starts, and is set right: an item lives as long as was asked, and what has expired stays gone.
+//! A wall clock is wrong when a server starts, and is set right later. Items keep their times to live, and expired items stay gone.
 
 use std::fs;
 use std::path::Path;
@@ -19,19 +19,19 @@ use crate::durable::Client;
 
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
-/// How long a condition is waited for.
+/// Time limit for a condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An engine that outlives its process.
+/// An engine whose items survive its process.
 trait Lasting: Engine + Sized {
     fn open_in(directory: &Path, env: Env) -> Self;
 
     fn end(&self);
 
-    /// Has everything dropped that may go.
+    /// Makes the engine drop everything that may go.
     fn tidy(&self);
 
-    /// Sees to it that the death of the process loses nothing that was stored.
+    /// Makes sure that stored items survive the death of the process.
     fn settle(&self, client: &mut Client) {
         _ = client;
     }
@@ -65,7 +65,7 @@ impl Lasting for HashEngine {
     }
 
     fn tidy(&self) {
-        // Workers write buckets anew, without what has expired.
+        // Workers rewrite buckets without expired items.
         (0..200_u32).for_each(|number| self.store().delete([b"absent", &number.to_le_bytes()[..]].concat()).unwrap());
         self.store().checkpoint().unwrap();
     }
@@ -92,7 +92,7 @@ impl Lasting for CacheEngine {
 
     fn settle(&self, client: &mut Client) {
         let value = "v".repeat(500_000);
-        // The first round takes all to the log on flash, and the second one seals the segments of the first.
+        // The first round moves all items to the log on flash. The second round seals those segments.
         for round in 0..2 {
             for number in 0..4 {
                 let set = format!("set filler{round}{number} 0 0 500000\r\n{value}\r\n");
@@ -140,14 +140,14 @@ impl<E: Lasting> Served<E> {
     }
 }
 
-/// What is asked of items, and how much of their time has passed.
+/// The expiration times that a client requested, and the time that has passed.
 struct Asked {
     begun: Instant,
     passed: i64,
 }
 
 impl Asked {
-    /// Stores items: one that is soon gone, one that lives for a day, one until a Unix time in 40 days, one for ever.
+    /// Stores four items: one expires soon, one in a day, one at a Unix time in 40 days, one never.
     fn of<E: Lasting>(served: &mut Served<E>, time: &SetClock) -> Asked {
         let unix = time.unix().as_secs();
         for (key, expires) in [("soon", 60), ("long", 100_000), ("absolute", unix + 40 * 86_400), ("ever", 0)] {
@@ -157,7 +157,7 @@ impl Asked {
         Asked { begun: Instant::now(), passed: 0 }
     }
 
-    /// Checks that items live as long as was asked.
+    /// Checks that items live as long as requested.
     fn check<E: Lasting>(&self, served: &mut Served<E>, when: &str) {
         assert_eq!(served.client.ask("mg soon t\r\n"), "EN\r\n", "{when}");
         for (key, asked) in [("long", 100_000), ("absolute", 40 * 86_400)] {
@@ -172,9 +172,9 @@ impl Asked {
     }
 }
 
-/// A directory as it is now: what a process leaves that dies.
+/// Copies a directory in its present state, as a dying process would leave it.
 fn copied(directory: &Path) -> tempfile::TempDir {
-    // A file may get its name while the directory is copied. Then it is copied again.
+    // A file may be renamed during the copy. Then the copy is repeated.
     for _ in 0..100 {
         let copy = tempfile::tempdir().unwrap();
         let mut cp = std::process::Command::new("cp");
@@ -186,8 +186,9 @@ fn copied(directory: &Path) -> tempfile::TempDir {
     panic!("{} cannot be copied", directory.display());
 }
 
-/// Expiry times lay on a clock that followed a corrected wall clock slowly, and a restart took the wall clock as it was. A year behind, then set
-/// right: an item with 100,000 s to live was gone after a restart. Two hours ahead, then set right: an item that had answered EN came back.
+/// The expiration clock used to follow a corrected wall clock slowly, and a restart reset it to the wall clock. After a clock that was a year
+/// behind was set right, a restart lost an item with 100,000 s to live. After a clock that was two hours ahead was set right, an expired
+/// item came back.
 fn a_wrong_clock_is_set_right<E: Lasting>() {
     for correction in [YEAR, -2 * HOUR] {
         let (directory, time) = (tempfile::tempdir().unwrap(), Arc::new(SetClock::default()));
@@ -213,7 +214,7 @@ fn a_wrong_clock_is_set_right<E: Lasting>() {
         asked.check(&mut served, "after a restart");
         served.engine.tidy();
         served.end();
-        // Processes that died before they had seen the correction, and after.
+        // Copies of processes that died before and after they saw the correction.
         for (copy, when) in [(before, "before"), (after, "after")] {
             let mut served = Served::<E>::over(copy.path(), &time);
             asked.check(&mut served, &format!("killed {when}"));
@@ -226,7 +227,7 @@ fn a_wrong_clock_is_set_right<E: Lasting>() {
         let mut served = Served::<E>::over(directory.path(), &time);
         asked.check(&mut served, "after a boot");
         served.end();
-        // This machine forgets the time when it is off, and learns it later.
+        // This machine loses the time while it is off, and is set right later.
         time.boot_again();
         time.set(-20 * YEAR);
         let mut served = Served::<E>::over(directory.path(), &time);
@@ -246,7 +247,7 @@ fn a_wrong_clock_is_set_right<E: Lasting>() {
         served.engine.tidy();
         served.end();
         let told = told.lock().unwrap();
-        assert!(told[0].contains("gone back") && told[1].contains(" s ahead") == (correction > 0), "{told:?}");
+        assert!(told[0].contains("went back") && told[1].contains(" s ahead") == (correction > 0), "{told:?}");
     }
 }
 
@@ -265,7 +266,7 @@ fn over_a_cache_on_flash_a_wrong_clock_is_set_right() {
     a_wrong_clock_is_set_right::<CacheEngine>();
 }
 
-/// Items that were dumped with their header and loaded elsewhere had expiry times of another clock.
+/// Items dumped with their header and loaded elsewhere kept expiration times of the first store's clock.
 #[test]
 fn items_leave_a_store_and_come_back_with_unix_time() {
     let (directory, time) = (tempfile::tempdir().unwrap(), Arc::new(SetClock::default()));

@@ -97,7 +97,7 @@ pub(crate) struct MemoryEngine {
     pub(crate) failing: AtomicBool,
     /// Reads fail while this is set.
     pub(crate) failing_reads: AtomicBool,
-    /// What the clock takes its time from.
+    /// The machine's clock, from which the engine's clock takes its time.
     #[allow(dead_code, reason = "not every test sets the clock")]
     pub(crate) time: Arc<SetClock>,
     clock: Arc<StoreClock>,

@@ -1,27 +1,27 @@
-//! The right to write to a directory, and the names that its writer relies on.
+//! The write lock of a directory, and the file names that its writer relies on.
 //!
-//! Any name can be removed, replaced or renamed while a store is open. `flock` belongs to an inode, so a writer locks
-//! the inodes that are the store:
+//! Any file can be removed, replaced or renamed while a store is open. `flock` belongs to an inode, so a writer locks
+//! the inodes that make up the store:
 //!
 //! 1. the directory;
-//! 2. the files without which it is no store ([`is_relied_on`]): CURRENT, manifests, logs, a superblock, MEMBER;
+//! 2. the files without which there is no store ([`is_relied_on`]): CURRENT, manifests, logs, a superblock, MEMBER;
 //! 3. LOCK, which earlier versions of the program lock.
 //!
-//! A second writer needs all of them. So it is refused while one of them is left, under any name and in any directory.
-//! LOCK is the last: a writer that is refused leaves no file behind. A file of these kinds is locked as soon as it is
-//! made, before anything refers to it, and let go of before the volume removes it.
+//! A second writer needs all of these locks. So it is refused while one of the files exists, under any name and in any
+//! directory. LOCK comes last, so a refused writer leaves no file behind. A new file of these kinds is locked before
+//! anything refers to it. The volume releases the lock before it removes the file.
 //!
-//! **Lost names.** If such a name leads to another file or to none, the next opening does not find what is written now.
-//! The volume takes no changes from then on ([`Names::check`]). The names are checked
-//! * at each sync of a written-once file that is relied on: each edit of a manifest;
-//! * at a durable write of a page file, if the file has no name left: one `fstat` tells that;
-//! * at any write of a page file, if the last check is older than [`CHECK_EVERY`]: one look at the clock tells that;
-//! * when the volume is asked for its failure, as at the end of a store.
+//! **Lost names.** If such a name leads to another file or to none, the next opening would not find new writes. The
+//! volume then refuses all changes ([`Names::check`]). The names are checked
+//! * at each sync of a written-once file that is relied on, and so at each edit of a manifest;
+//! * at a durable write to a page file that has no name left, which one `fstat` per write detects;
+//! * at any write to a page file, if the last check is older than [`CHECK_EVERY`];
+//! * when a caller asks the volume for its failure, for example when a store is closed.
 //!
-//! Files are found by the descriptor of the directory, so the directory itself may be renamed.
+//! Files are opened relative to the directory's descriptor, so the directory itself may be renamed.
 //!
 //! **Threads.** Any. The list of files is locked during a check. The volume takes a name off the list, changes it, and
-//! puts the new one on the list. So a check never meets a change of the volume's own half done.
+//! then adds the new name. So a check never sees one of the volume's own changes half done.
 
 use super::shown;
 use crate::{Error, FileName, Lock, Result};
@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 /// A write to a page file checks the names if the last check is older than this.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// True for a file without which a directory is another store or none.
+/// Returns true for a file without which the directory is not this store.
 pub(super) fn is_relied_on(name: FileName) -> bool {
     matches!(
         name,
@@ -47,28 +47,28 @@ pub(super) fn is_relied_on(name: FileName) -> bool {
     )
 }
 
-/// The names of one directory; see the module's page.
+/// The names of one directory; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Names {
-    /// As the volume has it.
+    /// The volume's path.
     path: PathBuf,
     directory: Arc<File>,
-    /// `None` while this volume has no right to write.
+    /// `None` while this volume has no write lock.
     held: Mutex<Option<Held>>,
-    /// Why the directory could not be locked.
+    /// The reason why the directory could not be locked.
     unlocked: OnceLock<String>,
     begin: Instant,
-    /// When the next check is due, in milliseconds since `begin`.
+    /// Time of the next check, in milliseconds since `begin`.
     next_check_ms: AtomicU64,
 }
 
-/// What a writer holds.
+/// The locks of a writer.
 #[derive(Debug)]
 struct Held {
-    /// The first loss that a check has found.
+    /// The first lost name that a check found, as an error.
     lost: Option<Error>,
     files: BTreeMap<FileName, Flocked>,
-    /// Given back behind the files: LOCK, then the directory, if its file system locks directories.
+    /// Released after the files: LOCK, then the directory, if its file system locks directories.
     _lock: Flocked,
     _directory: Option<Flocked>,
 }
@@ -85,7 +85,7 @@ impl Names {
         })
     }
 
-    /// Takes the right to write.
+    /// Takes the write lock.
     ///
     /// # Errors
     /// [`Locked`](Error::Locked); or the system refuses.
@@ -95,7 +95,7 @@ impl Names {
         for name in self.found()? {
             match self.lock_file(name) {
                 Ok(file) => drop(files.insert(name, file)),
-                // Removed by another process between the two calls.
+                // Another process removed the file between the two calls.
                 Err(Error::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -108,13 +108,13 @@ impl Names {
         Ok(Box::new(DirectoryLock(Arc::clone(self))))
     }
 
-    /// Why the directory itself is not locked, if it could not be.
+    /// Returns the reason why the directory itself is not locked, if it could not be.
     pub(super) fn unlocked(&self) -> Option<String> {
         let told = |why| format!("{}: the file system does not lock directories ({why})", self.path.display());
         self.unlocked.get().map(told)
     }
 
-    /// `None`, with the reason noted, if the file system does not lock directories.
+    /// Locks the directory. If its file system does not lock directories, notes the reason and returns `None`.
     fn lock_directory(&self) -> Result<Option<Flocked>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = retry_on_intr(|| openat(&self.directory, ".", flags, Mode::empty()));
@@ -129,7 +129,7 @@ impl Names {
         }
     }
 
-    /// The files in the directory that a writer relies on.
+    /// Lists the files in the directory that a writer relies on.
     fn found(&self) -> Result<Vec<FileName>> {
         let fail = |e: Errno| Error::io("list", self.path.display(), e.into());
         let mut found = Vec::new();
@@ -148,7 +148,7 @@ impl Names {
 
     fn lock_file(&self, name: FileName) -> Result<Flocked> {
         let path = || self.path.join(name.to_string());
-        // Some network file systems lock only what is open for writing.
+        // Some network file systems lock only files that are open for writing.
         let file = match self.open(name, OFlags::RDWR) {
             Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) => self.open(name, OFlags::RDONLY),
             opened => opened,
@@ -171,10 +171,10 @@ impl Names {
         }
     }
 
-    /// Relies on a file that was just made, if a writer does so on files of this kind.
+    /// Locks a file that was just created and adds its name, if a writer relies on files of this kind.
     ///
     /// # Errors
-    /// Another process has locked it; or the system refuses.
+    /// Another process has locked it, or the system refuses.
     pub(super) fn made(&self, name: FileName) -> Result<()> {
         if !is_relied_on(name) || lock(&self.held).is_none() {
             return Ok(());
@@ -186,8 +186,8 @@ impl Names {
         Ok(())
     }
 
-    /// Relies on a name no more, because the volume is about to remove or replace it. The result holds the file until
-    /// then.
+    /// Takes a name off the list, because the volume is about to remove or replace it. The result keeps the file locked
+    /// until then.
     pub(super) fn let_go(&self, name: FileName) -> Option<Flocked> {
         if !is_relied_on(name) {
             return None;
@@ -195,10 +195,10 @@ impl Names {
         lock(&self.held).as_mut()?.files.remove(&name)
     }
 
-    /// Checks that the names that a writer relies on lead to its files.
+    /// Checks that the names that a writer relies on still lead to its files.
     ///
     /// # Errors
-    /// One of them does not, now or at an earlier check.
+    /// A name does not, or did not at an earlier check.
     pub(super) fn check(&self) -> Result<()> {
         let mut held = lock(&self.held);
         let Some(held) = &mut *held else { return Ok(()) };
@@ -208,7 +208,7 @@ impl Names {
         held.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// True while this volume has the right to write.
+    /// Returns true while this volume has the write lock.
     pub(super) fn is_writer(&self) -> bool {
         lock(&self.held).is_some()
     }
@@ -223,7 +223,7 @@ impl Names {
         let next = now.saturating_add(CHECK_EVERY.as_millis() as u64);
         match self.next_check_ms.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => self.check(),
-            // Another thread is at it.
+            // Another thread checks.
             Err(_) => Ok(()),
         }
     }
@@ -236,7 +236,7 @@ impl Names {
         Some(self.is_lost(&format!("{} was removed, renamed or replaced", lost.0)))
     }
 
-    /// True if the name leads to another file than the one that is held, or to none. What cannot be asked is not known.
+    /// Returns true if the name leads to another file than `held`, or to none. False if the system cannot tell.
     fn is_another(&self, name: FileName, held: &Flocked) -> bool {
         match statat(&self.directory, name.to_string(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => fstat(held.file()).is_ok_and(|mine| identity(&mine) != identity(&found)),
@@ -246,8 +246,8 @@ impl Names {
 
     fn is_lost(&self, what: &str) -> Error {
         let text = format!(
-            "{what} by another program while the store was open, and the next opening would not find what is written; \
-             close the store, and bring its files back or restore a copy before it is opened again"
+            "{what} by another program while the store was open, so later writes would be lost; close the store, then \
+             put its files back or restore a copy before opening it"
         );
         Error::Io { op: "write", path: shown(&self.path), source: Arc::new(io::Error::other(text)) }
     }
@@ -257,12 +257,12 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// True if an open file has no name left.
+/// Returns true if an open file has no name left.
 pub(super) fn is_nameless(file: &File) -> bool {
     fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
 }
 
-/// The right to write; given back on drop.
+/// The write lock; dropping it releases the lock.
 struct DirectoryLock(Arc<Names>);
 
 impl Lock for DirectoryLock {}

@@ -329,7 +329,7 @@ fn an_unfinished_file_goes_on_behind_what_was_synced() {
     assert!(matches!(volume.resume(FileName::Manifest(4), 0).err().unwrap(), Error::NotFound { .. }));
 }
 
-/// Each of these inodes alone keeps a second writer out: `rm LOCK` once let one in.
+/// Each of these inodes alone keeps a second writer out. Once, `rm LOCK` let one in.
 #[test]
 fn each_file_that_a_writer_relies_on_keeps_others_out_alone() {
     let names = [
@@ -362,7 +362,7 @@ fn each_file_that_a_writer_relies_on_keeps_others_out_alone() {
     }
 }
 
-/// What the volume does to its own files is no loss, and a lock that was given back leaves none.
+/// The volume's own changes to its files are no loss. After the lock is released, no loss is reported.
 #[test]
 fn files_that_the_volume_removes_or_replaces_itself_are_not_lost() {
     let (directory, volume) = volume();

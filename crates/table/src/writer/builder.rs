@@ -194,7 +194,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Counts when an entry dies that was added.
+    /// Counts the lifetime of an entry that was added.
     pub fn note_lifetime(&mut self, lifetime: &Lifetime) {
         self.properties.lifetimes.add(self.properties.created_unix_s, lifetime);
     }

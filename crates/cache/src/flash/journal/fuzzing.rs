@@ -1,5 +1,6 @@
-//! The journal's files as arbitrary bytes: see [`crate::fuzzing`].
+//! Fuzz target for the journal's files; see [`crate::fuzzing`].
 
+use super::format::*;
 use super::*;
 use crate::flash::fuzzing::empty_log;
 use crate::flash::tier::resume;
@@ -32,10 +33,10 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// A journal, the file of the index, or that of records. Bits of the first byte: 1 the checksums are put right first, 2 an index, 4 records.
+/// Decodes a journal, an index file, or a records file. Bits of the first byte: 1 corrects the checksums first, 2 means an index, 4 records.
 ///
 /// # Panics
-/// A decoder does, or contradicts itself.
+/// A decoder panics or contradicts itself.
 pub fn journal(data: &[u8]) {
     let Some((control, bytes)) = data.split_first() else { return };
     let (mut bytes, is_sealed) = (bytes.to_vec(), control & 1 != 0);
@@ -71,7 +72,7 @@ fn notes(bytes: &[u8]) {
     let whole = [&header.encode(&ID)[..], &again].concat();
     assert!(whole == bytes[..ends as usize], "what was read is written as it was");
     assert!(bytes.len() - whole.len() < NOTE_BYTES, "only a piece of a note is left over");
-    // No journal is there to be read again: all counts as dead, or nothing is named.
+    // The journal cannot be read again, so every item counts as dead unless no note exists.
     assert!(!dead.has(dead.newest, u32::MAX) || dead.newest > 0);
 }
 
@@ -94,7 +95,7 @@ fn records(bytes: &[u8]) {
     assert!(sealed(again) == bytes, "what was read is written as it was");
 }
 
-/// What the encoders make.
+/// Encoded journals, indexes and records.
 pub(crate) fn corpus() -> Vec<Vec<u8>> {
     let header = Header { boot: [9; 16], generation: 1, begun_at: 3, starts: 2 };
     let notes = [note(&ID, 7, 56), note(&ID, 9, 0), note(&ID, 9, 1 << 19), note(&ID, 12, 60)].concat();

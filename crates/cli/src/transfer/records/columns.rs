@@ -1,18 +1,18 @@
-//! The columns of CSV and TSV: a header's names decide which is the key, which the value.
+//! The columns of CSV and TSV files. The names in the header decide which columns are key and value.
 //!
-//! 1. Names are compared without surrounding blanks and without regard to case; an exact match comes first.
+//! 1. Names are compared without surrounding blanks, and without case if no name matches exactly.
 //! 2. The key is the column that `--key` names, otherwise `key`, `key_hex` or `key_base64`.
-//! 3. The value is the column that `--value` names, otherwise `value`, `value_hex` or `value_base64`. Several columns are one JSON
-//!    object, in the header's order. With `--key` and no column for a value, all other columns are that object.
-//! 4. `expires_ms`, unless it is named, is when the entry expires.
+//! 3. The value is the column that `--value` names, otherwise `value`, `value_hex` or `value_base64`. Several columns form one JSON
+//!    object, in the header's order. With `--key` and no column for a value, all other columns form that object.
+//! 4. `expires_ms`, unless `--key` or `--value` names it, is the expiration time.
 //!
-//! A column that would be lost without a word is an error, and so is a first line in which no names are found: it may be an entry.
+//! A column that would be dropped silently is an error. So is a first line without these names, because it may be an entry.
 
 use super::{KEY, Layout, Own, Record, VALUE, decode, one_name};
 use crate::text::{EXPIRES_MS, Encoding};
 use csv::ByteRecord;
 
-/// The place of a column, and how its bytes are written.
+/// The place of a column, and the encoding of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Column {
     at: usize,
@@ -37,17 +37,17 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// The columns of a file without a header: key and value.
+    /// Returns the columns of a file without a header: key and value.
     pub(super) fn plain() -> Columns {
         let column = |at| Column { at, encoding: Encoding::Text };
         let names = ["key", "value"].map(str::to_owned).to_vec();
         Columns { names, key: column(0), value: Value::One(column(1)), expires: None }
     }
 
-    /// The columns that a header names.
+    /// Returns the columns that a header names.
     ///
     /// # Errors
-    /// The header leaves open which columns are key and value.
+    /// The header does not determine the columns of key and value.
     pub(super) fn of_header(header: &ByteRecord, layout: &Layout) -> Result<Columns, String> {
         let names: Vec<String> = header.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
         let at_key = match &layout.key {
@@ -73,7 +73,7 @@ impl Columns {
         Ok(Columns { key: column(&names, at_key, &KEY), value, expires, names })
     }
 
-    /// Values are JSON objects with these columns.
+    /// Makes JSON objects with these columns the values.
     fn object(
         names: Vec<String>,
         at_key: usize,
@@ -91,10 +91,10 @@ impl Columns {
         Ok(Columns { key: column(&names, at_key, &KEY), value: Value::Object(columns), expires, names })
     }
 
-    /// The entry of a row.
+    /// Returns the entry of a row, and its expiration time.
     ///
     /// # Errors
-    /// The row has more or fewer columns, or a field is not written as its column's name says.
+    /// The row has more or fewer columns than the header, or a field is not in the encoding of its column.
     pub(super) fn read(&self, row: &ByteRecord) -> Result<(Record, Option<u64>), String> {
         if row.len() != self.names.len() {
             let names = match self.names.len() {
@@ -123,7 +123,7 @@ impl Columns {
             }
             let name = &self.names[*at];
             let text = str::from_utf8(row.get(*at).unwrap_or_default())
-                .map_err(|_| format!("{name}: bytes that are no UTF-8, which a JSON object cannot hold"))?;
+                .map_err(|_| format!("{name}: the bytes are not UTF-8, so a JSON object cannot hold them"))?;
             serde_json::to_writer(&mut object, name).map_err(|error| error.to_string())?;
             object.push(b':');
             serde_json::to_writer(&mut object, text).map_err(|error| error.to_string())?;
@@ -137,7 +137,7 @@ fn column(names: &[String], at: usize, own: &Own) -> Column {
     Column { at, encoding: own.encoding(&names[at].to_lowercase()) }
 }
 
-/// The column with this name.
+/// Finds the column with this name.
 fn named(names: &[String], wanted: &str) -> Result<usize, String> {
     let wanted = wanted.trim();
     let with = |is: &dyn Fn(&str) -> bool| {
@@ -153,7 +153,7 @@ fn named(names: &[String], wanted: &str) -> Result<usize, String> {
     Ok(found)
 }
 
-/// The column that is called as those of a dump.
+/// Finds the column that has one of the names in a dump.
 fn own(names: &[String], own: &Own, except: Option<usize>) -> Result<Option<usize>, String> {
     let mut found = (0..names.len()).filter(|at| Some(*at) != except && own.has(&names[*at].to_lowercase()));
     match (found.next(), found.next()) {

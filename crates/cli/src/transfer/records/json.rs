@@ -1,8 +1,8 @@
-//! A JSON line as an entry.
+//! JSON lines as entries.
 //!
-//! Without names, the line is one of a dump: fields `key` and `value`, or with `_hex` or `_base64` behind these names, and
-//! `expires_ms`. Any other field is refused: it would be lost in silence. With `--key`, the whole line is the value, or the fields
-//! that `--value` names. A string stands for its text; a number, a boolean, an object or an array for its JSON text.
+//! Without `--key` and `--value`, a line is a record of a dump. Its fields are `key` and `value`, optionally with the suffix `_hex` or
+//! `_base64`, and `expires_ms`. Any other field is an error, because it would be dropped silently. With `--key`, the value is the whole
+//! line, or the fields that `--value` names. A string stands for its text; any other JSON value but null stands for its JSON text.
 
 use super::{KEY, Layout, Own, Record, VALUE, decode, one_name};
 use crate::text::{self, EXPIRES_MS};
@@ -12,13 +12,13 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Names of fields in an error, at most.
+/// Maximum width of field names in an error message, in columns.
 const NAMES_COLUMNS: usize = 200;
 
-/// The fields of an object, in its order.
+/// The fields of an object, in order of appearance.
 struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// A field's name; it borrows from the line unless it has escapes.
+/// A field name. It borrows from the line unless it has escapes.
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -45,7 +45,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 }
 
 impl<'a> Fields<'a> {
-    /// The field with this name.
+    /// Finds the field with this name.
     fn find(&self, wanted: &str) -> Result<Option<&'a RawValue>, String> {
         let mut found = self.0.iter().filter(|(name, _)| name == wanted).map(|(_, value)| *value);
         let first = found.next();
@@ -60,7 +60,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The field that is called as those of a dump, and its name.
+    /// Finds the field that has one of the names in a dump, and returns it with its name.
     fn own(&self, own: &Own) -> Result<(&'a RawValue, &'static str), String> {
         let mut found = None;
         for name in own.names() {
@@ -73,7 +73,7 @@ impl<'a> Fields<'a> {
         found.ok_or_else(|| format!("no {}: expected one of {}", own.kind, own.alternatives("and")))
     }
 
-    /// An object with these fields alone.
+    /// Returns an object with only these fields.
     fn only(&self, wanted: &[String]) -> Result<Vec<u8>, String> {
         for name in wanted {
             self.named(name)?;
@@ -92,16 +92,16 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The entry of a line.
+/// Returns the entry of a line, and its expiration time.
 ///
 /// # Errors
-/// The line is no object, a field is missing, or its value cannot be a key or a value.
+/// The line is not an object, a field is missing, or its value cannot be used as key or value.
 pub(super) fn read(line: &[u8], layout: &Layout) -> Result<(Record, Option<u64>), String> {
     if line.first() != Some(&b'{') {
         return Err(r#"not a record: expected an object such as {"key":"ada","value":"1815"}"#.to_owned());
     }
     let fields: Fields<'_> = serde_json::from_slice(line).map_err(|error| {
-        // The line's number is ours; the parser only ever sees line 1.
+        // The caller adds the line number; the parser sees each line as line 1.
         format!("not a record: {}", error.to_string().replace(" at line 1 column ", ", column "))
     })?;
     let is_dump = layout.key.is_none() && layout.values.is_empty();
@@ -117,7 +117,12 @@ pub(super) fn read(line: &[u8], layout: &Layout) -> Result<(Record, Option<u64>)
     };
     let key = match raw.get().as_bytes().first() {
         Some(b'"' | b'-' | b'0'..=b'9') => content(raw, name, &KEY)?,
-        _ => return Err(format!("{name}: a key is a string or a number, and this is {}", text::clip(raw.get(), 40))),
+        _ => {
+            return Err(format!(
+                "{name}: a key must be a string or a number, but this is {}",
+                text::clip(raw.get(), 40)
+            ));
+        }
     };
     let value = match &layout.values[..] {
         [] if layout.key.is_some() => return Ok(((key, line.to_vec()), None)),
@@ -138,7 +143,7 @@ pub(super) fn read(line: &[u8], layout: &Layout) -> Result<(Record, Option<u64>)
     Ok(((key, value), expires.map(milliseconds).transpose()?))
 }
 
-/// The bytes that a field stands for.
+/// Returns the bytes that a field stands for.
 fn content(raw: &RawValue, name: &str, own: &Own) -> Result<Vec<u8>, String> {
     let encoding = own.encoding(name);
     match raw.get().as_bytes().first() {
@@ -147,7 +152,7 @@ fn content(raw: &RawValue, name: &str, own: &Own) -> Result<Vec<u8>, String> {
                 serde_json::from_str(raw.get()).map(|Name(text)| text).map_err(|error| format!("{name}: {error}"))?;
             decode(encoding, text.as_bytes(), name)
         }
-        Some(b'n') => Err(format!("{name}: null is no value")),
+        Some(b'n') => Err(format!("{name}: null is not a value")),
         _ => decode(encoding, raw.get().as_bytes(), name),
     }
 }

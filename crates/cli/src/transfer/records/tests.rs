@@ -1,7 +1,7 @@
 use super::*;
 use crate::fuzzing;
 
-/// What a reader finds in a file of which the first line is an entry, unless it names the columns.
+/// Reads a file whose first line is a header if it names the columns, and an entry otherwise.
 fn read(bytes: &[u8], format: Format, start: Place, at_most: usize) -> Vec<fuzzing::Found> {
     let mark = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let layout = Layout { no_header: !mark.starts_with(b"key"), ..Layout::default() };

@@ -56,7 +56,7 @@ fn an_idle_arena_is_small_and_a_full_one_wastes_little() {
     assert!(arena.share().bytes() as usize - arena.used_bytes() <= arena.used_bytes() / 8 + CHUNK_BYTES_MAX);
 }
 
-/// A large piece that is taken when its write is in the log already can no longer be refused.
+/// Once a write is in the log, an allocation of its large pieces can no longer be refused.
 #[test]
 fn large_pieces_come_from_memory_that_was_taken_ahead() {
     let arena = Arena::new(Share::default());
@@ -72,6 +72,25 @@ fn large_pieces_come_from_memory_that_was_taken_ahead() {
     fill(&arena, std::iter::once(LARGE_BYTES), 8);
     check(&pieces, 7);
     assert_eq!(allocated(), prepared + LARGE_BYTES + CHUNK_ALIGNMENT);
+}
+
+/// What a log holds goes into memtables: a refusal must come before.
+#[test]
+fn small_pieces_come_from_memory_that_was_taken_ahead() {
+    let arena = Arena::new(Share::default());
+    let allocated = || arena.share().bytes() as usize;
+    assert!(!arena.ensure(usize::MAX / 4));
+    assert_eq!(allocated(), CHUNK_BYTES_FIRST);
+    let mut pieces = Vec::new();
+    for round in 0..if cfg!(miri) { 20 } else { 2000 } {
+        let bytes = 100 + round * 37 % 3000;
+        assert!(arena.ensure(bytes));
+        let ensured = allocated();
+        pieces.extend(fill(&arena, std::iter::once(bytes), 9).0);
+        assert!(bytes > CHUNK_BYTES_FIRST / 4 || allocated() == ensured, "{bytes}");
+    }
+    check(&pieces, 9);
+    assert!(allocated() <= arena.used_bytes() * 9 / 8 + CHUNK_BYTES_MAX);
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) struct Promoting {
 }
 
 impl Promoting {
-    /// Nothing was chosen yet. Reads count from `now` on.
+    /// Starts with nothing chosen. Reads count from `now` on.
     pub(crate) fn new(now: Duration) -> Promoting {
         Promoting { looked_at: now, wanted: VecDeque::new(), runs: false }
     }

@@ -1,8 +1,7 @@
-//! Every interleaving of a reader that finds a gap and a writer that puts a key into it, explored by loom; see `make
-//! loom`.
+//! A loom model of a reader that finds a gap and a writer that puts a key into it; see `make loom`.
 //!
-//! The memtable is a flag: the key is there or not. It is written and read without any order, so that only the fences
-//! keep a put from being missed.
+//! The memtable is a flag: it has the key or not. Accesses to the flag are unordered, so only the fences keep the reader
+//! from missing the put.
 
 use super::*;
 use loom::sync::atomic::{AtomicBool as Flag, AtomicU64 as Visible};
@@ -10,7 +9,7 @@ use loom::thread;
 
 struct Store {
     gaps: Arc<Gaps>,
-    /// Whether the memtable has the key `m`.
+    /// True once the memtable has the key `m`.
     entry: Flag,
     visible: Visible,
 }
@@ -20,7 +19,7 @@ impl Store {
         Arc::new(Store { gaps: Gaps::new(), entry: Flag::new(false), visible: Visible::new(1) })
     }
 
-    /// What the pipeline does for a put.
+    /// Does the steps of the pipeline for a put.
     fn put(&self) {
         self.entry.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -30,7 +29,7 @@ impl Store {
         self.visible.store(2, Ordering::Release);
     }
 
-    /// What a cursor does that comes from the front.
+    /// Does the steps of a cursor that comes from the front.
     fn find(&self) {
         if let Some(watching) = self.gaps.watch(b"a".to_vec(), None, Side::Front, 1, || true) {
             let reached = self.entry.load(Ordering::Relaxed).then(|| b"m".to_vec());

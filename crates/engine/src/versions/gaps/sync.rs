@@ -1,4 +1,4 @@
-//! The atomics and locks that gaps are built on: those of `std` and `arc_swap`, or loom's when a model is explored.
+//! The atomics and locks of gaps: those of `std` and `arc_swap`, or loom's in a model.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// The number of the value is what loom sees: a reader may get an old one, as far as the fences let it.
+/// The loom version. Loom tracks the number of the value, so a reader may get an old value unless a fence prevents it.
 #[cfg(loom)]
 pub(super) struct Shared<T> {
     latest: AtomicUsize,

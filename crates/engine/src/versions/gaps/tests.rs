@@ -1,15 +1,15 @@
-//! Gaps against keys that are put and deleted one after the other.
+//! Gaps compared with a model of keys that are put and deleted in turn.
 
 use super::*;
 use situ_sim::Rng;
 
 const KEYS: usize = 40;
 
-/// Keys of one byte, and when each was put and deleted.
+/// Keys of one byte, with the sequence numbers of their puts and deletions.
 #[derive(Default)]
 struct World {
     sequence: u64,
-    /// By key: sequence numbers, and whether the key has a value from then on.
+    /// By key: sequence numbers, and true if the key has a value from then on.
     changes: BTreeMap<u8, Vec<(u64, bool)>>,
 }
 
@@ -68,7 +68,7 @@ fn no_key_in_a_gap_is_visible() {
                         Side::Front => keys.clone().find(|key| world.is_visible(*key, sequence)),
                         Side::Back => keys.clone().rev().find(|key| world.is_visible(*key, sequence)),
                     };
-                    // Writers come in between, and those behind the place where the reader stopped change nothing.
+                    // Writers interleave. Puts behind the place where the reader stopped change nothing.
                     for _ in 0..rng.below(3) {
                         put(&mut world, rng.below(KEYS as u64) as u8);
                     }

@@ -20,7 +20,7 @@
 use super::{EDIT_BYTES_MAX, FORMAT_VERSION, FRAME_BYTES, HEADER_BYTES, MAGIC};
 use crate::base::varint::Decoder;
 use crate::versions::edit::Edit;
-use situ_storage::memory::zeroed;
+use situ_storage::memory::{require, zeroed};
 use situ_storage::{Corruption, Error, FileMeta, FileName, Result, Volume};
 use std::collections::BTreeSet;
 
@@ -52,6 +52,11 @@ struct File<'a> {
 /// Path and contents of a file.
 type Read = (String, Vec<u8>);
 
+/// Memory for the edits of a manifest, as a multiple of its length, rounded up.
+const STATE_FACTOR: usize = 32;
+/// A longer manifest has many edits that undo each other.
+const STATE_BYTES_MAX: usize = 64 << 20;
+
 impl<'a> File<'a> {
     fn of((path, contents): &'a Read) -> File<'a> {
         File { path, contents }
@@ -65,6 +70,8 @@ fn load(volume: &dyn Volume, name: FileName) -> Result<Read> {
     if bytes > 4 * EDIT_BYTES_MAX {
         return Err(Error::corruption(path, 0, "manifest", "at most 4 GiB", format!("{bytes} bytes")));
     }
+    // The edits become many small pieces of memory. A manifest of keyspaces without tables becomes about 25 times as long.
+    require((STATE_FACTOR * bytes).min(STATE_BYTES_MAX), path)?;
     let mut contents = zeroed(bytes, path)?;
     reader.read_at(0, &mut contents)?;
     Ok((path.to_owned(), contents))

@@ -1,17 +1,19 @@
-//! Compactions that an idle store begins, to free the space of what is dead.
+//! Compactions in an idle store that free the space of dead entries.
 //!
-//! A table *frees* what its tombstones hide, what a filter removes from it now, and, in level 0 of a keyspace with a value log, the values
-//! that its handles hide. All of that is an estimate from counts. Nobody knows what a range tombstone hides, so it is worth any
-//! compaction.
+//! A compaction of a table *frees* the entries that its tombstones hide, and those that a filter removes now. In level 0 of a keyspace with a
+//! value log, it also frees the values that the table's handles hide. These amounts are estimates from counts. The size of the entries
+//! under a range tombstone is unknown, so a range tombstone is worth any compaction.
 //!
-//! 1. Level 0 goes down as a whole, as when it is full.
-//! 2. A table of a deeper level goes one level down, to what its tombstones hide.
-//! 3. A table of the deepest level is rewritten by itself.
+//! 1. All tables of level 0 are compacted together, as when the level is full.
+//! 2. A table of a middle level is compacted into the next level, where the entries are that its tombstones hide.
+//! 3. A table of the deepest level is rewritten within the level.
 //!
-//! A job is *worth it* if it frees an eighth of what it rewrites, or rewrites no more than [`SMALL_BYTES`]. So the dead entries that
-//! stay for good take less than an eighth of their level.
+//! 4. Where the disk is nearly full, a table is rewritten within its level first, without the entries that newer tables hide (`hidden.rs`).
 //!
-//! **Invariants.** No snapshot protects what a table is chosen for. So a rewritten table drops something. If it does not, it is
+//! A job is *worth it* if it frees an eighth of the bytes that it rewrites, or rewrites at most [`SMALL_BYTES`]. So the dead entries that
+//! stay take less than an eighth of their level.
+//!
+//! **Invariants.** No snapshot protects the entries for which a table is chosen. So a rewritten table drops entries. If it does not, it is
 //! marked, and not chosen again.
 
 use super::{Job, Picker, Span, idle};
@@ -22,33 +24,38 @@ use std::sync::atomic::Ordering;
 
 /// A job is worth it if it frees the bytes that it rewrites divided by this.
 const WORTH: u64 = 8;
-/// A job of so many bytes is worth it whatever it frees.
+/// Maximum size of a job that is worth it if it frees anything at all.
 const SMALL_BYTES: u64 = 8 << 20;
 
-/// What an idle store knows of the dead beside the version.
+/// Estimates of dead entries that the version does not have.
 pub(crate) struct Dead<'a> {
-    /// What a value in the value log takes on average; 0 without one.
+    /// Average size of a value in the value log; 0 without a value log.
     pub(crate) value_bytes: u64,
-    /// How many entries of a table a filter removes now.
+    /// Returns the estimated number of a table's entries that a filter would remove now.
     pub(crate) removed: &'a dyn Fn(&TableFile) -> f64,
 }
 
 impl Picker<'_> {
-    /// The job that frees the most for each byte that it rewrites; `None` if none is worth it, or all tables of it are busy.
+    /// Picks the job that frees the most for each byte that it rewrites; `None` if none is worth it, or its tables are busy.
     pub(crate) fn debt(&self, dead: &Dead<'_>) -> Option<Job> {
         let entry_bytes = {
-            let (bytes, entries) = self
-                .version
-                .files()
-                .fold((0, 0), |sum, (_, file)| (sum.0 + file.meta.bytes, sum.1 + file.meta.entries));
-            bytes / u64::max(entries, 1) + dead.value_bytes
+            // What is deleted is a put; tombstones take little.
+            let puts = |file: &TableFile| file.meta.entries.saturating_sub(file.meta.deletions);
+            let sums = self.version.files().map(|(_, file)| (file.meta.bytes, puts(file)));
+            let (bytes, puts) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+            bytes / u64::max(puts, 1) + dead.value_bytes
         };
+        if self.room < u64::MAX
+            && let Some(job) = self.hidden_debt(entry_bytes)
+        {
+            return Some(job);
+        }
         let level0 = self.level0_debt(dead, entry_bytes);
         let deeper = (1..LEVELS).filter_map(|level| self.deeper_debt(level, dead, entry_bytes));
         level0.into_iter().chain(deeper).max_by(|a, b| a.score.total_cmp(&b.score))
     }
 
-    /// About how many bytes of dead entries, here and below, go with a compaction of the table.
+    /// Estimates the bytes of dead entries, in the table and below, that its compaction frees.
     fn freed_bytes(&self, file: &TableFile, dead: &Dead<'_>, entry_bytes: u64) -> u64 {
         let meta = &file.meta;
         let by_filter = ((dead.removed)(file) * entry_bytes as f64) as u64;
@@ -60,14 +67,26 @@ impl Picker<'_> {
         by_filter.saturating_add(by_tombstones)
     }
 
-    /// Bytes freed for each byte rewritten, if that is worth it.
-    fn worth(freed: u64, rewritten: u64) -> Option<f64> {
-        let is_worth_it = freed > 0 && (rewritten <= SMALL_BYTES || freed.saturating_mul(WORTH) >= rewritten);
+    /// Returns the bytes freed for each byte rewritten, if the job is worth it and the disk has room for its output.
+    fn worth(&self, freed: u64, rewritten: u64) -> Option<f64> {
+        let has_room = rewritten.saturating_sub(freed) <= self.room;
+        let is_worth_it =
+            has_room && freed > 0 && (rewritten <= SMALL_BYTES || freed.saturating_mul(WORTH) >= rewritten);
         is_worth_it.then(|| freed.min(rewritten.max(1)) as f64 / rewritten.max(1) as f64)
     }
 
     fn level0_debt(&self, dead: &Dead<'_>, entry_bytes: u64) -> Option<Job> {
+        let all = self.version.levels[0].files.len();
+        // On a full disk, all of it may be too much.
+        let least = if self.room < u64::MAX { 1 } else { all.max(1) };
+        let mut counts = std::iter::successors(Some(all), |count| Some(count / 2)).take_while(|count| *count >= least);
+        counts.find_map(|count| self.oldest_debt(count, dead, entry_bytes))
+    }
+
+    /// A job for the oldest tables of level 0.
+    fn oldest_debt(&self, count: usize, dead: &Dead<'_>, entry_bytes: u64) -> Option<Job> {
         let files = &self.version.levels[0].files;
+        let files = &files[files.len().saturating_sub(count)..];
         let base = &self.version.levels[self.targets.base_level];
         let span = Span::of(self.targets.base_level, files.iter())?;
         let below = base.overlapping(&span.keys);
@@ -78,9 +97,9 @@ impl Picker<'_> {
             let values = if hides_values && !is_seen { file.meta.entries.saturating_mul(dead.value_bytes) } else { 0 };
             sum.saturating_add(self.freed_bytes(file, dead, entry_bytes)).saturating_add(values)
         });
-        let score = Self::worth(freed, rewritten)?;
-        let job = self.level0(score)?;
-        let reason = format!("idle: {} tables in level 0 hide or hold what is dead", files.len());
+        let score = self.worth(freed, rewritten)?;
+        let job = self.level0_oldest(score, count)?;
+        let reason = format!("idle: {} tables in level 0 hide or hold dead entries", files.len());
         Some(Job { reason, score, is_debt: true, ..job })
     }
 
@@ -94,13 +113,13 @@ impl Picker<'_> {
             if freed == 0 {
                 return None;
             }
-            let reason = format!("idle: a table of level {level} hides or holds what is dead");
+            let reason = format!("idle: a table of level {level} hides or holds dead entries");
             let job = match is_deepest {
                 true => self.in_place(level, file, reason)?,
                 false => self.complete(level, level + 1, vec![Arc::clone(file)], reason)?,
             };
             let rewritten = job.files().map(|(_, file)| file.meta.bytes).sum();
-            let score = Self::worth(freed, rewritten)?;
+            let score = self.worth(freed, rewritten)?;
             Some(Job { score, is_debt: true, ..job })
         };
         self.version.levels[level].files.iter().filter_map(job).max_by(|a, b| a.score.total_cmp(&b.score))

@@ -80,9 +80,9 @@ struct Case {
     oldest_snapshot: u64,
     troubled: bool,
     tables_per_job: usize,
-    /// What a value in the value log takes.
+    /// Average size of a value in the value log.
     value_bytes: u64,
-    /// How many entries a filter removes from tables.
+    /// Numbers of entries that a filter removes, by table.
     removed: Vec<(u64, f64)>,
     ask: String,
 }

@@ -80,6 +80,7 @@ fn job(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job {
         reason: String::new(),
         is_move: false,
         is_debt: false,
+        newer: None,
         span,
     }
 }

@@ -1,16 +1,18 @@
-//! An idle keyspace takes next to no memory. Once, each memtable began with a filter for all that it might hold, half a megabyte:
-//! 10,000 keyspaces of one entry took 5.7 GB and 17 s after reopening, and 10.3 GB after a second opening in one process.
-//! In a process of its own, as it looks at the memory of all of it.
+//! An idle keyspace takes next to no memory. Once, each memtable began with a filter for its full size, half a megabyte. After
+//! reopening, 10,000 keyspaces of one entry took 5.7 GB and 17 s. After a second opening in one process, they took 10.3 GB.
+//! The test runs in its own process, because it measures the memory of the whole process.
 #![cfg(target_os = "linux")]
 
 use super::own_process::in_own_process;
 use situ_engine::{Store, WriteBatch};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const KEYSPACES: u64 = 2_000;
 /// 10,000 within 300 MB: 30 KB each.
 const RESIDENT_BYTES_MAX: u64 = 20 << 20;
 const RESIDENT_BYTES_MAX_EACH: u64 = 30_000;
+/// 10,000 take a third of a second; a machine may be busy.
+const OPENING_MAX: Duration = Duration::from_secs(3);
 
 fn status(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -62,6 +64,7 @@ fn many_idle_keyspaces_take_little_memory() {
             let started = Instant::now();
             let store = Store::open(path).unwrap();
             let resident = look(&format!("opening {opening}"), started);
+            assert!(started.elapsed() < OPENING_MAX, "opening {opening} took {:?}", started.elapsed());
             check(&store, count);
             let properties = store.properties();
             println!("memtables: {} bytes", properties.memtable_bytes);

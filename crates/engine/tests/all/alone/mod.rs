@@ -6,6 +6,6 @@ mod own_process;
 
 mod dead_tables; // promise 8: what replaced tables held is given back; looks at all descriptors
 mod idle; // promise 9: an idle store uses no processor; looks at all threads
-mod idle_keyspaces; // promise 8: an idle keyspace takes next to no memory; looks at the peak of memory
-mod no_memory; // promise 8: no memory for a value is an error; bounds the memory of its process
+mod idle_keyspaces; // promise 8: an idle keyspace takes next to no memory; measures peak memory
+mod no_memory; // promise 8: running out of memory for a value is an error; limits the memory of its process
 mod range_trims; // trims of a queue take linear memory and time; looks at the peak of memory

@@ -1,5 +1,6 @@
-//! An allocation whose size data decides does not end the process: the caller gets an error, and the store goes on. Once a value
-//! for which there was no memory aborted it. In processes of their own, as the limit is that of a process.
+//! A failed allocation whose size comes from data does not end the process: the caller gets an error, and the store continues.
+//! Once, a value too large for memory aborted the process. The tests run in their own processes, because the limit applies to a
+//! whole process.
 #![cfg(target_os = "linux")]
 
 use super::own_process::in_own_process;
@@ -8,7 +9,7 @@ use situ_engine::{Error, Store};
 
 const VALUE_BYTES: usize = 64 << 20;
 
-/// Lets the process take so many more bytes of address space.
+/// Limits the process to `more` bytes of additional address space.
 fn limit(more: u64) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
@@ -32,7 +33,7 @@ fn a_value_without_memory_for_it_is_refused_and_the_store_goes_on() {
         let store = Store::open(directory.path()).unwrap();
         store.put(b"before", b"1").unwrap();
         let value = vec![7; VALUE_BYTES];
-        // Not even for the batch; then for the batch, and not for the memtable.
+        // First too little for the batch, then enough for the batch but not for the memtable.
         for more in [VALUE_BYTES / 2, VALUE_BYTES * 3 / 2] {
             limit(more as u64);
             let refused = store.put(b"large", &value).unwrap_err();
@@ -69,6 +70,40 @@ fn opening_without_memory_for_the_log_is_an_error() {
         no_limit();
         let store = Store::open(directory.path()).unwrap();
         assert_eq!(store.get(b"large").unwrap().map(|found| found.len()), Some(VALUE_BYTES));
+        store.close().unwrap();
+    });
+}
+
+/// A log of small entries fills memtables chunk by chunk; a chunk that was refused ended the process.
+#[test]
+fn opening_without_memory_for_small_entries_of_the_log_is_an_error() {
+    in_own_process(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        for number in 0..60_000u32 {
+            store.put(number.to_be_bytes(), [7; 500]).unwrap();
+        }
+        let copy = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap()) {
+            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        store.close().unwrap();
+        drop(store);
+        let mut refused = 0;
+        for more_mib in (8..64).step_by(4) {
+            limit(more_mib << 20);
+            match Store::open_read_only(copy.path()) {
+                Ok(store) => assert_eq!(store.get(7u32.to_be_bytes()).unwrap().map(|found| found.len()), Some(500)),
+                Err(error) => {
+                    assert!(is_out_of_memory(&error), "{error}");
+                    refused += 1;
+                }
+            }
+            no_limit();
+        }
+        assert!(refused > 0, "the log has found its memory each time");
+        let store = Store::open(copy.path()).unwrap();
+        assert_eq!(store.get(59_999u32.to_be_bytes()).unwrap().map(|found| found.len()), Some(500));
         store.close().unwrap();
     });
 }

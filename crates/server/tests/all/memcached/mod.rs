@@ -31,7 +31,7 @@ impl Memcached {
         let text = String::from_utf8(output.stdout).unwrap();
         let numbers = text.split_whitespace().nth(1)?.split('.').map(|number| number.parse().unwrap_or(0));
         let version = numbers.collect::<Vec<u32>>().try_into().ok()?;
-        // A port that was just given back may be taken by then, by a server that answers as well.
+        // Another server may take a port that was just released, and answer on it.
         (0..10).find_map(|_| Memcached::on_a_free_port(options, version)).or_else(|| panic!("memcached does not start"))
     }
 
@@ -51,7 +51,7 @@ impl Memcached {
         while memcached.child.try_wait().unwrap().is_none() {
             if TcpStream::connect(address).is_ok() {
                 let said = String::from_utf8_lossy(&exchange(address, &[b"stats\r\nquit\r\n"], false)).into_owned();
-                // With users, it says nothing of itself.
+                // A memcached with users does not show its process id.
                 return (said.contains(&pid) || !said.contains("STAT pid ")).then_some(memcached);
             }
             assert!(Instant::now() < deadline, "memcached does not answer on {address}");

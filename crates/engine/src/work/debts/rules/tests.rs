@@ -1,4 +1,4 @@
-//! Each debt alone, then together: which payment is due, and when the next look is.
+//! Tests of each debt alone, then of all together: the payment that is due, and the time of the next check.
 
 use super::*;
 

@@ -1,0 +1,665 @@
+//! Space: a store refuses puts before a disk is full, so that it can finish what it has accepted, and deletions lead out of it.
+//!
+//! Two kinds of space end:
+//!
+//! * *Logical* space, of any disk. A flush without space keeps its memtable, and the memtable keeps its log files: a store that waits for the
+//!   first `ENOSPC` may have no room left for the flush or the compaction that would free some.
+//! * *Physical* space, of a drive that compresses. It can end while logical space remains. A drive that is out of physical space fails
+//!   writes that a file system has accepted, and a failed sync of the log makes a store read-only.
+//!
+//! # Algorithm
+//!
+//! 1. A *sample* asks each disk how much space is left. `needed` is what the store may still have to write: what it has in memory, what
+//!    running compactions have promised to write, and, of physical space, the log of memory as far as it lies in the page cache. (A log file
+//!    takes its logical space when it is made.) The `slack` is for deletions and compactions: a share of the disk, at most
+//!    [`SLACK_BYTES_MAX`]. Of logical space it is no more than a share of what the store holds, or [`LOGICAL_SLACK_BYTES_MIN`]: a small store
+//!    on a large, nearly full disk goes on.
+//! 2. [`judge`] makes a level of it. Below the low-water mark, the store is told to warn. With less than `needed` and the slack, puts
+//!    are refused. With less than `needed` and half of the slack, deletions are refused, too, apart from the few that free much at once
+//!    ([`SpaceUse::Release`]).
+//! 3. A sample also says how many bytes the log may take until the next one ([`allowance`]): each byte may cost a byte in the log
+//!    and another where it goes from there. A writer for which nothing is left takes a sample itself.
+//! 4. A thread of the store takes a sample once a second while space is short, and, of physical space, while something is written and while
+//!    space is low. So the store goes on by itself when space returns. An idle store with enough space is not woken.
+//! 5. What the store has accepted is never refused: it is part of `needed`.
+//! 6. A compaction begins if its output fits beside a quarter of the slack ([`SpaceWatch::promise`]); otherwise it fails as on a
+//!    full disk, and is tried again. Its output is as long as its inputs at most. If that does not fit, an estimate counts that
+//!    takes tombstones into account. A compaction that exceeds the estimate ends before the disk does ([`Promise::written`]).
+//!
+//! **Invariants.** A store on disks that do not say what they have takes no sample, and its writes pay for one load of a flag.
+//! **Threads.** Any. Samples are judged one after another. Nothing is held while a disk is asked, and while the store is told.
+//! **Failure.** A disk that does not answer says nothing, and holds nobody back. A quota that the disk does not tell of shows itself as
+//! `ENOSPC`.
+//! **Rejected.** To let writes wait for space: nobody knows when it will come. To watch by time alone: a fast writer fills within a
+//! second what was left. To let compactions write until the drive fails them: they would do so again and again, wear it out, and take the
+//! space of its other users.
+
+use situ_device::{Clock, Space, lock};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The slack is this share of the drive,
+const SLACK_SHARE: u64 = 16;
+/// and not more than this. Half of it is for compactions, which are to give space back.
+const SLACK_BYTES_MAX: u64 = 1 << 30;
+/// The low-water mark of physical space is this share of the drive above all that the store may need for memtables, and the slack.
+const LOW_WATER_SHARE: u64 = 10;
+/// The slack of logical space is this share of what the store holds there at most,
+const STORED_SHARE: u64 = 8;
+/// but this much in any case.
+const LOGICAL_SLACK_BYTES_MIN: u64 = 4 << 20;
+/// A sample is older than so many bytes of log at most.
+const ALLOWANCE_BYTES_MAX: u64 = 64 << 20;
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+/// A kind of space that can end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpaceKind {
+    /// Bytes that files take, as the file system or the volume counts them.
+    Logical,
+    /// Bytes that a drive takes after it has compressed what is written.
+    Physical,
+}
+
+/// What a write is to space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SpaceUse {
+    /// It takes space for good.
+    Put,
+    /// It takes a little now, and frees space later.
+    Deletion,
+    /// It is short, comes alone, and may free any amount of space.
+    Release,
+}
+
+/// How much space is left, seen from what the store needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SpaceLevel {
+    /// Enough, or nobody knows.
+    Plenty,
+    /// Below the low-water mark. Everything goes on.
+    Low,
+    /// Puts are refused, deletions are taken.
+    DeletionsOnly,
+    /// All writes are refused, apart from [`SpaceUse::Release`].
+    Exhausted,
+}
+
+impl SpaceLevel {
+    /// As metrics show it: 0 is plenty, 3 is exhausted.
+    pub fn number(self) -> u64 {
+        self as u64
+    }
+}
+
+const LEVELS: [SpaceLevel; 4] = [SpaceLevel::Plenty, SpaceLevel::Low, SpaceLevel::DeletionsOnly, SpaceLevel::Exhausted];
+
+/// The space of the disk that has the least, as of the last sample. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpaceProperties {
+    /// Where the disk is.
+    pub location: String,
+    /// The kind of space that is the scarcest.
+    pub kind: SpaceKind,
+    /// What follows from it.
+    pub level: SpaceLevel,
+    /// Left on the disk.
+    pub free_bytes: u64,
+    /// The disk has in all.
+    pub total_bytes: u64,
+    /// With less than this, puts are refused.
+    pub reserve_bytes: u64,
+    shortage: Option<SpaceShortage>,
+}
+
+/// What the store may still have to write, in bytes, apart from compactions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// What is in memory goes from there to its place on disk.
+    pub now: u64,
+    /// As much again may be in the log without being on the drive yet.
+    pub in_log: u64,
+    /// All of it with as much in memory as there may be.
+    pub at_most: u64,
+    /// Held on disk, apart from the log.
+    pub stored: u64,
+    /// Logical space on other disks, for what has none on the watched one.
+    pub elsewhere: u64,
+}
+
+/// The level has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpaceChange {
+    /// Where the disk is that has the least.
+    pub location: String,
+    /// The kind of space that is the scarcest.
+    pub kind: SpaceKind,
+    /// Left on the disk.
+    pub free_bytes: u64,
+    /// The disk has in all.
+    pub total_bytes: u64,
+    /// The level before.
+    pub before: SpaceLevel,
+    /// The level now.
+    pub after: SpaceLevel,
+}
+
+impl fmt::Display for SpaceChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SpaceChange { location, kind, free_bytes, total_bytes, before, after } = self;
+        let (disk, space) = match kind {
+            SpaceKind::Logical => ("", ""),
+            SpaceKind::Physical => ("the drive below ", " of physical space"),
+        };
+        let what = match after {
+            SpaceLevel::Plenty => "all writes go on",
+            SpaceLevel::Low if *before > SpaceLevel::Low => "space is low, and all writes go on again",
+            SpaceLevel::Low => "space is low; free some before the store has to refuse writes",
+            SpaceLevel::DeletionsOnly => "writes that do not only delete are refused",
+            SpaceLevel::Exhausted => "all writes are refused",
+        };
+        write!(f, "{what}: {disk}{location} has {free_bytes} of {total_bytes} bytes{space} left")
+    }
+}
+
+/// Why a write is refused: too little space. Its text says what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpaceShortage {
+    /// Where the disk is.
+    pub location: String,
+    /// The kind of space that is short.
+    pub kind: SpaceKind,
+    /// Bytes that the disk has left.
+    pub free_bytes: u64,
+    /// With less than this, the store takes no puts.
+    pub reserve_bytes: u64,
+    /// With so many bytes more, the write will be taken.
+    pub missing_bytes: u64,
+}
+
+impl fmt::Display for SpaceShortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SpaceShortage { location, kind, free_bytes, reserve_bytes, missing_bytes: missing } = self;
+        match kind {
+            SpaceKind::Logical => write!(
+                f,
+                "the disk is full: {location} has {free_bytes} bytes left, and the store keeps {reserve_bytes} for flushes, deletions and \
+                 compactions. {missing} bytes are missing. Delete data, or free space on the disk, and write again: the store \
+                 recovers by itself"
+            ),
+            SpaceKind::Physical => write!(
+                f,
+                "too little physical space: the drive below {location} compresses and has {free_bytes} bytes left, of which the \
+                 store keeps {reserve_bytes} to finish what it has accepted. {missing} bytes are missing. Logical space may \
+                 remain. Delete data, or free space on the drive, and write again: the store recovers by itself"
+            ),
+        }
+    }
+}
+
+impl SpaceProperties {
+    /// The shortage for which puts are refused, while they are.
+    pub fn shortage(&self) -> Option<&SpaceShortage> {
+        self.shortage.as_ref()
+    }
+}
+
+/// One disk at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sample {
+    kind: SpaceKind,
+    free: u64,
+    total: u64,
+    /// What the store may still have to write,
+    needed: u64,
+    /// and at most, apart from compactions.
+    needed_at_most: u64,
+    /// What the store holds.
+    stored: u64,
+}
+
+impl Sample {
+    const NOTHING: Sample =
+        Sample { kind: SpaceKind::Logical, free: 0, total: 0, needed: 0, needed_at_most: 0, stored: 0 };
+
+    fn slack(&self) -> u64 {
+        let share = (self.total / SLACK_SHARE).min(SLACK_BYTES_MAX);
+        match self.kind {
+            SpaceKind::Physical => share,
+            SpaceKind::Logical => share.min((self.stored / STORED_SHARE).max(LOGICAL_SLACK_BYTES_MIN)),
+        }
+    }
+
+    /// With less, puts are refused.
+    fn reserve(&self) -> u64 {
+        self.needed.saturating_add(self.slack())
+    }
+
+    /// That of physical space does not move with memtables and compactions, which come and go within seconds. A file system may be nearly
+    /// full for years: what counts of logical space is that the reserve is near.
+    fn low_water(&self) -> u64 {
+        let most = self.needed_at_most.min(self.total / 4);
+        match self.kind {
+            SpaceKind::Physical => self.slack().saturating_add(most).saturating_add(self.total / LOW_WATER_SHARE),
+            SpaceKind::Logical => self.reserve().saturating_add(self.slack()),
+        }
+    }
+
+    /// With less, all writes are refused.
+    fn last_reserve(&self) -> u64 {
+        self.needed.saturating_add(self.slack() / 2)
+    }
+
+    /// More than this above a bound, its level is left again.
+    fn margin(&self) -> u64 {
+        self.slack() / 4
+    }
+
+    /// What is short for a put of so many bytes.
+    fn shortage(&self, location: String, bytes: u64) -> SpaceShortage {
+        let Sample { kind, free: free_bytes, .. } = *self;
+        // A byte may take one in the log, and another where it goes from there.
+        let wanted = self.reserve().saturating_add(self.margin()).saturating_add(bytes.saturating_mul(2));
+        let (reserve_bytes, missing_bytes) = (self.reserve(), wanted.saturating_sub(free_bytes));
+        SpaceShortage { location, kind, free_bytes, reserve_bytes, missing_bytes }
+    }
+
+    /// How many bytes of records that release space may be written.
+    fn for_releases(&self) -> u64 {
+        self.free.saturating_sub(self.needed.saturating_add(self.slack() / 8)) / 2
+    }
+
+    /// What a compaction may write.
+    fn for_compactions(&self) -> u64 {
+        self.free.saturating_sub(self.needed.saturating_add(self.slack() / 4))
+    }
+}
+
+/// The level after a sample. A level that was reached is left only when there is a quarter of the slack more than its bound.
+fn judge(before: SpaceLevel, sample: &Sample) -> SpaceLevel {
+    let more = sample.margin();
+    let is_below = |level, bound: u64| {
+        let stays = if before >= level { more } else { 0 };
+        sample.free < bound.saturating_add(stays)
+    };
+    let bounds = [
+        (SpaceLevel::Exhausted, sample.last_reserve()),
+        (SpaceLevel::DeletionsOnly, sample.reserve()),
+        (SpaceLevel::Low, sample.low_water()),
+    ];
+    let reached = bounds.into_iter().find(|(level, bound)| is_below(*level, *bound));
+    reached.map_or(SpaceLevel::Plenty, |(level, _)| level)
+}
+
+/// How many bytes of records may be written after a sample, as far as space is concerned.
+fn allowance(level: SpaceLevel, sample: &Sample) -> u64 {
+    let kept = match level {
+        SpaceLevel::Exhausted => return 0,
+        SpaceLevel::DeletionsOnly => sample.last_reserve(),
+        SpaceLevel::Plenty | SpaceLevel::Low => sample.reserve(),
+    };
+    // Close to the bound, a sample for every few records would help nobody: the slack bears it.
+    let least = sample.slack() / 16;
+    (sample.free.saturating_sub(kept) / 2).max(least)
+}
+
+/// A disk whose space is watched, and how it is asked.
+pub struct WatchedDisk {
+    /// Where it is, for messages.
+    pub location: String,
+    /// The kind of space that is watched.
+    pub kind: SpaceKind,
+    /// Its space now.
+    pub ask: Box<dyn Fn() -> Space + Send + Sync>,
+}
+
+impl fmt::Debug for WatchedDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchedDisk").field("location", &self.location).finish_non_exhaustive()
+    }
+}
+
+/// What the last sample has brought.
+struct Judged {
+    level: SpaceLevel,
+    at: Duration,
+    tightest: Option<(usize, Sample)>,
+}
+
+/// What the store has in memory.
+type Needing = Box<dyn Fn() -> Needs + Send + Sync>;
+/// Hears of other levels.
+type Telling = Box<dyn Fn(SpaceChange) + Send + Sync>;
+
+/// The watch over the space of a store's disks. See the module's documentation.
+pub struct SpaceWatch {
+    clock: Arc<dyn Clock>,
+    disks: Vec<WatchedDisk>,
+    needs: Needing,
+    tells: Telling,
+    judged: Mutex<Judged>,
+    /// Its number, as in [`LEVELS`]; the value in `judged` for those who may not wait.
+    level: AtomicU8,
+    /// Bytes of all records since the store was opened.
+    spent: AtomicU64,
+    /// With more than so many, a sample is needed.
+    limit: AtomicU64,
+    /// At so many, the store's thread is woken for one.
+    wake_at: AtomicU64,
+    watches_physical: bool,
+    /// Something was written since the last sample; of physical space only.
+    is_used: AtomicBool,
+    /// What running compactions may still write.
+    promised: AtomicU64,
+}
+
+impl fmt::Debug for SpaceWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpaceWatch").field("disks", &self.disks).field("level", &self.level()).finish_non_exhaustive()
+    }
+}
+
+impl SpaceWatch {
+    /// Watches disks. `needs` says what the store has in memory, and `tells` hears of other levels; both
+    /// are called with no lock held.
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        disks: Vec<WatchedDisk>,
+        needs: impl Fn() -> Needs + Send + Sync + 'static,
+        tells: impl Fn(SpaceChange) + Send + Sync + 'static,
+    ) -> SpaceWatch {
+        let watches_physical = disks.iter().any(|disk| disk.kind == SpaceKind::Physical);
+        SpaceWatch {
+            clock,
+            disks,
+            needs: Box::new(needs),
+            tells: Box::new(tells),
+            judged: Mutex::new(Judged { level: SpaceLevel::Plenty, at: Duration::ZERO, tightest: None }),
+            level: AtomicU8::new(0),
+            spent: AtomicU64::new(0),
+            // The first write takes a sample.
+            limit: AtomicU64::new(0),
+            wake_at: AtomicU64::new(0),
+            watches_physical,
+            is_used: AtomicBool::new(false),
+            promised: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    fn watches(&self) -> bool {
+        !self.disks.is_empty()
+    }
+
+    /// The level as of the last sample.
+    pub fn level(&self) -> SpaceLevel {
+        LEVELS[usize::from(self.level.load(Ordering::Acquire)) % LEVELS.len()]
+    }
+
+    /// Whether there is less space than the low-water mark, as of the last sample.
+    pub fn is_low(&self) -> bool {
+        self.level() != SpaceLevel::Plenty
+    }
+
+    /// Returns true if puts are refused, as of the last sample.
+    pub fn is_short(&self) -> bool {
+        self.level() >= SpaceLevel::DeletionsOnly
+    }
+
+    /// Whether a write of so many bytes may begin: `Some(true)`. `Some(false)`: not before a sample was taken. `None`: it is refused.
+    #[inline]
+    pub fn takes(&self, bytes: u64, space_use: impl FnOnce() -> SpaceUse) -> Option<bool> {
+        if !self.watches() {
+            return Some(true);
+        }
+        let is_taken = match self.level() {
+            SpaceLevel::Plenty | SpaceLevel::Low => true,
+            SpaceLevel::DeletionsOnly => space_use() >= SpaceUse::Deletion,
+            SpaceLevel::Exhausted => space_use() == SpaceUse::Release,
+        };
+        let would_be_spent = || self.spent.load(Ordering::Acquire).saturating_add(bytes);
+        is_taken.then(|| would_be_spent() <= self.limit.load(Ordering::Acquire))
+    }
+
+    /// A write of so many bytes begins. True if the store's thread is to be woken, for a sample.
+    #[inline]
+    pub fn used(&self, bytes: u64) -> bool {
+        if !self.watches() {
+            return false;
+        }
+        let before = self.spent.fetch_add(bytes, Ordering::AcqRel);
+        let wake_at = self.wake_at.load(Ordering::Acquire);
+        let is_first = self.watches_physical && !self.is_used.swap(true, Ordering::AcqRel);
+        is_first || before < wake_at && before.saturating_add(bytes) >= wake_at
+    }
+
+    /// What is said of too little space for a write of so many bytes.
+    pub fn shortage(&self, bytes: u64) -> SpaceShortage {
+        let judged = lock(&self.judged);
+        let (disk, sample) = judged.tightest.unwrap_or((0, Sample::NOTHING));
+        sample.shortage(self.location(disk), bytes)
+    }
+
+    fn location(&self, disk: usize) -> String {
+        self.disks.get(disk).map(|disk| disk.location.clone()).unwrap_or_default()
+    }
+
+    /// Takes a sample for a write of so many bytes.
+    ///
+    /// # Errors
+    /// There is no space for it.
+    pub fn make_way(&self, bytes: u64, space_use: SpaceUse) -> Result<(), SpaceShortage> {
+        let spent = self.spent.load(Ordering::Acquire);
+        let allowance = self.sample();
+        let allowance = match (self.level(), space_use) {
+            (SpaceLevel::DeletionsOnly, SpaceUse::Put) => 0,
+            (SpaceLevel::Exhausted, SpaceUse::Release) => {
+                lock(&self.judged).tightest.map_or(u64::MAX, |(_, sample)| sample.for_releases())
+            }
+            _ => allowance,
+        };
+        if allowance >= bytes.max(1) {
+            // Of a long write, also beyond what others may write until the next sample.
+            self.limit.fetch_max(spent.saturating_add(bytes), Ordering::AcqRel);
+            return Ok(());
+        }
+        Err(self.shortage(bytes))
+    }
+
+    /// Takes the first sample, so that no write waits for it.
+    pub fn begin(&self) {
+        if self.watches() {
+            self.sample();
+        }
+    }
+
+    /// Takes a sample if it is time for one. Called by the store's thread.
+    pub fn look(&self) {
+        if self.next_sample_in().is_some_and(|left| left.is_zero()) {
+            self.sample();
+        }
+    }
+
+    /// How long until the next sample; `None` if nothing calls for one.
+    pub fn next_sample_in(&self) -> Option<Duration> {
+        let due = lock(&self.judged).at + SAMPLE_EVERY;
+        let is_wanted = match self.watches_physical {
+            true => self.is_used.load(Ordering::Acquire) || self.is_low(),
+            false => self.is_short(),
+        };
+        is_wanted.then(|| due.saturating_sub(self.clock.now()))
+    }
+
+    /// Asks the disks, tells what has changed, and returns how many bytes of records may be written.
+    fn sample(&self) -> u64 {
+        // First: what is written from now on is not in the figures.
+        self.is_used.store(false, Ordering::Release);
+        let spent = self.spent.load(Ordering::Acquire);
+        let samples = self.samples();
+        let tightest =
+            samples.into_iter().min_by_key(|(_, sample)| i128::from(sample.free) - i128::from(sample.reserve()));
+        let (before, after, allowance) = self.judge(tightest, spent);
+        if before != after {
+            self.tell(before, after, tightest);
+        }
+        allowance
+    }
+
+    /// The disks that answer, as they are now.
+    fn samples(&self) -> Vec<(usize, Sample)> {
+        let needs = (self.needs)();
+        let promised = self.promised.load(Ordering::Acquire);
+        let asked = self.disks.iter().enumerate().filter_map(|(number, disk)| {
+            let (kind, space) = (disk.kind, (disk.ask)());
+            let (free, total, in_log) = match kind {
+                SpaceKind::Physical => (space.physical_free()?, space.physical_total?, needs.in_log),
+                SpaceKind::Logical => (space.logical_free()?, space.logical_total, 0),
+            };
+            let needed = needs.now.saturating_add(in_log).saturating_add(promised);
+            let Needs { at_most: needed_at_most, stored, .. } = needs;
+            let mut sample = Sample { kind, free, total, needed, needed_at_most, stored };
+            // Some files have to be here.
+            if kind == SpaceKind::Logical && free > sample.slack() / 8 {
+                sample.free = free.saturating_add(needs.elsewhere);
+            }
+            Some((number, sample))
+        });
+        asked.collect()
+    }
+
+    /// The levels before and after, and the allowance. `spent` was read before the disks were asked. Of two samples at a time, either
+    /// limit holds.
+    fn judge(&self, tightest: Option<(usize, Sample)>, spent: u64) -> (SpaceLevel, SpaceLevel, u64) {
+        let mut judged = lock(&self.judged);
+        let before = judged.level;
+        let after = tightest.map_or(SpaceLevel::Plenty, |(_, sample)| judge(before, &sample));
+        let allowed = tightest.map_or(u64::MAX, |(_, sample)| allowance(after, &sample));
+        *judged = Judged { level: after, at: self.clock.now(), tightest };
+        self.level.store(after as u8, Ordering::Release);
+        let until_next = allowed.min(ALLOWANCE_BYTES_MAX);
+        let wake_at = if self.watches_physical { spent.saturating_add(until_next / 2) } else { u64::MAX };
+        self.wake_at.store(wake_at, Ordering::Release);
+        self.limit.store(spent.saturating_add(until_next), Ordering::Release);
+        (before, after, allowed)
+    }
+
+    fn tell(&self, before: SpaceLevel, after: SpaceLevel, tightest: Option<(usize, Sample)>) {
+        let (disk, sample) = tightest.unwrap_or((0, Sample::NOTHING));
+        let Sample { kind, free: free_bytes, total: total_bytes, .. } = sample;
+        (self.tells)(SpaceChange { location: self.location(disk), kind, free_bytes, total_bytes, before, after });
+    }
+
+    /// Lets a compaction begin that will write about so many bytes, and at most so many.
+    ///
+    /// # Errors
+    /// They would not fit beside what the store needs for other things.
+    pub fn promise(self: &Arc<Self>, about: u64, at_most: u64) -> Result<Promise, SpaceShortage> {
+        let promise =
+            |bytes| Promise { space: Arc::clone(self), left: AtomicU64::new(bytes), is_broken: AtomicBool::new(false) };
+        if !self.watches() {
+            return Ok(promise(0));
+        }
+        self.sample();
+        let space = self.space_for_compactions();
+        let Some(bytes) = [at_most, about].into_iter().find(|bytes| *bytes <= space) else {
+            return Err(self.shortage(about / 2));
+        };
+        self.promised.fetch_add(bytes, Ordering::AcqRel);
+        Ok(promise(bytes))
+    }
+
+    /// What a log file may take of logical space now.
+    pub fn room_for_log(&self) -> LogRoom {
+        let logical = self.samples().into_iter().find(|(_, sample)| sample.kind == SpaceKind::Logical);
+        logical.map_or(LogRoom::UNKNOWN, |(_, sample)| LogRoom {
+            bytes: sample.free.saturating_sub(sample.reserve()),
+            reserve_bytes: sample.for_releases(),
+        })
+    }
+
+    /// The space for deletions and compactions, as of the last sample; `None` if no disk says what it has.
+    pub fn slack_bytes(&self) -> Option<u64> {
+        lock(&self.judged).tightest.map(|(_, sample)| sample.slack())
+    }
+
+    /// What compactions may write, as of the last sample.
+    pub fn space_for_compactions(&self) -> u64 {
+        lock(&self.judged).tightest.map_or(u64::MAX, |(_, sample)| sample.for_compactions())
+    }
+
+    /// `None` of a store on disks that do not tell.
+    pub fn properties(&self) -> Option<SpaceProperties> {
+        let judged = lock(&self.judged);
+        let (disk, sample) = judged.tightest?;
+        Some(SpaceProperties {
+            location: self.disks.get(disk)?.location.clone(),
+            kind: sample.kind,
+            level: judged.level,
+            free_bytes: sample.free,
+            total_bytes: sample.total,
+            reserve_bytes: sample.reserve(),
+            shortage: (judged.level >= SpaceLevel::DeletionsOnly).then(|| sample.shortage(self.location(disk), 0)),
+        })
+    }
+}
+
+/// The space that a log file may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogRoom {
+    /// Space for the file, and for where its records go from there.
+    pub bytes: u64,
+    /// What deletions may take beyond that, of what is kept for them.
+    pub reserve_bytes: u64,
+}
+
+impl LogRoom {
+    /// No disk says what it has.
+    const UNKNOWN: LogRoom = LogRoom { bytes: u64::MAX, reserve_bytes: u64::MAX };
+}
+
+/// What a compaction may still write. Given up on drop.
+#[derive(Debug)]
+pub struct Promise {
+    space: Arc<SpaceWatch>,
+    left: AtomicU64,
+    is_broken: AtomicBool,
+}
+
+impl Promise {
+    /// So many bytes were written: the drive has them. What is more than was promised needs space that is still there.
+    pub fn written(&self, bytes: u64) {
+        if !self.space.watches() || self.keep(bytes) {
+            return;
+        }
+        self.space.sample();
+        if self.space.space_for_compactions() == 0 {
+            self.is_broken.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the compaction has to end, because it writes more than was promised and there is no space for it.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+
+    /// Takes bytes off what is left; false if there were not so many.
+    fn keep(&self, bytes: u64) -> bool {
+        let less = |left: u64| Some(left.saturating_sub(bytes));
+        let before = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or(0);
+        self.space.promised.fetch_sub(before.min(bytes), Ordering::AcqRel);
+        before >= bytes
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.keep(u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests;
