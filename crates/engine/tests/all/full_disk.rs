@@ -162,7 +162,7 @@ impl World {
 
 fn each(test: impl Fn(&mut World) + Send + Sync) {
     for (number, shape) in (0..).zip(SHAPES) {
-        for_each_seed(number * 10, 2, |seed| {
+        for_each_seed(number * 10, 1, |seed| {
             World::run(shape, seed, |world| test(world));
         });
     }
