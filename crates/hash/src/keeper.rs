@@ -129,6 +129,10 @@ impl Core {
             return Ok(false);
         }
         self.checkpoint(applied.file, applied.first - 1)?;
+        if is_paid {
+            // Writers make new ones.
+            self.writes.log.drop_spares()?;
+        }
         self.keeper.checkpoints_made.fetch_max(wanted, Ordering::AcqRel);
         self.writes.progress.notify();
         Ok(true)
@@ -154,9 +158,12 @@ impl Core {
 
     /// Whether a checkpoint would give something up.
     fn owes_checkpoint(&self) -> bool {
+        let log = &self.writes.log;
+        let has_spares = log.metrics().file_bytes > 2 * log.file_bytes_for(0);
         let (file, _) = self.writes.newest_log_file();
         let has_no_snapshot = || self.snapshots.list().is_empty();
         file > self.superblock.current().first_log_file
+            || has_spares
             || self.snapshots.is_stale()
             || self.large.owes() && has_no_snapshot()
     }

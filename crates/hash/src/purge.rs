@@ -3,7 +3,8 @@
 //! An entry is dead when it has expired, or when the program says so ([`HashStore::remove_dead`]). A write of a bucket drops what has
 //! expired there. A purge does the same for all other buckets:
 //!
-//! 1. It reads the buckets one after the other, with their overflow, and notes the keys of dead entries.
+//! 1. It reads the buckets one after the other, with their overflow, and notes the keys of dead entries. Their order is that of the overflow,
+//!    by hashes with their bits reversed. So a bucket that is split or merged meanwhile is not left out: its halves are neighbours.
 //! 2. It deletes these keys in one batch. Of a bucket with expired entries, it deletes one that does not exist any more, so that a worker
 //!    writes the bucket anew. The batch has a condition: no write has changed its keys since the keys were looked up (`conditions.rs`).
 //! 3. The worker writes the bucket without what has expired. Large values die with their entries (`large.rs`).
@@ -20,7 +21,7 @@
 //! **Rejected.** Writing buckets directly: the log would not name them, and the totals would be wrong after a crash. A list of
 //! entries by their expiry: it is an index, and this store has none.
 
-use crate::address::{State, hash_of};
+use crate::address::{State, hash_of, overflow_range};
 use crate::batch::HashBatch;
 use crate::collect::pointer_of;
 use crate::conditions::Checked;
@@ -45,7 +46,7 @@ const REST: Duration = Duration::from_secs(30);
 const IDLE_BYTES_PER_S_MAX: u64 = 64 << 20;
 const BUSY_BYTES_PER_S_MAX: u64 = 8 << 20;
 /// Buckets that are purged in one step.
-const STEP: u64 = 64;
+const STEP: u64 = if cfg!(test) { 4 } else { 64 };
 /// A store of so many buckets is purged without a sample. Tests have few, so that both are met.
 const SMALL_BUCKETS: u64 = if cfg!(test) { 16 } else { 2048 };
 /// Buckets of a sample.
@@ -277,16 +278,22 @@ impl Core {
         self.pipeline.wait_published(|| self.writes.visible() >= last)?;
         self.wait_applied(last)?;
         let mut left = Found::default();
-        let mut from = 0;
-        while from < self.state().buckets() {
+        let mut next = Some(0u64);
+        while next.is_some() {
             if self.stopping.load(Ordering::Acquire) || self.writes.is_closed() || !self.snapshots.list().is_empty() {
                 return Ok(ControlFlow::Break(()));
             }
             let mut found = Found::default();
-            for bucket in from..(from + STEP).min(self.state().buckets()) {
+            for _ in 0..STEP {
+                let Some(at) = next else { break };
+                let (seen, hash) = (self.seen(), at.reverse_bits());
+                let bucket = seen.state.bucket_of(hash);
                 self.find_dead(bucket, is_dead, &mut found)?;
+                // Otherwise, entries may have left it before it was read.
+                if self.is_still(&seen, bucket, hash) {
+                    next = overflow_range(bucket, &seen.state).end.map(u64::from_be_bytes);
+                }
             }
-            from += STEP;
             let written = self.remove(purger, &found.dead, is_dead)?;
             left.expiries.extend(found.expiries.iter().map(|(at, _)| *at).min().map(|at| (at, 0)));
             self.pace(purger, found.read_bytes + 2 * BUCKET_BYTES * written);

@@ -115,6 +115,8 @@ impl Work {
             }
             Payment::EndSegments => {
                 self.versions.keyspaces().iter().for_each(|keyspace| keyspace.give_up_value_writers());
+                // The collector seals the segments, and it sleeps.
+                self.memory.work.notify();
                 Ok(true)
             }
             Payment::ShortenLog => self.trim_log().map(|()| true),

@@ -282,6 +282,32 @@ impl CompactionFilter for Expiring {
     }
 }
 
+/// `flush_all` left a segment of 64 MiB with 16 dead values. The flusher gave the segment up when the collector, which seals it, slept.
+#[test]
+fn a_segment_that_was_open_leaves_an_idle_store_whoever_sleeps() {
+    for seed in 0..40 {
+        let filter = Arc::new(Expiring::default());
+        let mut options = with_value_log();
+        options.keyspace.compaction_filter = Some(Arc::clone(&filter) as _);
+        in_simulator(seed, |executor, volume| {
+            let store = open(executor, volume, options.clone());
+            let keyspace = store.default_keyspace();
+            for n in 0..3u64 {
+                let mut value = vec![0; 2000];
+                value[8..16].copy_from_slice(&(n + 1).to_le_bytes());
+                keyspace.put(key(n), value).unwrap();
+            }
+            keyspace.flush().unwrap();
+            assert_eq!(keyspace.properties().value_segments, 1);
+            filter.mark.store(u64::MAX, Ordering::Relaxed);
+            rest(executor, &store);
+            rest(executor, &store);
+            assert_eq!(keyspace.properties().value_segments, 0, "seed {seed}: {:?}", keyspace.properties());
+            store.close().unwrap();
+        });
+    }
+}
+
 /// Expired items stayed for good in deep levels, and in level 0 with fewer than four tables.
 fn expired_entries_leave(mut options: Options, value_bytes: usize) {
     let filter = Arc::new(Expiring::default());
