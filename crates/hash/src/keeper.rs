@@ -19,7 +19,7 @@
 use crate::Result;
 use crate::core::{Core, LogBound};
 use crate::gate::Closed;
-use crate::purge::IDLE_AFTER;
+use crate::purges::IDLE_AFTER;
 use crate::shortage::{Party, RETRY_EVERY};
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -31,7 +31,7 @@ use crate::large::LargeValues;
 use crate::options::{HashOptions, IMAGE_BYTES_MIN};
 use crate::overflow::{Overflow, Whose};
 use crate::pending::{Pending, PendingChange};
-use crate::purge::Purges;
+use crate::purges::Purges;
 use crate::record::{Operations, Record};
 use crate::repair::HashRepair;
 use crate::shortage::{Party, Shortage, watch};

@@ -27,19 +27,17 @@ use crate::collect::pointer_of;
 use crate::conditions::Checked;
 use crate::core::Core;
 use crate::entry::Entry;
+use crate::purges::{Asked, IDLE_AFTER, IsDead, NEVER};
 use crate::read::Located;
 use crate::store::HashStore;
 use crate::{Error, Result};
-use situ_device::{Env, Event, lock};
+use situ_device::lock;
 use situ_log::Durability;
 use situ_values::Handle;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A store is idle when nothing was written for so long.
-pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(5);
 /// Between two looks, and before what has failed is tried again.
 const REST: Duration = Duration::from_secs(30);
 /// Bytes that a purge reads and writes in a second.
@@ -54,54 +52,6 @@ const SAMPLE: u64 = if cfg!(test) { 8 } else { 256 };
 /// A purge is worth it if it frees what entries take divided by this.
 const WORTH: u64 = 8;
 const BUCKET_BYTES: u64 = crate::geometry::BUCKET_BYTES as u64;
-/// No time.
-const NEVER: u64 = u64::MAX;
-
-/// Says which entries are dead, by their keys and values.
-pub type IsDead = Arc<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
-
-/// A purge that the program has asked for.
-struct Asked {
-    is_dead: IsDead,
-    /// Is written when it is over.
-    then: HashBatch,
-}
-
-/// What the thread is told, and what it tells.
-pub(crate) struct Purges {
-    asked: Mutex<Option<Asked>>,
-    /// The soonest expiry that is known, in milliseconds of the store's clock.
-    next_expiry_ms: AtomicU64,
-    /// Dead entries that the last look has found and that no purge has removed, about.
-    dead_entries: AtomicU64,
-    pub(crate) wake: Arc<dyn Event>,
-}
-
-impl Purges {
-    /// The expiries in the buckets are unknown: the first look finds them.
-    pub(crate) fn new(env: &Env) -> Purges {
-        Purges {
-            asked: Mutex::default(),
-            next_expiry_ms: AtomicU64::new(0),
-            dead_entries: AtomicU64::new(0),
-            wake: env.executor.event(),
-        }
-    }
-
-    /// Entries are written that expire at this time or later.
-    #[inline]
-    pub(crate) fn note_expiry(&self, expires_ms: u64) {
-        if expires_ms < self.next_expiry_ms.load(Ordering::Relaxed)
-            && self.next_expiry_ms.fetch_min(expires_ms, Ordering::AcqRel) > expires_ms
-        {
-            self.wake.notify();
-        }
-    }
-
-    pub(crate) fn dead_entries(&self) -> u64 {
-        self.dead_entries.load(Ordering::Relaxed)
-    }
-}
 
 impl HashStore {
     /// Removes the entries of which `is_dead` says so, soon and at a bounded rate, and writes `then` when it is done. What was written under

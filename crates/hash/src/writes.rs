@@ -11,7 +11,7 @@
 use crate::batch::Changes;
 use crate::logs::{Applied, LogFiles};
 use crate::pending::{Pending, PendingChange};
-use crate::purge::Purges;
+use crate::purges::Purges;
 use crate::rebuild::Change;
 use crate::shortage::{Hindrance, Shortage};
 use crate::{Error, Result};
