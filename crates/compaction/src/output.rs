@@ -315,7 +315,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         let Some(open) = &self.open else { return Ok(()) };
         self.pace(open.builder.estimated_bytes(self.size.blocks_bytes()), 1);
         let Some(open) = self.open.take() else { return Ok(()) };
-        let (last, end) = open.builder.finish();
+        let (last, end) = open.builder.finish()?;
         if let Some(block) = last {
             self.give_out(block, inputs)?;
         }

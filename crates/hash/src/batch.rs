@@ -5,6 +5,7 @@ use crate::entry::{Entry, Value};
 use crate::rebuild::Change;
 use crate::record::{Change as Outcome, Operation, Operations};
 use crate::{Error, Result};
+use situ_pipeline::SpaceUse;
 use std::ops::Range;
 
 /// Memory that a pending change takes beside its bytes, about: its place in the table, its batch, and what the allocator adds.
@@ -25,6 +26,7 @@ const CHANGE_BYTES: u64 = 256;
 #[derive(Debug, Clone, Default)]
 pub struct HashBatch {
     operations: Operations,
+    uses_reserve: bool,
 }
 
 impl HashBatch {
@@ -58,6 +60,12 @@ impl HashBatch {
         self.operations.push(&Operation::delete(key.as_ref()))
     }
 
+    /// Lets a store take the batch on a full disk, from the space that it keeps for deletions. For short records without which nothing can
+    /// be deleted.
+    pub fn set_uses_reserve(&mut self) {
+        self.uses_reserve = true;
+    }
+
     /// How many changes there are.
     pub fn len(&self) -> usize {
         self.operations.count() as usize
@@ -85,7 +93,7 @@ impl HashBatch {
                 )));
             }
         }
-        Ok(Changes::new(self.operations, seed))
+        Ok(Changes { uses_reserve: self.uses_reserve, ..Changes::new(self.operations, seed) })
     }
 }
 
@@ -95,6 +103,7 @@ pub(crate) struct Changes {
     operations: Operations,
     spans: Vec<Span>,
     first_expiry_ms: Option<u64>,
+    uses_reserve: bool,
 }
 
 /// Where a change lies in the bytes of its batch.
@@ -127,7 +136,7 @@ impl Changes {
         let mut spans = Vec::with_capacity(operations.count() as usize);
         spans.extend(operations.iter().map(span));
         let first_expiry_ms = spans.iter().filter_map(|span| span.value.as_ref()?.1).min();
-        Changes { operations, spans, first_expiry_ms }
+        Changes { operations, spans, first_expiry_ms, uses_reserve: false }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -136,6 +145,17 @@ impl Changes {
 
     pub(crate) fn bytes(&self) -> usize {
         self.operations.bytes().len()
+    }
+
+    /// What the batch is to space.
+    pub(crate) fn space_use(&self) -> SpaceUse {
+        if self.uses_reserve {
+            return SpaceUse::Release;
+        }
+        match (0..self.len()).all(|index| matches!(self.change(index), Change::Delete(_))) {
+            true => SpaceUse::Deletion,
+            false => SpaceUse::Put,
+        }
     }
 
     pub(crate) fn held_bytes(&self) -> usize {

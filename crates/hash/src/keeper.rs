@@ -21,6 +21,7 @@ use crate::core::{Core, LogBound};
 use crate::gate::Closed;
 use crate::purges::IDLE_AFTER;
 use crate::shortage::{Party, RETRY_EVERY};
+use situ_pipeline::NoLogFile;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ impl Core {
     fn prepare_log_ahead(&self) {
         let log = &self.writes.log;
         if log.next_file().is_none() && !self.writes.is_closed() {
-            _ = log.prepare_next(self.writes.next_log(), 0);
+            _ = self.writes.prepare_log(NoLogFile { bytes: 0, file: log.file() });
         }
     }
 
@@ -111,25 +112,29 @@ impl Core {
         let wanted = self.keeper.checkpoints_wanted.load(Ordering::Acquire);
         let is_wanted = wanted > self.keeper.checkpoints_made.load(Ordering::Acquire);
         let (file, first) = self.writes.newest_log_file();
-        let is_due = self.writes.log.held_bytes() >= self.options.log_bytes_max
-            && file > self.superblock.current().first_log_file;
+        let oldest = self.superblock.current().first_log_file;
+        let is_due = self.writes.log.held_bytes() >= self.options.log_bytes_max && file > oldest;
         let is_paid = self.keeper.pays.load(Ordering::Acquire) && self.owes_checkpoint();
-        let gives_space = is_paid || self.would_give_space();
-        if !is_wanted && !is_due && !gives_space {
+        let is_short = self.is_short_of_space();
+        let gives_values = is_paid || self.would_give_space();
+        let gives_log = is_short && file > oldest;
+        if !is_wanted && !is_due && !gives_values && !gives_log {
             return Ok(false);
         }
         // While clients write, the newest file is never quite applied: the next one follows before.
         let drained = self.writes.pending.drained();
         let applied = self.writes.newest_applied_log_file(drained);
-        let is_worth = is_wanted || gives_space || 2 * applied.older >= applied.files;
+        let gives_log = gives_log && applied.file > oldest;
+        let gives_much = is_due && (applied.file == file || 2 * applied.older >= applied.files);
+        let is_worth = is_wanted || gives_values || gives_log || gives_much;
         // Writes of an earlier process wait as long as they have no space.
         let is_replayed = applied.first <= drained + 1;
-        if !is_replayed || (applied.file < file && !is_worth) {
+        if !is_replayed || !is_worth {
             self.writes.pending.want(first - 1);
             return Ok(false);
         }
         self.checkpoint(applied.file, applied.first - 1)?;
-        if is_paid {
+        if is_paid || is_short {
             // Writers make new ones.
             self.writes.log.drop_spares()?;
         }
@@ -195,6 +200,11 @@ impl Core {
         dying_bytes > 0
             && (dying_bytes >= self.options.value_segment_bytes || is_scarce())
             && self.snapshots.list().is_empty()
+    }
+
+    /// Whether puts are refused for want of space.
+    fn is_short_of_space(&self) -> bool {
+        self.writes.shortage.is_any() || self.writes.shortage.space.is_short()
     }
 
     /// Makes durable what is applied, and gives up the log before `file`: buckets and overflow have its changes, up to `sequence`.

@@ -49,6 +49,8 @@ use std::sync::atomic::Ordering;
 
 /// Pages of the log that wait to be written, at most.
 const LOG_BUFFER_BYTES_MAX: usize = 4 << 20;
+/// The first log file takes this part of what the disk has left, at most.
+const FIRST_LOG_SHARE: u64 = 8;
 
 /// What a person finds in the directory.
 const IDENTITY: &str = "This directory is a Situ hash store. Do not change its files by hand.\n";
@@ -364,7 +366,9 @@ fn ground(
     let pending = Arc::new(Pending::new(env, partitions, options.pending_bytes_max, last_sequence));
     // Four memtables of the overflow at most, and the images of a lap.
     let fixed_bytes = options.overflow_memory_bytes.saturating_mul(4) + images.as_ref().map_or(0, ImageJournal::bytes);
-    let space = watch(Arc::clone(&env.clock), home, &given.device, &pending, fixed_bytes, events.clone());
+    let values = Arc::clone(&large.log);
+    let stored = move || values.inflation().live_bytes;
+    let space = watch(Arc::clone(&env.clock), home, &given.device, &pending, fixed_bytes, stored, events.clone());
     // The file in use and the next one are there whatever they hold.
     let log_bytes_max = options.log_bytes_max.saturating_mul(2).saturating_add(2 * options.log_file_bytes);
     let shortage = Shortage::new(space, log_bytes_max, events);
@@ -502,9 +506,12 @@ impl OldLogs {
     }
 
     fn begin_new(&self, home: &Arc<dyn Volume>, env: &Env, options: &HashOptions) -> Result<Arc<Log>> {
+        // On a nearly full disk, what is left is for buckets and values.
+        let free = home.space().logical_free().unwrap_or(u64::MAX);
+        let first = LogOptions::default().first_file_bytes.min(options.log_file_bytes);
         let log = LogOptions {
             file_bytes: options.log_file_bytes,
-            first_file_bytes: LogOptions::default().first_file_bytes.min(options.log_file_bytes),
+            first_file_bytes: first.min(free / FIRST_LOG_SHARE),
             buffer_bytes_max: LOG_BUFFER_BYTES_MAX,
             ..LogOptions::default()
         };

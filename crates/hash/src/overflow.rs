@@ -94,7 +94,11 @@ impl Overflow {
     /// The overflow is missing or empty, or belongs to another store. Nothing of the store was removed then.
     pub(crate) fn open(volume: Arc<dyn Volume>, env: &Env, options: &HashOptions, whose: Whose) -> Result<Overflow> {
         let path = volume.location();
-        let keyspace = KeyspaceOptions::default().memtable_bytes(options.overflow_memory_bytes).memtables_max(2);
+        let keyspace = KeyspaceOptions::default()
+            .memtable_bytes(options.overflow_memory_bytes)
+            .memtables_max(2)
+            // The hash store itself judges the space for what it writes.
+            .uses_reserve(true);
         let engine = Options::default()
             .cache_bytes(options.overflow_memory_bytes)
             .open_tables_max(OPEN_TABLES_MAX)

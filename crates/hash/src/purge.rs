@@ -349,6 +349,7 @@ impl Core {
             let outcome = self.checked(
                 || {
                     let mut batch = HashBatch::new();
+                    batch.set_uses_reserve();
                     let mut keys = Vec::new();
                     for entry in dead {
                         if self.is_still_dead(entry, is_dead)? {

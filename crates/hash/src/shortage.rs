@@ -2,7 +2,7 @@
 //!
 //! Two watches:
 //!
-//! * *Before* it happens, on drives that compress: the crate `pipeline` judges their physical space ([`watch`]).
+//! * *Before* it happens: the crate `pipeline` judges the space of the home, and the physical space of drives that compress ([`watch`]).
 //! * *When* it happens: a worker or the keeper finds that a write ends with `ENOSPC`. It is then *short* of space.
 //!
 //! 1. What was not written stays where it is: changes in the pending table and in the log, where they are durable.
@@ -56,7 +56,7 @@ pub(crate) enum Patience {
 
 /// Why a write may not begin now.
 pub(crate) enum Hindrance {
-    /// Nobody knows whether the drive has physical space for it: a sample is to be taken.
+    /// Nobody knows whether the disks have space for it: a sample is to be taken.
     Unknown,
     Refused(Error),
 }
@@ -93,15 +93,14 @@ impl Shortage {
     pub(crate) fn check(
         &self,
         bytes: u64,
-        deletes_only: impl Fn() -> bool,
+        space_use: impl Fn() -> SpaceUse,
         held_bytes: impl FnOnce() -> u64,
     ) -> Result<(), Hindrance> {
-        match self.space.takes(bytes, || if deletes_only() { SpaceUse::Deletion } else { SpaceUse::Put }) {
-            Some(true) => {}
-            Some(false) => return Err(Hindrance::Unknown),
-            None => return Err(Hindrance::Refused(self.space.shortage(bytes).into())),
+        // A refusal may be older than the space that has come since.
+        if self.space.takes(bytes, &space_use) != Some(true) {
+            return Err(Hindrance::Unknown);
         }
-        if self.is_any() && (!deletes_only() || held_bytes() >= self.log_bytes_max) {
+        if self.is_any() && (space_use() == SpaceUse::Put || held_bytes() >= self.log_bytes_max) {
             return self.cause().map_or(Ok(()), |cause| Err(Hindrance::Refused(cause)));
         }
         Ok(())
@@ -135,13 +134,15 @@ impl Shortage {
     }
 }
 
-/// The watch over the physical space of the disks of a store. `fixed_bytes` is what it may need beside its pending changes.
+/// The watch over the space of a store's disks. `fixed_bytes` is what it may need of physical space beside its pending changes. `stored`
+/// returns the bytes that the home holds.
 pub(crate) fn watch(
     clock: Arc<dyn Clock>,
     home: &Arc<dyn Volume>,
     device: &Arc<dyn Device>,
     pending: &Arc<Pending>,
     fixed_bytes: u64,
+    stored: impl Fn() -> u64 + Send + Sync + 'static,
     events: Events,
 ) -> SpaceWatch {
     let mut disks = Vec::new();
@@ -161,9 +162,21 @@ pub(crate) fn watch(
             ask: Box::new(move || asked.space()),
         });
     }
+    let asked = Arc::clone(home);
+    disks.push(WatchedDisk {
+        location: home.location(),
+        kind: SpaceKind::Logical,
+        ask: Box::new(move || asked.space()),
+    });
     let pending = Arc::clone(pending);
-    // A change takes a place in the log, perhaps not on the drive yet, and another one in its bucket.
-    let twice = move |bytes: u64| bytes.saturating_mul(2).saturating_add(fixed_bytes);
-    let needs = move || Needs { now: twice(pending.bytes()), at_most: twice(pending.bytes_max()), ..Needs::default() };
+    let needs = move || Needs {
+        // A change goes to its bucket, or to the value log.
+        now: pending.bytes(),
+        // Of physical space, its place in the log may not be on the drive yet, either.
+        in_log: pending.bytes().saturating_add(fixed_bytes),
+        at_most: pending.bytes_max().saturating_mul(2).saturating_add(fixed_bytes),
+        stored: stored(),
+        elsewhere: 0,
+    };
     SpaceWatch::new(clock, disks, needs, move |change| events.tell(&HashEvent::Space(change)))
 }

@@ -2,6 +2,7 @@
 
 mod crash;
 mod debts;
+mod full_disk;
 mod live;
 mod model;
 mod repair;

@@ -12,12 +12,11 @@ use crate::batch::Changes;
 use crate::logs::{Applied, LogFiles};
 use crate::pending::{Pending, PendingChange};
 use crate::purges::Purges;
-use crate::rebuild::Change;
 use crate::shortage::{Hindrance, Shortage};
 use crate::{Error, Result};
 use situ_device::{Event, lock};
 use situ_log::{AppendError, Log};
-use situ_pipeline::{Batch, Environment, NoLogFile, Note, Refusal, SpaceUse};
+use situ_pipeline::{Batch, Environment, LogFileLength, NoLogFile, Note, Refusal, SpaceUse};
 use situ_storage::Error as StorageError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -30,12 +29,6 @@ pub(crate) type Pipeline = situ_pipeline::Pipeline<Writes>;
 /// What is written together, ready for the log.
 #[derive(Default, Clone)]
 pub(crate) struct Write(pub(crate) Arc<Changes>);
-
-impl Write {
-    fn deletes_only(&self) -> bool {
-        (0..self.0.len()).all(|index| matches!(self.0.change(index), Change::Delete(_)))
-    }
-}
 
 impl Batch for Write {
     fn count(&self) -> usize {
@@ -61,9 +54,10 @@ pub(crate) enum NoRoom {
     /// Pending changes take as much memory as they may.
     Pending,
     LogFile(NoLogFile),
-    /// Nobody knows whether the drive has physical space for a write of so many bytes.
+    /// Nobody knows whether the disks have space for a write of so many bytes.
     Space {
         bytes: u64,
+        space_use: SpaceUse,
     },
 }
 
@@ -175,7 +169,15 @@ impl Writes {
                 return Ok(());
             }
             let number = self.next_log();
-            match self.log.prepare_next(number, bytes) {
+            if self.log.is_ready(number, bytes, u64::MAX) {
+                return Ok(());
+            }
+            // A record takes room in the log, and where it goes from there.
+            let prepared = match self.shortage.space.length_of_log_file::<Error>(&self.log, bytes, u64::MAX, 2)? {
+                LogFileLength::Ordinary => self.log.prepare_next(number, bytes),
+                LogFileLength::AtMost(longest) => self.log.prepare_short(number, bytes, longest),
+            };
+            match prepared {
                 Ok(true) => return Ok(()),
                 // The number was given up: under another one, then.
                 Ok(false) => _ = self.next_log.fetch_max(number + 1, Ordering::AcqRel),
@@ -243,12 +245,15 @@ impl Environment for Writes {
     }
 
     fn find_room(&self, _: &mut Commit, batch: &Write) -> Result<(), Obstacle> {
-        let bytes = batch.0.pending_bytes();
-        match self.shortage.check(bytes, || batch.deletes_only(), || self.log.held_bytes()) {
+        let bytes = batch.bytes() as u64;
+        match self.shortage.check(bytes, || batch.0.space_use(), || self.log.held_bytes()) {
             Ok(()) => {}
-            Err(Hindrance::Unknown) => return Err(Obstacle::NoRoom(NoRoom::Space { bytes })),
+            Err(Hindrance::Unknown) => {
+                return Err(Obstacle::NoRoom(NoRoom::Space { bytes, space_use: batch.0.space_use() }));
+            }
             Err(Hindrance::Refused(error)) => return Err(Obstacle::refused(error)),
         }
+        let bytes = batch.0.pending_bytes();
         // While somebody is short, what has come so far only deletes.
         if self.pending.has_room(bytes) || self.shortage.is_any() && self.pending.has_room_for_deletes(bytes) {
             return Ok(());
@@ -271,7 +276,7 @@ impl Environment for Writes {
     }
 
     fn place(&self, commit: &mut Commit, batch: &Write) {
-        if self.shortage.space.used(batch.0.pending_bytes()) {
+        if self.shortage.space.used(batch.bytes() as u64) {
             commit.leave_work();
         }
         self.pending.reserve(&batch.0);
@@ -301,7 +306,7 @@ impl Environment for Writes {
                 Ok(false)
             }
             NoRoom::LogFile(no_file) => self.prepare_log(no_file).map(|()| true),
-            NoRoom::Space { bytes } => Ok(self.shortage.space.make_way(bytes, SpaceUse::Deletion).map(|()| true)?),
+            NoRoom::Space { bytes, space_use } => Ok(self.shortage.space.make_way(bytes, space_use).map(|()| true)?),
         }
     }
 

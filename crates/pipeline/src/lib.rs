@@ -120,8 +120,8 @@ pub use loggers::LOGGERS_MAX;
 pub use outstanding::UnderWay;
 pub use pipeline::{Limits, Pipeline};
 pub use space::{
-    LogRoom, Needs, Promise, SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage, SpaceUse, SpaceWatch,
-    WatchedDisk,
+    LogFileLength, Needs, Promise, SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage, SpaceUse,
+    SpaceWatch, WatchedDisk,
 };
 pub use waiting_room::{Admission, AdmissionOutcome, WAITING_BYTES_MAX};
 

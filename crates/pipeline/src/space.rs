@@ -17,8 +17,9 @@
 //! 2. [`judge`] makes a level of it. Below the low-water mark, the store is told to warn. With less than `needed` and the slack, puts
 //!    are refused. With less than `needed` and half of the slack, deletions are refused, too, apart from the few that free much at once
 //!    ([`SpaceUse::Release`]).
-//! 3. A sample also says how many bytes the log may take until the next one ([`allowance`]): each byte may cost a byte in the log
-//!    and another where it goes from there. A writer for which nothing is left takes a sample itself.
+//! 3. A sample also says how many bytes the log may take until the next one ([`allowance`]): each byte may cost a byte in the log,
+//!    another where it goes from there, and as much in the gaps of pages and segments. A writer for which nothing is left takes a
+//!    sample itself.
 //! 4. A thread of the store takes a sample once a second while space is short, and, of physical space, while something is written and while
 //!    space is low. So the store goes on by itself when space returns. An idle store with enough space is not woken.
 //! 5. What the store has accepted is never refused: it is part of `needed`.
@@ -35,6 +36,8 @@
 //! space of its other users.
 
 use situ_device::{Clock, Space, lock};
+use situ_log::Log;
+use situ_storage::Error as StorageError;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -50,6 +53,8 @@ const LOW_WATER_SHARE: u64 = 10;
 const STORED_SHARE: u64 = 8;
 /// but this much in any case.
 const LOGICAL_SLACK_BYTES_MIN: u64 = 4 << 20;
+/// A byte of a record takes so many bytes at most: one in the log, one where it goes from there, and what is lost in pages and segments.
+const TAKEN_AT_MOST: u64 = 4;
 /// A sample is older than so many bytes of log at most.
 const ALLOWANCE_BYTES_MAX: u64 = 64 << 20;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -304,7 +309,7 @@ fn allowance(level: SpaceLevel, sample: &Sample) -> u64 {
     };
     // Close to the bound, a sample for every few records would help nobody: the slack bears it.
     let least = sample.slack() / 16;
-    (sample.free.saturating_sub(kept) / 2).max(least)
+    (sample.free.saturating_sub(kept) / TAKEN_AT_MOST).max(least)
 }
 
 /// A disk whose space is watched, and how it is asked.
@@ -457,7 +462,7 @@ impl SpaceWatch {
         let allowance = self.sample();
         let allowance = match (self.level(), space_use) {
             (SpaceLevel::DeletionsOnly, SpaceUse::Put) => 0,
-            (SpaceLevel::Exhausted, SpaceUse::Release) => {
+            (SpaceLevel::DeletionsOnly | SpaceLevel::Exhausted, SpaceUse::Release) => {
                 lock(&self.judged).tightest.map_or(u64::MAX, |(_, sample)| sample.for_releases())
             }
             _ => allowance,
@@ -572,8 +577,39 @@ impl SpaceWatch {
         Ok(promise(bytes))
     }
 
+    /// Chooses the length of the next file of `log`, with room for a record of `bytes`, and of `bytes_max` at most if that is enough. Each
+    /// byte of the file goes on to take `taken` bytes of the disk, its byte in the log included.
+    ///
+    /// The file is shorter than others where the disk has too little room: what the store needs, what the file will hold, and the reserve
+    /// for deletions find room beside it. Where only the reserve is left, the file is the shortest one. A spare file is removed if a shorter
+    /// one is to be made.
+    ///
+    /// # Errors
+    /// [`SpaceShortage`] if there is no room, or the error of a spare that could not be removed.
+    pub fn length_of_log_file<E>(&self, log: &Log, bytes: u64, bytes_max: u64, taken: u64) -> Result<LogFileLength, E>
+    where
+        E: From<StorageError> + From<SpaceShortage>,
+    {
+        let (ordinary, least) = (log.file_bytes_for(bytes), log.shortest_file_bytes_for(bytes));
+        let fits = |room: LogRoom| room.bytes / taken.max(1);
+        let mut room = self.room_for_log();
+        let has_spare = log.has_file_at_hand(0, bytes, |_| true);
+        if bytes_max >= ordinary && (fits(room) >= ordinary || has_spare && room.bytes >= ordinary) {
+            return Ok(LogFileLength::Ordinary);
+        }
+        if has_spare && fits(room) < bytes_max.min(ordinary) {
+            log.drop_spares()?;
+            room = self.room_for_log();
+        }
+        match fits(room).min(bytes_max).max(least) {
+            longest if longest <= fits(room) => Ok(LogFileLength::AtMost(longest)),
+            _ if least <= room.reserve_bytes => Ok(LogFileLength::AtMost(least)),
+            _ => Err(self.shortage(least).into()),
+        }
+    }
+
     /// What a log file may take of logical space now.
-    pub fn room_for_log(&self) -> LogRoom {
+    fn room_for_log(&self) -> LogRoom {
         let logical = self.samples().into_iter().find(|(_, sample)| sample.kind == SpaceKind::Logical);
         logical.map_or(LogRoom::UNKNOWN, |(_, sample)| LogRoom {
             bytes: sample.free.saturating_sub(sample.reserve()),
@@ -607,13 +643,22 @@ impl SpaceWatch {
     }
 }
 
-/// The space that a log file may take.
+/// The length of a log file that is about to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogRoom {
+pub enum LogFileLength {
+    /// As the options of the log say.
+    Ordinary,
+    /// At most so many bytes.
+    AtMost(u64),
+}
+
+/// The space that a log file may take.
+#[derive(Clone, Copy)]
+struct LogRoom {
     /// Space for the file, and for where its records go from there.
-    pub bytes: u64,
+    bytes: u64,
     /// What deletions may take beyond that, of what is kept for them.
-    pub reserve_bytes: u64,
+    reserve_bytes: u64,
 }
 
 impl LogRoom {

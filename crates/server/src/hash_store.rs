@@ -127,6 +127,7 @@ fn purge_below(store: &HashStore, records: &Mutex<BTreeSet<Vec<u8>>>, barrier: u
         !is_reserved(key) && Header::decode(value).is_some_and(|header| header.id < barrier)
     };
     let mut then = HashBatch::new();
+    then.set_uses_reserve();
     then.put(reserved(PURGED_KEY), barrier.to_le_bytes())?;
     lock(records).insert(PURGED_KEY.to_vec());
     store.remove_dead(Arc::new(is_dead), then);
@@ -199,6 +200,8 @@ impl Engine for HashEngine {
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
         lock(&self.records).insert(key.to_vec());
         let mut batch = HashBatch::new();
+        // On a full disk, `flush_all` leads out of it.
+        batch.set_uses_reserve();
         if let Err(error) = batch.put(reserved(key), value) {
             return done(Err(EngineError::new(error)));
         }

@@ -22,6 +22,8 @@ use std::cell::Cell;
 const LZ4_SMALL_INPUT_BYTES: usize = u16::MAX as usize;
 /// An LZ4 sequence gives at most this many bytes per input byte.
 const LZ4_RATIO_MAX: usize = 255;
+/// The memory that an encoder keeps between blocks.
+const COMPRESSED_KEPT_BYTES: usize = 1 << 20;
 /// What a thread keeps of its scratch memory between reads.
 const SCRATCH_KEPT_BYTES: usize = 256 << 10;
 
@@ -56,37 +58,47 @@ impl BlockEncoder {
     }
 
     /// The block as it is to be stored.
-    pub fn encode(&mut self, mut block: RawBlock) -> EncodedBlock {
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn encode(&mut self, mut block: RawBlock) -> Result<EncodedBlock> {
         let parts = &mut *block.0;
-        let (kind, payload) = self.compress(&parts.bytes);
+        let (kind, payload) = self.compress(&parts.bytes)?;
         let is_compressed = kind != COMPRESSION_NONE;
         if is_compressed {
             parts.stored.clear();
-            frame(&mut parts.stored, parts.bytes.len(), kind, payload);
+            frame(&mut parts.stored, parts.bytes.len(), kind, payload)?;
         } else {
             seal(&mut parts.bytes, 0, kind);
         }
-        EncodedBlock { block, is_compressed }
+        Ok(EncodedBlock { block, is_compressed })
     }
 
     /// Appends `block` as it is to be stored, with its trailer; returns the stored length without the trailer.
-    pub(crate) fn store(&mut self, block: &[u8], out: &mut Vec<u8>) -> usize {
-        let (kind, payload) = self.compress(block);
+    ///
+    /// # Errors
+    /// As [`encode`](BlockEncoder::encode).
+    pub(crate) fn store(&mut self, block: &[u8], out: &mut Vec<u8>) -> Result<usize> {
+        let (kind, payload) = self.compress(block)?;
         frame(out, block.len(), kind, payload)
     }
 
-    fn compress<'a>(&'a mut self, block: &'a [u8]) -> (u8, &'a [u8]) {
+    fn compress<'a>(&'a mut self, block: &'a [u8]) -> Result<(u8, &'a [u8])> {
         let BlockEncoder { encoder, compressed } = self;
         let bound = match encoder {
-            Encoder::None => return (COMPRESSION_NONE, block),
+            Encoder::None => return Ok((COMPRESSION_NONE, block)),
             Encoder::Lz4 { .. } => get_maximum_output_size(block.len()),
             Encoder::Zstd(_) => zstd::zstd_safe::compress_bound(block.len()),
         };
-        if compressed.len() < bound {
-            compressed.resize(bound, 0);
+        // The memory of a block that was larger than all others is not kept.
+        if compressed.len() > COMPRESSED_KEPT_BYTES.max(bound) {
+            *compressed = Vec::new();
+        }
+        if compressed.len() < bound && !resize(compressed, bound) {
+            return Err(Error::out_of_memory(bound, "compressing a block of a table"));
         }
         let (kind, bytes) = match encoder {
-            Encoder::None => return (COMPRESSION_NONE, block),
+            Encoder::None => return Ok((COMPRESSION_NONE, block)),
             Encoder::Lz4 { small, large } => {
                 let table = match block.len() < LZ4_SMALL_INPUT_BYTES {
                     true => small,
@@ -97,10 +109,10 @@ impl BlockEncoder {
             Encoder::Zstd(zstd) => (COMPRESSION_ZSTD, zstd.compress_to_buffer(block, &mut compressed[..]).ok()),
         };
         // A compressor that fails in a buffer of its own bound has nothing to offer; the block itself always does.
-        match bytes.and_then(|bytes| compressed.get(..bytes)) {
+        Ok(match bytes.and_then(|bytes| compressed.get(..bytes)) {
             Some(payload) if payload.len() + 4 <= block.len() - block.len() / 8 => (kind, payload),
             _ => (COMPRESSION_NONE, block),
-        }
+        })
     }
 }
 
@@ -116,14 +128,17 @@ impl std::fmt::Debug for BlockEncoder {
 
 /// Appends a block's stored form: its length if it is compressed, the payload, the trailer. Returns the stored length
 /// without the trailer.
-fn frame(out: &mut Vec<u8>, block_bytes: usize, kind: u8, payload: &[u8]) -> usize {
+fn frame(out: &mut Vec<u8>, block_bytes: usize, kind: u8, payload: &[u8]) -> Result<usize> {
     let start = out.len();
-    out.reserve(payload.len() + 4 + BLOCK_TRAILER_BYTES);
+    let bytes = payload.len() + 4 + BLOCK_TRAILER_BYTES;
+    if out.try_reserve(bytes).is_err() {
+        return Err(Error::out_of_memory(bytes, "a compressed block of a table"));
+    }
     if kind != COMPRESSION_NONE {
         out.extend_from_slice(&(block_bytes as u32).to_le_bytes());
     }
     out.extend_from_slice(payload);
-    seal(out, start, kind)
+    Ok(seal(out, start, kind))
 }
 
 /// Appends the trailer to the stored block that begins at `start`; returns its length without the trailer.

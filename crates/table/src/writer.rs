@@ -106,7 +106,7 @@ impl TableWriter {
     /// The file cannot be written.
     pub fn finish(self) -> Result<TableSummary> {
         let TableWriter { builder, mut appender } = self;
-        let (last, end) = builder.finish();
+        let (last, end) = builder.finish()?;
         if let Some(block) = last {
             appender.encode_and_append(block)?;
         }

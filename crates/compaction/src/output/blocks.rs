@@ -80,7 +80,7 @@ impl BlockOutput for OnThisThread<'_> {
     fn block(&mut self, block: RawBlock) -> Result<Option<RawBlock>> {
         let (_, table) = self.table.as_mut().expect("a block belongs to a table that has begun");
         let encoder = self.encoder.as_mut().expect("a table that has begun has an encoder");
-        let encoded = encoder.encode(block);
+        let encoded = encoder.encode(block)?;
         self.stored_bytes.push_back(encoded.stored().len() as u64);
         let memory = OnThisThread::write(self.meters, || table.append(encoded))?;
         Ok(Some(memory))

@@ -25,6 +25,7 @@ use crate::output::Outputs;
 use crate::stream::{About, Sink, drive};
 use crate::task::{TaskOutput, TaskStats};
 use situ_device::lock;
+use situ_storage::Error as StorageError;
 use situ_table::{KeyRef, Trailer, WarmBytes};
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -227,6 +228,10 @@ impl Sink for ToBuilder<'_> {
         }
         // Tables hold neither longer keys nor longer values: these come from tables, or the builder refuses them.
         let (key_bytes, value_bytes) = (key.user.len() as u32, value.len() as u32);
+        let bytes = key.user.len() + value.len();
+        if self.batch.bytes.try_reserve(bytes).is_err() {
+            return Err(StorageError::out_of_memory(bytes, "an entry that a compaction keeps").into());
+        }
         self.batch.bytes.extend_from_slice(key.user);
         self.batch.bytes.extend_from_slice(value);
         let entry = KeptEntry { key_bytes, value_bytes, trailer: key.trailer, new_user_key: about.new_user_key };

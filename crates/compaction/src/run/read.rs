@@ -23,7 +23,8 @@ use crate::meters::add;
 use crate::span::KeyRange;
 use crate::task::Run;
 use situ_device::lock;
-use situ_storage::{FinishedRead, ReadQueue};
+use situ_device::memory::resize;
+use situ_storage::{Error as StorageError, FinishedRead, ReadQueue};
 use situ_table::{BlockBoundaries, BlockBoundary, Piece, Table};
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::Peekable;
@@ -133,11 +134,14 @@ impl ReadAhead {
     }
 
     /// Makes a slot in a lane for a read, if there is space, and finds memory.
-    fn begin(&self, lane: usize, bytes: u64) -> Option<(Slot, Vec<u8>)> {
+    ///
+    /// # Errors
+    /// The system has no memory for it.
+    fn begin(&self, lane: usize, bytes: u64) -> Result<Option<(Slot, Vec<u8>)>> {
         let mut state = lock(&self.state);
         let is_empty = state.lanes[lane].slots.is_empty();
         if !is_empty && state.ahead_bytes + bytes > self.ahead_bytes {
-            return None;
+            return Ok(None);
         }
         state.ahead_bytes += bytes;
         state.bytes += bytes;
@@ -147,8 +151,10 @@ impl ReadAhead {
         let number = lane_state.taken + lane_state.slots.len() as u64;
         lane_state.slots.push_back(None);
         drop(state);
-        memory.resize(bytes as usize, 0);
-        Some((Slot { lane, number }, memory))
+        if !resize(&mut memory, bytes as usize) {
+            return Err(StorageError::out_of_memory(bytes as usize, "blocks that a compaction reads").into());
+        }
+        Ok(Some((Slot { lane, number }, memory)))
     }
 
     fn is_empty(&self, lane: usize) -> bool {
@@ -265,7 +271,7 @@ impl<'a> Reading<'a> {
         let reader = &mut self.lanes[at];
         let pieces = &self.shared.pieces;
         let (piece, part) = reader.next.take().expect("a lane that is listed has a piece to read");
-        let Some((slot, buffer)) = pieces.begin(reader.lane, piece.stored_bytes()) else {
+        let Some((slot, buffer)) = pieces.begin(reader.lane, piece.stored_bytes())? else {
             reader.next = Some((piece, part));
             return Ok(false);
         };

@@ -138,7 +138,7 @@ impl WriteQueue {
         let mut lengths = Vec::new();
         for step in &mut steps {
             if let Step::Raw(raw) = step {
-                let encoded = encoder.encode(std::mem::take(raw));
+                let encoded = encoder.encode(std::mem::take(raw))?;
                 lengths.push(encoded.stored().len() as u64);
                 *step = Step::Encoded(encoded);
             }
@@ -361,7 +361,7 @@ impl BlockOutput for ToWriter<'_> {
         self.steps.push(match &mut self.encoder {
             None => Step::Raw(block),
             Some(encoder) => {
-                let encoded = encoder.encode(block);
+                let encoded = encoder.encode(block)?;
                 self.lengths.push_back(encoded.stored().len() as u64);
                 Step::Encoded(encoded)
             }

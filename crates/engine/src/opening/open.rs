@@ -343,9 +343,9 @@ impl Core {
     }
 }
 
-/// What is missing, if all of a file is.
 /// The first log file takes this part of what the disk has left, at most.
 const FIRST_LOG_SHARE: u64 = 8;
+/// What is missing, if all of a file is.
 const FILE: &str = "file";
 
 /// A file that the state needs and the volume does not have, or has in another length.

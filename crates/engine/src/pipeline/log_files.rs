@@ -8,7 +8,7 @@ use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use situ_log::{Log, LogOptions};
-use situ_pipeline::LogRoom;
+use situ_pipeline::LogFileLength;
 use situ_storage::Error as StorageError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,8 +17,7 @@ impl Memory {
     /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block. After an error the next
     /// try takes another number: a file that was begun under this one may still be there.
     ///
-    /// The file is shorter than others where the disk has too little room: what memory holds, what the file will hold, and the reserve for
-    /// deletions find room beside it. Where only the reserve is left, the file is the shortest one.
+    /// The file is shorter than others where the disk has too little room ([`SpaceWatch::length_of_log_file`](situ_pipeline::SpaceWatch)).
     ///
     /// False, and nothing is done, if the area that the log has to itself is full, and a flush that is due gives some of it
     /// back: then it is to be tried again after the next [`progress`](Memory::progress).
@@ -38,35 +37,19 @@ impl Memory {
         if log.is_ready(self.prepared_log(), bytes, bytes_max) {
             return Ok(());
         }
-        let (ordinary, least) = (log.file_bytes_for(bytes), log.shortest_file_bytes_for(bytes));
         // Beside a log on another disk, only what is logged takes room among the tables.
-        let log_is_elsewhere = self.versions.source.disks.is_some();
-        let fits = |room: LogRoom| if log_is_elsewhere { room.bytes } else { room.bytes / 2 };
-        let mut room = self.space.room_for_log();
-        let has_spare = log.has_file_at_hand(0, bytes, |_| true);
-        if bytes_max >= ordinary && (fits(room) >= ordinary || has_spare && room.bytes >= ordinary) {
-            return self.prepare_log_by(|log, number| log.prepare_next(number, bytes));
-        }
-        if has_spare && fits(room) < bytes_max.min(ordinary) {
-            log.drop_spares()?;
-            room = self.space.room_for_log();
-        }
-        match fits(room).min(bytes_max).max(least) {
-            longest if longest <= fits(room) => self.prepare_short_log(bytes, longest),
-            _ if least <= room.reserve_bytes => self.prepare_short_log(bytes, least),
-            _ => Err(self.space.shortage(least).into()),
+        let taken = if self.versions.source.disks.is_some() { 1 } else { 2 };
+        match self.space.length_of_log_file::<Error>(log, bytes, bytes_max, taken)? {
+            LogFileLength::Ordinary => self.prepare_log_by(|log, number| log.prepare_next(number, bytes)),
+            LogFileLength::AtMost(longest) => {
+                self.prepare_log_by(|log, number| log.prepare_short(number, bytes, longest))
+            }
         }
     }
 
     /// As [`prepare_log`](Memory::prepare_log), for a file that is to take little room: when little is to be written.
     pub(crate) fn prepare_log_at_rest(&self) -> Result<()> {
         self.prepare_log_within(0, LogOptions::default().first_file_bytes)
-    }
-
-    /// As [`prepare_log`](Memory::prepare_log), for a file of `bytes_max` at most if that is enough for a record of `bytes`, whatever room
-    /// there is.
-    fn prepare_short_log(&self, bytes: u64, bytes_max: u64) -> Result<()> {
-        self.prepare_log_by(|log, number| log.prepare_short(number, bytes, bytes_max))
     }
 
     fn prepare_log_by(&self, prepare: impl Fn(&Log, u64) -> Result<bool, StorageError>) -> Result<()> {
@@ -203,7 +186,7 @@ impl Memory {
         if !keyspace.has_room(self.memtables_max(&keyspace)) {
             return Ok(false);
         }
-        self.prepare_short_log(0, situ_log::FILE_BYTES_MIN)?;
+        self.prepare_log_by(|log, number| log.prepare_short(number, 0, situ_log::FILE_BYTES_MIN))?;
         match self.seal_once(&keyspace, Level0::Heeded) {
             Ok(()) => Ok(true),
             Err(Unsealed::Refused(error)) => Err(*error),

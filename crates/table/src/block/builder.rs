@@ -1,7 +1,9 @@
 //! Putting a block together.
 
 use super::{entry_bytes, put_entry_header};
+use crate::format::BLOCK_TRAILER_BYTES;
 use crate::key::KeyRef;
+use situ_storage::{Error, Result};
 
 /// Collects entries in order. Its memory is reused from block to block.
 #[derive(Debug)]
@@ -37,9 +39,18 @@ impl BlockBuilder {
     }
 
     /// Appends an entry whose user key has its first `shared` bytes in common with the entry before. Keys must ascend.
+    ///
+    /// # Errors
+    /// There is no memory for the block. Nothing was appended then.
     #[inline]
-    pub(crate) fn add(&mut self, key: KeyRef<'_>, shared: usize, value: &[u8]) {
+    pub(crate) fn add(&mut self, key: KeyRef<'_>, shared: usize, value: &[u8]) -> Result<()> {
         let mut shared = shared;
+        // The restarts and the trailer, too: the end of a block takes no memory.
+        let entry_bytes_max = key.user.len() + value.len() + 23;
+        let bytes = entry_bytes_max + 4 * (self.restarts.len() + 2) + BLOCK_TRAILER_BYTES;
+        if self.bytes.try_reserve(bytes).is_err() {
+            return Err(Error::out_of_memory(self.bytes.len() + bytes, "a block of a table"));
+        }
         if self.since_restart >= self.interval || self.restarts.is_empty() {
             // A block is closed long before 4 GiB: `MAX_BLOCK_BYTES`.
             self.restarts.push(self.bytes.len() as u32);
@@ -48,11 +59,11 @@ impl BlockBuilder {
         }
         self.since_restart += 1;
         let suffix = &key.user[shared..];
-        self.bytes.reserve(suffix.len() + value.len() + 23);
         put_entry_header(&mut self.bytes, shared, suffix.len(), value.len());
         self.bytes.extend_from_slice(suffix);
         self.bytes.extend_from_slice(&key.trailer.0.to_le_bytes());
         self.bytes.extend_from_slice(value);
+        Ok(())
     }
 
     /// The block, complete. [`clear`](BlockBuilder::clear) begins the next one.

@@ -43,7 +43,9 @@ fn arbitrary_bytes_do_not_panic() {
     }
     let mut builder = BlockBuilder::new(3);
     for i in 0..9u8 {
-        builder.add(KeyRef::new(&[b'a', i], Trailer::new(1, KeyKind::Put)), usize::from(i > 0), &vec![i; i as usize]);
+        builder
+            .add(KeyRef::new(&[b'a', i], Trailer::new(1, KeyKind::Put)), usize::from(i > 0), &vec![i; i as usize])
+            .unwrap();
     }
     let sound = builder.finish().to_vec();
     for _ in 0..30_000 {
@@ -69,7 +71,7 @@ fn a_seek_does_not_rely_on_the_longest_sharing() {
         let mut last: &[u8] = &[];
         for key in &keys {
             let most = crate::format::common_prefix(last, key);
-            builder.add(KeyRef::new(key, Trailer(5)), random.below(most + 1), b"");
+            builder.add(KeyRef::new(key, Trailer(5)), random.below(most + 1), b"").unwrap();
             last = key;
         }
         let block = Arc::new(Block::new(builder.finish().to_vec(), 0).unwrap());
@@ -99,7 +101,7 @@ fn an_index_seek_finds_what_a_linear_search_finds() {
         keys.dedup();
         let mut builder = BlockBuilder::new(1);
         for (key, trailer) in &keys {
-            builder.add(KeyRef::new(key, *trailer), 0, &BlockHandle::default().encode());
+            builder.add(KeyRef::new(key, *trailer), 0, &BlockHandle::default().encode()).unwrap();
         }
         let block = Block::new_index(builder.finish().to_vec(), 0).unwrap();
         for _ in 0..50 {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 /// A block of about `bytes` that `mark` tells apart.
 fn block(bytes: usize, mark: u64) -> Arc<Block> {
     let mut builder = crate::block::BlockBuilder::new(1);
-    builder.add(crate::KeyRef::new(b"k", crate::Trailer(1)), 0, &vec![0; bytes]);
+    builder.add(crate::KeyRef::new(b"k", crate::Trailer(1)), 0, &vec![0; bytes]).unwrap();
     Arc::new(Block::new(builder.finish().to_vec(), mark).unwrap())
 }
 

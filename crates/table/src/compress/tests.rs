@@ -15,8 +15,8 @@ fn what_is_stored_comes_back_and_does_not_depend_on_earlier_blocks() {
             let text: Vec<u8> = (0..length).map(|i| b"abcdefgh"[i % 8] + (random.below(30) == 0) as u8).collect();
             for block in [zeros, noise, text] {
                 let (mut stored, mut fresh) = (vec![9; 3], Vec::new());
-                let bytes = reused.store(&block, &mut stored);
-                BlockEncoder::new(compression).unwrap().store(&block, &mut fresh);
+                let bytes = reused.store(&block, &mut stored).unwrap();
+                BlockEncoder::new(compression).unwrap().store(&block, &mut fresh).unwrap();
                 assert!(stored[3..] == fresh);
                 assert_eq!(bytes + BLOCK_TRAILER_BYTES, fresh.len());
                 assert!(bytes <= block.len(), "a block never grows");
@@ -46,7 +46,7 @@ fn damaged_blocks_are_refused_with_and_without_their_checksum() {
     let mut random = Random::seeded(2);
     for compression in ALL {
         let mut stored = Vec::new();
-        BlockEncoder::new(compression).unwrap().store(&b"some text, ".repeat(40), &mut stored);
+        BlockEncoder::new(compression).unwrap().store(&b"some text, ".repeat(40), &mut stored).unwrap();
         for _ in 0..3000 {
             let mut damaged = stored.clone();
             let at = random.below(damaged.len());

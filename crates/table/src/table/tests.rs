@@ -523,7 +523,7 @@ fn written_warm(cache: &Arc<BlockCache>, entries: u32, warm: impl Fn(u32) -> u8)
         }
         read = read + WarmBytes::of_block((key.len() + value.len()) as u64, warm(number));
     }
-    let (last, end) = builder.finish();
+    let (last, end) = builder.finish().unwrap();
     let mut last = last.unwrap();
     last.mark_warm(read);
     appender.encode_and_append(last).unwrap();

@@ -77,7 +77,7 @@ impl TableAppender {
     /// # Errors
     /// See [`append`](TableAppender::append).
     pub fn encode_and_append(&mut self, block: RawBlock) -> Result<RawBlock> {
-        let encoded = self.encoder.encode(block);
+        let encoded = self.encoder.encode(block)?;
         self.append(encoded)
     }
 
@@ -94,9 +94,9 @@ impl TableAppender {
         let Some(key) = KeyRef::decode(separator) else {
             return Err(Error::Invalid(format!("no separator is {} bytes long", separator.len())));
         };
-        self.index.add(key, 0, &handle.encode());
+        self.index.add(key, 0, &handle.encode())?;
         if self.index.finished_bytes() >= self.index_block_bytes {
-            self.finish_leaf(separator);
+            self.finish_leaf(separator)?;
         }
         Ok(encoded.block)
     }
@@ -107,6 +107,10 @@ impl TableAppender {
         let Some(cache) = warming.take(raw.len()) else { return Ok(()) };
         let mut copy = cache.buffer(*table_id, offset, raw.len());
         copy.clear();
+        // Without memory, the block is not warm.
+        if copy.try_reserve(raw.len()).is_err() {
+            return Ok(());
+        }
         copy.extend_from_slice(raw);
         let block = Block::new(copy, offset)
             .map_err(|d| Error::Invalid(format!("a block was built wrong: {} expected", d.expected)))?;
@@ -115,11 +119,12 @@ impl TableAppender {
     }
 
     /// Closes the open index block; the last separator in it stands for it one level up.
-    fn finish_leaf(&mut self, separator: &[u8]) {
+    fn finish_leaf(&mut self, separator: &[u8]) -> Result<()> {
         let start = self.leaves.len();
-        let bytes = self.encoder.store(self.index.finish(), &mut self.leaves);
+        let bytes = self.encoder.store(self.index.finish(), &mut self.leaves)?;
         self.index.clear();
         self.finished_leaves.push(FinishedLeaf { separator: separator.to_vec(), start, bytes });
+        Ok(())
     }
 
     /// Appends a stored block with its trailer.
@@ -144,7 +149,7 @@ impl TableAppender {
     fn finish_index(&mut self, properties: &mut Properties) -> Result<Option<BlockHandle>> {
         if !self.index.is_empty() {
             // Nothing lies behind the last data block: its separator is the table's last key.
-            self.finish_leaf(&properties.largest);
+            self.finish_leaf(&properties.largest)?;
         }
         let base = self.written;
         self.file.append(&self.leaves)?;
@@ -159,7 +164,7 @@ impl TableAppender {
                 return Ok(Some(handle));
             }
             let Some(separator) = KeyRef::decode(&leaf.separator) else { continue };
-            self.index.add(separator, 0, &handle.encode());
+            self.index.add(separator, 0, &handle.encode())?;
             properties.index_blocks += 1;
         }
         Ok(None)

@@ -121,7 +121,7 @@ impl TableBuilder {
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid) if the key is not behind the last one, too long, or of a kind that is no entry. A refused
-    /// entry changes nothing.
+    /// entry changes nothing. [`OutOfMemory`](Error::OutOfMemory) if there is no memory for its block; then the table cannot be finished.
     #[inline]
     pub fn add(&mut self, key: KeyRef<'_>, value: &[u8]) -> Result<Option<RawBlock>> {
         let shared = common_prefix(&self.last_user_key, key.user);
@@ -145,7 +145,7 @@ impl TableBuilder {
         {
             finished = Some(self.finish_data_block(Some((key, shared))));
         }
-        self.data.add(key, shared, value);
+        self.data.add(key, shared, value)?;
         if new_user_key {
             self.filter.add(key.user);
         }
@@ -248,9 +248,12 @@ impl TableBuilder {
     }
 
     /// The last block, if there is one, and what comes behind the blocks.
-    pub fn finish(mut self) -> (Option<RawBlock>, TableEnd) {
+    ///
+    /// # Errors
+    /// There is no memory for the range tombstones.
+    pub fn finish(mut self) -> Result<(Option<RawBlock>, TableEnd)> {
         let last = if self.data.is_empty() { None } else { Some(self.finish_data_block(None)) };
-        let range_tombstones = self.finish_range_tombstones();
+        let range_tombstones = self.finish_range_tombstones()?;
         let mut properties = self.properties;
         if properties.entries > 0 {
             KeyRef::new(&self.last_user_key, self.last_trailer).encode_into(&mut properties.largest);
@@ -258,22 +261,24 @@ impl TableBuilder {
         if properties.entries + properties.range_deletions == 0 {
             properties.smallest_sequence = 0;
         }
-        (last, TableEnd { properties, filter: self.filter.finish(), range_tombstones })
+        Ok((last, TableEnd { properties, filter: self.filter.finish(), range_tombstones }))
     }
 
-    fn finish_range_tombstones(&mut self) -> Option<Vec<u8>> {
+    fn finish_range_tombstones(&mut self) -> Result<Option<Vec<u8>>> {
         if self.range_tombstones.is_empty() {
-            return None;
+            return Ok(None);
         }
         let mut tombstones = std::mem::take(&mut self.range_tombstones);
         tombstones.sort_unstable_by(|(b1, t1, e1), (b2, t2, e2)| (b1, t2, e1).cmp(&(b2, t1, e2)));
         let mut block = BlockBuilder::new(self.options.restart_interval);
         let mut last: &[u8] = &[];
         for (begin, trailer, end) in &tombstones {
-            block.add(KeyRef::new(begin, *trailer), common_prefix(last, begin), end);
+            block.add(KeyRef::new(begin, *trailer), common_prefix(last, begin), end)?;
             last = begin;
         }
-        Some(block.finish().to_vec())
+        let mut finished = Vec::new();
+        block.finish_into(&mut finished);
+        Ok(Some(finished))
     }
 }
 

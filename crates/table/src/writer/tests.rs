@@ -84,11 +84,12 @@ fn the_parts_give_the_bytes_of_the_writer() {
         let mut encoders = [(); 2].map(|()| crate::BlockEncoder::new(compression).unwrap());
         let mut blocks: Vec<RawBlock> = entries().filter_map(|(key, value)| builder.add(key, value).unwrap()).collect();
         builder.add_range_tombstone(b"a", 1, b"b").unwrap();
-        let (last, end) = builder.finish();
+        let (last, end) = builder.finish().unwrap();
         blocks.extend(last);
         assert_eq!(end.key_bounds().unwrap().0.user, b"key000000");
         assert_eq!(blocks.len() as u64, expected_summary.properties.data_blocks);
-        let encoded: Vec<_> = blocks.into_iter().enumerate().map(|(i, block)| encoders[i % 2].encode(block)).collect();
+        let encoded: Vec<_> =
+            blocks.into_iter().enumerate().map(|(i, block)| encoders[i % 2].encode(block).unwrap()).collect();
         let file = MemoryFile::default();
         let mut appender = TableAppender::new(Box::new(file.clone()), &options).unwrap();
         for block in encoded {
