@@ -30,6 +30,13 @@ pub(crate) type Pipeline = situ_pipeline::Pipeline<Writes>;
 #[derive(Default, Clone)]
 pub(crate) struct Write(pub(crate) Arc<Changes>);
 
+impl Write {
+    /// What the batch takes at most, as the watch over space counts it: values may leave gaps as long as themselves in segments.
+    fn space_bytes(&self) -> u64 {
+        2 * self.0.bytes() as u64
+    }
+}
+
 impl Batch for Write {
     fn count(&self) -> usize {
         self.0.len()
@@ -245,7 +252,7 @@ impl Environment for Writes {
     }
 
     fn find_room(&self, _: &mut Commit, batch: &Write) -> Result<(), Obstacle> {
-        let bytes = batch.bytes() as u64;
+        let bytes = batch.space_bytes();
         match self.shortage.check(bytes, || batch.0.space_use(), || self.log.held_bytes()) {
             Ok(()) => {}
             Err(Hindrance::Unknown) => {
@@ -276,7 +283,7 @@ impl Environment for Writes {
     }
 
     fn place(&self, commit: &mut Commit, batch: &Write) {
-        if self.shortage.space.used(batch.bytes() as u64) {
+        if self.shortage.space.used(batch.space_bytes()) {
             commit.leave_work();
         }
         self.pending.reserve(&batch.0);

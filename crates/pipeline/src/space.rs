@@ -17,9 +17,8 @@
 //! 2. [`judge`] makes a level of it. Below the low-water mark, the store is told to warn. With less than `needed` and the slack, puts
 //!    are refused. With less than `needed` and half of the slack, deletions are refused, too, apart from the few that free much at once
 //!    ([`SpaceUse::Release`]).
-//! 3. A sample also says how many bytes the log may take until the next one ([`allowance`]): each byte may cost a byte in the log,
-//!    another where it goes from there, and as much in the gaps of pages and segments. A writer for which nothing is left takes a
-//!    sample itself.
+//! 3. A sample also says how many bytes the log may take until the next one ([`allowance`]): each byte may cost a byte in the log
+//!    and another where it goes from there. A writer for which nothing is left takes a sample itself.
 //! 4. A thread of the store takes a sample once a second while space is short, and, of physical space, while something is written and while
 //!    space is low. So the store goes on by itself when space returns. An idle store with enough space is not woken.
 //! 5. What the store has accepted is never refused: it is part of `needed`.
@@ -53,8 +52,6 @@ const LOW_WATER_SHARE: u64 = 10;
 const STORED_SHARE: u64 = 8;
 /// but this much in any case.
 const LOGICAL_SLACK_BYTES_MIN: u64 = 4 << 20;
-/// A byte of a record takes so many bytes at most: one in the log, one where it goes from there, and what is lost in pages and segments.
-const TAKEN_AT_MOST: u64 = 4;
 /// A sample is older than so many bytes of log at most.
 const ALLOWANCE_BYTES_MAX: u64 = 64 << 20;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -309,7 +306,7 @@ fn allowance(level: SpaceLevel, sample: &Sample) -> u64 {
     };
     // Close to the bound, a sample for every few records would help nobody: the slack bears it.
     let least = sample.slack() / 16;
-    (sample.free.saturating_sub(kept) / TAKEN_AT_MOST).max(least)
+    (sample.free.saturating_sub(kept) / 2).max(least)
 }
 
 /// A disk whose space is watched, and how it is asked.
