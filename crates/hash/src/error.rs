@@ -64,8 +64,7 @@ pub enum Error {
         /// What failed.
         cause: Box<Error>,
     },
-    /// The drive compresses, and has too little physical space left for more than the store has accepted already. Logical space may
-    /// remain. Writes succeed again when physical space returns.
+    /// A disk has too little space left for more than the store has accepted already. Writes succeed again when space returns.
     SpaceShort(SpaceShortage),
     /// The store is closed, or closing.
     Closed,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum HashEvent {
-    /// A drive that compresses has another level of physical space.
+    /// The space of a disk has another level.
     Space(SpaceChange),
     /// A write to a disk found no space. The store takes no more puts, and tries again by itself.
     OutOfSpace {

@@ -115,9 +115,9 @@ impl Core {
         let oldest = self.superblock.current().first_log_file;
         let is_due = self.writes.log.held_bytes() >= self.options.log_bytes_max && file > oldest;
         let is_paid = self.keeper.pays.load(Ordering::Acquire) && self.owes_checkpoint();
-        let is_short = self.is_short_of_space();
+        let is_scarce = self.space_is_scarce();
         let gives_values = is_paid || self.would_give_space();
-        let gives_log = is_short && file > oldest;
+        let gives_log = is_scarce && file > oldest;
         if !is_wanted && !is_due && !gives_values && !gives_log {
             return Ok(false);
         }
@@ -134,7 +134,7 @@ impl Core {
             return Ok(false);
         }
         self.checkpoint(applied.file, applied.first - 1)?;
-        if is_paid || is_short {
+        if is_paid || is_scarce {
             // Writers make new ones.
             self.writes.log.drop_spares()?;
         }
@@ -196,15 +196,14 @@ impl Core {
     /// Whether a checkpoint would reclaim much space of large values, or some while space is scarce. While there is a snapshot, it would not.
     fn would_give_space(&self) -> bool {
         let dying_bytes = self.large.dying_bytes();
-        let is_scarce = || self.writes.shortage.is_any() || self.writes.shortage.space.is_low();
         dying_bytes > 0
-            && (dying_bytes >= self.options.value_segment_bytes || is_scarce())
+            && (dying_bytes >= self.options.value_segment_bytes || self.space_is_scarce())
             && self.snapshots.list().is_empty()
     }
 
-    /// Whether puts are refused for want of space.
-    fn is_short_of_space(&self) -> bool {
-        self.writes.shortage.is_any() || self.writes.shortage.space.is_short()
+    /// Whether puts are refused for want of space, or will be soon.
+    fn space_is_scarce(&self) -> bool {
+        self.writes.shortage.is_any() || self.writes.shortage.space.is_low()
     }
 
     /// Makes durable what is applied, and gives up the log before `file`: buckets and overflow have its changes, up to `sequence`.
