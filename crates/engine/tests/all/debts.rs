@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::value_log::{assert_sound, in_simulator, key, long_value, open, options as with_value_log};
 use situ_engine::{CompactionFilter, DeadBefore, Decision, FilterContext, Keyspace, Lifetime, Options, Store};
-use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, for_each_seed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -306,6 +306,42 @@ fn a_segment_that_was_open_leaves_an_idle_store_whoever_sleeps() {
             store.close().unwrap();
         });
     }
+}
+
+/// After a mark that makes everything dead, no segment stays, whatever flushes and compactions do at that moment.
+#[test]
+fn everything_that_a_mark_makes_dead_leaves_an_idle_store() {
+    for_each_seed(0, 60, |seed| {
+        let filter = Arc::new(Expiring::default());
+        let mut options = with_value_log();
+        options.keyspace.compaction_filter = Some(Arc::clone(&filter) as _);
+        in_simulator(seed, |executor, volume| {
+            let mut rng = Rng::new(seed);
+            let store = open(executor, volume, options.clone());
+            let keyspace = store.default_keyspace();
+            let clock = &executor.env().clock;
+            let values = 1 + rng.below(300);
+            for n in 0..values {
+                let mut value = vec![0; 300 + rng.index(3000)];
+                value[8..16].copy_from_slice(&(n + 1).to_le_bytes());
+                keyspace.put(key(n), value).unwrap();
+                if rng.chance(0.05) {
+                    clock.sleep(Duration::from_millis(rng.below(8000)));
+                }
+                if rng.chance(0.01) {
+                    keyspace.flush().unwrap();
+                }
+            }
+            clock.sleep(Duration::from_millis(rng.below(30) * rng.below(1000)));
+            filter.mark.store(u64::MAX, Ordering::Relaxed);
+            rest(executor, &store);
+            rest(executor, &store);
+            let properties = keyspace.properties();
+            assert_eq!(in_tables(keyspace).0, 0, "{values} values, {properties:?}");
+            assert_eq!(properties.value_segments, 0, "{values} values, {properties:?}");
+            store.close().unwrap();
+        });
+    });
 }
 
 /// Expired items stayed for good in deep levels, and in level 0 with fewer than four tables.
