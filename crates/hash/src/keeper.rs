@@ -195,10 +195,14 @@ impl Core {
 
     /// Whether a checkpoint would reclaim much space of large values, or some while space is scarce. While there is a snapshot, it would not.
     fn would_give_space(&self) -> bool {
-        let dying_bytes = self.large.dying_bytes();
-        dying_bytes > 0
-            && (dying_bytes >= self.options.value_segment_bytes || self.space_is_scarce())
-            && self.snapshots.list().is_empty()
+        let segment_bytes = self.options.value_segment_bytes;
+        let least = match () {
+            () if self.writes.shortage.is_any() || self.writes.shortage.space.is_short() => 1,
+            // Space may be low for years: not for each value.
+            () if self.writes.shortage.space.is_low() => segment_bytes / 8,
+            () => segment_bytes,
+        };
+        self.large.dying_bytes() >= least.max(1) && self.snapshots.list().is_empty()
     }
 
     /// Whether puts are refused for want of space, or will be soon.
