@@ -94,11 +94,9 @@ impl Overflow {
     /// The overflow is missing or empty, or belongs to another store. Nothing of the store was removed then.
     pub(crate) fn open(volume: Arc<dyn Volume>, env: &Env, options: &HashOptions, whose: Whose) -> Result<Overflow> {
         let path = volume.location();
-        let keyspace = KeyspaceOptions::default()
-            .memtable_bytes(options.overflow_memory_bytes)
-            .memtables_max(2)
-            // The hash store itself judges the space for what it writes.
-            .uses_reserve(true);
+        let keyspace = KeyspaceOptions::default().memtable_bytes(options.overflow_memory_bytes).memtables_max(2);
+        // Short records of values that have their space.
+        let list = keyspace.clone().uses_reserve(true);
         let engine = Options::default()
             .cache_bytes(options.overflow_memory_bytes)
             .open_tables_max(OPEN_TABLES_MAX)
@@ -106,7 +104,11 @@ impl Overflow {
             .compaction_threads(1)
             .create_if_missing(!whose.exists)
             .keyspace(keyspace.clone());
-        let opened = StoreBuilder::new(engine).env(env.clone()).open_volume(volume);
+        let opened = StoreBuilder::new(engine)
+            .env(env.clone())
+            .keyspace(SEGMENTS, list.clone())
+            .keyspace(DEAD, list)
+            .open_volume(volume);
         let store = opened.map_err(|error| missing(&path, error))?;
         let overflow = Overflow { store, path, options: keyspace, saved: OnceLock::new(), sorts: AtomicU64::new(0) };
         overflow.require_store(whose.store)?;
@@ -184,7 +186,8 @@ impl Overflow {
 
     /// A keyspace beside the entries. It goes when the store is opened again.
     pub(crate) fn make_keyspace(&self, name: &str) -> Result<Keyspace> {
-        let made = self.store.keyspace_with(name, self.options.clone());
+        let options = self.options.clone().uses_reserve([SEGMENTS, DEAD].contains(&name));
+        let made = self.store.keyspace_with(name, options);
         made.map_err(|error| Error::from(error).or_out_of_space())
     }
 

@@ -61,6 +61,14 @@ pub(crate) enum Hindrance {
     Refused(Error),
 }
 
+/// What the log holds and takes, asked for when needed.
+pub(crate) struct LogSpace<H, R> {
+    /// Bytes that are kept.
+    pub(crate) held_bytes: H,
+    /// Bytes that the file in use still takes.
+    pub(crate) room_bytes: R,
+}
+
 /// Both watches of a store. See the module's documentation.
 pub(crate) struct Shortage {
     pub(crate) space: Arc<SpaceWatch>,
@@ -88,17 +96,22 @@ impl Shortage {
         lock(&self.short).values().next().cloned()
     }
 
-    /// Whether a write of so many bytes may begin as far as space is concerned. `held_bytes` is the log that is kept.
+    /// Whether a write of so many bytes may begin as far as space is concerned.
     #[inline]
     pub(crate) fn check(
         &self,
         bytes: u64,
         space_use: impl Fn() -> SpaceUse,
-        held_bytes: impl FnOnce() -> u64,
+        log: LogSpace<impl FnOnce() -> u64, impl FnOnce() -> u64>,
     ) -> Result<(), Hindrance> {
-        // A refusal may be older than the space that has come since.
-        if self.space.takes(bytes, &space_use) != Some(true) {
-            return Err(Hindrance::Unknown);
+        let LogSpace { held_bytes, room_bytes } = log;
+        match self.space.takes(bytes, &space_use) {
+            Some(true) => {}
+            // The log file has its space already, and a deletion takes no other.
+            _ if space_use() != SpaceUse::Put && !self.space.watches_physical() && bytes <= room_bytes() => {}
+            Some(false) => return Err(Hindrance::Unknown),
+            None if space_use() == SpaceUse::Put => return Err(Hindrance::Refused(self.space.shortage(bytes).into())),
+            None => return Err(Hindrance::Unknown),
         }
         if self.is_any() && (space_use() == SpaceUse::Put || held_bytes() >= self.log_bytes_max) {
             return self.cause().map_or(Ok(()), |cause| Err(Hindrance::Refused(cause)));

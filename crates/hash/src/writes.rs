@@ -12,7 +12,7 @@ use crate::batch::Changes;
 use crate::logs::{Applied, LogFiles};
 use crate::pending::{Pending, PendingChange};
 use crate::purges::Purges;
-use crate::shortage::{Hindrance, Shortage};
+use crate::shortage::{Hindrance, LogSpace, Shortage};
 use crate::{Error, Result};
 use situ_device::{Event, lock};
 use situ_log::{AppendError, Log};
@@ -253,7 +253,8 @@ impl Environment for Writes {
 
     fn find_room(&self, _: &mut Commit, batch: &Write) -> Result<(), Obstacle> {
         let bytes = batch.space_bytes();
-        match self.shortage.check(bytes, || batch.0.space_use(), || self.log.held_bytes()) {
+        let log = LogSpace { held_bytes: || self.log.held_bytes(), room_bytes: || self.log.room_bytes() };
+        match self.shortage.check(bytes, || batch.0.space_use(), log) {
             Ok(()) => {}
             Err(Hindrance::Unknown) => {
                 return Err(Obstacle::NoRoom(NoRoom::Space { bytes, space_use: batch.0.space_use() }));

@@ -407,6 +407,12 @@ impl SpaceWatch {
         self.level() != SpaceLevel::Plenty
     }
 
+    /// Returns true if a drive that compresses is watched: there, what has its logical space may still find no physical space.
+    #[inline]
+    pub fn watches_physical(&self) -> bool {
+        self.watches_physical
+    }
+
     /// Returns true if puts are refused, as of the last sample.
     pub fn is_short(&self) -> bool {
         self.level() >= SpaceLevel::DeletionsOnly

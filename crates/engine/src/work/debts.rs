@@ -117,7 +117,7 @@ impl Work {
                 self.versions.keyspaces().iter().for_each(|keyspace| keyspace.give_up_value_writers());
                 // The collector seals the segments, and it sleeps.
                 self.memory.work.notify();
-                lock(&self.debt_watch.state).next_look = Some(now + rules::LOOK_AGAIN);
+                self.rest_for(rules::LOOK_AGAIN);
                 return Ok(false);
             }
             Payment::ShortenLog => self.trim_log().map(|()| true),

@@ -190,3 +190,22 @@ fn a_store_whose_disk_others_fill_goes_on_when_they_are_gone() {
         });
     });
 }
+
+/// Others leave nothing of the disk. Deletions take the space that the log file has already, and give some back.
+#[test]
+fn deletions_lead_out_of_a_disk_that_others_have_filled() {
+    for_each_seed(400, 6, |seed| {
+        World::run(like_the_defaults(), seed, |world| {
+            (0..300).for_each(|_| world.put().unwrap());
+            world.store.checkpoint().unwrap();
+            let used = world.volumes[0].space().logical_used;
+            world.volumes[0].set_faults(FaultPlan::none().capacity(used));
+            let keys: Vec<_> = world.model.keys().cloned().collect();
+            for key in &keys[..270] {
+                world.store.delete(key).unwrap();
+                world.model.remove(key);
+            }
+            world.recovers("deleted");
+        });
+    });
+}
