@@ -147,7 +147,7 @@ impl Changes {
         self.operations.bytes().len()
     }
 
-    /// What the batch is to space.
+    /// Returns how the batch uses space.
     pub(crate) fn space_use(&self) -> SpaceUse {
         if self.uses_reserve {
             return SpaceUse::Release;

@@ -205,7 +205,7 @@ impl Core {
         self.large.dying_bytes() >= least.max(1) && self.snapshots.list().is_empty()
     }
 
-    /// Whether puts are refused for want of space, or will be soon.
+    /// Returns true if puts are refused for want of space, or will be soon.
     fn space_is_scarce(&self) -> bool {
         self.writes.shortage.is_any() || self.writes.shortage.space.is_low()
     }

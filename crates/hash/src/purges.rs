@@ -1,4 +1,4 @@
-//! What the thread that purges is told, and what it tells (`purge.rs`).
+//! State that writers, the program and the purging thread share. `purge.rs` has the design of purges, and their invariants.
 
 use crate::batch::HashBatch;
 use situ_device::{Env, Event};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A store is idle when nothing was written for so long.
+/// Time without writes after which a store is idle.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(5);
 /// No time.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -21,7 +21,7 @@ pub(crate) struct Asked {
     pub(crate) then: HashBatch,
 }
 
-/// What the thread is told, and what it tells.
+/// Requests to the purging thread, and its findings.
 pub(crate) struct Purges {
     pub(crate) asked: Mutex<Option<Asked>>,
     /// The soonest expiry that is known, in milliseconds of the store's clock.

@@ -25,6 +25,7 @@ use crate::Error;
 use crate::events::{Events, HashEvent};
 use crate::pending::Pending;
 use situ_device::{Clock, Compresses, Device, lock};
+use situ_log::Log;
 use situ_pipeline::{Needs, SpaceKind, SpaceUse, SpaceWatch, WatchedDisk};
 use situ_storage::Volume;
 use std::collections::BTreeMap;
@@ -61,14 +62,6 @@ pub(crate) enum Hindrance {
     Refused(Error),
 }
 
-/// What the log holds and takes, asked for when needed.
-pub(crate) struct LogSpace<H, R> {
-    /// Bytes that are kept.
-    pub(crate) held_bytes: H,
-    /// Bytes that the file in use still takes.
-    pub(crate) room_bytes: R,
-}
-
 /// Both watches of a store. See the module's documentation.
 pub(crate) struct Shortage {
     pub(crate) space: Arc<SpaceWatch>,
@@ -96,24 +89,18 @@ impl Shortage {
         lock(&self.short).values().next().cloned()
     }
 
-    /// Whether a write of so many bytes may begin as far as space is concerned.
+    /// Returns an error if space does not allow a write of `bytes` now.
     #[inline]
-    pub(crate) fn check(
-        &self,
-        bytes: u64,
-        space_use: impl Fn() -> SpaceUse,
-        log: LogSpace<impl FnOnce() -> u64, impl FnOnce() -> u64>,
-    ) -> Result<(), Hindrance> {
-        let LogSpace { held_bytes, room_bytes } = log;
+    pub(crate) fn check(&self, bytes: u64, space_use: impl Fn() -> SpaceUse, log: &Log) -> Result<(), Hindrance> {
         match self.space.takes(bytes, &space_use) {
             Some(true) => {}
             // The log file has its space already, and a deletion takes no other.
-            _ if space_use() != SpaceUse::Put && !self.space.watches_physical() && bytes <= room_bytes() => {}
+            _ if space_use() != SpaceUse::Put && !self.space.watches_physical() && bytes <= log.room_bytes() => {}
             Some(false) => return Err(Hindrance::Unknown),
             None if space_use() == SpaceUse::Put => return Err(Hindrance::Refused(self.space.shortage(bytes).into())),
             None => return Err(Hindrance::Unknown),
         }
-        if self.is_any() && (space_use() == SpaceUse::Put || held_bytes() >= self.log_bytes_max) {
+        if self.is_any() && (space_use() == SpaceUse::Put || log.held_bytes() >= self.log_bytes_max) {
             return self.cause().map_or(Ok(()), |cause| Err(Hindrance::Refused(cause)));
         }
         Ok(())

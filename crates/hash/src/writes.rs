@@ -12,7 +12,7 @@ use crate::batch::Changes;
 use crate::logs::{Applied, LogFiles};
 use crate::pending::{Pending, PendingChange};
 use crate::purges::Purges;
-use crate::shortage::{Hindrance, LogSpace, Shortage};
+use crate::shortage::{Hindrance, Shortage};
 use crate::{Error, Result};
 use situ_device::{Event, lock};
 use situ_log::{AppendError, Log};
@@ -31,7 +31,7 @@ pub(crate) type Pipeline = situ_pipeline::Pipeline<Writes>;
 pub(crate) struct Write(pub(crate) Arc<Changes>);
 
 impl Write {
-    /// What the batch takes at most, as the watch over space counts it: values may leave gaps as long as themselves in segments.
+    /// Returns the bytes that the watch over space counts. A value may leave a gap of its own length in a segment.
     fn space_bytes(&self) -> u64 {
         2 * self.0.bytes() as u64
     }
@@ -61,7 +61,7 @@ pub(crate) enum NoRoom {
     /// Pending changes take as much memory as they may.
     Pending,
     LogFile(NoLogFile),
-    /// Nobody knows whether the disks have space for a write of so many bytes.
+    /// A sample must show whether the disks have space for a write of `bytes`.
     Space {
         bytes: u64,
         space_use: SpaceUse,
@@ -253,8 +253,7 @@ impl Environment for Writes {
 
     fn find_room(&self, _: &mut Commit, batch: &Write) -> Result<(), Obstacle> {
         let bytes = batch.space_bytes();
-        let log = LogSpace { held_bytes: || self.log.held_bytes(), room_bytes: || self.log.room_bytes() };
-        match self.shortage.check(bytes, || batch.0.space_use(), log) {
+        match self.shortage.check(bytes, || batch.0.space_use(), &self.log) {
             Ok(()) => {}
             Err(Hindrance::Unknown) => {
                 return Err(Obstacle::NoRoom(NoRoom::Space { bytes, space_use: batch.0.space_use() }));

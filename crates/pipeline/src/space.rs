@@ -651,7 +651,7 @@ impl SpaceWatch {
 pub enum LogFileLength {
     /// As the options of the log say.
     Ordinary,
-    /// At most so many bytes.
+    /// The maximum length in bytes.
     AtMost(u64),
 }
 

@@ -345,7 +345,7 @@ impl Core {
 
 /// The first log file takes this part of what the disk has left, at most.
 const FIRST_LOG_SHARE: u64 = 8;
-/// What is missing, if all of a file is.
+/// The missing part if a whole file is missing.
 const FILE: &str = "file";
 
 /// A file that the state needs and the volume does not have, or has in another length.
