@@ -47,16 +47,22 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     /// Allocates at least `bytes` zeroed bytes, rounded up to whole pages (one page for zero).
     pub fn new(bytes: usize) -> Buffer {
-        let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes);
+        Buffer::try_new(bytes).unwrap_or_else(|| handle_alloc_error(Buffer::layout(whole_pages(bytes))))
+    }
+
+    /// As [`new`](Buffer::new), but returns `None` if memory runs out.
+    pub fn try_new(bytes: usize) -> Option<Buffer> {
+        let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes)?;
         if !is_zeroed {
             buffer.fill(0);
         }
-        buffer
+        Some(buffer)
     }
 
     /// A copy of `bytes`, with zeros up to whole pages.
     pub fn copy_of(bytes: &[u8]) -> Buffer {
-        let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes.len());
+        let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes.len())
+            .unwrap_or_else(|| handle_alloc_error(Buffer::layout(whole_pages(bytes.len()))));
         buffer[..bytes.len()].copy_from_slice(bytes);
         if !is_zeroed {
             buffer[bytes.len()..].fill(0);
@@ -64,20 +70,20 @@ impl Buffer {
         buffer
     }
 
-    /// And whether it is zeroed; if not, it has what an earlier buffer of this process had.
-    fn of_any_contents(bytes: usize) -> (Buffer, bool) {
-        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
-        let layout = Buffer::layout(bytes);
+    /// Returns a buffer, and true if it is zeroed; if not, it has what an earlier buffer of this process had. Returns `None` if memory
+    /// runs out.
+    fn of_any_contents(bytes: usize) -> Option<(Buffer, bool)> {
+        let bytes = whole_pages(bytes);
         let (pointer, is_zeroed) = if bytes >= LONG_BYTES {
-            let (mapping, is_zeroed) = Mapping::take(bytes).unwrap_or_else(|| handle_alloc_error(layout));
+            let (mapping, is_zeroed) = Mapping::take(bytes)?;
             (mapping.into_start(), is_zeroed)
         } else {
             // SAFETY: the layout's size is not zero.
-            let pointer = unsafe { alloc_zeroed(layout) };
-            (NonNull::new(pointer).unwrap_or_else(|| handle_alloc_error(layout)), true)
+            let pointer = unsafe { alloc_zeroed(Buffer::layout(bytes)) };
+            (NonNull::new(pointer)?, true)
         };
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        (Buffer { pointer, bytes, id: NEXT.fetch_add(1, Ordering::Relaxed) }, is_zeroed)
+        Some((Buffer { pointer, bytes, id: NEXT.fetch_add(1, Ordering::Relaxed) }, is_zeroed))
     }
 
     /// A number that no other buffer of this process has or had, unlike its address. Never 0.
@@ -93,6 +99,11 @@ impl Buffer {
     fn layout(bytes: usize) -> Layout {
         Layout::from_size_align(bytes, PAGE_BYTES).expect("a buffer is smaller than the address space")
     }
+}
+
+/// Returns the length of a buffer for `bytes`.
+fn whole_pages(bytes: usize) -> usize {
+    bytes.max(1).next_multiple_of(PAGE_BYTES)
 }
 
 impl Drop for Buffer {

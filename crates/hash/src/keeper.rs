@@ -79,6 +79,7 @@ impl Core {
 
     fn keeper_turn(&self) -> Result<()> {
         loop {
+            self.writes.shorten_next_log()?;
             self.prepare_log_ahead();
             let mut did = false;
             if self.keeper.image_room.load(Ordering::Acquire) {

@@ -49,8 +49,6 @@ use std::sync::atomic::Ordering;
 
 /// Pages of the log that wait to be written, at most.
 const LOG_BUFFER_BYTES_MAX: usize = 4 << 20;
-/// The first log file takes this part of what the disk has left, at most.
-const FIRST_LOG_SHARE: u64 = 8;
 
 /// What a person finds in the directory.
 const IDENTITY: &str = "This directory is a Situ hash store. Do not change its files by hand.\n";
@@ -506,15 +504,15 @@ impl OldLogs {
     }
 
     fn begin_new(&self, home: &Arc<dyn Volume>, env: &Env, options: &HashOptions) -> Result<Arc<Log>> {
-        // On a nearly full disk, what is left is for buckets and values.
-        let free = home.space().logical_free().unwrap_or(u64::MAX);
-        let first = LogOptions::default().first_file_bytes.min(options.log_file_bytes);
-        let log = LogOptions {
+        let short = LogOptions::default().short_file_bytes.min(options.log_file_bytes);
+        let mut log = LogOptions {
             file_bytes: options.log_file_bytes,
-            first_file_bytes: first.min(free / FIRST_LOG_SHARE),
+            first_file_bytes: short,
+            short_file_bytes: short,
             buffer_bytes_max: LOG_BUFFER_BYTES_MAX,
             ..LogOptions::default()
         };
+        log.limit_first_file(home.space().logical_free());
         Ok(Log::create(Arc::clone(home), env.clone(), log, self.next)?)
     }
 

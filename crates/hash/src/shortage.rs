@@ -96,9 +96,7 @@ impl Shortage {
             Some(true) => {}
             // The log file has its space already, and a deletion takes no other.
             _ if space_use() != SpaceUse::Put && !self.space.watches_physical() && bytes <= log.room_bytes() => {}
-            Some(false) => return Err(Hindrance::Unknown),
-            None if space_use() == SpaceUse::Put => return Err(Hindrance::Refused(self.space.shortage(bytes).into())),
-            None => return Err(Hindrance::Unknown),
+            _ => return Err(Hindrance::Unknown),
         }
         if self.is_any() && (space_use() == SpaceUse::Put || log.held_bytes() >= self.log_bytes_max) {
             return self.cause().map_or(Ok(()), |cause| Err(Hindrance::Refused(cause)));

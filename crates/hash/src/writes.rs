@@ -195,6 +195,16 @@ impl Writes {
         }
     }
 
+    /// While space is short, gives up a next log file that is longer than the shortest: collections need its room to free more.
+    pub(crate) fn shorten_next_log(&self) -> Result<()> {
+        let (log, space) = (&self.log, &self.shortage.space);
+        let is_long = |number| !log.is_ready(number, 0, 0);
+        if space.is_short() && log.next_file().is_some_and(is_long) && !space.has_room_for_log() {
+            log.drop_next()?;
+        }
+        Ok(())
+    }
+
     /// The oldest log file, and the changes before it that have to be in their buckets before it is the oldest one needed.
     pub(crate) fn newest_log_file(&self) -> (u64, u64) {
         lock(&self.commit).places.newest()
@@ -220,6 +230,7 @@ impl From<Refusal> for Error {
             Refusal::TooManyWaiting { waiting_bytes } => Error::TooManyWaiting { waiting_bytes },
             Refusal::LogFailed(error) => Error::Failed { cause: Box::new(error.into()) },
             Refusal::NoRecord(text) => Error::Invalid(text),
+            Refusal::OutOfMemory { bytes } => StorageError::out_of_memory(bytes, "a log record").into(),
             other => Error::Invalid(format!("the write was refused: {other:?}")),
         }
     }
@@ -302,7 +313,8 @@ impl Environment for Writes {
     }
 
     fn make_way(&self, no_room: NoRoom) -> Result<bool> {
-        match no_room {
+        let pending = self.pending.bytes();
+        let made = match no_room {
             NoRoom::Pending => {
                 // Nobody knows when there will be room.
                 if let Some(cause) = self.shortage.cause() {
@@ -310,10 +322,21 @@ impl Environment for Writes {
                 }
                 // Also what is not visible yet: it takes room, too, and its worker waits for it.
                 self.pending.want(self.last_sequence());
+                return Ok(false);
+            }
+            NoRoom::LogFile(no_file) => self.prepare_log(no_file),
+            NoRoom::Space { bytes, space_use } => self.shortage.space.make_way(bytes, space_use).map_err(Error::from),
+        };
+        match made {
+            Ok(()) => Ok(true),
+            // Pending changes count until they are in their buckets.
+            Err(Error::SpaceShort(short))
+                if short.missing_bytes <= pending && pending > 0 && !self.shortage.is_any() =>
+            {
+                self.pending.want(self.last_sequence());
                 Ok(false)
             }
-            NoRoom::LogFile(no_file) => self.prepare_log(no_file).map(|()| true),
-            NoRoom::Space { bytes, space_use } => Ok(self.shortage.space.make_way(bytes, space_use).map(|()| true)?),
+            Err(error) => Err(error),
         }
     }
 

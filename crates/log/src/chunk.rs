@@ -66,6 +66,12 @@ pub(crate) struct Chunk {
     mark: u8,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The number of buffers for which the calling thread still has memory.
+    pub(crate) static BUFFERS_LEFT: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+}
+
 impl Chunk {
     /// A chunk that begins with an empty page.
     pub(crate) fn new(file: Arc<LogFile>, buffer: Buffer, first_page: u32, previous_used: usize) -> Chunk {
@@ -86,15 +92,27 @@ impl Chunk {
         chunk
     }
 
-    /// A buffer for at least one page, sized for `bytes` of records. Ordinary ones can be used again.
-    pub(crate) fn new_buffer(bytes: usize) -> Buffer {
+    /// Returns a buffer of the ordinary size.
+    pub(crate) fn ordinary_buffer() -> Buffer {
+        Buffer::new(CHUNK_PAGES * PAGE_BYTES)
+    }
+
+    /// Returns a buffer for a part of a record of which `bytes` are left, or `None` if memory runs out.
+    pub(crate) fn try_new_buffer(bytes: usize) -> Option<Buffer> {
+        #[cfg(test)]
+        BUFFERS_LEFT.set(BUFFERS_LEFT.get().checked_sub(1)?);
         let pages = (bytes / PAYLOAD_BYTES + 2).clamp(CHUNK_PAGES, LONG_CHUNK_PAGES);
-        Buffer::new(pages * PAGE_BYTES)
+        Buffer::try_new(pages * PAGE_BYTES)
     }
 
     /// The buffer, if it is of the ordinary size.
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         (self.buffer.len() == CHUNK_PAGES * PAGE_BYTES).then_some(self.buffer)
+    }
+
+    /// Returns the payload bytes that fit behind what is used.
+    pub(crate) fn room_bytes(&self) -> usize {
+        (self.buffer.len() / PAGE_BYTES - self.pages) * PAYLOAD_BYTES + PAYLOAD_BYTES - self.tail_used
     }
 
     /// Whether the buffer has room for one more page.

@@ -21,7 +21,7 @@ pub struct Log {
     env: Env,
     state: Mutex<LogState>,
     files: Files,
-    first_file_bytes: u64,
+    short_file_bytes: u64,
     /// Copies of the watermarks, for those who only look.
     written: AtomicU64,
     durable: AtomicU64,
@@ -66,9 +66,9 @@ impl Log {
         let state = Mutex::new(LogState::new(options, first_file, pages)?);
         let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
         let buffered_flights = AtomicUsize::new(0);
-        let first_file_bytes = options.first_file_bytes;
+        let short_file_bytes = options.short_file_bytes;
         let number_given_up = AtomicU64::new(0);
-        Ok(Arc::new(Log { env, state, files, first_file_bytes, written, durable, buffered_flights, number_given_up }))
+        Ok(Arc::new(Log { env, state, files, short_file_bytes, written, durable, buffered_flights, number_given_up }))
     }
 
     fn lock(&self) -> MutexGuard<'_, LogState> {
@@ -306,7 +306,7 @@ impl Log {
         self.prepare(file_number, fits, || self.files.make(file_number, min_bytes))
     }
 
-    /// As [`prepare_next`](Log::prepare_next), for a file of [`first_file_bytes`](LogOptions::first_file_bytes) or of `bytes_max`,
+    /// As [`prepare_next`](Log::prepare_next), for a file of [`short_file_bytes`](LogOptions::short_file_bytes) or of `bytes_max`,
     /// whichever is less, or a shorter one if the disk has no room for that: when little is to be written and room counts. It has
     /// room for a record of `min_bytes` in any case.
     ///
@@ -314,7 +314,7 @@ impl Log {
     /// As [`prepare_next`](Log::prepare_next).
     pub fn prepare_short(&self, file_number: u64, min_bytes: u64, bytes_max: u64) -> Result<bool> {
         let least = shortest_for(min_bytes);
-        let bytes = self.files.short_bytes(self.first_file_bytes.min(bytes_max)).max(least);
+        let bytes = self.files.short_bytes(self.short_file_bytes.min(bytes_max)).max(least);
         let fits = |pages: &dyn PageFile| (least..=bytes).contains(&(pages.pages() * PAGE_BYTES as u64));
         self.prepare(file_number, fits, || self.files.make_new(file_number, bytes, least))
     }
@@ -411,6 +411,20 @@ impl Log {
     /// The volume refuses; the call can be made again.
     pub fn drop_spares(&self) -> Result<()> {
         self.files.drop_spares()
+    }
+
+    /// Gives the room of the prepared file back, for times when something else needs it more. Its number is given up.
+    ///
+    /// # Errors
+    /// The volume refuses. The next call of [`release`](Log::release) tries again.
+    pub fn drop_next(&self) -> Result<()> {
+        self.files.preparing(|| {
+            let Some(next) = self.lock().next().take() else { return Ok(()) };
+            self.number_given_up.fetch_max(next.number, Ordering::Relaxed);
+            self.files.add_old(next.number, next.pages.pages(), 0);
+            self.files.release_unused(next.number)
+        })?;
+        self.drop_spares()
     }
 
     /// Why the log takes no more records: the first write or sync that failed. It stays so until reopened, because

@@ -36,6 +36,8 @@ pub struct LogOptions {
     /// Size of the very first file, if there is no spare to take, in bytes; at most `file_bytes`, and less on a disk that has no
     /// room for it. Default 4 MiB: a store that is hardly written to stays small and opens at once.
     pub first_file_bytes: u64,
+    /// Size of a file that [`Log::prepare_short`](crate::Log::prepare_short) makes, in bytes; at most `file_bytes`. Default 4 MiB.
+    pub short_file_bytes: u64,
     /// Appended pages that may wait to be written, in bytes. Default 8 MiB. When they are reached,
     /// [`Log::append`](crate::Log::append) refuses until some are written; so at most this and one record wait. Raise it
     /// for many large asynchronous writes.
@@ -52,10 +54,22 @@ impl Default for LogOptions {
         LogOptions {
             file_bytes: 64 << 20,
             first_file_bytes: 4 << 20,
+            short_file_bytes: 4 << 20,
             buffer_bytes_max: 8 << 20,
             in_flight_max: 8,
             spare_files_max: 2,
         }
+    }
+}
+
+/// The part of a disk's free room that the first log file takes at most.
+const FIRST_FILE_SHARE: u64 = 8;
+
+impl LogOptions {
+    /// Limits the first file to an eighth of `free_bytes`: on a nearly full disk, most of what is left is for the data. Later files are
+    /// as long as ever when there is room for them.
+    pub fn limit_first_file(&mut self, free_bytes: Option<u64>) {
+        self.first_file_bytes = self.first_file_bytes.min(free_bytes.unwrap_or(u64::MAX) / FIRST_FILE_SHARE);
     }
 }
 
@@ -70,6 +84,11 @@ pub enum AppendError {
     NotPrepared,
     /// The record is longer than [`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX).
     TooLarge,
+    /// There is no memory for the record.
+    OutOfMemory {
+        /// The length of the record.
+        bytes: usize,
+    },
     /// The log failed, or was closed; it takes no records until reopened.
     Failed(Error),
 }
@@ -81,6 +100,7 @@ impl fmt::Display for AppendError {
             AppendError::FileFull => f.write_str("the log file is full; rotate to the next one"),
             AppendError::NotPrepared => f.write_str("no next log file is prepared"),
             AppendError::TooLarge => f.write_str("a log record is limited to 1 GiB; write in smaller batches"),
+            AppendError::OutOfMemory { bytes } => Error::out_of_memory(*bytes, "a log record").fmt(f),
             AppendError::Failed(error) => error.fmt(f),
         }
     }

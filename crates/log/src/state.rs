@@ -109,6 +109,8 @@ pub(crate) struct LogState {
     /// Records in `waiting` and `open` that were not written.
     pending_records: usize,
     pool: Vec<Buffer>,
+    /// Buffers for the record that is being appended, in the order of their use.
+    reserved: VecDeque<Buffer>,
 
     appended: u64,
     issued: u64,
@@ -143,6 +145,7 @@ impl LogState {
             waiting_pages: 0,
             pending_records: 0,
             pool: Vec::new(),
+            reserved: VecDeque::new(),
             appended: 0,
             issued: 0,
             written: 0,
@@ -200,16 +203,16 @@ impl LogState {
         if pending > 0 && pending >= self.buffer_bytes_max {
             return Err(AppendError::BufferFull);
         }
-        let mut left = bytes;
-        self.chunk_with_room(left).begin_record();
+        self.reserve_buffers(bytes)?;
+        self.chunk_with_room().begin_record();
         for part in std::iter::once(&header[..]).chain(parts.iter().copied()) {
             let mut part = part;
             while !part.is_empty() {
-                let count = self.chunk_with_room(left).copy(part);
+                let count = self.chunk_with_room().copy(part);
                 part = &part[count..];
-                left -= count;
             }
         }
+        debug_assert!(self.reserved.is_empty(), "a record takes the buffers that were reserved for it");
         self.appended = self.open.as_ref().map_or(self.appended, Chunk::end_position);
         self.pending_records += 1;
         self.metrics.records += 1;
@@ -217,15 +220,31 @@ impl LogState {
         Ok(Lsn(self.appended))
     }
 
-    /// The open chunk, with at least one free byte in its last page; `wanted` bytes are to come.
-    fn chunk_with_room(&mut self, wanted: usize) -> &mut Chunk {
+    /// Allocates the buffers that a record of `bytes` takes beyond the open chunk, before a byte of the record is copied: a record whose
+    /// second half finds no memory could not be taken back.
+    fn reserve_buffers(&mut self, bytes: usize) -> Result<(), AppendError> {
+        let mut left = bytes.saturating_sub(self.open.as_ref().map_or(0, Chunk::room_bytes));
+        while left > 0 {
+            let pooled = if left <= CHUNK_PAGES * PAYLOAD_BYTES { self.pool.pop() } else { None };
+            let Some(buffer) = pooled.or_else(|| Chunk::try_new_buffer(left)) else {
+                self.reserved.clear();
+                return Err(AppendError::OutOfMemory { bytes });
+            };
+            left = left.saturating_sub(buffer.len() / PAGE_BYTES * PAYLOAD_BYTES);
+            self.reserved.push_back(buffer);
+        }
+        Ok(())
+    }
+
+    /// The open chunk, with at least one free byte in its last page.
+    fn chunk_with_room(&mut self) -> &mut Chunk {
         let usable = match &self.open {
             Some(chunk) => chunk.tail_used < PAYLOAD_BYTES || chunk.has_page(),
             None => false,
         };
         if !usable {
             self.put_open_in_queue();
-            let buffer = self.buffer(wanted);
+            let buffer = self.buffer();
             let chunk = Chunk::new(Arc::clone(&self.file), buffer, self.next_page, self.last_used);
             self.next_page += 1;
             return self.open.insert(chunk);
@@ -238,11 +257,8 @@ impl LogState {
         chunk
     }
 
-    fn buffer(&mut self, wanted: usize) -> Buffer {
-        if wanted > CHUNK_PAGES * PAYLOAD_BYTES {
-            return Chunk::new_buffer(wanted);
-        }
-        self.pool.pop().unwrap_or_else(|| Chunk::new_buffer(0))
+    fn buffer(&mut self) -> Buffer {
+        self.reserved.pop_front().or_else(|| self.pool.pop()).unwrap_or_else(Chunk::ordinary_buffer)
     }
 
     fn recycle(&mut self, chunk: Chunk) {
@@ -265,7 +281,7 @@ impl LogState {
         let mut chunk = match self.open.take() {
             Some(chunk) => chunk,
             None => {
-                let buffer = self.buffer(0);
+                let buffer = self.buffer();
                 let chunk = Chunk::new(Arc::clone(&self.file), buffer, self.next_page, self.last_used);
                 self.next_page += 1;
                 chunk

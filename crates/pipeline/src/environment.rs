@@ -146,4 +146,9 @@ pub enum Refusal {
     LogFailed(StorageError),
     /// The log takes no such record; the text says why.
     NoRecord(String),
+    /// There is no memory for the log record.
+    OutOfMemory {
+        /// The length of the record.
+        bytes: usize,
+    },
 }

@@ -607,8 +607,17 @@ impl SpaceWatch {
         match fits(room).min(bytes_max).max(least) {
             longest if longest <= fits(room) => Ok(LogFileLength::AtMost(longest)),
             _ if least <= room.reserve_bytes => Ok(LogFileLength::AtMost(least)),
-            _ => Err(self.shortage(least).into()),
+            _ => {
+                // The error is to say how much space there is now.
+                self.sample();
+                Err(self.shortage(least).into())
+            }
         }
+    }
+
+    /// Returns true if a log file finds room beside what the store needs and the reserve for deletions.
+    pub fn has_room_for_log(&self) -> bool {
+        self.room_for_log().bytes > 0
     }
 
     /// What a log file may take of logical space now.

@@ -188,6 +188,7 @@ impl<E: Environment> Pipeline<E> {
                 Obstacle::NoRoom(NoLogFile { bytes, file: log.file() }.into())
             }
             AppendError::Failed(error) => Obstacle::refused(Refusal::LogFailed(error)),
+            AppendError::OutOfMemory { bytes } => Obstacle::refused(Refusal::OutOfMemory { bytes }),
             other => Obstacle::refused(Refusal::NoRecord(other.to_string())),
         })?;
         Ok((self.environment.place(commit, batch), lsn))

@@ -13,6 +13,7 @@ mod columns;
 mod json;
 
 use super::packed::Input;
+use super::sink::io_error;
 use crate::options::Format;
 use crate::text::{self, Encoding};
 use clap::Args;
@@ -25,6 +26,9 @@ use std::io::{self, BufRead, BufReader, Read};
 const RECORD_BYTES_MAX: u64 = (2 << 30) + (1 << 20);
 
 const BUFFER_BYTES: usize = 256 << 10;
+
+/// Shorter records find memory without a check.
+const CHECKED_BYTES: usize = 1 << 20;
 
 /// Some programs begin text files with it.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -126,6 +130,8 @@ pub(crate) struct Quotes {
     /// So many of them lie before the record at hand.
     before_record: u64,
     record_bytes_max: u64,
+    /// The record at hand may have this length before memory is checked again.
+    checked_bytes: u64,
     /// The number of the line at hand.
     line: u64,
     /// The numbers of the first lines of records, from the next one that the parser gives.
@@ -145,6 +151,7 @@ impl Quotes {
             passed: 0,
             before_record: 0,
             record_bytes_max: RECORD_BYTES_MAX,
+            checked_bytes: CHECKED_BYTES as u64,
             line,
             lines: VecDeque::new(),
         }
@@ -182,6 +189,7 @@ impl Read for Quotes {
             if self.within == Within::Lines && !matches!(byte, b'\n' | b'\r') {
                 self.within = Within::Start;
                 self.before_record = self.passed + at as u64;
+                self.checked_bytes = CHECKED_BYTES as u64;
                 self.lines.push_back(self.line);
             }
             self.line += u64::from(*byte == b'\n');
@@ -195,13 +203,39 @@ impl Read for Quotes {
             };
         }
         self.passed += read as u64;
+        if self.within == Within::Lines {
+            return Ok(read);
+        }
+        let (record_bytes, line) = (self.passed - self.before_record, self.lines.back().copied().unwrap_or(self.line));
         // The parser would gather all the rest of a file behind a quote that is never closed.
-        if self.within != Within::Lines && self.passed - self.before_record > self.record_bytes_max {
-            let line = self.lines.back().copied().unwrap_or(self.line);
+        if record_bytes > self.record_bytes_max {
             return Err(too_long(line, "is a quote there never closed?"));
+        }
+        if record_bytes > self.checked_bytes {
+            // The parser doubles its buffer while the record doubles its length.
+            require_memory(4 * record_bytes as usize, line)?;
+            self.checked_bytes = 2 * record_bytes;
         }
         Ok(read)
     }
+}
+
+/// Checks that the system has `bytes` of memory for the record that begins in `line`. The parsers end the process if an allocation
+/// fails.
+fn require_memory(bytes: usize, line: u64) -> io::Result<()> {
+    #[cfg(test)]
+    if bytes > tests::MEMORY_BYTES.get() {
+        return Err(no_memory(bytes, line));
+    }
+    if bytes < CHECKED_BYTES || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+        return Ok(());
+    }
+    Err(no_memory(bytes, line))
+}
+
+fn no_memory(bytes: usize, line: u64) -> io::Error {
+    let what = format!("the record that begins in line {line} needs {bytes} bytes of memory, and the system has less");
+    io::Error::new(io::ErrorKind::OutOfMemory, what)
 }
 
 /// A place between two records.
@@ -302,16 +336,12 @@ impl Records {
     pub(crate) fn read(&mut self) -> io::Result<Option<Numbered>> {
         match self {
             Records::Json { input, layout, place, line } => loop {
-                line.clear();
-                let read = input.by_ref().take(RECORD_BYTES_MAX).read_until(b'\n', line)?;
-                if read == 0 {
+                let number = place.line;
+                read_line(input, line, number)?;
+                if line.is_empty() {
                     return Ok(None);
                 }
-                if read as u64 == RECORD_BYTES_MAX && line.last() != Some(&b'\n') {
-                    return Err(too_long(place.line, "does it hold one object alone?"));
-                }
-                let number = place.line;
-                place.offset += read as u64;
+                place.offset += line.len() as u64;
                 place.line += 1;
                 let text = match number {
                     1 => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
@@ -319,15 +349,17 @@ impl Records {
                 };
                 let text = text.trim_ascii();
                 if !text.is_empty() {
+                    require_memory(2 * text.len(), number)?;
                     return Ok(Some(Numbered::new(number, json::read(text, layout))));
                 }
             },
             Records::Csv { reader, columns, record, .. } => {
-                if !reader.read_byte_record(record).map_err(io::Error::other)? {
+                if !reader.read_byte_record(record).map_err(io_error)? {
                     return Ok(None);
                 }
                 let line = reader.get_mut().lines.pop_front();
                 let line = line.ok_or_else(|| io::Error::other("the parser found a record where none begins"))?;
+                require_memory(2 * record.as_slice().len(), line)?;
                 // The parser learns of the end of the input with the last record only.
                 let found = match reader.get_ref().left_open() {
                     true => Err(LEFT_OPEN.to_owned()),
@@ -356,6 +388,22 @@ impl Records {
     }
 }
 
+/// Reads one line, with its end, into `line`. Leaves `line` empty at the end of the input.
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: u64) -> io::Result<()> {
+    line.clear();
+    loop {
+        let more = line.len().max(CHECKED_BYTES);
+        line.try_reserve(more).map_err(|_| no_memory(line.len() + more, number))?;
+        let read = input.by_ref().take(more as u64).read_until(b'\n', line)?;
+        if read < more || line.last() == Some(&b'\n') {
+            return Ok(());
+        }
+        if line.len() as u64 > RECORD_BYTES_MAX {
+            return Err(too_long(number, "does it hold one object alone?"));
+        }
+    }
+}
+
 fn too_long(line: u64, hint: &str) -> io::Error {
     io::Error::other(format!("the record that begins in line {line} has more than 2 GiB: {hint}"))
 }
@@ -371,7 +419,7 @@ fn parser(quotes: Quotes) -> Box<csv::Reader<Quotes>> {
 /// Reads the header. An empty file needs none.
 fn header(reader: &mut csv::Reader<Quotes>, layout: &Layout, delimiter: u8) -> Result<Columns, Unreadable> {
     let mut row = ByteRecord::new();
-    if !reader.read_byte_record(&mut row).map_err(io::Error::other)? {
+    if !reader.read_byte_record(&mut row).map_err(io_error)? {
         return Ok(Columns::plain());
     }
     let line = reader.get_mut().lines.pop_front().unwrap_or(Place::START.line);

@@ -343,8 +343,6 @@ impl Core {
     }
 }
 
-/// The first log file takes this part of what the disk has left, at most.
-const FIRST_LOG_SHARE: u64 = 8;
 /// The missing part if a whole file is missing.
 const FILE: &str = "file";
 
@@ -515,9 +513,7 @@ impl Ground<'_> {
         let file_bytes = log_file_bytes(&registry).min(longest);
         // One spare: more would be room that is nearly always unused.
         let mut log_options = LogOptions { file_bytes, spare_files_max: 1, ..LogOptions::default() };
-        // On a nearly full disk, what is left is for flushes.
-        let free = self.volume.space().logical_free().unwrap_or(u64::MAX);
-        log_options.first_file_bytes = log_options.first_file_bytes.min(free / FIRST_LOG_SHARE);
+        log_options.limit_first_file(self.volume.space().logical_free());
         if self.options.ablation.serial_log {
             log_options.in_flight_max = 1;
         }

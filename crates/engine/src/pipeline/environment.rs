@@ -46,6 +46,7 @@ impl From<Refusal> for Error {
             Refusal::TooManyWaiting { waiting_bytes } => Error::TooManyWaiting { waiting_bytes },
             Refusal::LogFailed(error) => Error::Failed { cause: Box::new(error) },
             Refusal::NoRecord(text) => Error::Invalid(text),
+            Refusal::OutOfMemory { bytes } => StorageError::out_of_memory(bytes, "a log record").into(),
             other => Error::Invalid(format!("the write was refused: {other:?}")),
         }
     }

@@ -49,7 +49,7 @@ impl Memory {
 
     /// As [`prepare_log`](Memory::prepare_log), for a file that is to take little room: when little is to be written.
     pub(crate) fn prepare_log_at_rest(&self) -> Result<()> {
-        self.prepare_log_within(0, LogOptions::default().first_file_bytes)
+        self.prepare_log_within(0, LogOptions::default().short_file_bytes)
     }
 
     fn prepare_log_by(&self, prepare: impl Fn(&Log, u64) -> Result<bool, StorageError>) -> Result<()> {

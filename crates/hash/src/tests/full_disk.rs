@@ -88,7 +88,12 @@ impl World {
         let until = self.env.clock.now() + RECOVERS_WITHIN;
         while let Err(error) = (0..10).try_for_each(|_| self.put()) {
             assert!(error.is_no_space(), "{what}: {error}");
-            assert!(self.env.clock.now() < until, "{what}: still refused: {error}, {:?}", self.store.properties());
+            assert!(
+                self.env.clock.now() < until,
+                "{what}: still refused: {error}, {:?}, {:?}",
+                self.volumes[0].list(),
+                self.store.properties()
+            );
             self.env.clock.sleep(Duration::from_millis(500));
         }
         self.is_sound(what);
@@ -196,16 +201,44 @@ fn a_store_whose_disk_others_fill_goes_on_when_they_are_gone() {
 fn deletions_lead_out_of_a_disk_that_others_have_filled() {
     for_each_seed(400, 6, |seed| {
         World::run(like_the_defaults(), seed, |world| {
-            (0..300).for_each(|_| world.put().unwrap());
+            (0..240).for_each(|_| world.put().unwrap());
             world.store.checkpoint().unwrap();
             let used = world.volumes[0].space().logical_used;
             world.volumes[0].set_faults(FaultPlan::none().capacity(used));
             let keys: Vec<_> = world.model.keys().cloned().collect();
-            for key in &keys[..270] {
+            for key in &keys[..216] {
                 world.store.delete(key).unwrap();
                 world.model.remove(key);
             }
             world.recovers("deleted");
+        });
+    });
+}
+
+/// Changes in memory count until they are in their buckets. A put was refused that had to wait for them.
+#[test]
+fn a_put_near_the_reserve_waits_for_pending_changes() {
+    let options = HashOptions { log_file_bytes: 256 << 10, log_bytes_max: 1 << 20, ..like_the_defaults() };
+    for_each_seed(500, 12, |seed| {
+        World::run(options.clone(), seed, |world| {
+            (0..100).for_each(|_| world.put().unwrap());
+            world.store.checkpoint().unwrap();
+            let used = world.volumes[0].space().logical_used;
+            let left = (512 << 10) + world.rng.index(2 << 20) as u64;
+            world.volumes[0].set_faults(FaultPlan::none().capacity(used + left));
+            // Small values go to their buckets, on the device, and take nothing of the home in the end.
+            for number in 0..10_000 {
+                let (key, value) = (format!("small {:04}", number % 1000).into_bytes(), vec![number as u8; 300]);
+                match world.store.put(&key, &value) {
+                    Ok(()) => _ = world.model.insert(key, value),
+                    Err(Error::SpaceShort(short)) => {
+                        let pending = world.store.properties().pending_bytes;
+                        assert!(pending < short.missing_bytes.max(1), "{pending} bytes wait, and {short}");
+                        world.env.clock.sleep(Duration::from_millis(200));
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
         });
     });
 }

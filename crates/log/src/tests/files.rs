@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::FILE_BYTES_MIN;
+use crate::chunk::BUFFERS_LEFT;
 use crate::files::Files;
 use crate::shadow::Nowhere;
 
@@ -257,4 +258,43 @@ fn promise_7_a_short_file_is_as_short_as_the_room_for_it() {
     log.commit(lsn, Durability::Synced).unwrap();
     let found = bodies(read_all(&shadow, RecoveryMode::Strict).unwrap().1);
     assert_eq!(found, [&b"in the first"[..], b"in the short one"]);
+}
+
+/// A log that began on a nearly full disk kept short files until it was opened again.
+#[test]
+fn a_log_that_began_with_a_short_file_goes_on_in_longer_ones() {
+    let shadow = Shadow::default();
+    let mut options = LogOptions::default();
+    options.limit_first_file(Some(8 * FILE_BYTES_MIN));
+    assert_eq!(options.first_file_bytes, FILE_BYTES_MIN);
+    options.limit_first_file(None);
+    let log = Log::create(shadow.volume(), Env::system(), options, 1).unwrap();
+    let first = log.room_bytes();
+    assert!(first < FILE_BYTES_MIN);
+    assert!(log.prepare_short(2, 0, u64::MAX).unwrap());
+    log.rotate().unwrap();
+    assert!(log.room_bytes() > 1 << 20, "{}", log.room_bytes());
+}
+
+/// A record of several chunks that finds no memory leaves the log as it was.
+#[test]
+fn a_record_for_which_there_is_no_memory_is_refused_whole() {
+    let shadow = Shadow::default();
+    let log = Log::create(shadow.volume(), Env::system(), LogOptions::default(), 1).unwrap();
+    log.prepare_next(2, 0).unwrap();
+    log.rotate().unwrap();
+    let before = log.append(&[b"before"]).unwrap();
+    let long = vec![7; 9 << 20];
+    for left in 0..3 {
+        BUFFERS_LEFT.set(left);
+        let error = log.append(&[&long]).unwrap_err();
+        assert!(matches!(error, AppendError::OutOfMemory { bytes } if bytes > long.len()), "{left}: {error}");
+        assert_eq!(log.appended(), before);
+    }
+    BUFFERS_LEFT.set(usize::MAX);
+    log.append(&[b"after"]).unwrap();
+    log.append(&[&long]).unwrap();
+    log.sync().unwrap();
+    let found = bodies(read_all(&shadow, RecoveryMode::Strict).unwrap().1);
+    assert!(found == [&b"before"[..], b"after", &long], "{:?}", found.iter().map(Vec::len).collect::<Vec<_>>());
 }

@@ -84,6 +84,7 @@ impl From<Refusal> for Stop {
             Refusal::TooManyWaiting { .. } => Stop::TooManyWaiting,
             Refusal::LogFailed(error) => Stop::Failed(error.to_string()),
             Refusal::NoRecord(text) => Stop::Failed(text),
+            Refusal::OutOfMemory { bytes } => Stop::Failed(format!("no memory for {bytes} bytes")),
         }
     }
 }

@@ -1,5 +1,11 @@
 use super::*;
 use crate::fuzzing;
+use std::cell::Cell;
+
+thread_local! {
+    /// The memory that the system has for the calling thread.
+    pub(super) static MEMORY_BYTES: Cell<usize> = const { Cell::new(usize::MAX) };
+}
 
 /// Reads a file whose first line is a header if it names the columns, and an entry otherwise.
 fn read(bytes: &[u8], format: Format, start: Place, at_most: usize) -> Vec<fuzzing::Found> {
@@ -97,4 +103,30 @@ fn a_record_that_does_not_end_is_given_up() {
     let error = io::copy(&mut quotes(1000), &mut io::sink()).unwrap_err().to_string();
     assert!(error.contains("begins in line 3 has more than 2 GiB: is a quote there never closed?"), "{error}");
     io::copy(&mut quotes(6000), &mut io::sink()).unwrap();
+}
+
+/// A value of tens of megabytes ended the process if there was no memory for it.
+#[test]
+fn a_record_for_which_there_is_no_memory_is_an_error() {
+    let value = "x".repeat(5 << 20);
+    let files = [
+        (Format::Csv, format!("key,value\na,1\nb,{value}\n")),
+        (Format::Tsv, format!("key\tvalue\na\t1\nb\t\"{value}\"\n")),
+        (Format::Jsonl, format!("\n{{\"key\":\"a\",\"value\":\"1\"}}\n{{\"key\":\"b\",\"value\":\"{value}\"}}\n")),
+    ];
+    for (format, text) in files {
+        // Too little for a part of the record, and for the record alone.
+        for memory_bytes in [2 << 20, 9 << 20] {
+            let mut records = Records::new(Input::pieces(text.as_bytes(), 100_000), format, &Layout::default())
+                .unwrap_or_else(|_| panic!("the header is sound"));
+            assert!(records.read().unwrap().is_some());
+            MEMORY_BYTES.set(memory_bytes);
+            let error = records.read().err().expect("there is no memory");
+            MEMORY_BYTES.set(usize::MAX);
+            assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+            assert!(error.to_string().starts_with("the record that begins in line 3 needs "), "{error}");
+        }
+        let found = fuzzing::read(text.as_bytes(), format, &Layout::default(), Place::START, 100_000);
+        assert!(found.len() == 2 && found[1].1 == Some((b"b".to_vec(), value.clone().into_bytes())));
+    }
 }
