@@ -192,7 +192,7 @@ impl LogState {
             && Arc::ptr_eq(&self.file, &chunk.file);
         if newest && chunk.is_open() && !self.closed && self.sync_wanted == 0 {
             let pool = &mut self.pool;
-            let chunk = chunk.reopen(durable, || pool.pop().unwrap_or_else(|| Chunk::ordinary_buffer()));
+            let chunk = chunk.reopen(durable, || pool.pop().unwrap_or_else(Chunk::ordinary_buffer));
             self.open = Some(chunk);
         } else {
             self.recycle(chunk);
