@@ -105,7 +105,7 @@ fn the_parts_give_the_bytes_of_the_writer() {
 const LARGE_BYTES: usize = 1 << 20;
 
 #[test]
-fn an_entry_without_memory_for_its_block_is_refused_and_the_builder_goes_on() {
+fn an_entry_without_memory_for_its_block_is_refused() {
     let mut builder = TableBuilder::new(&TableOptions::default(), 0).unwrap();
     let value = vec![7; LARGE_BYTES];
     assert_eq!(builder.add(KeyRef::new(b"a", put(1)), b"1").unwrap().map(drop), None);
