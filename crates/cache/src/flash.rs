@@ -628,7 +628,8 @@ impl FlashLog {
             return Located::There(read);
         }
         let Some(mut all) = with_room(read.bytes()) else { return Located::Here(None) };
-        let pieces = read.pieces.iter().filter_map(|piece| if let Piece::Here(bytes) = piece { Some(bytes) } else { None });
+        let pieces =
+            read.pieces.iter().filter_map(|piece| if let Piece::Here(bytes) = piece { Some(bytes) } else { None });
         pieces.for_each(|bytes| all.extend_from_slice(bytes));
         Located::Here(self.finish(&read, RecordBytes::Joined(all)))
     }

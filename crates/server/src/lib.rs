@@ -119,8 +119,3 @@ pub use server::{
     CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal, outlive_file_limit,
 };
 pub use store::{ITEMS_KEYSPACE, META_KEYSPACE, StoreEngine};
-
-/// Lets a test refuse and measure allocations.
-#[cfg(test)]
-#[global_allocator]
-static MEMORY: situ_sim::SimMemory = situ_sim::SimMemory;

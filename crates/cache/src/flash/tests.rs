@@ -266,7 +266,9 @@ fn an_item_that_claims_a_gigabyte_takes_no_more_memory_than_there_is_on_the_devi
     sim.run(|| {
         let (log, place, _) = with_long_item(&device);
         let length_at = super::spot_offset(log.spot_of(place.segment)) + u64::from(place.offset) + 4 + 2;
-        for (claimed, is_shown) in [(VALUE_BYTES_MAX as u32, true), (VALUE_BYTES_MAX as u32 + 1, false), (u32::MAX, false)] {
+        for (claimed, is_shown) in
+            [(VALUE_BYTES_MAX as u32, true), (VALUE_BYTES_MAX as u32 + 1, false), (u32::MAX, false)]
+        {
             device.set_contents(length_at, &claimed.to_le_bytes());
             let log = open(&device);
             let mut found = Vec::new();

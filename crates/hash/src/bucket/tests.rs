@@ -55,11 +55,9 @@ fn promise_6_the_largest_lengths_of_a_bucket_are_corruption_and_take_no_memory()
     let used = usize::from(u16::from_le_bytes([block[at::NOW + 2], block[at::NOW + 3]]));
     // The count of entries, their bytes, and the head of the first one with both of its lengths.
     let lengths_of_entry = (1u32 << crate::entry::KEY_LENGTH_BITS << crate::entry::VALUE_LENGTH_BITS) - 1;
-    for (place, longest) in [
-        (at::NOW, &[0xff; 2][..]),
-        (at::NOW + 2, &[0xff; 2]),
-        (BUCKET_HEADER_BYTES, &lengths_of_entry.to_le_bytes()),
-    ] {
+    for (place, longest) in
+        [(at::NOW, &[0xff; 2][..]), (at::NOW + 2, &[0xff; 2]), (BUCKET_HEADER_BYTES, &lengths_of_entry.to_le_bytes())]
+    {
         let mut block = block.clone();
         block[place..place + longest.len()].copy_from_slice(longest);
         let block = sealed(block, 3, used);
