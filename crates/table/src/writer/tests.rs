@@ -117,9 +117,13 @@ fn an_entry_without_memory_for_its_block_is_refused() {
 #[test]
 fn a_table_without_memory_for_its_range_tombstones_is_refused() {
     let mut builder = TableBuilder::new(&TableOptions::default(), 0).unwrap();
-    for number in 0..LARGE_BYTES as u32 / 20 {
-        builder.add_range_tombstone(&number.to_be_bytes(), 1, &[255; 20]).unwrap();
-    }
+    let mut add = || {
+        let mut numbers = 0..LARGE_BYTES as u32 / 20;
+        numbers.try_for_each(|number| builder.add_range_tombstone(&number.to_be_bytes(), 1, &[255; 20]))
+    };
+    let refused = SimMemory::refusing(LARGE_BYTES, &mut add).unwrap_err();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    add().unwrap();
     let refused = SimMemory::refusing(LARGE_BYTES, || builder.finish()).map(drop).unwrap_err();
     assert!(refused.is_out_of_memory(), "{refused}");
 }
