@@ -70,7 +70,7 @@ fn a_length_or_a_value_without_memory_for_it_is_refused_and_the_server_goes_on()
         assert!(matches!(other.read(&mut [0; 64]), Ok(0) | Err(_)), "the server hangs up");
 
         // A value that really comes.
-        let (block, blocks) = (vec![b'x'; 1 << 20], 3 * LIMIT_BYTES as usize >> 20);
+        let (block, blocks) = (vec![b'x'; 1 << 20], (3 * LIMIT_BYTES as usize) >> 20);
         stream.write_all(format!("set large 0 0 {}\r\n", blocks << 20).as_bytes()).unwrap();
         (0..blocks).for_each(|_| stream.write_all(&block).unwrap());
         stream.write_all(b"\r\nget small\r\nget large\r\n").unwrap();
