@@ -195,7 +195,7 @@ impl Core {
     fn look(&self, key: &[u8], now: u64, bytes_max: usize) -> Looked {
         let of_short = |hit: Hit<'_>| (hit.item.value.len() <= bytes_max).then(|| Record::of(&hit.item));
         let at = match self.memory.get(key, now, of_short) {
-            Ok(Some(Some(found))) => return Looked::Answer(Some(found)),
+            Ok(Some(Some(found))) => return Looked::Answer(found),
             Ok(Some(None)) => return Looked::Long,
             Ok(None) => return Looked::Answer(None),
             Err(at) => at,
@@ -324,7 +324,7 @@ impl Core {
     fn end(self: &Arc<Core>, flight: &mut Flight, pending: Pending) {
         let Pending { mut request, at, read, parts, counts, result, .. } = pending;
         self.note(&result);
-        let bytes = result.is_ok().then(|| reads::joined(&read.pieces, parts, &counts));
+        let bytes = if result.is_ok() { reads::joined(&read.pieces, parts, &counts) } else { None };
         let log = self.memory.flash.as_ref().map(|flash| &flash.log);
         let record = bytes.and_then(|bytes| log?.finish(&read, bytes));
         match self.arrived(&request.key, at, record, request.now) {

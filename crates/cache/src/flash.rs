@@ -207,12 +207,12 @@ impl std::ops::Deref for RecordBytes {
 }
 
 impl Record {
-    /// A copy of an item in memory.
-    pub(crate) fn of(item: &Item<'_>) -> Record {
+    /// A copy of an item in memory; `None` if there is no memory for it.
+    pub(crate) fn of(item: &Item<'_>) -> Option<Record> {
         let base = item.meta.id;
-        let mut bytes = Vec::with_capacity(item.stored_bytes(base));
+        let mut bytes = with_room(item.stored_bytes(base))?;
         item.again().append_to(base, &mut bytes);
-        Record { bytes: RecordBytes::Joined(bytes), start: 0, base, sequence: 0 }
+        Some(Record { bytes: RecordBytes::Joined(bytes), start: 0, base, sequence: 0 })
     }
 
     /// The item.
@@ -589,12 +589,12 @@ impl FlashLog {
         }
     }
 
-    /// Reads an item. Waits for the device.
+    /// Reads an item. Waits for the device. `None`: there is no whole record, or no memory for it.
     ///
     /// # Errors
     /// The device fails.
     pub(crate) fn fetch(&self, read: Read) -> io::Result<Option<Record>> {
-        let mut all = Vec::new();
+        let Some(mut all) = with_room(read.bytes()) else { return Ok(None) };
         for piece in &read.pieces {
             match piece {
                 Piece::Here(bytes) => all.extend_from_slice(bytes),
@@ -627,9 +627,11 @@ impl FlashLog {
         if read.pieces.iter().any(|piece| matches!(piece, Piece::There(_))) {
             return Located::There(read);
         }
-        let pieces = read.pieces.iter().map(|piece| if let Piece::Here(bytes) = piece { &bytes[..] } else { &[] });
-        let bytes = pieces.collect::<Vec<_>>().concat();
-        Located::Here(self.finish(&read, RecordBytes::Joined(bytes)))
+        let Some(mut all) = with_room(read.bytes()) else { return Located::Here(None) };
+        let pieces =
+            read.pieces.iter().filter_map(|piece| if let Piece::Here(bytes) = piece { Some(bytes) } else { None });
+        pieces.for_each(|bytes| all.extend_from_slice(bytes));
+        Located::Here(self.finish(&read, RecordBytes::Joined(all)))
     }
 
     /// The segment that slots call so, if it is there.
@@ -780,6 +782,13 @@ impl FlashLog {
     pub(crate) fn read_at(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
         read_at(&self.device, offset, bytes)
     }
+}
+
+/// An empty vector with this capacity; `None` if memory runs out.
+pub(crate) fn with_room(bytes: usize) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(bytes).ok()?;
+    Some(all)
 }
 
 /// Segments that a device has room for.

@@ -67,3 +67,8 @@ pub use options::{Admission, FlashRules, MEMORY_BYTES_MIN, Options};
 pub use reader::FlashReader;
 pub use reads::OnItem;
 pub use survey::{Survey, Surveyed};
+
+/// Lets a test refuse and measure allocations.
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: situ_sim::SimMemory = situ_sim::SimMemory;

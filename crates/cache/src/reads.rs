@@ -3,7 +3,7 @@
 //! A *flight* is what one thread has in flight on one queue of the device. The thread is a reader of the cache's, or one of the cache's owner that has
 //! a [`FlashReader`](crate::FlashReader).
 
-use crate::flash::{Piece, Read, Record, RecordBytes};
+use crate::flash::{Piece, Read, Record, RecordBytes, with_room};
 use crate::memory::OnFlash;
 use situ_device::{Buffer, Completion, Op, Queue, Ticket};
 use std::collections::{HashMap, VecDeque};
@@ -60,14 +60,15 @@ pub(crate) struct Flight {
     pub(crate) done: Vec<Completion>,
 }
 
-/// The bytes of an item, of pieces and of what their transfers have brought.
-pub(crate) fn joined(pieces: &[Piece], mut parts: Vec<Option<Buffer>>, counts: &[usize]) -> RecordBytes {
+/// The bytes of an item, of pieces and of what their transfers have brought. `None` if there is no memory for them.
+pub(crate) fn joined(pieces: &[Piece], mut parts: Vec<Option<Buffer>>, counts: &[usize]) -> Option<RecordBytes> {
     if let ([Piece::There(extent)], 1) = (pieces, parts.len())
         && let Some(buffer) = parts.pop().flatten()
     {
-        return RecordBytes::Buffer(buffer, extent.skip);
+        return Some(RecordBytes::Buffer(buffer, extent.skip));
     }
-    let mut all = Vec::with_capacity(parts.iter().flatten().map(|part| part.len()).sum());
+    let copied = pieces.iter().map(|piece| if let Piece::Here(bytes) = piece { bytes.len() } else { 0 });
+    let mut all = with_room(parts.iter().flatten().map(|part| part.len()).chain(copied).sum())?;
     let mut parts = parts.into_iter().flatten();
     for (piece, count) in pieces.iter().zip(counts) {
         match piece {
@@ -81,7 +82,7 @@ pub(crate) fn joined(pieces: &[Piece], mut parts: Vec<Option<Buffer>>, counts: &
             }
         }
     }
-    RecordBytes::Joined(all)
+    Some(RecordBytes::Joined(all))
 }
 
 impl Flight {

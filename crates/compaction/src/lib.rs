@@ -42,6 +42,11 @@ mod task;
 mod unit;
 mod wire;
 
+/// Lets a test refuse and measure allocations.
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: situ_sim::SimMemory = situ_sim::SimMemory;
+
 #[cfg(test)]
 mod testing;
 

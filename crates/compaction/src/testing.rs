@@ -323,6 +323,11 @@ impl MemoryHost {
         Arc::clone(&self.files.lock().unwrap()[&number])
     }
 
+    /// All files, by their numbers.
+    pub(crate) fn files(&self) -> BTreeMap<u64, Bytes> {
+        self.files.lock().unwrap().clone()
+    }
+
     pub(crate) fn put_bytes(&self, number: u64, bytes: Vec<u8>) {
         self.files.lock().unwrap().insert(number, Arc::new(bytes));
     }

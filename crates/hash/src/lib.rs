@@ -100,3 +100,8 @@ pub use situ_pipeline::{SpaceChange, SpaceLevel, SpaceProperties, SpaceShortage}
 pub use store::{HashStore, HashWrite};
 pub use store_id::StoreId;
 pub use verify::HashReport;
+
+/// Lets a test refuse and measure allocations.
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: situ_sim::SimMemory = situ_sim::SimMemory;

@@ -51,6 +51,17 @@ impl<'a> Fields<'a> {
         taken.try_into().map_err(|_| self.broken(name, "too few bytes"))
     }
 
+    fn no_memory(&self, bytes: usize, name: &str) -> Error {
+        Error::out_of_memory(bytes, format_args!("{name} of {}", self.what))
+    }
+
+    fn copy(&self, bytes: &[u8], name: &str) -> Result<Vec<u8>> {
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes.len()).map_err(|_| self.no_memory(bytes.len(), name))?;
+        copy.extend_from_slice(bytes);
+        Ok(copy)
+    }
+
     fn sized(&mut self, name: &str) -> Result<&'a [u8]> {
         let bytes = u32::take(self, name)?;
         self.take(bytes as usize, name)
@@ -219,7 +230,8 @@ impl Field for Bytes {
     }
 
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Bytes> {
-        fields.sized(name).map(|bytes| Bytes(bytes.to_vec()))
+        let bytes = fields.sized(name)?;
+        fields.copy(bytes, name).map(Bytes)
     }
 
     #[cfg(test)]
@@ -244,7 +256,8 @@ impl Field for Rest {
     }
 
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Rest> {
-        fields.take(fields.rest.len(), name).map(|bytes| Rest(bytes.to_vec()))
+        let bytes = fields.take(fields.rest.len(), name)?;
+        fields.copy(bytes, name).map(Rest)
     }
 
     #[cfg(test)]
@@ -343,7 +356,13 @@ impl<T: Field> Field for Vec<T> {
         if count > most {
             return Err(fields.broken(format!("{name} of {count} items"), format!("room for {most}")));
         }
-        (0..count).map(|_| T::take(fields, name)).collect()
+        let mut items = Vec::new();
+        for _ in 0..count {
+            // In memory an item may be many times as long as in the message.
+            items.try_reserve(1).map_err(|_| fields.no_memory(2 * size_of_val(&items[..]), name))?;
+            items.push(T::take(fields, name)?);
+        }
+        Ok(items)
     }
 
     #[cfg(test)]
@@ -382,4 +401,47 @@ fn put_length(length: usize, out: &mut Vec<u8>) {
 fn put_sized(bytes: &[u8], out: &mut Vec<u8>) {
     put_length(bytes.len(), out);
     out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use situ_sim::SimMemory;
+
+    fn take<T: Field>(bytes: &[u8]) -> Result<T> {
+        T::take(&mut Fields::of("a test", bytes), "a field")
+    }
+
+    fn assert_refused<T: Field>(bytes: &[u8]) {
+        let (taken, largest) = SimMemory::largest(|| take::<T>(bytes).map(drop));
+        let error = taken.unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains("a field"), "{error}");
+        assert!(largest < 1000, "{largest} bytes: {error}");
+    }
+
+    #[test]
+    fn the_largest_lengths_are_refused_and_take_no_memory() {
+        let bytes = [[0xff; 4], [0; 4]].concat();
+        assert_refused::<Bytes>(&bytes);
+        assert_refused::<String>(&bytes);
+        assert_refused::<FileName>(&bytes);
+        assert_refused::<Vec<bool>>(&bytes);
+        assert_refused::<Vec<[u8; 0]>>(&bytes);
+        assert_refused::<Vec<(u64, Bytes)>>(&bytes);
+        assert_refused::<Vec<Vec<Option<Bytes>>>>(&[[1, 0, 0, 0], [0xff; 4], [0; 4]].concat());
+    }
+
+    /// The copy of a field once ended the process if there was no memory for it.
+    #[test]
+    fn a_field_without_memory_for_it_is_an_error() {
+        const LONG: usize = 1 << 20;
+        let long = [&(LONG as u32).to_le_bytes()[..], &[0; LONG]].concat();
+        for refused in SimMemory::refusing(LONG, || {
+            [take::<Bytes>(&long).map(drop), take::<Rest>(&long).map(drop), take::<Vec<Option<Bytes>>>(&long).map(drop)]
+        }) {
+            let error = refused.unwrap_err();
+            assert!(error.is_out_of_memory() && error.to_string().contains("a field of a test"), "{error}");
+        }
+        assert_eq!(take::<Vec<Option<Bytes>>>(&long).unwrap().len(), LONG);
+    }
 }

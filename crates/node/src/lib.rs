@@ -54,3 +54,8 @@ pub use text::utc;
 pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
 pub use unit::{NodeLink, NodeUnit, NodeUnitOptions};
 pub use volume::NodeVolume;
+
+/// Lets a test refuse and measure allocations.
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: situ_sim::SimMemory = situ_sim::SimMemory;

@@ -473,6 +473,30 @@ mod tests {
         }
     }
 
+    /// A length that were taken for what it says would be data that never ends, or a place before the data.
+    #[test]
+    fn the_largest_and_negative_lengths_are_refused_by_every_storage_command() {
+        let lengths =
+            ["2147483646", "2147483647", "2147483648", "4294967295", "18446744073709551615", "-1", "-2147483648"];
+        for (begin, end) in ["set", "add", "replace", "append", "prepend"]
+            .map(|command| (format!("{command} k 0 0 "), ""))
+            .into_iter()
+            .chain([("cas k 0 0 ".to_owned(), " 1"), ("ms k ".to_owned(), "")])
+        {
+            for length in lengths {
+                let line = format!("{begin}{length}{end}");
+                assert_eq!(
+                    parse(line.as_bytes()),
+                    Request::Answer { text: BAD_LINE, noreply: false, swallow: 0 },
+                    "{line}"
+                );
+            }
+            let line = format!("{begin}2147483645{end}");
+            let Request::Store(store) = parse(line.as_bytes()) else { panic!("{line}") };
+            assert_eq!(store.length, 2_147_483_645);
+        }
+    }
+
     #[test]
     fn a_retrieval_has_no_key_that_is_too_long_wherever_it_is() {
         for (lengths, good) in [(&[250, 250][..], true), (&[251], false), (&[1, 250, 251], false), (&[3; 400], true)] {

@@ -8,6 +8,7 @@
 //! * [`Compression`]: a volume or device that compresses, counts physical bytes, and may run out of them.
 //! * [`crash_everywhere`], [`crash_device_everywhere`] and others for several disks: a workload, crashed at each of its
 //!   I/Os. [`for_each_seed`]: many seeds, and how to replay.
+//! * [`SimMemory`]: an allocator that refuses and measures allocations of one thread.
 //! * [`Rng`], [`Trace`]: chance and record. [`wait`]: a future's outcome.
 //!
 //! # A crash test
@@ -34,7 +35,8 @@
 //! Blocking, time, threads and files come from the `Env` and the `Volume` that were handed in; no lock is held across
 //! any of them. What breaks the first rule is not seen by the simulator; what breaks the second is, within seconds.
 
-#![forbid(unsafe_code)]
+// The allocator is the only module with unsafe code.
+#![deny(unsafe_code)]
 
 mod clock;
 mod compression;
@@ -46,6 +48,7 @@ mod executor;
 mod explore;
 mod fate;
 mod fault;
+mod memory;
 mod rng;
 mod trace;
 mod volume;
@@ -61,6 +64,7 @@ pub use explore::{
 };
 pub use fate::Power;
 pub use fault::{Fault, FaultPlan, FileKind, Operation, Rule, When};
+pub use memory::SimMemory;
 pub use rng::Rng;
 pub use trace::Trace;
 pub use volume::SimVolume;

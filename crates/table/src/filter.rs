@@ -14,7 +14,8 @@
 //! **Invariants**: no false negative. **Failure**: a filter of unknown kind is corruption (the format's version would
 //! have changed), never "no filter".
 
-use crate::format::{Damage, u32_at, u64_at};
+use crate::format::{BLOCK_TRAILER_BYTES, Damage, u32_at, u64_at};
+use situ_storage::{Error, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The kind of filter that this code writes.
@@ -27,6 +28,7 @@ const LINE_WORDS: usize = FILTER_LINE_BYTES / 8;
 /// More would not lower the false positives of a 512-bit line.
 const PROBES_MAX: u8 = 16;
 const GOLDEN: u32 = 0x9e37_79b9;
+const FOR: &str = "the filter of a table";
 
 /// The hash that filters are asked with: XXH3, 64 bits, of the user key.
 #[inline]
@@ -88,11 +90,18 @@ impl FilterBuilder {
     }
 
     /// Adds a key; versions of one key come one after the other and are counted once.
+    ///
+    /// # Errors
+    /// There is no memory for its hash. Nothing was added then.
     #[inline]
-    pub(crate) fn add(&mut self, user_key: &[u8]) {
+    pub(crate) fn add(&mut self, user_key: &[u8]) -> Result<()> {
         if self.bits_per_key > 0 {
+            if self.hashes.try_reserve(1).is_err() {
+                return Err(Error::out_of_memory(16 * self.hashes.len(), FOR));
+            }
             self.hashes.push(hash_key(user_key));
         }
+        Ok(())
     }
 
     fn lines(&self) -> usize {
@@ -110,18 +119,26 @@ impl FilterBuilder {
     }
 
     /// The filter block; `None` if there is nothing to filter.
-    pub(crate) fn finish(&self) -> Option<Vec<u8>> {
-        if self.lines() == 0 {
-            return None;
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(crate) fn finish(&self) -> Result<Option<Vec<u8>>> {
+        let count = self.lines();
+        if count == 0 {
+            return Ok(None);
         }
         let probes = probes_for(self.bits_per_key);
-        let mut lines = vec![Line([0; LINE_WORDS]); self.lines()];
+        let bytes = FILTER_HEADER_BYTES + count * FILTER_LINE_BYTES + BLOCK_TRAILER_BYTES;
+        let (mut lines, mut block) = (Vec::new(), Vec::new());
+        if lines.try_reserve_exact(count).is_err() || block.try_reserve_exact(bytes).is_err() {
+            return Err(Error::out_of_memory(bytes, FOR));
+        }
+        lines.resize(count, Line([0; LINE_WORDS]));
         for hash in &self.hashes {
             let at = filter_line(*hash, lines.len());
             let line = &mut lines[at].0;
             filter_bits(*hash, u32::from(probes)).for_each(|(word, bit)| line[word] |= bit);
         }
-        let mut block = Vec::with_capacity(FILTER_HEADER_BYTES + lines.len() * FILTER_LINE_BYTES + 5);
         block.extend_from_slice(&[FILTER_BLOCKED_BLOOM, probes, 0, 0]);
         block.extend_from_slice(&(lines.len() as u32).to_le_bytes());
         for line in &lines {
@@ -129,7 +146,7 @@ impl FilterBuilder {
                 block.extend_from_slice(&word.to_le_bytes());
             }
         }
-        Some(block)
+        Ok(Some(block))
     }
 }
 

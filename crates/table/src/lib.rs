@@ -54,5 +54,10 @@ pub use value_lengths::{VALUE_LENGTH_CLASSES, ValueLengths};
 pub use warmth::WarmBytes;
 pub use writer::{TableAppender, TableBuilder, TableEnd, TableSummary, TableWriter};
 
+/// Lets a test refuse and measure allocations.
+#[cfg(test)]
+#[global_allocator]
+static MEMORY: situ_sim::SimMemory = situ_sim::SimMemory;
+
 #[cfg(test)]
 mod testing;

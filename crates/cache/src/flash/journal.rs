@@ -366,6 +366,7 @@ fn read_records(path: &Path, id: &Id) -> Option<Records> {
 mod tests {
     use super::format::HEADER_BYTES;
     use super::*;
+    use situ_sim::SimMemory;
 
     const ID: Id = [3; 16];
 
@@ -396,6 +397,34 @@ mod tests {
         (&file).write_all(&[1; 9]).unwrap();
         past(&prefix).unwrap().journal.item_died(11, 60);
         assert!(past(&prefix).unwrap().dead.has(11, 60));
+    }
+
+    #[test]
+    fn the_largest_lengths_of_the_files_are_damage_and_take_no_memory() {
+        let sealed = |mut bytes: Vec<u8>| {
+            let sum = crc32c::crc32c(&bytes);
+            bytes.extend_from_slice(&sum.to_le_bytes());
+            bytes
+        };
+        let owners = [(b"key".to_vec(), b"value".to_vec())].into();
+        let mut records = Vec::new();
+        encode_records(&mut records, &ID, &Records { owners, ..Records::default() }).unwrap();
+        // The number of records, and the lengths of a key and of a value.
+        for at in [40, 44, 48] {
+            let mut bytes = records.clone();
+            bytes[at..at + 4].fill(0xff);
+            let bytes = sealed(bytes);
+            let decode = || decode_records(&bytes[..], bytes.len() as u64, &ID);
+            let (decoded, largest) = SimMemory::largest(decode);
+            assert!(decoded.is_none() && largest < 1000, "{largest} bytes");
+        }
+        let mut index = Vec::new();
+        let snapshot = Snapshot { spots: vec![[1, 2]], ..Snapshot::default() };
+        encode_index(&mut index, &ID, 1, &snapshot, |each| each([1, 2, 3, 4])).unwrap();
+        index[44..48].fill(0xff);
+        let index = sealed(index);
+        let (decoded, largest) = SimMemory::largest(|| decode_index(&index[..], index.len() as u64, &ID));
+        assert!(decoded.is_none() && largest < 1000, "{largest} bytes");
     }
 
     /// After `.lock` was removed, a second process could open the first one's journals.

@@ -1,10 +1,10 @@
 //! The log on a simulated device: what was appended is read, what a crash tears is lost, and nothing else is ever read.
 
 use super::{Content, FlashLog, Found, SEALED_MAX};
-use crate::item::{Item, Meta, NewItem};
+use crate::item::{Item, Meta, NewItem, VALUE_BYTES_MAX};
 use crate::slot::Place;
 use situ_device::{Device, Geometry};
-use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor};
+use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimMemory};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -231,6 +231,55 @@ fn another_ones_device_is_left_as_it_is_and_damage_costs_items() {
         .unwrap();
         assert!((20..59).contains(&found), "{found}");
         assert!(log.read(place, bytes).unwrap().is_none());
+    });
+}
+
+/// A log with an item of 2.5 MB, all of it on the device; with the item's place and the length of its record.
+fn with_long_item(device: &SimDevice) -> (FlashLog, Place, usize) {
+    let log = open(device);
+    let item = NewItem { meta: Meta { id: 7, ..Meta::default() }, key: b"long", parts: [&[7; 2_500_000], b""] };
+    let (place, bytes) = log.append(&item).unwrap();
+    log.seal();
+    while log.flush(|_| {}, |_| {}, |_| {}).unwrap() {}
+    (log, place, bytes)
+}
+
+/// The memory for an item that is put together once ended the process if it was not there.
+#[test]
+fn an_item_without_memory_for_it_is_not_found_and_the_log_goes_on() {
+    let sim = SimExecutor::new(1);
+    let device = device(&sim, 16, 1);
+    sim.run(|| {
+        let (log, place, bytes) = with_long_item(&device);
+        assert!(SimMemory::refusing(2_500_000, || log.read(place, bytes)).unwrap().is_none());
+        let record = log.read(place, bytes).unwrap().unwrap();
+        assert!(SimMemory::refusing(2_500_000, || super::Record::of(&record.item())).is_none());
+        assert_eq!(record.item().value.len(), 2_500_000);
+    });
+}
+
+/// The length of an item whose rest lies in other segments is not covered by a checksum before the whole item is read.
+#[test]
+fn an_item_that_claims_a_gigabyte_takes_no_more_memory_than_there_is_on_the_device() {
+    let sim = SimExecutor::new(1);
+    let device = device(&sim, 16, 1);
+    sim.run(|| {
+        let (log, place, _) = with_long_item(&device);
+        let length_at = super::spot_offset(log.spot_of(place.segment)) + u64::from(place.offset) + 4 + 2;
+        for (claimed, is_shown) in
+            [(VALUE_BYTES_MAX as u32, true), (VALUE_BYTES_MAX as u32 + 1, false), (u32::MAX, false)]
+        {
+            device.set_contents(length_at, &claimed.to_le_bytes());
+            let log = open(&device);
+            let mut found = Vec::new();
+            let (_, largest) = SimMemory::largest(|| log.scan(0, |item| found.push((item.place, item.bytes))).unwrap());
+            assert_eq!(found.len(), usize::from(is_shown), "{claimed}");
+            assert!(largest < 4 << 20, "{largest} bytes to find it");
+            for (place, bytes) in found {
+                let (record, largest) = SimMemory::largest(|| log.read(place, bytes).unwrap());
+                assert!(record.is_none() && largest < 4 << 20, "{largest} bytes to read it");
+            }
+        }
     });
 }
 

@@ -2,6 +2,7 @@ use super::*;
 use crate::entry::{INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, POINTER_BYTES_MAX, Value, overflow_bytes};
 use crate::format_page::{Layout, example, rows};
 use proptest::prelude::*;
+use situ_sim::SimMemory;
 use std::collections::BTreeMap;
 
 const STORE: StoreId = StoreId([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
@@ -46,6 +47,24 @@ fn nine_pairs_of_16_and_400_bytes_fit_at_424_bytes_each_at_most() {
         writer.push(&Entry::inline(&key, &value))
     });
     assert_eq!(pushed.count(), 9);
+}
+
+#[test]
+fn promise_6_the_largest_lengths_of_a_bucket_are_corruption_and_take_no_memory() {
+    let block = filled(3, 2);
+    let used = usize::from(u16::from_le_bytes([block[at::NOW + 2], block[at::NOW + 3]]));
+    // The count of entries, their bytes, and the head of the first one with both of its lengths.
+    let lengths_of_entry = (1u32 << crate::entry::KEY_LENGTH_BITS << crate::entry::VALUE_LENGTH_BITS) - 1;
+    for (place, longest) in
+        [(at::NOW, &[0xff; 2][..]), (at::NOW + 2, &[0xff; 2]), (BUCKET_HEADER_BYTES, &lengths_of_entry.to_le_bytes())]
+    {
+        let mut block = block.clone();
+        block[place..place + longest.len()].copy_from_slice(longest);
+        let block = sealed(block, 3, used);
+        let (text, largest) = SimMemory::largest(|| message(codec().open(3, &block)));
+        assert!(largest < 1000, "{largest} bytes: {text}");
+        assert!(codec().find(3, &block, b"absent").is_err());
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@ use super::*;
 use crate::bucket::Stamp;
 use crate::entry::Entry;
 use crate::format_page::{Layout, example};
+use situ_sim::SimMemory;
 
 const STORE: StoreId = StoreId([3; 16]);
 
@@ -116,6 +117,22 @@ fn a_batch_that_is_not_whole_does_not_count() {
     }
     assert_eq!(read(&[&sound[IMAGE_PAGE_BYTES..], &sound[..]].concat()), None, "pages in another order");
     assert_eq!(ImageBatch::read("images", 0, StoreId([4; 16]), &sound).unwrap(), None, "another store's journal");
+}
+
+/// The number of pages says how much is read.
+#[test]
+fn a_page_of_a_batch_longer_than_batches_are_is_none() {
+    let sound = batch(9, &[400]);
+    let longest = (IMAGE_BATCH_PAGES_MAX * IMAGE_PAYLOAD_BYTES) as u32;
+    for (payload_bytes, pages) in [(longest, Some(IMAGE_BATCH_PAGES_MAX)), (longest + 1, None), (u32::MAX, None)] {
+        let header =
+            PageHeader { batch: 9, page: 0, pages: payload_bytes.div_ceil(IMAGE_PAYLOAD_BYTES as u32), payload_bytes };
+        let mut page = sound.clone();
+        header.seal(STORE, &mut page);
+        assert_eq!(ImageBatch::pages_from(STORE, &page), pages);
+        let (found, largest) = SimMemory::largest(|| read(&page));
+        assert!(found.is_none() && largest < 2 * IMAGE_PAGE_BYTES, "{largest} bytes");
+    }
 }
 
 /// The bytes of a batch as the value of an entry: a scan that meets the page with this value sees no batch.

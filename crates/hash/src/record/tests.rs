@@ -1,6 +1,7 @@
 use super::*;
 use crate::format_page::{Layout, example};
 use proptest::prelude::*;
+use situ_sim::SimMemory;
 
 fn record(first: u64, operations: &[Operation<'_>]) -> Vec<u8> {
     let mut body = Operations::new();
@@ -53,6 +54,17 @@ fn promise_6_a_record_that_breaks_a_rule_is_corruption() {
     assert!(broken(18, 0x80).contains("expected at most 1073741824, found 2147483653"));
     for length in 0..sound.len() {
         assert!(message(&sound[..length]).contains("000007.log is damaged at byte 4096, in its record of a batch"));
+    }
+}
+
+#[test]
+fn promise_6_the_largest_lengths_of_a_record_are_corruption_and_take_no_memory() {
+    let sound = record(7, &[Operation::put(b"key", b"value", None)]);
+    for (at, length) in [(8, 4), (13, 2), (15, 4)] {
+        let mut bytes = sound.clone();
+        bytes[at..at + length].fill(0xff);
+        let (text, largest) = SimMemory::largest(|| message(&bytes));
+        assert!(largest < 1000, "{largest} bytes: {text}");
     }
 }
 

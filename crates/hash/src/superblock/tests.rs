@@ -1,5 +1,6 @@
 use super::*;
 use crate::format_page::{Layout, PAGE, example};
+use situ_sim::SimMemory;
 
 const STORE: StoreId = StoreId([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
 
@@ -148,6 +149,16 @@ fn promise_6_a_slot_that_breaks_a_rule_is_corruption_though_its_checksum_is_righ
         let error = Superblock::decode("superblock", 1, &sealed(slot)).unwrap_err();
         assert!(error.is_corruption() && error.to_string().contains(text), "{error}");
     }
+}
+
+#[test]
+fn promise_6_the_longest_path_of_a_device_is_corruption_and_takes_no_memory() {
+    let mut slot = superblock(7).encode();
+    slot[128..136].fill(0xff);
+    let slot = sealed(slot);
+    let (error, largest) = SimMemory::largest(|| Superblock::decode("superblock", 1, &slot).unwrap_err());
+    assert!(error.to_string().contains("expected at most 2048, found 18446744073709551615"), "{error}");
+    assert!(largest < 1000, "{largest} bytes");
 }
 
 #[test]

@@ -2,6 +2,7 @@ use super::*;
 use crate::frame::{FIRST_PAYLOAD_BYTES, Header};
 use crate::greeting::NoRequests;
 use crate::testing::{Asked, Pair, Pipe, SOON, begin, call, echo, end, eventually, pair};
+use situ_sim::SimMemory;
 use std::io::{Read, Write};
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -325,6 +326,24 @@ fn frames_that_are_damaged_or_not_a_hosts_end_the_connection() {
     to_device.write_all(&greedy).unwrap();
     eventually("the connection is lost", || device.peer().lost().is_some());
     assert!(device.peer().lost().unwrap().to_string().contains("granted"));
+}
+
+#[test]
+fn a_payload_takes_no_memory_before_its_length_is_checked_and_none_may_be_there() {
+    let (to_host, to_device) = (Pipe::default(), Pipe::default());
+    let device = begin(Side::Device, end("host test", &to_device, &to_host), &quick(), echo());
+    let read = |payload_bytes| {
+        let (side, flags, operation, timeout_ms, request, grant) = (Side::Host, 0, READ, 0, 1, 0);
+        let header =
+            Header { side, flags, operation, payload_bytes, timeout_ms, request, grant, payload_crc: 0 }.encode();
+        threads::read_frame(&device.peer().shared, &mut &header[..]).unwrap_err()
+    };
+    for payload_bytes in [FIRST_PAYLOAD_BYTES + 1, frame::PAYLOAD_BYTES_LIMIT, u32::MAX] {
+        let (why, largest) = SimMemory::largest(|| read(payload_bytes));
+        assert!(why.contains("payload") && largest < 1000, "{largest} bytes: {why}");
+    }
+    let why = SimMemory::refusing(FIRST_PAYLOAD_BYTES as usize, || read(FIRST_PAYLOAD_BYTES));
+    assert_eq!(why, "there is no memory for a payload of 65536 bytes");
 }
 
 #[test]

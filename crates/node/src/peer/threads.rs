@@ -44,7 +44,7 @@ pub(super) fn read(shared: Arc<Shared>, mut stream: Box<dyn Read + Send>) {
     shared.lose(&why);
 }
 
-fn read_frame(shared: &Shared, stream: &mut dyn Read) -> Result<(Header, Vec<u8>), String> {
+pub(super) fn read_frame(shared: &Shared, stream: &mut dyn Read) -> Result<(Header, Vec<u8>), String> {
     let mut bytes = [0; HEADER_BYTES];
     fill(shared, stream, &mut bytes)?;
     let header = Header::decode(&bytes).map_err(|e| e.to_string())?;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::Random;
+use situ_sim::SimMemory;
 
 const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }];
 
@@ -25,6 +26,45 @@ fn what_is_stored_comes_back_and_does_not_depend_on_earlier_blocks() {
                 assert!(decode_owned(fresh, true).unwrap() == block);
             }
         }
+    }
+}
+
+/// `bytes` bytes that compress to about half of them.
+fn half_noise(bytes: usize) -> Vec<u8> {
+    let mut block = Random::seeded(3).bytes(bytes / 2);
+    block.resize(bytes, 0);
+    block
+}
+
+#[test]
+fn a_block_without_memory_to_compress_it_is_refused_and_the_next_one_is_encoded() {
+    let raw = |bytes: Vec<u8>| {
+        let mut block = RawBlock::default();
+        block.0.bytes = bytes;
+        block
+    };
+    for compression in [Compression::Lz4, Compression::Zstd { level: 1 }] {
+        let mut encoder = BlockEncoder::new(compression).unwrap();
+        let large = half_noise(1 << 20);
+        // First no memory for what the compressor may need, then none for the compressed block.
+        for refused_from in [1 << 20, 1 << 19] {
+            let block = raw(large.clone());
+            let refused = SimMemory::refusing(refused_from, || encoder.encode(block)).map(drop).unwrap_err();
+            assert!(refused.is_out_of_memory(), "{compression} {refused}");
+            SimMemory::refusing(refused_from, || encoder.encode(raw(half_noise(1000)))).unwrap();
+            // Now the encoder has memory to compress into.
+            encoder.encode(raw(large.clone())).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_stored_block_without_memory_to_decode_it_is_refused() {
+    for compression in ALL {
+        let mut stored = Vec::new();
+        BlockEncoder::new(compression).unwrap().store(&half_noise(1 << 20), &mut stored).unwrap();
+        let damage = SimMemory::refusing(1 << 20, || decode_into(&stored, true, &mut Vec::new())).unwrap_err();
+        assert!(damage.expected.contains("memory"), "{damage:?}");
     }
 }
 

@@ -1,9 +1,10 @@
 use super::*;
+use situ_sim::SimMemory;
 
 fn filter(bits_per_key: u32, keys: u64) -> Filter {
     let mut builder = FilterBuilder::new(bits_per_key);
-    (0..keys).for_each(|key| builder.add(&key.to_le_bytes()));
-    let block = builder.finish().unwrap();
+    (0..keys).for_each(|key| builder.add(&key.to_le_bytes()).unwrap());
+    let block = builder.finish().unwrap().unwrap();
     assert_eq!(block.len(), builder.finished_bytes());
     Filter::decode(&block).unwrap()
 }
@@ -35,8 +36,8 @@ fn false_positives_stay_below_what_is_promised() {
 #[test]
 fn a_filter_that_is_none_is_refused() {
     let mut builder = FilterBuilder::new(10);
-    builder.add(b"key");
-    let block = builder.finish().unwrap();
+    builder.add(b"key").unwrap();
+    let block = builder.finish().unwrap().unwrap();
     assert!(Filter::decode(&block).is_ok());
     for length in 0..block.len() {
         assert!(Filter::decode(&block[..length]).is_err());
@@ -46,8 +47,21 @@ fn a_filter_that_is_none_is_refused() {
         wrong[at] = byte;
         assert!(Filter::decode(&wrong).is_err(), "{byte} at {at}");
     }
-    assert_eq!(FilterBuilder::new(10).finish(), None);
+    assert_eq!(FilterBuilder::new(10).finish().unwrap(), None);
     let mut off = FilterBuilder::new(0);
-    off.add(b"key");
-    assert_eq!(off.finish(), None);
+    off.add(b"key").unwrap();
+    assert_eq!(off.finish().unwrap(), None);
+}
+
+/// The hashes of the keys, and the filter made of them, once ended the process.
+#[test]
+fn a_filter_without_memory_is_refused() {
+    let mut builder = FilterBuilder::new(10);
+    let mut add = |keys: u64| (0..keys).try_for_each(|key| builder.add(&key.to_le_bytes()));
+    let refused = SimMemory::refusing(64 << 10, || add(10_000)).unwrap_err();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    add(100_000).unwrap();
+    let refused = SimMemory::refusing(64 << 10, || builder.finish()).unwrap_err();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    assert_eq!(builder.finish().unwrap().map(|block| block.len()), Some(builder.finished_bytes()));
 }

@@ -121,7 +121,8 @@ impl TableBuilder {
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid) if the key is not behind the last one, too long, or of a kind that is no entry. A refused
-    /// entry changes nothing. [`OutOfMemory`](Error::OutOfMemory) if there is no memory for its block; then the table cannot be finished.
+    /// entry changes nothing. [`OutOfMemory`](Error::OutOfMemory) if there is no memory for its block or for the filter; then the table
+    /// cannot be finished.
     #[inline]
     pub fn add(&mut self, key: KeyRef<'_>, value: &[u8]) -> Result<Option<RawBlock>> {
         let shared = common_prefix(&self.last_user_key, key.user);
@@ -147,7 +148,7 @@ impl TableBuilder {
         }
         self.data.add(key, shared, value)?;
         if new_user_key {
-            self.filter.add(key.user);
+            self.filter.add(key.user)?;
         }
         self.last_user_key.truncate(shared);
         self.last_user_key.extend_from_slice(&key.user[shared..]);
@@ -179,11 +180,16 @@ impl TableBuilder {
     /// Adds a range tombstone: all versions of user keys in `begin..end` older than `sequence` are gone. In any order.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid) if the range is empty or a bound too long.
+    /// [`Invalid`](Error::Invalid) if the range is empty or a bound too long. [`OutOfMemory`](Error::OutOfMemory) if there is no memory
+    /// for it.
     pub fn add_range_tombstone(&mut self, begin: &[u8], sequence: SequenceNumber, end: &[u8]) -> Result<()> {
         if begin >= end || begin.len().max(end.len()) > MAX_KEY_BYTES || sequence > MAX_SEQUENCE {
             let range = format!("{}..{}", begin.escape_ascii(), end.escape_ascii());
             return Err(Error::Invalid(format!("no range tombstone can cover {range} at {sequence}")));
+        }
+        if self.range_tombstones.try_reserve(1).is_err() {
+            let bytes = 2 * self.range_tombstones.len() * size_of::<(Vec<u8>, Trailer, Vec<u8>)>();
+            return Err(Error::out_of_memory(bytes, "the range tombstones of a table"));
         }
         let trailer = Trailer::new(sequence, KeyKind::RangeDelete);
         self.range_tombstones.push((begin.to_vec(), trailer, end.to_vec()));
@@ -250,7 +256,7 @@ impl TableBuilder {
     /// The last block, if there is one, and what comes behind the blocks.
     ///
     /// # Errors
-    /// There is no memory for the range tombstones.
+    /// There is no memory for the filter or the range tombstones.
     pub fn finish(mut self) -> Result<(Option<RawBlock>, TableEnd)> {
         let last = if self.data.is_empty() { None } else { Some(self.finish_data_block(None)) };
         let range_tombstones = self.finish_range_tombstones()?;
@@ -261,7 +267,7 @@ impl TableBuilder {
         if properties.entries + properties.range_deletions == 0 {
             properties.smallest_sequence = 0;
         }
-        Ok((last, TableEnd { properties, filter: self.filter.finish(), range_tombstones }))
+        Ok((last, TableEnd { properties, filter: self.filter.finish()?, range_tombstones }))
     }
 
     fn finish_range_tombstones(&mut self) -> Result<Option<Vec<u8>>> {

@@ -3,6 +3,7 @@ use crate::format::MAX_KEY_BYTES;
 use crate::key::KeyKind;
 use crate::testing::{MemoryFile, Random, build};
 use crate::{Compression, KeyRef, Trailer};
+use situ_sim::SimMemory;
 
 fn put(sequence: u64) -> Trailer {
     Trailer::new(sequence, KeyKind::Put)
@@ -98,6 +99,33 @@ fn the_parts_give_the_bytes_of_the_writer() {
         assert_eq!(appender.finish(end).unwrap(), expected_summary);
         assert!(file.bytes() == expected, "{compression}");
     }
+}
+
+/// Longer than the allocations that the tests refuse.
+const LARGE_BYTES: usize = 1 << 20;
+
+#[test]
+fn an_entry_without_memory_for_its_block_is_refused() {
+    let mut builder = TableBuilder::new(&TableOptions::default(), 0).unwrap();
+    let value = vec![7; LARGE_BYTES];
+    assert_eq!(builder.add(KeyRef::new(b"a", put(1)), b"1").unwrap().map(drop), None);
+    let refused = SimMemory::refusing(LARGE_BYTES, || builder.add(KeyRef::new(b"b", put(1)), &value)).unwrap_err();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    assert_eq!(builder.entries(), 1, "nothing was added");
+}
+
+#[test]
+fn a_table_without_memory_for_its_range_tombstones_is_refused() {
+    let mut builder = TableBuilder::new(&TableOptions::default(), 0).unwrap();
+    let mut add = || {
+        let mut numbers = 0..LARGE_BYTES as u32 / 20;
+        numbers.try_for_each(|number| builder.add_range_tombstone(&number.to_be_bytes(), 1, &[255; 20]))
+    };
+    let refused = SimMemory::refusing(LARGE_BYTES, &mut add).unwrap_err();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    add().unwrap();
+    let refused = SimMemory::refusing(LARGE_BYTES, || builder.finish()).map(drop).unwrap_err();
+    assert!(refused.is_out_of_memory(), "{refused}");
 }
 
 /// Sixteen bytes a line, each line after its offset.

@@ -1,7 +1,7 @@
 //! Disks that fail, fill up and rot: failure is a value, and damage is named.
 
 use crate::model::{Map, key_bytes, value};
-use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimMemory, SimVolume, for_each_seed};
 use situ_storage::{Error, FileName, Volume};
 use situ_values::{KnownSegment, Options, Phase, ReadAhead, Trim, ValueLog, Victims, Walked, numbers_from};
 use std::sync::Arc;
@@ -320,6 +320,29 @@ fn wrong_handles_are_refused_and_trim_nothing() {
         assert_eq!(log.inflation().dead_bytes, 0);
         assert_eq!(log.dead_ranges_bytes(), 0);
         log.died(99, &[]).unwrap();
+    });
+}
+
+/// A handle comes from bytes that its owner has stored: its length decides how much memory a read takes.
+#[test]
+fn the_longest_handle_takes_no_memory_and_a_value_without_memory_is_an_error() {
+    const LONG: usize = 20_000;
+    in_simulation(4, |sim, _, log| {
+        let mut writer = log.writer();
+        let handle = writer.append(0, b"k", &[1; LONG]).unwrap();
+        writer.finish().unwrap();
+        let longest = situ_values::Handle { bytes: u32::MAX - handle.offset - 7, ..handle };
+        for wrong in [longest, situ_values::Handle { bytes: u32::MAX, ..handle }] {
+            let mut queue = situ_storage::ReadQueue::new(sim.env().executor.event(), 1);
+            let (answers, largest) = SimMemory::largest(|| {
+                let read = log.read(&wrong, b"k").map(drop);
+                [read, log.read_now(&wrong, b"k").map(drop), log.submit(&mut queue, 1, &wrong).map(drop)]
+            });
+            assert!(answers.iter().all(Result::is_err) && largest < LONG, "{largest} bytes: {answers:?}");
+        }
+        let refused = SimMemory::refusing(LONG, || log.read(&handle, b"k")).unwrap_err();
+        assert!(refused.is_out_of_memory(), "{refused}");
+        assert_eq!(*log.read(&handle, b"k").unwrap(), [1; LONG]);
     });
 }
 

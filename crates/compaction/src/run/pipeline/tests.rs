@@ -8,6 +8,7 @@ use crate::testing::{
 };
 use crate::{KeySpan, RunMode};
 use situ_device::{Executor, ThreadExecutor};
+use situ_sim::SimMemory;
 use situ_storage::{Error, Writer};
 use situ_table::{Compression, KeyKind, TableOptions};
 use std::sync::atomic::AtomicI64;
@@ -368,6 +369,79 @@ fn a_write_that_fails_at_any_step_ends_the_run_with_its_error() {
             assert!(error.is_no_space() && error.to_string().contains(&format!("{step} {at}")), "{mode:?}: {error}");
         }
     }
+}
+
+/// An executor whose threads of one name get no allocation of `bytes` bytes or more.
+struct Refusing {
+    thread: &'static str,
+    bytes: usize,
+}
+
+impl Executor for Refusing {
+    fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn JobHandle>> {
+        let refused_from = if name == self.thread { self.bytes } else { usize::MAX };
+        ThreadExecutor.spawn(name, Box::new(move || SimMemory::refusing(refused_from, job)))
+    }
+
+    fn event(&self) -> Arc<dyn Event> {
+        ThreadExecutor.event()
+    }
+}
+
+/// For [`assert_refused`]: no thread of the executor.
+const CALLER: &str = "the caller's thread";
+
+/// Runs the task while one thread gets no allocation of `bytes` bytes or more: the run fails for want of memory for `what`, and no file
+/// has come, gone or changed.
+fn assert_refused(
+    task: &Task,
+    host: &Arc<TestHost>,
+    sizes: &Sizes,
+    (mode, thread, bytes, what): (RunMode, &'static str, usize, &str),
+) {
+    let files = host.memory.files();
+    let env = Env { executor: Arc::new(Refusing { thread, bytes }), ..Env::system() };
+    let (task, dyn_host) = (Arc::new(task.clone()), Arc::clone(host) as Arc<dyn TaskHost>);
+    let refused_from = if thread == CALLER { bytes } else { usize::MAX };
+    let (result, ran) = SimMemory::refusing(refused_from, || run_sized(&task, &dyn_host, mode, &env, sizes));
+    assert_eq!(ran.mode, mode);
+    let Err(TaskError::Storage(error)) = result else { panic!("{mode:?}, {thread}: it should fail") };
+    assert!(error.is_out_of_memory() && error.to_string().contains(what), "{mode:?}, {thread}: {error}");
+    assert!(host.memory.files() == files, "{mode:?}, {thread}: the files differ");
+}
+
+#[test]
+fn a_run_without_memory_for_a_block_ends_with_its_error_and_the_next_one_gives_the_same_bytes() {
+    const LARGE_BYTES: usize = 3 << 20;
+    let host = Arc::new(TestHost::new());
+    let mut entries: Vec<Entry> = numbered(3000, 1, 9).entries;
+    entries.push(Entry::new("01500a", 8, KeyKind::Put, &"x".repeat(LARGE_BYTES)));
+    sort(&mut entries);
+    let runs = [Contents { entries, tombstones: Vec::new() }, numbered(3000, 2, 5)];
+    let task = task(&host.memory, &runs, plain_rules());
+    let sizes = Sizes { sub_range_bytes: 30_000, batch_bytes: 5000, ..Sizes::default() };
+    for case in [
+        (RunMode::Linear, CALLER, LARGE_BYTES, ".table"),
+        (RunMode::PIPELINED, "compaction read", LARGE_BYTES, "blocks that a compaction reads"),
+        (RunMode::PIPELINED, CALLER, LARGE_BYTES, "the data block"),
+        (MODES[2], "compaction read", LARGE_BYTES, "blocks that a compaction reads"),
+        (MODES[2], "compaction merge", LARGE_BYTES, "the data block"),
+        (MODES[2], CALLER, LARGE_BYTES, "a block of a table"),
+    ] {
+        assert_refused(&task, &host, &sizes, case);
+    }
+    assert_same_in_all_modes(&task, &host, &sizes);
+}
+
+#[test]
+fn a_run_without_memory_for_kept_entries_ends_with_its_error_and_the_next_one_gives_the_same_bytes() {
+    let host = Arc::new(TestHost::new());
+    let task = simple_task(&host);
+    // Pieces stay far below the batches.
+    let sizes = Sizes { sub_range_bytes: 200_000, batch_bytes: 200_000, ..tiny() };
+    let case = (MODES[2], "compaction merge", 50_000, "an entry that a compaction keeps");
+    assert_refused(&task, &host, &sizes, case);
+    assert_same_in_all_modes(&task, &host, &sizes);
 }
 
 #[test]

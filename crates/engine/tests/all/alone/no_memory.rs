@@ -107,3 +107,41 @@ fn opening_without_memory_for_small_entries_of_the_log_is_an_error() {
         store.close().unwrap();
     });
 }
+
+/// The names of the tables in a directory.
+fn tables(directory: &std::path::Path) -> Vec<std::ffi::OsString> {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut tables: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".table")).collect();
+    tables.sort();
+    tables
+}
+
+#[test]
+fn a_compaction_without_memory_changes_nothing_and_the_next_one_succeeds() {
+    in_own_process(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let keyspace = store.default_keyspace();
+        for number in 0..2u8 {
+            store.put([number], vec![number; VALUE_BYTES]).unwrap();
+            store.put(b"small", [number]).unwrap();
+            store.flush().unwrap();
+        }
+        let before = tables(directory.path());
+        limit(VALUE_BYTES as u64 / 2);
+        for _ in 0..2 {
+            let refused = keyspace.compact(None, None).unwrap_err();
+            assert!(is_out_of_memory(&refused), "{refused}");
+        }
+        no_limit();
+        assert_eq!(tables(directory.path()), before, "inputs are there, and nothing is left of the attempts");
+        keyspace.compact(None, None).unwrap();
+        assert_ne!(tables(directory.path()), before);
+        for number in 0..2u8 {
+            assert!(store.get([number]).unwrap().is_some_and(|found| *found == vec![number; VALUE_BYTES]));
+        }
+        assert_eq!(store.get(b"small").unwrap().as_deref(), Some(&[1][..]));
+        store.check().unwrap();
+        store.close().unwrap();
+    });
+}
