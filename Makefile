@@ -148,7 +148,7 @@ TEST_LOG ?= /dev/null
 # thread does for all.
 loom: cargo
 	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=2 CARGO_TARGET_DIR=target/loom \
-	  scripts/tests.sh run "$(TEST_LOG)" cargo test --no-fail-fast --locked -p situ-engine -p situ-device --lib model::
+	  scripts/tests.sh run "$(TEST_LOG)" cargo test --no-fail-fast --locked -p situ-engine -p situ-base --lib model::
 
 miri: cargo
 	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri is missing: rustup +nightly component add miri"; exit 1; }

@@ -28,11 +28,11 @@ use clap::Args;
 use place::Place;
 use serde::Serialize;
 use situ::Policy;
+use situ::base::Env;
 use situ::compaction::{
     self, Calibrated, Cost, DecisionRules, KeyRange, KeySpan, MergeRules, ModeRule, OutputRules, RunMode, SharePoint,
     Side, TableInput, TaskHost, ValuePoint, growth_ratio, rules_of, run_with,
 };
-use situ::device::Env;
 use situ::storage::Volume;
 use situ_table::{BlockCache, Compression, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 use std::path::PathBuf;

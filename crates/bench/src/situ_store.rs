@@ -8,7 +8,8 @@
 //! The asynchronous side polls the store's futures itself: a [`Flight`] is its own waker, so that the thread which
 //! finishes the work also reports it, and no executor stands between.
 
-use situ::device::{PAGE_BYTES, lock};
+use situ::base::lock;
+use situ::device::PAGE_BYTES;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};

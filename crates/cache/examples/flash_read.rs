@@ -7,8 +7,9 @@
 //! The first argument is a file that is made, and removed at the end; the second is its size in MiB. Prints a line of JSON for each case: bytes of a value,
 //! backend, length of pieces, items in flight, items a second, microseconds at the median and at the 99th percentile, processor time an item.
 
+use situ_base::Env;
 use situ_cache::{Cache, Flash, Meta, Options};
-use situ_device::{Backend, Env, OpenOptions, open};
+use situ_device::{Backend, OpenOptions, open};
 use std::fs::File;
 use std::path::Path;
 use std::sync::mpsc;

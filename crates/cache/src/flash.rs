@@ -36,7 +36,8 @@ use crate::slot::{ALIGN, Place};
 use format::{
     COUNTS_END, Header, RECORD_HEADER_BYTES, RECORDS_AT, SEGMENT_BYTES, SEGMENTS_AT, SUPERBLOCK_BYTES, Salt, Superblock,
 };
-use situ_device::{Buffer, Completion, Device, Op, Queue, lock};
+use situ_base::lock;
+use situ_device::{Buffer, Completion, Device, Op, Queue};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -13,7 +13,7 @@
 //! **Threads.** Any. Lines are locked for a moment, a mutex for many of them.
 
 use crate::index::KeyHash;
-use situ_device::lock;
+use situ_base::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -20,7 +20,7 @@
 //! items through memory, as memcached has them. They cost a pointer an item, and an item on flash has no memory for it.
 
 use crate::slot::{HASH_BITS, LengthClass, PackedSlot, Slot, hash_of, is_free};
-use situ_device::lock;
+use situ_base::lock;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};

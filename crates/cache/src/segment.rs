@@ -16,7 +16,8 @@
 use crate::index::Line;
 use crate::item::NewItem;
 use crate::slot::{OFFSETS_END, SEGMENTS_MAX};
-use situ_device::{Buffer, PAGE_BYTES, lock};
+use situ_base::lock;
+use situ_device::{Buffer, PAGE_BYTES};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 

@@ -15,7 +15,7 @@ use crate::store::durability;
 use crate::text;
 use crate::watch::NodeWatch;
 use serde::Serialize;
-use situ::device::lock;
+use situ::base::lock;
 use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
 use situ_server::{
     CacheEngine, CaughtSignals, Engine, FOLLOWS_BYTES_MIN, HashEngine, OnTrouble, Server, ServerOptions, StartError,
@@ -188,7 +188,7 @@ fn cache_on_flash(
             device.reserve().map_err(|error| failed(&error))?;
         }
         let files = choice.flash_journal.clone().or_else(|| is_file.then(|| path.to_owned()));
-        let flash = cache::Flash { device, env: situ::device::Env::system(), files };
+        let flash = cache::Flash { device, env: situ::base::Env::system(), files };
         let told = Arc::clone(messages);
         let tell: OnTrouble = Box::new(move |text| told.line(text));
         CacheEngine::with_flash(options, flash, tell).map_err(|error| failed(&error))

@@ -8,8 +8,8 @@
 
 use crate::failure::Failure;
 use crate::message::Message;
+use situ::base::{Env, StoreClock};
 use situ::compaction::Unit;
-use situ::device::{Env, StoreClock};
 use situ::storage::{DirectoryVolume, FileName, Volume};
 use situ::{
     Durability, Error, KEY_BYTES_MAX, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder,

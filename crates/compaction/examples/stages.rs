@@ -12,11 +12,11 @@
 //! The most that a pipeline can gain is the sum of the linear run's stages over the longest one. The last column says
 //! how much of that is gained.
 
+use situ_base::{Env, lock};
 use situ_compaction::{
     Encoder, KeyRange, KeySpan, MergeRules, OutputRules, Ran, RunMode, Stage, TableInput, TablePlace, Task, TaskHost,
     run_with,
 };
-use situ_device::{Env, lock};
 use situ_storage::{DirectoryVolume, Error, FileName, ReadRequest, Reader, Result, Volume, Writer};
 use situ_table::{BlockCache, Compression, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 use std::path::Path;

@@ -44,7 +44,7 @@ pub use record::{DecisionRecord, DecisionReport, Held, ReadInputs, Term};
 use crate::mode::{DecisionRules, Resources, RunMode};
 use crate::task::Task;
 use judge::Standing;
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -12,7 +12,7 @@ use crate::error::{TaskError, message};
 use crate::ran::Ran;
 use crate::task::{Encoder, Task};
 use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
-use situ_device::{Event, lock};
+use situ_base::{Event, lock};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -4,7 +4,7 @@
 //! thread's time is the work of its stage.
 
 use crate::mode::{Stage, Stages};
-use situ_device::Clock;
+use situ_base::Clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

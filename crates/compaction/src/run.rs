@@ -29,7 +29,7 @@ use crate::ran::Ran;
 use crate::span::{KeyRange, shared_prefix_bytes};
 use crate::stream::{Rules, drive};
 use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
-use situ_device::Env;
+use situ_base::Env;
 use situ_storage::Error;
 use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
 use situ_table::{KeyRef, ReadMeter, Table, TableCursor, Trailer, WarmBytes};

@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::mode::{ModeRule, Resources};
 use crate::ran::Ran;
 use crate::task::{Encoder, Task, TaskHost, TaskOutput};
-use situ_device::Event;
+use situ_base::Event;
 use situ_table::Compression;
 use std::fmt;
 use std::sync::Arc;

@@ -4,10 +4,11 @@
 //! everywhere, and the best one for devices that do their work on the caller's thread anyway; see [`open`](crate::open()).
 
 use crate::block::check_request;
+use crate::blocking;
 use crate::drive::Nature;
+use crate::flock;
 use crate::target::Target;
 use crate::{Buffer, Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
-use crate::{blocking, lock};
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -53,7 +54,7 @@ impl Device for FileDevice {
     }
 
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
-        lock::lock(&self.target)
+        flock::lock_target(&self.target)
     }
 
     fn geometry(&self) -> Geometry {

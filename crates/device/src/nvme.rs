@@ -11,9 +11,10 @@
 mod identify;
 
 use crate::drive::{Drive, Nature};
+use crate::flock;
 use crate::ioctl::Call;
 use crate::uring::{Mode, NvmeCommands, RingQueue};
-use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space, lock};
+use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space};
 pub(crate) use identify::Namespace;
 use rustix::ioctl::{Opcode, ioctl, opcode};
 use std::fs::{File, OpenOptions};
@@ -101,8 +102,8 @@ impl Device for NvmeDevice {
 
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
         match block_path(&self.path).filter(|path| path.exists()) {
-            Some(block) => lock::lock_path(&block, true, None),
-            None => lock::lock_path(&self.path, false, Some(&self.file)),
+            Some(block) => flock::lock_path(&block, true, None),
+            None => flock::lock_path(&self.path, false, Some(&self.file)),
         }
     }
 

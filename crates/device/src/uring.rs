@@ -21,8 +21,9 @@ mod ring;
 mod table;
 
 use crate::drive::Nature;
+use crate::flock;
 use crate::target::Target;
-use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space, lock};
+use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space};
 use file::FileCommands;
 pub(crate) use nvme::NvmeCommands;
 pub(crate) use queue::RingQueue;
@@ -104,7 +105,7 @@ impl Device for RingDevice {
     }
 
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
-        lock::lock(&self.target)
+        flock::lock_target(&self.target)
     }
 
     fn geometry(&self) -> Geometry {

@@ -6,7 +6,7 @@
 //!
 //! A ring has the kernel write each completion to an event descriptor; [`Watch::wake`] writes to the same one.
 //!
-//! **Rejected:** a thread of the queue's own that turns completions into notifications of an [`Event`](crate::Event):
+//! **Rejected:** a thread of the queue's own that turns completions into notifications of an [`Event`](situ_base::Event):
 //! each completion would cross one thread more. **Rejected:** an entry in the ring that a waker completes. It would
 //! take a place among the operations, and the table would have to know of it.
 

@@ -7,7 +7,8 @@
 //!
 //! **Threads.** Everything from any thread. The lock is held for a few instructions.
 
-use situ_device::{Buffer, Clock, Env, Event, lock};
+use situ_base::{Clock, Env, Event, lock};
+use situ_device::Buffer;
 use situ_storage::{
     Error, FileMeta, FileName, Geometry, Lock, Nature, PageFile, Reader, Result, Space, Volume, Writer,
 };

@@ -33,7 +33,8 @@ use crate::decision::PlacementDecision;
 use crate::locks::Locks;
 use crate::members::{Fast, Home};
 use disk::belongs_on_capacity_disk;
-use situ_device::{Buffer, Env, lock};
+use situ_base::{Env, lock};
+use situ_device::Buffer;
 use situ_storage::{
     Error, FileMeta, FileName, Lock, Nature, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer,
 };

@@ -10,13 +10,14 @@ use crate::opening::open::StoreState;
 use crate::versions::edit::Edit;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
+use situ_base::Env;
 use situ_compaction::{
     CompactionFilter, Decider, Decision, DecisionRecord, DecisionRules, Encoder, FilterContext, FrozenFilter,
     Grandparent, InputTable, KeySpan, LargeValues, Limits, Measure, MergeRules, ModeRule, OutputRules, OutputTable,
     ReadTail, RunMode, Surroundings, TableInput, TablePlace, Task, TaskOutput, TaskStats, decode_measures,
     decode_output, decode_task, encode_measures, encode_output, encode_task,
 };
-use situ_device::{Env, PAGE_BYTES};
+use situ_device::PAGE_BYTES;
 use situ_log::{RecordPosition, RecoveryMode, inspect, recover};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use situ_storage::{FileName, Reader, Volume};

@@ -36,7 +36,7 @@ use crate::pipeline::troubles::Troubles;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::Versions;
 use crate::{Error, Result};
-use situ_device::{Env, Event};
+use situ_base::{Env, Event};
 use situ_log::Log;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak};

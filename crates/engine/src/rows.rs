@@ -7,7 +7,7 @@ pub(crate) mod locks;
 use crate::base::store_id::StoreId;
 use crate::rows::alarm::Alarm;
 use crate::rows::locks::LockTable;
-use situ_device::Env;
+use situ_base::Env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

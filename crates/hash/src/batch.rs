@@ -44,7 +44,7 @@ impl HashBatch {
     }
 
     /// Stores `value` under `key` until `store_ms`; `None` means forever. The time is in milliseconds of the target store's
-    /// [clock](crate::HashStore::clock). [`ms_of_unix`](situ_device::StoreClock::ms_of_unix) converts a Unix time to it.
+    /// [clock](crate::HashStore::clock). [`ms_of_unix`](situ_base::StoreClock::ms_of_unix) converts a Unix time to it.
     ///
     /// # Errors
     /// As [`put`](HashBatch::put).

@@ -5,7 +5,7 @@
 use crate::events::{Events, HashEvent};
 use crate::fields::{Fields, Mismatch, require_checksum};
 use crate::{Result, StoreId};
-use situ_device::ClockRecord;
+use situ_base::ClockRecord;
 use situ_storage::{Error as StorageError, FileName, Volume};
 
 /// Bytes of the file: the record, and a checksum.
@@ -53,7 +53,7 @@ pub(crate) fn write(home: &dyn Volume, store: StoreId, record: &ClockRecord) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use situ_device::{StoreClock, SystemClock};
+    use situ_base::{StoreClock, SystemClock};
     use std::sync::Arc;
 
     #[test]

@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::store::HashStore;
 use crate::writes::{Commit, Obstacle, Write, Writes};
 use crate::{Error, Result};
-use situ_device::lock;
+use situ_base::lock;
 use situ_log::Durability;
 use situ_pipeline::Environment;
 use std::sync::Arc;

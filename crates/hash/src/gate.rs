@@ -7,7 +7,7 @@
 //! through before it is closed again: so a check, which closes it for each few buckets, holds no worker up for long.
 //! **Threads.** Waits are waits for an event, with no lock held.
 
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

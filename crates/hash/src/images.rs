@@ -13,7 +13,8 @@ use crate::bucket::{BUCKET_BYTES, BucketCodec};
 use crate::image::{IMAGE_HEAD_BYTES, IMAGE_PAGE_BYTES, IMAGE_PAYLOAD_BYTES, ImageBatch, ImageWriter};
 use crate::io::BucketIo;
 use crate::{Result, StoreId};
-use situ_device::{Buffer, lock};
+use situ_base::lock;
+use situ_device::Buffer;
 use situ_storage::{Error as StorageError, FileName, PageFile, Volume};
 use std::sync::{Arc, Mutex};
 

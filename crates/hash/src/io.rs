@@ -12,7 +12,8 @@
 
 use crate::space::{SPACE_HEADER_BYTES, bucket_offset};
 use crate::{Error, Result};
-use situ_device::{Buffer, Clock, Completion, Device, Geometry, Op, PAGE_BYTES, Queue, Ticket, lock};
+use situ_base::{Clock, lock};
+use situ_device::{Buffer, Completion, Device, Geometry, Op, PAGE_BYTES, Queue, Ticket};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -16,7 +16,7 @@
 use crate::Result;
 use crate::overflow::Overflow;
 use crate::pending::BucketChanges;
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use situ_engine::{Durability, WriteBatch};
 use situ_storage::{FileName, Volume};
 use situ_values::{Handle, KnownSegment, Moved, Options, Phase, ValueLog, ValueWriter, Written, numbers_from};

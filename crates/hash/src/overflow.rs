@@ -12,7 +12,7 @@ use crate::address::{OverflowRange, State, overflow_key, overflow_range};
 use crate::entry::Entry;
 use crate::options::HashOptions;
 use crate::{Error, Result, StoreId};
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{
     Durability, Key, Keyspace, KeyspaceOptions, Options, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
     WriteBatch,

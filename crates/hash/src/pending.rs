@@ -17,7 +17,7 @@
 use crate::address::State;
 use crate::batch::Changes;
 use crate::rebuild::Change;
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -31,7 +31,7 @@ use crate::purges::{Asked, IDLE_AFTER, IsDead, NEVER};
 use crate::read::Located;
 use crate::store::HashStore;
 use crate::{Error, Result};
-use situ_device::lock;
+use situ_base::lock;
 use situ_log::Durability;
 use situ_values::Handle;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! State that writers, the program and the purging thread share. `purge.rs` has the design of purges, and their invariants.
 
 use crate::batch::HashBatch;
-use situ_device::{Env, Event};
+use situ_base::{Env, Event};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

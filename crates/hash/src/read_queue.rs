@@ -1,7 +1,7 @@
 //! Reads that wait for a thread of the store.
 
 use crate::Result;
-use situ_device::{Env, Requests};
+use situ_base::{Env, Requests};
 
 /// Called once with the value of a key, or none. It does not wait.
 pub type OnValue = Box<dyn FnOnce(Result<Option<Vec<u8>>>) + Send>;

@@ -14,7 +14,7 @@ use crate::io::{LANE_DEPTH, QUICK_NS};
 use crate::read::{InBucket, Located};
 use crate::read_queue::{OnValue, Request};
 use crate::{Error, Result};
-use situ_device::Next;
+use situ_base::Next;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -24,7 +24,8 @@
 use crate::Error;
 use crate::events::{Events, HashEvent};
 use crate::pending::Pending;
-use situ_device::{Clock, Compresses, Device, lock};
+use situ_base::{Clock, lock};
+use situ_device::{Compresses, Device};
 use situ_log::Log;
 use situ_pipeline::{Needs, SpaceKind, SpaceUse, SpaceWatch, WatchedDisk};
 use situ_storage::Volume;

@@ -23,7 +23,7 @@ use crate::entry::Entry;
 use crate::fields::{Fields, Mismatch};
 use crate::overflow::Overflow;
 use crate::{Error, Result};
-use situ_device::lock;
+use situ_base::lock;
 use situ_engine::{Durability, WriteBatch};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

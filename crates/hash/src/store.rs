@@ -9,7 +9,7 @@ use crate::record::VALUE_BYTES_MAX;
 use crate::superblock::Totals;
 use crate::writes::{Write, Writes};
 use crate::{Error, Result};
-use situ_device::{ClockKeeper, JobHandle, StoreClock, lock};
+use situ_base::{ClockKeeper, JobHandle, StoreClock, lock};
 use situ_log::Durability;
 use situ_pipeline::{LOGGERS_MAX, WriteFuture};
 use situ_storage::Error as StorageError;

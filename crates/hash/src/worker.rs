@@ -30,7 +30,7 @@ use crate::rewrite::{Place, Rewrites, decode_all, own_entries};
 use crate::shortage::{Party, Patience, RETRY_EVERY};
 use crate::snapshots::Moment;
 use crate::{Error, Result};
-use situ_device::panic_text;
+use situ_base::panic_text;
 use situ_values::Handle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};

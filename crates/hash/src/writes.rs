@@ -14,7 +14,7 @@ use crate::pending::{Pending, PendingChange};
 use crate::purges::Purges;
 use crate::shortage::{Hindrance, Shortage};
 use crate::{Error, Result};
-use situ_device::{Event, lock};
+use situ_base::{Event, lock};
 use situ_log::{AppendError, Log};
 use situ_pipeline::{Batch, Environment, LogFileLength, NoLogFile, Note, Refusal, SpaceUse};
 use situ_storage::Error as StorageError;

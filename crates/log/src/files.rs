@@ -13,7 +13,8 @@
 
 use crate::options::FILE_BYTES_MIN;
 use crate::page::{PAYLOAD_BYTES, RECORD_HEADER_BYTES};
-use situ_device::{Event, PAGE_BYTES};
+use situ_base::Event;
+use situ_device::PAGE_BYTES;
 use situ_storage::{Error, FileName, PageFile, Result, Volume};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -34,7 +34,8 @@
 use crate::chunk::{CHUNK_PAGES, Chunk, LogFile};
 use crate::options::{AppendError, Durability, FILE_PAGES_MIN, LogMetrics, LogOptions, Lsn};
 use crate::page::{PAYLOAD_BYTES, RECORD_HEADER_BYTES, flag};
-use situ_device::{Buffer, Event, PAGE_BYTES};
+use situ_base::Event;
+use situ_device::{Buffer, PAGE_BYTES};
 use situ_storage::{Error, PageFile, Result};
 use std::collections::VecDeque;
 use std::ops::Range;

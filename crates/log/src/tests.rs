@@ -5,7 +5,8 @@ use crate::{
     AppendError, Durability, Log, LogOptions, Lsn, PAYLOAD_BYTES, RecordPosition, RecoveryMode, RecoveryReport, Tail,
     recover,
 };
-use situ_device::{Env, PAGE_BYTES};
+use situ_base::Env;
+use situ_device::PAGE_BYTES;
 use situ_storage::{DirectoryVolume, Error, FileName, Result, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ use crate::peer::{Connection, Handler, Peer, PeerOptions, Traffic};
 use crate::secret::{Secret, random};
 use crate::transport::TlsRoots;
 use retry::Again;
-use situ_device::{Env, Event, JobHandle, lock};
+use situ_base::{Env, Event, JobHandle, lock};
 use situ_storage::{Error, Result};
 use std::collections::HashSet;
 use std::fmt;

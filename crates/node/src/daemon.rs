@@ -54,7 +54,7 @@ use greetings::Greetings;
 use pool::{Pool, Strands};
 use rustix::process::{Resource, getrlimit};
 use service::{answer, finish};
-use situ_device::{Env, Event, JobHandle, lock};
+use situ_base::{Env, Event, JobHandle, lock};
 use situ_storage::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use std::fs;

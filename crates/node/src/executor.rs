@@ -41,11 +41,11 @@ use crate::pool::{Job, Pool};
 use crate::task_files::{GivenUp, OtherNode, SharedDirectory, TaskFiles};
 use host::{RemoteHost, Tables};
 use session::{Begun, Found, Session};
+use situ_base::{Env, JobHandle, lock};
 use situ_compaction::{
     CompactionFilter, Decider, DecisionReport, Encoder, InputTable, MachineSampler, ModeRule, Ran, Sampler,
     Surroundings, TablePlace, Task, TaskError, TaskHost, TaskOutput, decode_task, encode_output, run_with,
 };
-use situ_device::{Env, JobHandle, lock};
 use situ_storage::{Error, Result};
 use situ_table::{BlockCache, Table};
 use std::collections::{BTreeMap, HashMap, VecDeque};

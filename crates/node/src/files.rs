@@ -39,7 +39,7 @@ mod writer;
 use crate::gate::Gate;
 use crate::lease::{Clients, Lease, Owner};
 use session::Session;
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use situ_storage::{Error, FileName, Result, Volume};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

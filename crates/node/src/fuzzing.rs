@@ -9,7 +9,7 @@ use crate::peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic
 use crate::secret::Secret;
 use crate::{NodeAddress, Side};
 use crc32c::crc32c;
-use situ_device::{Env, lock};
+use situ_base::{Env, lock};
 use std::io::{self, Cursor, Read};
 use std::sync::{Arc, Condvar, Mutex};
 

@@ -9,7 +9,7 @@
 //! **Threads.** Any. **Failure.** A disk that does not answer keeps a change inside. `shut` gives up after a while and says so;
 //! the gate is shut all the same.
 
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use crate::error::CallError;
 use crate::message::{Call, Challenge, Hello, Message, Operation, Prove, Welcome};
 use crate::peer::{Handler, Peer, Reply};
 use crate::secret::{Prover, Secret, Transcript, random};
-use situ_device::lock;
+use situ_base::lock;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

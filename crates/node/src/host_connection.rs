@@ -1,7 +1,7 @@
 //! The newest connection of a host that has tasks here: files and tasks of the host outlive a connection, and wait for the next one.
 
 use crate::peer::Peer;
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -14,7 +14,7 @@ use crate::message::{
 };
 use crate::peer::Peer;
 use crate::task_files::{GivenUp, TaskFiles};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Error, FileName, Reader, Result, Writer};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

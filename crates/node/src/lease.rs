@@ -30,7 +30,7 @@ use crate::error::CallError;
 use crate::gate::{Gate, Pass};
 use crate::text::utc;
 use note::Noted;
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use situ_storage::{Error, Lock, Result, Volume};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -50,7 +50,7 @@ use crate::error::CallError;
 use crate::frame::{self, Side, flag};
 use crate::message::{Call, Message, Operation};
 use sink::Sink;
-use situ_device::{Env, Event, JobHandle, lock};
+use situ_base::{Env, Event, JobHandle, lock};
 use situ_storage::Error;
 use state::{Open, Outgoing, State};
 use std::fmt;

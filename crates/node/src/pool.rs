@@ -4,7 +4,7 @@
 //! No lock is held while a job runs. **Failure.** A full queue, or a closed pool, gives the job back. A job that panics ends nothing else.
 //! If the system refuses a first thread, the job is given back, too.
 
-use situ_device::{Env, Event, JobHandle, lock};
+use situ_base::{Env, Event, JobHandle, lock};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};

@@ -4,7 +4,7 @@ use crate::error::CallError;
 use crate::peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
 use crate::transport::{ServerTls, TlsRoots};
 use crate::{Call, Side};
-use situ_device::{Env, lock};
+use situ_base::{Env, lock};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::path::Path;

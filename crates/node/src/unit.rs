@@ -38,12 +38,12 @@ use crate::message::{
 use crate::peer::{Handler, Peer};
 use crate::volume::NodeVolume;
 use callbacks::Callbacks;
+use situ_base::{Env, Event, JobHandle, lock};
 use situ_compaction::{
     Assignment, DecisionRecord, DecisionReport, Encoder, Finished, KnownFilters, Limits, Load, ModeRule, Offer,
     PipelineRun, Pipelines, Ran, Refused, RunMode, TablePlace, Task, TaskError, TaskOutput, Unit, decode_output,
     encode_task,
 };
-use situ_device::{Env, Event, JobHandle, lock};
 use situ_storage::{Error, Result as StorageResult, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, Weak};

@@ -36,7 +36,7 @@ use crate::environment::request::{Caller, Obstacle, Request, Write};
 use crate::environment::{Batch, Environment, Note};
 use crate::pipeline::Pipeline;
 use crate::waiting_room::{Admission, AdmissionOutcome, Waiting, overhead_bytes};
-use situ_device::Event;
+use situ_base::Event;
 use situ_log::Durability;
 use std::mem::take;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 //! **Threads.** While writers are slowed, a write costs one atomic add and two looks at the clock. One write in [`REFRESH_MS`] asks the
 //! environment to measure the debt, with no lock held. While writers are not slowed, a write costs one atomic load.
 
-use situ_device::Clock;
+use situ_base::Clock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 

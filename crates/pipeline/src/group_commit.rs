@@ -19,7 +19,7 @@
 //! **Rejected:** to sleep until a leader has written: two switches and a wake-up cost what a write costs. To give way with few
 //! writers: they wait longer and gain nothing, as a disk that is waited for gathers them anyway.
 
-use situ_device::Env;
+use situ_base::Env;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl GroupCommit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use situ_device::{Clock, Event, Executor, JobHandle};
+    use situ_base::{Clock, Event, Executor, JobHandle};
     use std::io;
     use std::sync::Arc;
 

@@ -33,7 +33,7 @@
 //! A sum, with its additions in a log: there is always room, the log has one file, and a write is applied as it is published.
 //!
 //! ```
-//! use situ_device::{Env, lock};
+//! use situ_base::{Env, lock};
 //! use situ_log::{Durability, Log, LogOptions};
 //! use situ_pipeline::{Batch, Commit, Environment, Limits, NoLogFile, Obstacle, Pipeline, Refusal, Request, Write};
 //! use std::sync::atomic::{AtomicI64, Ordering};

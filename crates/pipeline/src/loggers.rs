@@ -15,7 +15,7 @@
 //!
 //! **Idle**: all sleep. **Failure**: as in `stages.rs`; loggers go on after it, because whoever waits is owed an answer.
 
-use situ_device::{Env, Event};
+use situ_base::{Env, Event};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -11,7 +11,7 @@
 //!
 //! **Bounded.** A waiter that is dropped takes its waker with it.
 
-use situ_device::{lock, wake};
+use situ_base::{lock, wake};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

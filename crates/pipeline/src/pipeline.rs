@@ -7,7 +7,7 @@ use crate::group_commit::GroupCommit;
 use crate::loggers::Loggers;
 use crate::outstanding::{Outstanding, UnderWay};
 use crate::waiting_room::WaitingRoom;
-use situ_device::{Env, Event, lock, wake};
+use situ_base::{Env, Event, lock, wake};
 use situ_log::Log;
 use std::sync::{Arc, MutexGuard};
 use std::task::Waker;

@@ -34,7 +34,8 @@
 //! second what was left. To let compactions write until the drive fails them: they would do so again and again, wear it out, and take the
 //! space of its other users.
 
-use situ_device::{Clock, Space, lock};
+use situ_base::{Clock, lock};
+use situ_device::Space;
 use situ_log::Log;
 use situ_storage::Error as StorageError;
 use std::fmt;

@@ -7,7 +7,7 @@
 
 use crate::environment::Environment;
 use crate::pipeline::Pipeline;
-use situ_device::panic_text;
+use situ_base::panic_text;
 use situ_storage::Error as StorageError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

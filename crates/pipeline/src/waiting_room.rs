@@ -11,7 +11,7 @@
 use crate::environment::request::{Request, Write};
 use crate::environment::{Environment, Refusal};
 use crate::outstanding::Outstanding;
-use situ_device::{lock, wake};
+use situ_base::{lock, wake};
 use situ_log::Durability;
 use std::collections::BTreeMap;
 use std::mem::take;

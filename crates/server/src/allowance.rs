@@ -9,8 +9,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use situ::base::lock;
 use situ::cache::OwnerMemory;
-use situ::device::lock;
 
 use crate::engine::Reserved;
 

@@ -22,11 +22,12 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use situ::base::{ClockKeeper, ClockRecord, Env, StoreClock, lock};
 use situ::cache::{
     Cache, Evicted, Flash, FlashProperties, FlashReader, Item, KEY_BYTES_MAX, Lookup, Meta, OnItem, Options,
     Properties, Record, Start,
 };
-use situ::device::{Buffer, ClockKeeper, ClockRecord, Env, PAGE_BYTES, StoreClock, lock};
+use situ::device::{Buffer, PAGE_BYTES};
 
 use crate::allowance::Allowance;
 use crate::durable::CLOCK_KEY;

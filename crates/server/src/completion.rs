@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use situ::device::lock;
+use situ::base::lock;
 use situ::hash::HashWrite;
 use situ::{ReadFuture, WriteFuture};
 

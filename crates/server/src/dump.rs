@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use situ::device::lock;
+use situ::base::lock;
 
 use crate::access::AccessTable;
 use crate::engine::{EngineError, Survey, SurveyedItem};

@@ -13,7 +13,7 @@
 
 use crate::compactions::Compactions;
 use crate::item::Header;
-use situ::device::StoreClock;
+use situ::base::StoreClock;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::os::fd::BorrowedFd;

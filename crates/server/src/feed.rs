@@ -10,7 +10,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use situ::device::lock;
+use situ::base::lock;
 
 use crate::inbox::{Inbox, Message};
 

@@ -35,7 +35,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use situ::device::lock;
+use situ::base::lock;
 
 use crate::engine::{EngineError, OnRead};
 use crate::inbox::{Inbox, Message};

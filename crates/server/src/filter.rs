@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use situ::{CompactionFilter, DeadBefore, Decision, Error, FilterContext, Lifetime, Options, Store, StoreBuilder};
 
-use situ::device::StoreClock;
+use situ::base::StoreClock;
 
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::item::{ExpiryRule, HEADER_BYTES_MAX, Header};
@@ -148,7 +148,7 @@ pub fn open_unserved_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use situ::device::Clock;
+    use situ::base::Clock;
     use situ::storage::{DirectoryVolume, FileName, Volume, Writer};
     use situ_compaction::{
         Encoder, FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules, TableInput, TablePlace, Task, TaskHost,

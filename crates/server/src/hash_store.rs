@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use situ::Durability;
-use situ::device::{StoreClock, lock};
+use situ::base::{StoreClock, lock};
 use situ::hash::record::VALUE_BYTES_MAX;
 use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, SpaceProperties};
 

@@ -4,7 +4,7 @@
 //! afterwards whether the loop has announced sleep, and only then pays for the system call. A completion that arrives
 //! while the loop runs, which is every completion of a buffered write, costs a push.
 
-use situ::device::lock;
+use situ::base::lock;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

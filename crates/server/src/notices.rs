@@ -5,7 +5,7 @@
 
 use crate::cache::OnTrouble;
 use crate::foreign::Protocol;
-use situ::device::lock;
+use situ::base::lock;
 use std::net::SocketAddr;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use situ::device::{ClockRecord, StoreClock};
+use situ::base::{ClockRecord, StoreClock};
 use situ::{Error, Keyspace, KeyspaceOptions, Store, WriteBatch};
 
 use crate::durable::{CLOCK_KEY, FLUSH_KEY, LIMIT_KEY, decode_words};

@@ -5,7 +5,7 @@
 //! wrong. So a loop enters the room with a batch before it gives it, and leaves when the engine has taken it; a loop
 //! that finds no room keeps its batch, and is told when somebody has left.
 
-use situ::device::lock;
+use situ::base::lock;
 use std::sync::{Arc, Mutex};
 
 use crate::inbox::{Inbox, Message};

@@ -1,6 +1,6 @@
 //! Starting and stopping a server.
 
-use situ::device::{StoreClock, lock};
+use situ::base::{StoreClock, lock};
 use std::cell::Cell;
 use std::fmt;
 use std::io;

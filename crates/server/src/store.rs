@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use situ::device::{ClockKeeper, ClockRecord, StoreClock};
+use situ::base::{ClockKeeper, ClockRecord, StoreClock};
 use situ::{
     AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options,
     PlacementProperties, ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,

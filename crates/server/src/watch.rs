@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use situ::device::lock;
+use situ::base::lock;
 
 use crate::feed::Feed;
 use crate::parse::StoreMode;

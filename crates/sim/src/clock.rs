@@ -1,7 +1,7 @@
 //! Simulated time.
 
 use crate::executor::World;
-use situ_device::{Clock, Env, SystemClock, ThreadExecutor};
+use situ_base::{Clock, Env, SystemClock, ThreadExecutor};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};

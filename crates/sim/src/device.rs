@@ -24,10 +24,10 @@ use crate::fate::{Fate, Power, Verdict};
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};
 use crate::trace::{Trace, hash_bytes};
 use crate::{Rng, crash};
-use situ_device::lock;
+use situ_base::lock;
+use situ_base::{Env, Event};
 use situ_device::{
-    Buffer, Completion, Compresses, Device, DeviceLock, Env, Event, Geometry, Nature, Op, PAGE_BYTES, Queue, Space,
-    Ticket, Watch,
+    Buffer, Completion, Compresses, Device, DeviceLock, Geometry, Nature, Op, PAGE_BYTES, Queue, Space, Ticket, Watch,
 };
 use std::collections::BTreeMap;
 use std::fmt;

@@ -28,7 +28,7 @@
 //! intercepting every atomic as loom does (the state space of a whole store is too large; loom checks single structures).
 
 use crate::{SimClock, Trace};
-use situ_device::{Env, Event, Executor, JobHandle};
+use situ_base::{Env, Event, Executor, JobHandle};
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -4,7 +4,7 @@
 //! been enough to understand a failure, while a shrinker for schedules is a project of its own.
 
 use crate::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, Trace};
-use situ_device::Env;
+use situ_base::Env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// The environment variable that makes [`for_each_seed`] run one seed only.

@@ -2,8 +2,8 @@
 
 use crate::executor::current_thread;
 use crate::fault::Operation;
-use situ_device::Env;
-use situ_device::lock;
+use situ_base::Env;
+use situ_base::lock;
 use situ_storage::FileName;
 use std::collections::VecDeque;
 use std::fmt;

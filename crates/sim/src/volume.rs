@@ -28,8 +28,9 @@ use crate::trace::{Trace, hash_bytes};
 use crate::{Rng, crash, damage};
 use damage::{crash_error, flip_one, io_error};
 use handles::{Handle, SimPageFile, SimReader, SimWriter};
-use situ_device::lock;
-use situ_device::{Compresses, Env};
+use situ_base::Env;
+use situ_base::lock;
+use situ_device::Compresses;
 use situ_storage::{
     Error, FileMeta, FileName, Lock, Nature, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer,
 };

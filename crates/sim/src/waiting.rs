@@ -1,6 +1,6 @@
 //! Waiting for a future in the simulated world, or in any other.
 
-use situ_device::{Env, Event};
+use situ_base::{Env, Event};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;

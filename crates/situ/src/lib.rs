@@ -48,7 +48,7 @@
 //!   kind to choose.
 //! * [`Keyspace`]: the operations on one ordered map, blocking and asynchronous.
 //! * [`Error`]: what can go wrong.
-//! * [`device`] and [`storage`]: the seams for other clocks, threads and volumes.
+//! * [`base`], [`device`] and [`storage`]: the seams for other clocks, threads, devices and volumes.
 #![forbid(unsafe_code)]
 
 pub use situ_engine::*;
@@ -63,9 +63,11 @@ mod guide {
     struct CompressingDrives;
 }
 
+/// Time, threads and events: what a store is given from outside.
+pub use situ_base as base;
 /// A cache in memory: items go when there is no room for them.
 pub use situ_cache as cache;
-/// Time, threads, blocks: what a store is given from outside.
+/// Block devices and drives.
 pub use situ_device as device;
 /// A store for drives that compress: keys hash straight to blocks, and no index is in memory.
 ///

@@ -33,7 +33,7 @@ use rustix::fs::{
     renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
-use situ_device::lock;
+use situ_base::lock;
 use situ_device::{Buffer, Drive, Nature, PAGE_BYTES, Space};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};

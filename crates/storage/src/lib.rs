@@ -33,7 +33,6 @@ pub mod memory;
 mod name;
 mod raw;
 mod reads;
-pub mod s3_fifo;
 mod volume;
 
 pub use directory::DirectoryVolume;

@@ -59,7 +59,7 @@ pub(crate) use service::{QueuedRead, ReadService, Served};
 pub(crate) use threads::ReadThreads;
 
 use crate::{Error, Reader, Result};
-use situ_device::{Event, lock};
+use situ_base::{Event, lock};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -157,7 +157,7 @@ struct Landed {
 /// may be dropped with reads in flight.
 ///
 /// ```
-/// use situ_device::Env;
+/// use situ_base::Env;
 /// use situ_storage::{DirectoryVolume, FileName, ReadQueue, Volume};
 ///
 /// # fn main() -> situ_storage::Result<()> {

@@ -1,6 +1,6 @@
 //! The block cache: uncompressed blocks of all tables, bounded in bytes.
 //!
-//! Each shard keeps blocks by [S3-FIFO](situ_storage::s3_fifo): a scan washes through a small queue, and what is read again
+//! Each shard keeps blocks by [S3-FIFO](situ_base::s3_fifo): a scan washes through a small queue, and what is read again
 //! stays. There are as many ghosts as blocks, at most.
 //!
 //! A merge of tables replaces blocks that were hit by others with the same entries. So that readers do not notice, it

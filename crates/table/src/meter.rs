@@ -1,6 +1,6 @@
 //! What sequential readers read, and how long they wait for it.
 
-use situ_device::Clock;
+use situ_base::Clock;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

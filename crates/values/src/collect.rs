@@ -24,7 +24,7 @@ use crate::log::ValueLog;
 use crate::segment::Phase;
 use crate::walk::{Walk, Walked};
 use crate::writer::ValueWriter;
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::Error;
 
 /// After so many bytes the writer is synced and the owner is told.

@@ -12,7 +12,7 @@ use crate::format::{SECTOR_BYTES, end_of};
 use crate::handle::Handle;
 use crate::log::ValueLog;
 use crate::segment::{Phase, Segment, State};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::Error;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Segments that are open for reads: a bounded number, the least recently used one goes first.
 
 use crate::Result;
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{FileName, Reader, Volume};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -12,7 +12,7 @@ use crate::record::{Header, header};
 use crate::scan::Scan;
 use crate::segment::Phase;
 use crate::walk::Walk;
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Error, Reader};
 use std::sync::Arc;
 

@@ -48,7 +48,7 @@
 //! **Rejected**: a persistent map of dead bytes. Every death would be a write; what a crash forgets costs one collection.
 //!
 //! ```
-//! use situ_device::Env;
+//! use situ_base::Env;
 //! use situ_storage::DirectoryVolume;
 //! use situ_values::{Options, ValueLog, numbers_from};
 //! use std::sync::Arc;

@@ -9,7 +9,7 @@ use crate::options::{Numbers, Options};
 use crate::record::check;
 use crate::segment::{Duties, Phase, Segment, SegmentInfo, State};
 use crate::value::Value;
-use situ_device::{Env, lock};
+use situ_base::{Env, lock};
 use situ_storage::memory::zeroed;
 use situ_storage::{Error, FileName, FinishedRead, ReadQueue, Volume};
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ use crate::options::{KnownSegment, Layout, Numbers, Options};
 use crate::scan::Scan;
 use crate::seal::{Ends, seal};
 use crate::segment::{Phase, Segment, State};
-use situ_device::{Env, lock};
+use situ_base::{Env, lock};
 use situ_storage::{Error, FileName, Reader, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize};

@@ -41,7 +41,7 @@ use crate::format::SECTOR_BYTES;
 use crate::log::ValueLog;
 use crate::options::Trim;
 use crate::segment::{Duties, Segment, State};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Buffer, FileName, PageFile};
 use std::collections::BTreeSet;
 use std::ops::Range;

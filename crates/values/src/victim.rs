@@ -18,7 +18,7 @@
 use crate::log::ValueLog;
 use crate::options::Victims;
 use crate::segment::{Phase, SegmentInfo};
-use situ_device::lock;
+use situ_base::lock;
 use std::cmp::Ordering;
 
 /// No victim needs a higher share of garbage than this.

@@ -23,7 +23,7 @@ use crate::record::{Found, Header, look};
 use crate::scan::Scan;
 use crate::segment::{Phase, Segment};
 use crate::window::Window;
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::memory::zeroed;
 use situ_storage::{Error, Reader};
 use std::ops::Range;

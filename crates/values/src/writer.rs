@@ -27,7 +27,7 @@ use crate::open::SEGMENT_BYTES_MIN;
 use crate::record::{header, record_bytes};
 use crate::seal::{Ends, seal};
 use crate::segment::{Phase, Segment, State};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Buffer, Error, FileName, PageFile};
 use std::fmt;
 use std::sync::{Arc, Mutex};

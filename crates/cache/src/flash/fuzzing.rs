@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::item::Meta;
-use situ_device::{Env, Geometry};
+use situ_base::Env;
+use situ_device::Geometry;
 use situ_sim::{FaultPlan, SimDevice};
 
 const ID: [u8; 16] = [7; 16];

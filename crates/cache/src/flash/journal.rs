@@ -28,7 +28,8 @@ pub(crate) mod fuzzing;
 use format::{
     Header, Id, Records, Summed, decode_index, decode_notes, decode_records, encode_index, encode_records, note,
 };
-use situ_device::{Clock, Flocked, SystemClock, lock};
+use situ_base::{Clock, SystemClock, lock};
+use situ_device::Flocked;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Write};

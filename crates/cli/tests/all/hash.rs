@@ -2,7 +2,7 @@
 
 use crate::common::{Serving, situ, situ_fed};
 use rustix::process::Signal;
-use situ::device::{Clock, Env, SystemClock};
+use situ::base::{Clock, Env, SystemClock};
 use situ::hash::{Durability, HashOptions, HashStore, HashStoreBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

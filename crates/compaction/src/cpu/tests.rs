@@ -5,7 +5,7 @@ use crate::mode::{DecisionRules, RunMode};
 use crate::task::{Task, TaskHost};
 use crate::testing::{Contents, Entry, MemoryHost, numbered, plain_rules, task};
 use crate::{CompactionFilter, Decision, FilterContext, FrozenFilter};
-use situ_device::Event;
+use situ_base::Event;
 use situ_table::KeyKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 

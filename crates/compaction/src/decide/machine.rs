@@ -234,7 +234,7 @@ fn processors_max(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use situ_device::lock;
+    use situ_base::lock;
     use std::collections::BTreeMap;
     use std::sync::Arc;
 

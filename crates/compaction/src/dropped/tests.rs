@@ -4,7 +4,7 @@ use crate::scheduler::{Patience, Scheduler};
 use crate::span::KeyRange;
 use crate::task::{TablePlace, TaskHost, TaskOutput};
 use crate::testing::{Contents, MemoryHost, World, key, plain_rules, task, with_seeds};
-use situ_device::Env;
+use situ_base::Env;
 use situ_storage::Writer;
 use std::sync::Mutex;
 

@@ -276,7 +276,7 @@ fn warm_blocks_stay_warm(mode: RunMode) {
     let warm_host: std::sync::Arc<dyn TaskHost> =
         std::sync::Arc::new(WarmHost { files: std::sync::Arc::clone(&host), warming });
     let sizes = Sizes { sub_range_bytes: 100_000, ..Sizes::default() };
-    let (output, ran) = run_sized(&std::sync::Arc::new(task), &warm_host, mode, &situ_device::Env::system(), &sizes);
+    let (output, ran) = run_sized(&std::sync::Arc::new(task), &warm_host, mode, &situ_base::Env::system(), &sizes);
     assert_eq!(ran.mode, mode);
     let output = output.unwrap();
     let tables: Vec<u64> = output.tables.iter().map(|table| table.number).collect();

@@ -24,7 +24,7 @@ use crate::merge::{Merge, WarmReader};
 use crate::output::Outputs;
 use crate::stream::{About, Sink, drive};
 use crate::task::{TaskOutput, TaskStats};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::Error as StorageError;
 use situ_table::{KeyRef, Trailer, WarmBytes};
 use std::collections::VecDeque;

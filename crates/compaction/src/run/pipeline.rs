@@ -51,7 +51,7 @@ use crate::mode::RunMode;
 use crate::ran::Ran;
 use crate::span::KeyRange;
 use crate::task::{Task, TaskHost, TaskOutput};
-use situ_device::{Env, Event, JobHandle, lock};
+use situ_base::{Env, Event, JobHandle, lock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::meters::add;
 use crate::span::KeyRange;
 use crate::task::Run;
-use situ_device::lock;
+use situ_base::lock;
 use situ_device::memory::resize;
 use situ_storage::{Error as StorageError, FinishedRead, ReadQueue};
 use situ_table::{BlockBoundaries, BlockBoundary, Piece, Table};

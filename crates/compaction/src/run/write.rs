@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::meters::add;
 use crate::output::{BlockOutput, begin_table};
 use crate::task::TablePlace;
-use situ_device::lock;
+use situ_base::lock;
 use situ_table::{BlockEncoder, Compression, EncodedBlock, RawBlock, TableAppender, TableEnd, TableSummary};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;

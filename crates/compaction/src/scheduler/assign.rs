@@ -20,7 +20,7 @@ use crate::scheduler::service::Standing;
 use crate::scheduler::{REFERENCE, Scheduler};
 use crate::task::{Task, TaskHost};
 use crate::unit::{Assignment, Offer, Refused, Unit};
-use situ_device::lock;
+use situ_base::lock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

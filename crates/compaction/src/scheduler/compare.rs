@@ -12,7 +12,7 @@
 
 use crate::error::TaskError;
 use crate::task::{OutputTable, TaskHost, TaskOutput};
-use situ_device::{Env, Event, JobHandle, lock};
+use situ_base::{Env, Event, JobHandle, lock};
 use situ_storage::{Error, Result};
 use situ_table::range_del::RangeTombstone;
 use situ_table::{BlockCache, KeyRef, Table, TableCursor};

@@ -11,7 +11,7 @@
 use crate::error::TaskError;
 use crate::ran::Ran;
 use crate::task::{TaskHost, TaskOutput};
-use situ_device::{Env, Event, JobHandle, lock};
+use situ_base::{Env, Event, JobHandle, lock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 
 use crate::dropped::ValueHandles;
 use crate::task::{OutputTable, TablePlace, TaskHost};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Error, Reader, Result, Writer};
 use situ_table::Warming;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,7 +12,7 @@ use crate::span::KeyRange;
 use crate::split::{Arm, Shares, ToSplit, UnitView};
 use crate::task::Run;
 use crate::unit::Load;
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::Result;
 
 /// What [`Scheduler::divide`] needs to know of a job.

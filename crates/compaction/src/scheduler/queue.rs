@@ -11,7 +11,7 @@ use crate::scheduler::service::UnitState;
 use crate::scheduler::{Scheduler, UnitEvent};
 use crate::split::{Arm, JobMeasure, SideMeasure};
 use crate::task::{Task, TaskHost, TaskOutput};
-use situ_device::lock;
+use situ_base::lock;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,7 +9,7 @@
 use crate::error::TaskError;
 use crate::record::{OutOfService, TaskOutcome, TaskRecord, UnitReport};
 use crate::scheduler::Scheduler;
-use situ_device::lock;
+use situ_base::lock;
 use std::sync::Arc;
 use std::time::Duration;
 

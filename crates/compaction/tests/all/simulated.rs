@@ -1,10 +1,10 @@
 //! Compaction in the simulated world: any schedule, failing disks, rot.
 
+use situ_base::Env;
 use situ_compaction::{
     CpuUnit, Encoder, KeyRange, KeySpan, MergeRules, OutputRules, Patience, Scheduler, TableInput, TablePlace, Task,
     TaskError, TaskHost, TaskOutput, Unit, cut,
 };
-use situ_device::Env;
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{FileName, Reader, Result, Volume, Writer};
 use situ_table::{BlockCache, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};

@@ -8,7 +8,7 @@
 //! **Threads.** A lock for each length, held for a push or a pop.
 
 use super::LONG_BYTES;
-use crate::sync::lock;
+use situ_base::lock;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 

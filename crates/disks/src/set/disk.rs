@@ -9,7 +9,7 @@
 //! **Threads.** Everything from any thread. The lock of `files` is never held across a call to the volume.
 
 use crate::meter::{Meter, Metered};
-use situ_device::{Env, OneForAll, lock};
+use situ_base::{Env, OneForAll, lock};
 use situ_storage::{Error, FileMeta, FileName, PageFile, Result, Space, Volume, Writer};
 use std::collections::HashSet;
 use std::fmt;

@@ -5,7 +5,7 @@
 //! write behind the back of the store's next owner: a lease with a fencing token.
 
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};
-use situ_device::lock;
+use situ_base::lock;
 use situ_engine::compaction::{
     CompactionFilter, InputTable, Surroundings, TablePlace, TaskHost, decode_task, encode_output, run,
 };

@@ -61,7 +61,7 @@ use crate::read::options::ReadOptions;
 use crate::rows::locks::Row;
 use crate::versions::snapshot::Snapshot;
 use crate::{Error, Result};
-use situ_device::Event;
+use situ_base::Event;
 use situ_pipeline::{Condition, Write};
 use situ_table::SequenceNumber;
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use crate::base::listener::{Listener, StoreEvent};
 use crate::base::stats::Stats;
 use crate::base::sync::{lock, panic_text};
 use crate::{Error, Result};
-use situ_device::Event;
+use situ_base::Event;
 use situ_storage::{Error as StorageError, Volume};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

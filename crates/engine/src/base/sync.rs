@@ -1,3 +1,3 @@
 //! Locks and wakers that survive somebody else's panic.
 
-pub(crate) use situ_device::{lock, panic_text, wake};
+pub(crate) use situ_base::{lock, panic_text, wake};

@@ -51,7 +51,7 @@ use crate::versions::version::{Added, Removed, TableFile, TableMeta, Version};
 use crate::{Error, Result};
 use logs::{LogSurvey, MissingLogs};
 use rebuild::{Fragments, name_of};
-use situ_device::Env;
+use situ_base::Env;
 use situ_log::RecoveryMode;
 use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
 use situ_table::format::{FOOTER_BYTES, HEADER_BYTES};

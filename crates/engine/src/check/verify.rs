@@ -35,7 +35,7 @@ use crate::read::options::table_read_options;
 use crate::versions::manifest;
 use crate::versions::version::{TableFile, TableMeta, TableSource};
 use crate::{Error, Result};
-use situ_device::Env;
+use situ_base::Env;
 use situ_log::{RecoveryMode, Tail, recover};
 use situ_storage::{DirectoryVolume, Error as StorageError, Excerpt, FileMeta, FileName, Volume};
 use situ_table::{Cursor, KeyKind, Reach, Table, salvage};

@@ -22,7 +22,7 @@ use crate::Result;
 use cases::Opening;
 use classify::classify;
 use facts::Facts;
-use situ_device::Env;
+use situ_base::Env;
 use situ_disks::Locks;
 use situ_disks::members::Member;
 use situ_storage::{DirectoryVolume, FileName, Volume};

@@ -5,7 +5,7 @@ use crate::api::store::{Store, StoreBuilder};
 use crate::base::batch::WriteBatch;
 use crate::base::options::Durability;
 use crate::base::options::{Ablation, Options};
-use situ_device::{Env, Event, Executor, JobHandle};
+use situ_base::{Env, Event, Executor, JobHandle};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed};
 use std::io;
 use std::pin::pin;

@@ -5,7 +5,7 @@ use crate::base::store_id::StoreId;
 use crate::base::sync::{lock, panic_text, wake};
 use crate::base::value::Value;
 use crate::{Error, Result};
-use situ_device::{Env, Event};
+use situ_base::{Env, Event};
 use situ_storage::Error as StorageError;
 use std::collections::VecDeque;
 use std::fmt;
@@ -88,7 +88,7 @@ pub(crate) struct Readers {
 #[derive(Default)]
 struct ReadersState {
     waiting: VecDeque<ReadJob>,
-    threads: Vec<Box<dyn situ_device::JobHandle>>,
+    threads: Vec<Box<dyn situ_base::JobHandle>>,
     idle: usize,
     closed: bool,
 }

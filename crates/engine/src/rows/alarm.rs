@@ -10,7 +10,7 @@ use crate::base::store_id::belong_to;
 use crate::base::sync::lock;
 use crate::rows::locks::{LockTable, Waiter};
 use crate::{Error, Result};
-use situ_device::{Env, Event, JobHandle};
+use situ_base::{Env, Event, JobHandle};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -133,7 +133,7 @@ mod tests {
     use crate::base::options::Options;
     use crate::rows::locks::LockMode;
     use crate::rows::locks::{Acquired, LockOutcome, Row};
-    use situ_device::{Executor, ThreadExecutor};
+    use situ_base::{Executor, ThreadExecutor};
     use situ_sim::{FaultPlan, SimVolume};
     use std::io;
     use std::task::{Context, Poll, Waker};

@@ -21,7 +21,7 @@
 use crate::base::sync::{lock, wake};
 use crate::rows::deadlock::Edge;
 use crate::{Error, Result};
-use situ_device::Event;
+use situ_base::Event;
 use situ_table::hash_key;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};

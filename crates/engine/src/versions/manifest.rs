@@ -251,7 +251,7 @@ mod tests {
     /// from the rename on, want of space included, leaves it open which one a crash finds.
     #[test]
     fn a_switch_that_fails_says_whether_it_may_have_happened() {
-        use situ_device::Env;
+        use situ_base::Env;
         use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimVolume};
         use {FileKind as K, Operation as O};
         let before = [
@@ -298,7 +298,7 @@ mod tests {
     /// The edit is durable without the copy. One that would lack edits is removed, and the next manifest has one again.
     #[test]
     fn a_copy_that_cannot_be_written_is_given_up_and_costs_no_edit() {
-        use situ_device::Env;
+        use situ_base::Env;
         use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimVolume};
         for operation in [Operation::Create, Operation::Append, Operation::Sync] {
             for fault in [Fault::Io, Fault::NoSpace, Fault::PermissionDenied] {
@@ -345,7 +345,7 @@ mod tests {
     /// it rotten.
     #[test]
     fn a_copy_that_was_given_up_at_its_beginning_does_not_come_back() {
-        use situ_device::Env;
+        use situ_base::Env;
         use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimVolume};
         for operation in [Operation::Append, Operation::Sync] {
             for fault in [Fault::Io, Fault::NoSpace, Fault::PermissionDenied] {
@@ -377,7 +377,7 @@ mod tests {
     /// does not take any of it away.
     #[test]
     fn a_crash_between_the_manifest_and_its_copy_leaves_what_was_acknowledged() {
-        use situ_device::Env;
+        use situ_base::Env;
         use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimVolume};
         for nth in 0..6 {
             for operation in [Operation::Append, Operation::Sync] {

@@ -28,7 +28,7 @@
 
 use crate::base::sync::lock;
 use arc_swap::{ArcSwapOption, Guard};
-use situ_device::Event;
+use situ_base::Event;
 use situ_storage::{Error, FileName, Reader, Result, Volume};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

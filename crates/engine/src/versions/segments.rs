@@ -23,8 +23,8 @@
 use crate::base::error::Error;
 use crate::base::sync::lock;
 use crate::base::value::Value;
+use situ_base::Event;
 use situ_compaction::{DroppedValues, ValueHandles, ValueLocation};
-use situ_device::Event;
 use situ_storage::{Error as StorageError, Excerpt, FileName, Result as StorageResult};
 use situ_table::Reach;
 use situ_values::{Handle, KnownSegment, Numbers, ReadAhead, ValueLog, Written};

@@ -18,7 +18,7 @@ use crate::versions::manifest::Manifest;
 use crate::versions::snapshot::Snapshots;
 use crate::versions::version::TableSource;
 use crate::{Error, Result};
-use situ_device::Event;
+use situ_base::Event;
 use situ_storage::{Error as StorageError, FileName, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

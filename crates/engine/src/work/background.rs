@@ -22,7 +22,7 @@ use crate::versions::keyspace::KeyspaceCore;
 use crate::work::Work;
 use crate::work::separate::bounds;
 use crate::{Error, Result};
-use situ_device::JobHandle;
+use situ_base::JobHandle;
 use situ_pipeline::LOGGERS_MAX;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

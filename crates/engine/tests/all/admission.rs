@@ -1,7 +1,7 @@
 //! Asynchronous writes to a store that cannot take them now: the call returns at once, the future stays pending and is
 //! woken when the store has room; nobody needs to keep it, and whoever waits is answered when the store ends.
 
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, Options, ReadOptions, Store, StoreBuilder, WriteBatch, WriteFuture};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume, for_each_seed, wait};
 use std::future::Future;

@@ -93,7 +93,7 @@ fn cached_blocks_are_read_on_the_callers_thread() {
 /// Every other page of the simulated volume is to be had without waiting.
 #[test]
 fn blocks_that_are_to_be_had_at_once_are_read_on_the_callers_thread() {
-    let env = situ_device::Env::system();
+    let env = situ_base::Env::system();
     let volume = SimVolume::new(&env, FaultPlan::none(), 1);
     let open = || {
         let mut options = small();
@@ -129,7 +129,7 @@ fn blocks_that_are_to_be_had_at_once_are_read_on_the_callers_thread() {
 /// The caller decides whether a read that needs a disk begins, and it reads as of the moment of the attempt.
 #[test]
 fn a_read_that_needs_a_disk_begins_when_its_caller_says_so() {
-    let env = situ_device::Env::system();
+    let env = situ_base::Env::system();
     let volume = SimVolume::new(&env, FaultPlan::none(), 1);
     let mut options = small();
     options.cache_bytes = 0;
@@ -298,7 +298,7 @@ fn whoever_waits_for_a_busy_store_is_woken() {
                 .map(|caller| {
                     let (store, ended, event) = (store.clone(), Arc::clone(&ended), env.executor.event());
                     let body = move || {
-                        struct Notify(Arc<dyn situ_device::Event>);
+                        struct Notify(Arc<dyn situ_base::Event>);
                         impl Wake for Notify {
                             fn wake(self: Arc<Self>) {
                                 self.0.notify();

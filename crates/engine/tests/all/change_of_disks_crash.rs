@@ -3,7 +3,7 @@
 //! opens with all that was acknowledged, or is refused with a word about the disks, and some way to open it is left.
 
 use crate::common::raw::{formatted, is_sound, open_with};
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, Options, RepairOptions, Store, StoreBuilder, repair_volumes};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Volume;

@@ -2,7 +2,7 @@
 //! changes nothing.
 
 use crate::common::*;
-use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
+use situ_base::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_engine::{Durability, Error, Listener, Options, Store, StoreBuilder, StoreEvent, WriteFuture};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use std::future::Future;

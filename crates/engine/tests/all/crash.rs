@@ -3,7 +3,7 @@
 
 use crate::common::prefix::{self, Told};
 use crate::common::*;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, Options, Store, StoreBuilder, WriteBatch};
 use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed, wait};
 use situ_storage::{FileName, Volume};

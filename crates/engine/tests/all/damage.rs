@@ -2,7 +2,7 @@
 //! data.
 
 use crate::common::*;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{
     Durability, Error, Options, ReadOptions, RepairOptions, RepairReport, Store, StoreBuilder, VerifyReport,
     WriteBatch, repair, repair_directory, verify, verify_directory,

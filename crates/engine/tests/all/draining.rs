@@ -1,7 +1,8 @@
 //! Drains that fail: the store goes on with its fast disk or takes no more writes, and the drain can be asked for again.
 
 use crate::common::fast::{fill, holds, small};
-use situ_device::{Env, Space};
+use situ_base::Env;
+use situ_device::Space;
 use situ_engine::{Durability, Error, Options, Store, StoreBuilder};
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume};
 use situ_storage::{FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};

@@ -2,7 +2,7 @@
 //! Nothing of that may lead to giving up what lies on the disk.
 
 use crate::common::fast::{builder, fill, holds, small};
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{
     Durability, Error, RepairOptions, Store, StoreBuilder, repair_directory, repair_volumes, verify_directory,
     verify_volumes,

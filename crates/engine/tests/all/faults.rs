@@ -2,7 +2,7 @@
 //! that reads go on meanwhile, and that it recovers by itself or at the next open with nothing lost that was promised.
 
 use crate::common::*;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, KeyspaceOptions, Listener, Options, Store, StoreBuilder, StoreEvent};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};

@@ -2,7 +2,7 @@
 //! how many bytes are missing, and deletions lead out of it.
 
 use crate::common::*;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, Listener, Options, SpaceKind, SpaceLevel, Store, StoreBuilder, StoreEvent};
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Volume;

@@ -2,7 +2,7 @@
 //! or absent, and a new one of an old name has nothing of the old one.
 
 use crate::common::*;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, Result, Store, StoreBuilder};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimVolume, crash_everywhere, for_each_seed,

@@ -3,7 +3,7 @@
 
 use crate::common::raw::{JOURNAL, PAGE, formatted, volume};
 use crate::common::watched::{Seen, Watched};
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Ablation, Durability, Options, Store, StoreBuilder};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed, wait};
 use situ_storage::{RawOptions, RawVolume};

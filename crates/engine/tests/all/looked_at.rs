@@ -1,7 +1,8 @@
 //! A table that a unit elsewhere has made is opened and read once by the host: to look whether it is the one that the unit tells of. It
 //! stays open until it is installed. It was opened and read a second time then, over the network if it lies on a node.
 
-use situ_device::{Env, Space};
+use situ_base::Env;
+use situ_device::Space;
 use situ_engine::compaction::{Assignment, Finished, Load, Offer, Ran, Refused, Task, Unit, run};
 use situ_engine::{KeyspaceOptions, Options, Split, Store, StoreBuilder};
 use situ_sim::{FaultPlan, Rng, SimVolume};

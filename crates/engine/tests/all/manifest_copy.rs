@@ -4,7 +4,7 @@
 //! all there, and wrote every table anew.
 
 use crate::common::*;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{
     Durability, Error, Listener, Options, RepairOptions, RepairReport, Store, StoreBuilder, StoreEvent, VerifyReport,
     repair, verify,

@@ -150,7 +150,7 @@ impl World {
 
 /// Drives a future inside the simulation.
 fn wait<T>(executor: &SimExecutor, future: impl Future<Output = T>) -> T {
-    struct Wake(Arc<dyn situ_device::Event>);
+    struct Wake(Arc<dyn situ_base::Event>);
     impl std::task::Wake for Wake {
         fn wake(self: Arc<Self>) {
             self.0.notify();

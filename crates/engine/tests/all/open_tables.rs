@@ -1,7 +1,8 @@
 //! The bound on open tables: hundreds of tables with room for a few.
 
 use crate::common::*;
-use situ_device::{Env, Space};
+use situ_base::Env;
+use situ_device::Space;
 use situ_engine::{Options, ReadOptions, RepairOptions, Store, StoreBuilder, repair};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{DirectoryVolume, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};

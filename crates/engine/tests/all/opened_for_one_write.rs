@@ -1,7 +1,7 @@
 //! Stores that are opened for one write and closed, again and again, as `situ put` does.
 
 use crate::common::{Model, compare, key_number};
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, Options, Store, StoreBuilder, verify};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, crash_everywhere,

@@ -1,7 +1,7 @@
 //! What a store has in memory when it is opened, what becomes of it, and that it is there after any number of openings.
 
 use crate::common::{Model, compare, key_number};
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, KeyspaceOptions, Options, Store, StoreBuilder};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error as StorageError, FileName, Volume};

@@ -4,7 +4,8 @@
 use crate::block_devices::{Mounted, Zram};
 use crate::common::*;
 use crate::skipped::skipped;
-use situ_device::{Compresses, Env};
+use situ_base::Env;
+use situ_device::Compresses;
 use situ_engine::{
     Durability, Error, Listener, Options, SpaceKind, SpaceLevel, Store, StoreBuilder, StoreEvent, WriteBatch,
 };

@@ -1,7 +1,7 @@
 //! Promises 7 and 8 for compactions that cannot succeed: each rests longer from failure to failure, the others go on, and
 //! level 0 stays within its bound.
 
-use situ_device::{Clock, Env};
+use situ_base::{Clock, Env};
 use situ_engine::{Durability, Error, Listener, Options, Store, StoreBuilder, StoreEvent};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::FileName;

@@ -3,7 +3,7 @@
 //! the one after some whole number of operations.
 
 use crate::common::*;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, Keyspace, ReadOptions, Result, Store, StoreBuilder, WriteBatch};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error as StorageError, Volume};

@@ -4,7 +4,8 @@
 use crate::common::prefix::{Told, check, workload};
 use crate::common::raw::{JOURNAL, PAGE, World, formatted, is_sound, open, volume};
 use crate::common::small_options;
-use situ_device::{Device, Env, Geometry};
+use situ_base::Env;
+use situ_device::{Device, Geometry};
 use situ_engine::{Durability, Error, KeyspaceOptions, Listener, Options, Store, StoreBuilder, StoreEvent};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume,

@@ -1,7 +1,7 @@
 //! Opening read-only while another process writes.
 
 use crate::common::*;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Error, Result, Store, StoreBuilder};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error as StorageError, FormatOptions, RawOptions, RawVolume, Volume};

@@ -2,7 +2,7 @@
 //! or with the power; the next one may find what the page cache alone has. `random_faults.rs` has one long life.
 
 use crate::common::{Model, contents, key_number};
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, Options, Store, StoreBuilder, verify_volumes};
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Volume;

@@ -1,6 +1,6 @@
 //! While writers wait much longer for the log than they do when the store is calm, compactions use one thread.
 
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Compression, Durability, Keyspace, Listener, Options, Store, StoreBuilder, StoreEvent};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +52,7 @@ fn disk(sync: Duration) -> FaultPlan {
 struct Writer {
     written: Arc<AtomicU64>,
     ends: Arc<AtomicBool>,
-    job: Box<dyn situ_device::JobHandle>,
+    job: Box<dyn situ_base::JobHandle>,
 }
 
 impl Writer {

@@ -1,7 +1,7 @@
 //! Promise 3 for transactions: a crash leaves each of them whole or absent, with several under way, and a synced one that was
 //! acknowledged whole.
 
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{
     Durability, Error, Keyspace, LockMode, Options, Store, StoreBuilder, TransactionKind, TransactionOptions,
 };

@@ -1,7 +1,7 @@
 //! Locks of pessimistic transactions, in simulated time: who waits, for how long, who comes first, who is told of a deadlock,
 //! and that nothing is left behind, whatever ends the waiting.
 
-use situ_device::{Env, JobHandle};
+use situ_base::{Env, JobHandle};
 use situ_engine::{
     Durability, Error, Keyspace, LockMode, Options, Store, StoreBuilder, Transaction, TransactionOptions,
 };

@@ -3,7 +3,7 @@
 
 use crate::common::prefix::{check, workload};
 use crate::common::small_options;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Error, Store, StoreBuilder};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Rng, Rule, SimExecutor, SimVolume, crash_machine_everywhere, for_each_seed,

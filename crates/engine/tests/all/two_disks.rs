@@ -3,7 +3,8 @@
 
 use crate::common::fast::{builder, fill, holds, small};
 use crate::skipped;
-use situ_device::{Backend, Env, OpenOptions};
+use situ_base::Env;
+use situ_device::{Backend, OpenOptions};
 use situ_engine::{
     Durability, Error, Listener, Options, RepairOptions, Store, StoreBuilder, StoreEvent, repair_directory,
     verify_directory, verify_volumes,

@@ -5,7 +5,7 @@
 
 use crate::common::fast::small;
 use crate::common::raw::{JOURNAL, formatted, is_sound, volume};
-use situ_device::{Env, JobHandle};
+use situ_base::{Env, JobHandle};
 use situ_engine::{Durability, Store, StoreBuilder};
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Volume;

@@ -3,7 +3,7 @@
 //! The unit, its messages and the worker are those of `examples/compaction_worker`. The worker is this test binary again. Its answers
 //! come by standard error, as the test harness writes to standard output.
 
-use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
+use situ_base::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_engine::compaction::{
     Assignment, Finished, Load, Offer, Ran, Refused, TablePlace, Task, TaskError, TaskHost, TaskOutput, Unit, run,
 };

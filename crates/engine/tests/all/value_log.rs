@@ -1,7 +1,7 @@
 //! The value log: where large values go, and how the space of dead ones comes back.
 
 use crate::common::*;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{
     CompactionFilter, Decision, Error, FilterContext, Keyspace, KeyspaceProperties, Options, ReadOptions,
     RepairOptions, Store, StoreBuilder, Trim, Victims, repair, verify,

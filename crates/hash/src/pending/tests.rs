@@ -4,7 +4,7 @@ use super::{Pending, PendingChange};
 use crate::address::State;
 use crate::batch::{Changes, HashBatch};
 use crate::rebuild::Change;
-use situ_device::Env;
+use situ_base::Env;
 use std::sync::Arc;
 
 fn changes(keys: &[&str]) -> Arc<Changes> {

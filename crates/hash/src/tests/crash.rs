@@ -2,7 +2,7 @@
 
 use super::model::{BUCKETS_MAX, Done, Nature, Shape, Told, check, device_of, draw, open, small};
 use crate::Durability;
-use situ_device::Env;
+use situ_base::Env;
 use situ_sim::{CrashPoints, FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, crash_volumes_and_device_everywhere};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

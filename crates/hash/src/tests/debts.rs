@@ -2,7 +2,7 @@
 
 use super::model::{Nature, check_sound, device_of, small};
 use crate::{Durability, HashBatch, HashOptions, HashStore, HashStoreBuilder, StoreId};
-use situ_device::Env;
+use situ_base::Env;
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume};
 use std::sync::Arc;
 use std::time::Duration;

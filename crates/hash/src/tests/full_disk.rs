@@ -2,7 +2,7 @@
 
 use super::model::{Nature, check_sound, device_of, small};
 use crate::{Durability, Error, HashBatch, HashOptions, HashStore, HashStoreBuilder, StoreId};
-use situ_device::Env;
+use situ_base::Env;
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Volume;
 use std::collections::BTreeMap;

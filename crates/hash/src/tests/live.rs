@@ -2,7 +2,7 @@
 
 use super::model::{Nature, Shape, Told, apply, batch_of, check, check_sound, contents, device, draw, open, small};
 use crate::{Durability, Error, HashBatch, HashOptions, HashStore, HashStoreBuilder, StoreId};
-use situ_device::Env;
+use situ_base::Env;
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume};
 use situ_storage::{FileName, Volume};
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! A machine with a hash store, and what the store should hold.
 
 use crate::{Durability, HashBatch, HashOptions, HashStore, HashStoreBuilder, Result, StoreId};
-use situ_device::{Env, Geometry, PAGE_BYTES};
+use situ_base::Env;
+use situ_device::{Geometry, PAGE_BYTES};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;

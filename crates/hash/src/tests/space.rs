@@ -2,7 +2,8 @@
 
 use super::model::{Map, Nature, Shape, apply, batch_of, check_sound, contents, device_of, draw, small};
 use crate::{Durability, Error, HashEvent, HashStore, HashStoreBuilder, SpaceLevel, StoreId};
-use situ_device::{Device, Env};
+use situ_base::Env;
+use situ_device::Device;
 use situ_sim::{
     Compression, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume, for_each_seed,
 };

@@ -4,7 +4,8 @@
 use super::{FileSync, InFlight, LogFlight, LogPlan, LogState, Waiter};
 use crate::chunk::{CHUNK_PAGES, Chunk};
 use crate::options::Durability;
-use situ_device::{Event, PAGE_BYTES};
+use situ_base::Event;
+use situ_device::PAGE_BYTES;
 use situ_storage::{Error, Result};
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use crate::greeting::greet;
 use crate::message::{Keep, Renew, Welcome};
 use crate::peer::{Connection, Handler, Peer, Reply};
 use crate::{Side, transport};
-use situ_device::{Event, lock};
+use situ_base::{Event, lock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

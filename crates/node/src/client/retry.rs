@@ -4,7 +4,7 @@ use super::Shared;
 use crate::error::CallError;
 use crate::message::Call;
 use crate::peer::Peer;
-use situ_device::{Event, lock};
+use situ_base::{Event, lock};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use super::{NodeClient, Shared};
 use crate::address::NodeAddress;
 use crate::error::CallError;
-use situ_device::lock;
+use situ_base::lock;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

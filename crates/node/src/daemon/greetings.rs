@@ -8,7 +8,7 @@
 //!
 //! **Threads.** Any. No connection is ended with the lock held: ending one tells its handler.
 
-use situ_device::lock;
+use situ_base::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;

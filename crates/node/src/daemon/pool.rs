@@ -13,7 +13,7 @@
 //! **Invariants.** A job runs once, or is dropped when the pool ends. **Failure.** A job that panics ends no thread; what it was
 //! to answer is dropped, which answers it with an error.
 
-use situ_device::{Env, Event, JobHandle, lock};
+use situ_base::{Env, Event, JobHandle, lock};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

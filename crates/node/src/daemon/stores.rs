@@ -12,7 +12,7 @@ use super::home::Home;
 use crate::address::check_store_name;
 use crate::files::{Files, Limits};
 use crate::lease::{Lease, Note};
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use situ_storage::{DirectoryVolume, Error, Result, Volume};
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -6,7 +6,7 @@ use crate::executor::{Executor, HostTasks};
 use crate::message::Operation;
 use crate::peer::Reply;
 use crate::task_files::{LeasedFiles, TaskFiles};
-use situ_device::lock;
+use situ_base::lock;
 use std::sync::{Arc, Mutex, Weak};
 
 /// Runs tasks of the daemon's clients. A client that has files here finds its tables among them.

@@ -1,6 +1,7 @@
 //! The pages that a session wrote last, as the client knows them.
 
-use situ_device::{Buffer, lock};
+use situ_base::lock;
+use situ_device::Buffer;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Mutex;

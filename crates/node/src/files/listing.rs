@@ -4,7 +4,7 @@
 //! any list may once it is told. The list is dropped with its last answer, or with the session. A client that asks for two lists at a time
 //! goes on in the newer one with both.
 
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{FileMeta, FileName, Result};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //!
 //! So one client gets half of the files at most, and a client that needs a few gets these while others take what they can.
 
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Error, Result};
 use std::sync::{Arc, Mutex};
 

@@ -7,7 +7,8 @@
 //! that opens the file under another number begins anew.
 //! **Threads.** Any. No lock is held while the volume works.
 
-use situ_device::{Buffer, lock};
+use situ_base::lock;
+use situ_device::Buffer;
 use situ_storage::{Error, PageFile, Result};
 use std::sync::{Arc, Mutex};
 

@@ -1,7 +1,7 @@
 //! An unfinished file of a session, to which any of the node's threads may append in turn.
 
 use super::open_files::Place;
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use situ_storage::{Error, FileName, Result, Writer};
 use std::sync::{Arc, Mutex};
 

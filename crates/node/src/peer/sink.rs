@@ -14,7 +14,7 @@ use super::state::Outgoing;
 use super::stream::TryWrite;
 use crate::frame::flag;
 use crate::message::Operation;
-use situ_device::lock;
+use situ_base::lock;
 use std::io::{self, Write};
 use std::time::Duration;
 

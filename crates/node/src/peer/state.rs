@@ -5,7 +5,7 @@ use crate::error::CallError;
 use crate::frame::{FIRST_CREDIT_BYTES, FIRST_PAYLOAD_BYTES, HEADER_BYTES, Header, Side, flag};
 use crate::message::Operation;
 use crc32c::crc32c;
-use situ_device::lock;
+use situ_base::lock;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use crate::error::CallError;
 use crate::frame::{self, FIRST_PAYLOAD_BYTES, HEADER_BYTES, Header, flag};
 use crate::message::Operation;
 use crate::peer::sink::Turn;
-use situ_device::lock;
+use situ_base::lock;
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

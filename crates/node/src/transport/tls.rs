@@ -11,7 +11,7 @@ use crate::peer::Stream;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Error, Result};
 use std::fmt;
 use std::io::{self, Read, Write};

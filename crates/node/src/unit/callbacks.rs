@@ -16,8 +16,8 @@ use crate::message::{
 };
 use crate::peer::Reply;
 use crate::pool::{Job, Pool};
+use situ_base::{Env, lock};
 use situ_compaction::TablePlace;
-use situ_device::{Env, lock};
 use situ_storage::memory::zeroed;
 use situ_storage::{Error, FileName, Reader, Writer};
 use std::collections::{BTreeMap, HashSet, VecDeque};

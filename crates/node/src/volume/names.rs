@@ -1,7 +1,7 @@
 //! Which names the open files have by now.
 
 use super::open::OpenFile;
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::FileName;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};

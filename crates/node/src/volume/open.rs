@@ -5,7 +5,7 @@ use super::names::Names;
 use crate::client::{Attempt, Shared};
 use crate::error::CallError;
 use crate::message::{Call, Close, Message, Open, OpenPages, ReadBytes};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Error, FileName};
 use std::sync::{Arc, Mutex};
 

@@ -7,7 +7,7 @@ use super::open::{OpenFile, fit};
 use crate::client::{NodeClient, Shared};
 use crate::error::CallError;
 use crate::message::{Call, Message, Operation, Prefetch, Read};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Error, ReadCompletion, ReadRequest, Reader, Result};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -15,7 +15,7 @@ use crate::client::{Attempt, NodeClient};
 use crate::error::CallError;
 use crate::fields::Rest;
 use crate::message::{Append, Call, Message, Resume, WriterDrop, WriterFinish, WriterFlush, WriterSync};
-use situ_device::{Event, lock};
+use situ_base::{Event, lock};
 use situ_storage::{FileName, Result, Writer};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

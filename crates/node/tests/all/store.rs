@@ -1,6 +1,6 @@
 //! A store on a node, against a model, while the node is started anew and connections are cut.
 
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Options, Store, StoreBuilder, verify_home};
 use situ_node::{
     Daemon, DaemonOptions, Executor, ExecutorOptions, NodeAddress, NodeClient, NodeOptions, NodeVolume, Place, Storage,

@@ -1,6 +1,6 @@
 //! Stores whose compactions run on nodes: one that has the files, and one that only computes.
 
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::compaction::{Policy, Split, Unit, UnitReport};
 use situ_engine::{Options, Store, StoreBuilder, verify_directory, verify_home};
 use situ_node::message::VolumePlace;

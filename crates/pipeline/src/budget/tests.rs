@@ -1,6 +1,6 @@
 use super::*;
 use crate::tests::shelves::{Plan, World};
-use situ_device::lock;
+use situ_base::lock;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use super::conditions::{Condition, Unchecked};
 use super::{Batch, Environment, Refusal};
-use situ_device::lock;
+use situ_base::lock;
 use situ_log::{Durability, Log, Lsn};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -3,7 +3,7 @@ use crate::pipeline::Pipeline;
 use crate::tests::shelves::{Plan, Shelves, Things, World};
 use crate::waiting_room::Admission;
 use crate::{ReadyFuture, Write};
-use situ_device::Env;
+use situ_base::Env;
 use situ_log::Durability;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use std::future::Future;

@@ -8,7 +8,8 @@
 //! into a bin behind its last sequence number. A bin that is carried away is complete. Each thing is applied once.
 
 use crate::{Batch, Commit, Environment, LOGGERS_MAX, Limits, NoLogFile, Note, Obstacle, Pipeline, Refusal, Request};
-use situ_device::{Env, Event, JobHandle, PAGE_BYTES, lock};
+use situ_base::{Env, Event, JobHandle, lock};
+use situ_device::PAGE_BYTES;
 use situ_log::{AppendError, Log, LogOptions};
 use situ_storage::{Error as StorageError, Volume};
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@
 
 use super::shelves::{Plan, SHELVES, Shelves, Stop, Things, World};
 use crate::{Commit, Condition, Obstacle, ReadyFuture, Write, WriteFuture};
-use situ_device::{Env, JobHandle, lock};
+use situ_base::{Env, JobHandle, lock};
 use situ_log::{Durability, RecoveryMode, recover};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, crash_everywhere,

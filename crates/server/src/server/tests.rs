@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::*;
 
 use crate::memory::MemoryEngine;
-use situ::device::Clock;
+use situ::base::Clock;
 
 fn start(engine: &Arc<MemoryEngine>) -> Server {
     let options =

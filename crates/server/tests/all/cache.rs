@@ -46,7 +46,7 @@ fn made_on_flash_with(directory: &Path, options: OpenOptions) -> CacheEngine {
     let path = directory.join("flash");
     std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
     let device = situ::device::open(&path, options).unwrap();
-    let flash = Flash { device, env: situ::device::Env::system(), files: Some(path) };
+    let flash = Flash { device, env: situ::base::Env::system(), files: Some(path) };
     let (engine, start) = CacheEngine::with_flash(&Options::of_memory(28 << 20), flash, Box::new(|_| ())).unwrap();
     assert_eq!(start, Start::Empty);
     engine

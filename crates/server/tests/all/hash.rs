@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use situ::device::Env;
+use situ::base::Env;
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
 use situ::{Durability, Store};
 use situ_server::{Engine, HashEngine, HashItemWriter, Health, holds_entries, is_reserved, reserved, stored_hash_rule};

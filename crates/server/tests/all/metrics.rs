@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use situ::device::Env;
+use situ::base::Env;
 use situ::hash::{HashOptions, HashStoreBuilder};
 use situ::{Durability, Options};
 use situ_server::{Engine, HashEngine, Server, StoreEngine};

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use situ::base::{Clock, Env};
 use situ::cache::{Flash, Options as CacheOptions};
-use situ::device::{Clock, Env, OpenOptions};
+use situ::device::OpenOptions;
 use situ::hash::{HashOptions, HashStoreBuilder};
 use situ::{Options, StoreBuilder, WriteBatch};
 use situ_server::{

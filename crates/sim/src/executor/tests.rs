@@ -1,7 +1,7 @@
 use super::world::LEAP_STEPS;
 use super::*;
 use crate::for_each_seed;
-use situ_device::Clock;
+use situ_base::Clock;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;

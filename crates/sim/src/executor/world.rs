@@ -4,7 +4,7 @@
 //! until it is chosen again; the algorithm is that of the [executor](super).
 
 use crate::{Rng, Trace};
-use situ_device::lock;
+use situ_base::lock;
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@
 use super::{Shared, Subject};
 use crate::disk::sectors;
 use crate::fault::{Fault, Operation};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Buffer, FileName, PAGE_BYTES, PageFile, ReadRequest, Reader, Result, Writer};
 use std::io;
 use std::sync::{Arc, Mutex};

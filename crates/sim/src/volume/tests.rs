@@ -506,7 +506,7 @@ fn a_killed_thread_changes_nothing_any_more() {
     sim.run(|| {
         let job = move || {
             let _removes = RemoveOnDrop(theirs);
-            situ_device::Clock::sleep(&clock, Duration::from_secs(1000));
+            situ_base::Clock::sleep(&clock, Duration::from_secs(1000));
         };
         volume.replace(TABLE, b"x").unwrap();
         let job = sim_spawn(&sim, job);
@@ -524,8 +524,8 @@ impl Drop for RemoveOnDrop {
     }
 }
 
-fn sim_spawn(sim: &SimExecutor, job: impl FnOnce() + Send + 'static) -> Box<dyn situ_device::JobHandle> {
-    situ_device::Executor::spawn(sim, "job", Box::new(job)).unwrap()
+fn sim_spawn(sim: &SimExecutor, job: impl FnOnce() + Send + 'static) -> Box<dyn situ_base::JobHandle> {
+    situ_base::Executor::spawn(sim, "job", Box::new(job)).unwrap()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The simulator against small logs: those with a classic bug must fail for some seed, the right ones for none.
 
-use situ_device::{Env, PAGE_BYTES};
+use situ_base::Env;
+use situ_device::PAGE_BYTES;
 use situ_sim::{CrashPoints, SimVolume, crash_everywhere};
 use situ_storage::{Buffer, FileName, PageFile, Result, Volume};
 use std::collections::BTreeSet;
@@ -118,7 +119,7 @@ struct PageLog {
 }
 
 impl PageLog {
-    fn append(&self, env: &Env, event: &dyn situ_device::Event, wait_for_hole: bool) -> Option<()> {
+    fn append(&self, env: &Env, event: &dyn situ_base::Event, wait_for_hole: bool) -> Option<()> {
         let page = self.next.fetch_add(1, Ordering::SeqCst);
         let mut buffer = Buffer::new(PAGE_BYTES);
         buffer[..RECORD_BYTES].copy_from_slice(&record(page));

@@ -3,7 +3,8 @@
 use super::{OpenFile, read_exact, read_failed};
 use crate::reads::{Pump, QueuedRead, ReadService, ReadThreads, Served, Source};
 use crate::{ReadCompletion, ReadRequest};
-use situ_device::{Env, FileRead, FileReads};
+use situ_base::Env;
+use situ_device::{FileRead, FileReads};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! # Algorithm
 //!
-//! [S3-FIFO](crate::s3_fifo), in up to 16 parts by hash. The cache remembers keys of units that were thrown
+//! [S3-FIFO](situ_base::s3_fifo), in up to 16 parts by hash. The cache remembers keys of units that were thrown
 //! out, as many as there are units of full length in the room.
 //!
 //! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
@@ -18,9 +18,9 @@
 //! **Threads.** One lock a part, held for a few map operations; bytes are copied outside.
 
 use super::transfer::SMALL_PIECE_BYTES;
-use crate::s3_fifo::S3Fifo;
+use situ_base::lock;
+use situ_base::s3_fifo::S3Fifo;
 use situ_device::Buffer;
-use situ_device::lock;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,7 +6,7 @@
 use super::cache::{Cache, UNIT_BYTES};
 use super::room::{Extent, Room};
 use crate::FileName;
-use situ_device::lock;
+use situ_base::lock;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What may change about a file. Its lock is taken under the volume's, and never the other way round.

@@ -8,7 +8,8 @@ use super::journal::{Journal, replay};
 use super::layout::{Copy, DiskId, PAGE, Superblock};
 use super::room::{Extent, Room};
 use crate::{Error, FileName};
-use situ_device::{Env, PAGE_BYTES};
+use situ_base::Env;
+use situ_device::PAGE_BYTES;
 
 /// The disk that the bytes are taken for a journal of.
 fn layout() -> Superblock {

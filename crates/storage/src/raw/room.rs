@@ -12,8 +12,8 @@
 //! **Invariants.** A page is free, given back, being discarded, or somebody's; [`Room::account`] says how many of each.
 //! **Threads.** One lock, held for a few map operations.
 
-use situ_device::Event;
-use situ_device::lock;
+use situ_base::Event;
+use situ_base::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -302,7 +302,7 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use situ_device::Env;
+    use situ_base::Env;
 
     fn room(used: &[Extent], discard_pages: u64) -> Result<Room, String> {
         let event = Env::system().executor.event();

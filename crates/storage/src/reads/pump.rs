@@ -12,7 +12,8 @@
 //! thread: the handle may be dropped by the thread itself, as a read keeps its file and a file its volume.
 
 use super::{QueuedRead, WAITING_READS_MAX};
-use situ_device::{Env, Watch, lock};
+use situ_base::{Env, lock};
+use situ_device::Watch;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};

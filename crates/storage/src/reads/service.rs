@@ -1,7 +1,7 @@
 //! What does the submitted reads of one volume, started when the first is submitted.
 
 use super::{Pump, ReadThreads};
-use situ_device::lock;
+use situ_base::lock;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
 use super::*;
-use situ_device::{Env, Executor, JobHandle};
+use situ_base::{Env, Executor, JobHandle};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use threads::THREADS_MAX;

@@ -7,7 +7,7 @@
 //! all, the read is given back.
 
 use super::{QueuedRead, WAITING_READS_MAX};
-use situ_device::{Env, Event, lock};
+use situ_base::{Env, Event, lock};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};

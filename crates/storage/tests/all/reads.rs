@@ -2,7 +2,7 @@
 //! read, and nobody left waiting when somebody leaves early.
 
 use crate::volumes::each;
-use situ_device::Env;
+use situ_base::Env;
 use situ_sim::Rng;
 use situ_storage::{DirectoryVolume, FileName, FinishedRead, ReadQueue, Reader, Volume};
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //! raw volume on a simulated device.
 
 use crate::skipped::skipped;
-use situ_device::{Env, FileDevice, PAGE_BYTES};
+use situ_base::Env;
+use situ_device::{FileDevice, PAGE_BYTES};
 use situ_sim::{FaultPlan, SimDevice};
 use situ_storage::{Buffer, DirectoryVolume, Error, FileMeta, FileName, FormatOptions, RawOptions, RawVolume, Volume};
 use std::io::Write as _;

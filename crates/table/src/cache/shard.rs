@@ -1,11 +1,11 @@
 //! One shard: blocks kept by S3-FIFO, and the memory of blocks that are gone.
 //!
-//! The policy is [`s3_fifo`](situ_storage::s3_fifo)'s. The shard adds what a cache of blocks needs: keys behind hashes, warmth,
+//! The policy is [`s3_fifo`](situ_base::s3_fifo)'s. The shard adds what a cache of blocks needs: keys behind hashes, warmth,
 //! spare buffers, counters. The module page of the cache has the whole.
 
 use super::{BlockKey, CacheStats, Identity};
 use crate::block::Block;
-use situ_storage::s3_fifo::{Held, S3Fifo};
+use situ_base::s3_fifo::{Held, S3Fifo};
 use std::collections::BTreeMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;

@@ -761,7 +761,7 @@ fn a_meter_counts_what_a_sequential_cursor_reads() {
     let options = TableOptions { compression: Compression::None, ..TableOptions::default() };
     let (bytes, summary) = build(&options, entries.iter().map(|(k, v)| (KeyRef::new(k, trailer), &v[..])), &[]);
     let table = open(bytes).unwrap();
-    let meter = Arc::new(ReadMeter::new(situ_device::Env::system().clock));
+    let meter = Arc::new(ReadMeter::new(situ_base::Env::system().clock));
     let mut cursor = table.sequential_cursor(1 << 20);
     cursor.set_meter(Arc::clone(&meter));
     cursor.first().unwrap();

@@ -2,7 +2,7 @@
 //! with LZ4. A sector of zeros, and a discarded one, takes nothing. A sector that does not shrink takes 4096 bytes.
 
 use lz4_flex::block::{compress_into, get_maximum_output_size};
-use situ_device::lock;
+use situ_base::lock;
 use situ_storage::{Buffer, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,7 +1,7 @@
 //! The work: a fixed set of keys, updated by some distribution, over a value log that is trimmed and collected as its options say.
 
 use crate::account::{Accounted, cost};
-use situ_device::Env;
+use situ_base::Env;
 use situ_storage::{PAGE_BYTES, Result};
 use situ_values::{Counters, Handle, Moved, Options, Owner, ValueLog, ValueWriter, Walked, numbers_from};
 use std::collections::BTreeMap;

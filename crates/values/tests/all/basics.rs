@@ -1,6 +1,6 @@
 //! What every owner relies on: what was synced is read back, also asynchronously, also after reopening.
 
-use situ_device::Env;
+use situ_base::Env;
 use situ_storage::{DirectoryVolume, FileName, ReadQueue, Volume};
 use situ_values::{Handle, KnownSegment, Layout, Options, Phase, ValueLog, Written, numbers_from};
 use std::sync::Arc;

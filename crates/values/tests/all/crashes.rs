@@ -1,7 +1,7 @@
 //! A crash at every change: what was synced and is alive is there, whatever was being appended, trimmed, collected or removed.
 
 use crate::model::{Map, key_bytes, value};
-use situ_device::Env;
+use situ_base::Env;
 use situ_sim::{CrashPoints, FaultPlan, Rng, SimVolume, crash_everywhere, for_each_seed};
 use situ_values::{Handle, KnownSegment, Layout, Options, Trim, ValueLog, numbers_from};
 use std::collections::BTreeMap;

@@ -47,7 +47,7 @@ fn a_failed_sync_ends_the_writer_and_keeps_what_was_synced() {
         // Nothing of the segment may be missing after a power failure.
         let after = volume.crash(7);
         let known = [KnownSegment { number: 1, record_bytes: kept.footprint(), ..KnownSegment::default() }];
-        let env = situ_device::Env::system();
+        let env = situ_base::Env::system();
         let log = ValueLog::open(Arc::new(after), &env, options(), numbers_from(9), &known).unwrap();
         let mut walk = log.walk(1).unwrap();
         assert_eq!(walk.next().unwrap().map(|record| record.handle), Some(kept));

@@ -1,6 +1,6 @@
 //! An owner as small as can be: a map from keys to handles, over a value log that is trimmed and collected.
 
-use situ_device::Env;
+use situ_base::Env;
 use situ_sim::Rng;
 use situ_storage::{Error, Result, Volume};
 use situ_values::{Handle, KnownSegment, Moved, Options, Owner, Phase, ValueLog, ValueWriter, Walked, numbers_from};

@@ -1,7 +1,7 @@
 //! Readers beside trimming: real threads on a real directory, and the simulator's schedules.
 
 use crate::model::{key_bytes, value};
-use situ_device::Env;
+use situ_base::Env;
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{DirectoryVolume, ReadQueue, Volume};
 use situ_values::{Handle, Layout, Options, Trim, ValueLog, numbers_from};

@@ -7,7 +7,7 @@ use crate::testing::{
     Contents, Entry, MemoryHost, Rng, World, key, numbered, one_in, plain_rules, small_blocks, sort, task, with_seeds,
 };
 use crate::{KeySpan, RunMode};
-use situ_device::{Executor, ThreadExecutor};
+use situ_base::{Executor, ThreadExecutor};
 use situ_sim::SimMemory;
 use situ_storage::{Error, Writer};
 use situ_table::{Compression, KeyKind, TableOptions};

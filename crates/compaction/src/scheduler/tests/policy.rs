@@ -97,7 +97,7 @@ impl HandClock {
     }
 }
 
-impl situ_device::Clock for HandClock {
+impl situ_base::Clock for HandClock {
     fn now(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
@@ -125,7 +125,7 @@ struct World {
 impl World {
     fn new(tasks_max: usize, with: impl FnOnce(Scheduler) -> Scheduler) -> World {
         let clock = Arc::new(HandClock::default());
-        let env = Env { clock: Arc::clone(&clock) as Arc<dyn situ_device::Clock>, ..Env::system() };
+        let env = Env { clock: Arc::clone(&clock) as Arc<dyn situ_base::Clock>, ..Env::system() };
         let [reference, one, two] = ["cpu", "one", "two"].map(|name| HeldUnit::new(name, tasks_max));
         let others = vec![Arc::clone(&one) as Arc<dyn Unit>, Arc::clone(&two) as Arc<dyn Unit>];
         let event = env.executor.event();

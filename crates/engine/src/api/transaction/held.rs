@@ -8,7 +8,7 @@ use crate::rows::deadlock::Edge;
 use crate::rows::locks::LockMode;
 use crate::rows::locks::{Acquired, LockOutcome, Owner, Row, Waiter};
 use crate::{Error, Result};
-use situ_device::Event;
+use situ_base::Event;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;

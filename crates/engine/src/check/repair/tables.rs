@@ -8,11 +8,11 @@ use crate::check::repair::values::ValueRescue;
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
 use crate::work::task_host::describe;
 use crate::{Error, Result};
+use situ_base::Env;
 use situ_compaction::{
     Encoder, KeyRange, KeySpan, Merge, MergeRules, Named, OutputRules, OutputTable, Source, TablePlace, TaskHost,
     merge_sources,
 };
-use situ_device::Env;
 use situ_disks::CAPACITY;
 use situ_storage::{Error as StorageError, FileName, Volume, Writer};
 use situ_table::range_del::RangeTombstone;

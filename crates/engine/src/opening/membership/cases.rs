@@ -10,7 +10,7 @@ use super::joined::{Joined, Pending};
 use super::volumes::{Access, FastDisk, Given};
 use super::{copies, missing, refusals, witness};
 use crate::{Error, Result};
-use situ_device::Env;
+use situ_base::Env;
 use situ_disks::members::{Fast, Home, Id, Member, still_names};
 use situ_disks::{Disks, FAST, Locks, NewDisk, Role};
 use situ_storage::{Corruption, FileName, Result as StorageResult, Volume};

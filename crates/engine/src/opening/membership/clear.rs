@@ -5,7 +5,7 @@ use super::find::remembered;
 use super::refusals;
 use super::volumes::{Access, FastDisk};
 use crate::Result;
-use situ_device::Env;
+use situ_base::Env;
 use situ_disks::members::{Fast, Home, Member};
 use situ_disks::path_text::{line_of, path_of};
 use situ_storage::{DirectoryVolume, FileName, Volume};

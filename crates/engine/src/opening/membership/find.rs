@@ -9,7 +9,8 @@
 use super::refusals::{named_unusable, unusable};
 use super::volumes::{Access, FastDisk, Given};
 use crate::{Error, Result};
-use situ_device::{Env, OpenOptions};
+use situ_base::Env;
+use situ_device::OpenOptions;
 use situ_disks::members::{Fast, Home, Member};
 use situ_disks::path_text::{line_of, path_of};
 use situ_storage::{DirectoryVolume, Error as StorageError, RawOptions, RawVolume, Volume};

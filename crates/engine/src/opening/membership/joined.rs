@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::versions::version::TableSource;
-use situ_device::Env;
+use situ_base::Env;
 use situ_disks::members::{Home, Member, add};
 use situ_disks::{Disks, FAST, Locks};
 use situ_storage::{Corruption, Volume};

@@ -21,7 +21,7 @@ use crate::opening::open::{StoreState, needed_logs};
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
 use crate::{Error, Result};
-use situ_device::Env;
+use situ_base::Env;
 use situ_disks::FAST;
 use situ_disks::members::{Fast, Home};
 use situ_storage::{Corruption, FileMeta, FileName, Volume};

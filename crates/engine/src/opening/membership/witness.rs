@@ -26,7 +26,7 @@ use crate::opening::replay::check_closed;
 use crate::versions::edit::Edit;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
-use situ_device::Env;
+use situ_base::Env;
 use situ_disks::{Disks, FAST};
 use situ_log::{RecoveryMode, recover};
 use situ_storage::{FileName, Volume};

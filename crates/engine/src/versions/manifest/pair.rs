@@ -286,7 +286,7 @@ fn frame(bytes: &[u8]) -> Result<(&[u8], &[u8]), Damage> {
 mod tests {
     use super::*;
     use crate::versions::manifest::Manifest;
-    use situ_device::Env;
+    use situ_base::Env;
     use situ_sim::{FaultPlan, SimVolume};
     use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 use super::*;
-use situ_device::{Env, Space};
+use situ_base::Env;
+use situ_device::Space;
 use situ_storage::{FileMeta, Lock, PageFile, Writer};
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;

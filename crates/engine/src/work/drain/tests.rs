@@ -2,8 +2,8 @@ use super::*;
 use crate::api::store::StoreBuilder;
 use crate::work::task_host::Host;
 use crate::{Options, RepairOptions, Store, repair_volumes};
+use situ_base::Env;
 use situ_compaction::TaskHost;
-use situ_device::Env;
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
 
 struct World {

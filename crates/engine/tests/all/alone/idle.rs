@@ -4,7 +4,7 @@
 
 use super::own_process::in_own_process;
 use crate::skipped;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Options, ReadOptions, StoreBuilder};
 use situ_storage::{FormatOptions, RawVolume};
 use std::fs;

@@ -1,7 +1,7 @@
 //! A workload whose every state is known, and the check that a store is found in one of them.
 
 use super::{Model, contents, key, small_options, value};
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Durability, Error, Keyspace, Store, WriteBatch, WriteFuture};
 use situ_sim::{Rng, wait};
 use std::collections::VecDeque;

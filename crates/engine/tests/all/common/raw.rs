@@ -1,7 +1,7 @@
 //! A simulated machine with a home and a device without a file system as the fast disk.
 
 use super::small_options;
-use situ_device::Env;
+use situ_base::Env;
 use situ_engine::{Error, Options, Store, StoreBuilder};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume};
 use situ_storage::{FormatOptions, RawOptions, RawVolume, Result};

@@ -9,7 +9,7 @@ use crate::message::PollTasks;
 use crate::peer::{Connection, PeerOptions, Traffic};
 use crate::transport::connect;
 use crate::{Place, Side};
-use situ_device::Env;
+use situ_base::Env;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{DirectoryVolume, FileName, ReadQueue, Reader, Volume};
-use situ_device::Event;
+use situ_base::Event;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;

@@ -173,7 +173,7 @@ struct Held {
     offset: u64,
     came: Mutex<bool>,
     goes: Mutex<bool>,
-    bell: Arc<dyn situ_device::Event>,
+    bell: Arc<dyn situ_base::Event>,
 }
 
 impl Held {

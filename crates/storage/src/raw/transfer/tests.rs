@@ -1,5 +1,5 @@
 use super::*;
-use situ_device::JobHandle;
+use situ_base::JobHandle;
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, for_each_seed};
 
 #[test]

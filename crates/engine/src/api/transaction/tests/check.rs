@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::pipeline::Obstacle;
 use crate::pipeline::check::{CheckedRow, Commitment};
 use crate::{Error, Result, WriteFuture};
-use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
+use situ_base::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_pipeline::Condition;
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
 use std::sync::atomic::{AtomicU32, Ordering};

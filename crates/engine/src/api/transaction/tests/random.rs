@@ -8,7 +8,7 @@ use crate::base::options::{Durability, KeyspaceOptions, Options};
 use crate::pipeline::write::write_numbered;
 use crate::read::options::ReadOptions;
 use crate::{Error, Keyspace, Result, Value};
-use situ_device::Env;
+use situ_base::Env;
 use situ_pipeline::Write;
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed, wait};
 use std::collections::BTreeMap;

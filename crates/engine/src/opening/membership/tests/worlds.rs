@@ -8,7 +8,7 @@ use crate::opening::membership::facts::Facts;
 use crate::opening::membership::join;
 use crate::opening::membership::joined::{Joined, Pending};
 use crate::opening::membership::volumes::{Access, FastDisk, Given};
-use situ_device::Env;
+use situ_base::Env;
 use situ_disks::members::{Fast, Home, Id, Member};
 use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::fs;

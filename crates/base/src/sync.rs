@@ -14,8 +14,8 @@ use std::task::Waker;
 /// # Example
 /// ```
 /// let numbers = std::sync::Mutex::new(vec![1]);
-/// situ_device::lock(&numbers).push(2);
-/// assert_eq!(*situ_device::lock(&numbers), [1, 2]);
+/// situ_base::lock(&numbers).push(2);
+/// assert_eq!(*situ_base::lock(&numbers), [1, 2]);
 /// ```
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -28,7 +28,7 @@ struct Asked {
 ///
 /// # Example
 /// ```
-/// let (turns, queue) = (situ_device::Turns::new(), std::sync::Mutex::new(vec![1, 2, 3]));
+/// let (turns, queue) = (situ_base::Turns::new(), std::sync::Mutex::new(vec![1, 2, 3]));
 /// turns.take(|| queue.lock().unwrap().clear());
 /// assert!(queue.lock().unwrap().is_empty());
 /// ```

@@ -2,7 +2,7 @@
 //!
 //! Two locks, because they keep different people away: the exclusive open of a block device, which the kernel also takes
 //! for a mounted file system, for swap and for the members of a RAID, and `flock`, which other openers of a file take.
-//! A disk that has two names by a loop device is kept by either of them (`lock/loops.rs`).
+//! A disk that has two names by a loop device is kept by either of them (`flock/loops.rs`).
 //! Both belong to a descriptor of the lock's own, so that dropping it gives them back, and the end of the process too. It is
 //! opened by the path again, and has to be what the path was when the device was opened: the right to write to what has
 //! taken its place since is no right to write to the device.
@@ -10,10 +10,10 @@
 mod loops;
 
 use crate::DeviceLock;
-use crate::sync;
 use crate::target::{Kind, Target};
 use rustix::fs::{FileType, FlockOperation, OFlags, Stat, flock, fstat};
 use rustix::io::Errno;
+use situ_base::lock;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -31,7 +31,7 @@ static HELD: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
 fn held() -> MutexGuard<'static, Vec<(u64, u64)>> {
     // Nothing can panic while it is locked.
-    sync::lock(&HELD)
+    lock(&HELD)
 }
 
 /// A file of which this process has taken the `flock`; given back on drop.
@@ -90,7 +90,7 @@ struct FileLock {
 
 impl DeviceLock for FileLock {}
 
-pub(crate) fn lock(target: &Target) -> io::Result<Box<dyn DeviceLock>> {
+pub(crate) fn lock_target(target: &Target) -> io::Result<Box<dyn DeviceLock>> {
     lock_path(&target.path, target.kind == Kind::BlockDevice, Some(&target.file))
 }
 
@@ -211,15 +211,15 @@ mod tests {
             std::fs::write(path, [1; 8192]).unwrap();
         }
         let target = Target::open(&path, false).unwrap();
-        lock(&target).unwrap();
+        lock_target(&target).unwrap();
         std::fs::rename(&other, &path).unwrap();
-        let error = lock(&target).unwrap_err();
+        let error = lock_target(&target).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().contains("open it again"), "{error}");
         // By another name of the same file it is.
         std::fs::hard_link(&path, &other).unwrap();
         let target = Target::open(&other, false).unwrap();
         std::fs::rename(&path, directory.path().join("third")).unwrap();
-        lock(&target).unwrap();
+        lock_target(&target).unwrap();
     }
 }

@@ -32,8 +32,8 @@ struct Runs {
 ///
 /// # Example
 /// ```
-/// let ended = situ_device::Env::system().executor.event();
-/// let syncs = situ_device::OneForAll::new(ended);
+/// let ended = situ_base::Env::system().executor.event();
+/// let syncs = situ_base::OneForAll::new(ended);
 /// syncs.run(|| std::fs::File::open("/dev/null")?.sync_all().or(Ok::<(), std::io::Error>(())))?;
 /// # Ok::<(), std::io::Error>(())
 /// ```

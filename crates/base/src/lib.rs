@@ -1,0 +1,31 @@
+//! The lowest room of Situ: time, threads and blocking as values, and one of each mechanism that several crates use.
+//!
+//! * [`Clock`], [`Executor`] and [`Event`]: time, background threads and blocking. The caller hands them in, and they are never
+//!   globals. So a simulator can own them and replay a run from one seed.
+//! * [`StoreClock`]: the clock by which entries expire.
+//! * [`Requests`], [`Turns`] and [`OneForAll`]: work for a few threads, work that one thread does for all, and results that all share.
+//! * [`lock`], [`wake`] and [`panic_text`]: locks and wakers after a panic.
+//! * [`s3_fifo`]: the policy of caches.
+//!
+//! # Rules for everything built on top
+//!
+//! 1. No lock is held across anything that may block: an [`Event::wait`], a wait for a device, a file operation.
+//!    A simulator that runs one thread at a time turns a broken rule into a deadlock that it reports.
+//! 2. A thread blocks only on an [`Event`], so that the simulator sees every wait.
+
+#![forbid(unsafe_code)]
+
+mod env;
+mod one_for_all;
+mod requests;
+pub mod s3_fifo;
+mod store_clock;
+mod sync;
+mod turns;
+
+pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecutor};
+pub use one_for_all::OneForAll;
+pub use requests::{Next, Requests};
+pub use store_clock::{ClockKeeper, ClockRecord, StoreClock, Tell};
+pub use sync::{lock, panic_text, wake};
+pub use turns::Turns;
