@@ -18,7 +18,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts study-postgres compare-builds
+.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks deny evidence fuzz simulate bench loom miri scripts study-postgres compare-builds
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -90,12 +90,21 @@ locks: cargo
 	    esac; exit 1; }; \
 	done
 
+# Licenses, sources and known flaws of what Situ builds on (deny.toml). The list of flaws comes over the network, once a run.
+deny: cargo
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny --locked --workspace --all-features check; \
+	else echo "SKIPPED: licenses and advisories of dependencies: cargo install cargo-deny"; fi
+
+# Tests read the raw results behind docs/evidence, which lie there packed.
+evidence:
+	@scripts/evidence.sh unpack
+
 # Assertions that are too costly for a store in use.
 CHECKS = --features situ-engine/costly-checks
 
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 # A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
-test: packages form locks
+test: packages form locks deny evidence
 	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
 	cargo fmt --all --check
 	$(MAKE) --no-print-directory arrows >/dev/null || { $(MAKE) --no-print-directory arrows; exit 1; }
@@ -116,15 +125,17 @@ scripts:
 	scripts/testbed-node.sh selftest
 	scripts/postgres-study.sh selftest
 	scripts/tests.sh selftest
-	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; python3 scripts/compare-builds.py selftest; \
-	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds: there is no python3"; fi
+	scripts/evidence.sh selftest
+	@if command -v python3 >/dev/null; then \
+	  python3 scripts/near-data/selftest.py; python3 scripts/compare-builds.py selftest; python3 scripts/links.py; \
+	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds, links of pages: there is no python3"; fi
 
 # `crates/arrows/rooms.txt` names the rooms from the ground up.
 arrows: cargo
 	@cargo run --quiet --locked -p situ-arrows
 
 # Without documentation, loom, and what QUICK_LEAVES names.
-quick: form arrows
+quick: form arrows evidence
 	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
