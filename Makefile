@@ -18,10 +18,12 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks deny evidence fuzz simulate bench loom miri scripts study-postgres compare-builds
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence fuzz simulate bench loom miri scripts study-postgres compare-builds
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
+	@echo 'make release   an archive to install from: program, licenses, man pages, completions, systemd unit'
+	@echo 'make publish-check  what a registry of crates demands of our manifests, and the order of publishing'
 	@echo 'make test      everything that has to pass: format, lints, documentation, all tests'
 	@echo 'make arrows    the rooms of the code and their imports; fails if one runs up'
 	@echo 'make quick     under three minutes where all is built: format, lints, unit tests, and a part of the other tests. It leaves out:'
@@ -50,6 +52,17 @@ cargo:
 
 build: cargo
 	cargo build --release --locked -p situ-cli
+
+# `situ-<version>-<target>.tar.gz`, in target/release-archive. TARGET=x86_64-unknown-linux-musl makes a program for that target.
+TARGET ?=
+release: cargo
+	scripts/release.sh $(if $(TARGET),--target $(TARGET))
+
+# Nothing is sent. The first half needs no network.
+publish-check: cargo
+	scripts/publish-order.py check
+	@echo 'order of publishing:' $$(scripts/publish-order.py)
+	cargo publish --workspace --dry-run --no-verify --allow-dirty --locked
 
 run: build
 	$(SITU) serve "$(DATA)"
@@ -90,10 +103,16 @@ locks: cargo
 	    esac; exit 1; }; \
 	done
 
-# Licenses, sources and known flaws of what Situ builds on (deny.toml). The list of flaws comes over the network, once a run.
+# Licenses, sources and known flaws of the packages that Situ builds on (deny.toml). The list of flaws comes over the network.
+DENY = cargo deny --locked --workspace --all-features
 deny: cargo
-	@if cargo deny --version >/dev/null 2>&1; then cargo deny --locked --workspace --all-features check; \
-	else echo "SKIPPED: licenses and advisories of dependencies: cargo install cargo-deny"; fi
+	@if ! cargo deny --version >/dev/null 2>&1; then \
+	  echo "SKIPPED: licenses and known flaws of dependencies: cargo-deny is missing (cargo install cargo-deny)"; \
+	else \
+	  $(DENY) check licenses bans sources; \
+	  if cargo deny fetch db >/dev/null 2>&1; then $(DENY) check --disable-fetch advisories; \
+	  else echo "SKIPPED: known flaws of dependencies: the list of them cannot be fetched"; fi; \
+	fi
 
 # Tests read the raw results behind docs/evidence, which lie there packed.
 evidence:
@@ -128,6 +147,7 @@ scripts:
 	scripts/evidence.sh selftest
 	@if command -v python3 >/dev/null; then \
 	  python3 scripts/near-data/selftest.py; python3 scripts/compare-builds.py selftest; python3 scripts/links.py; \
+	  python3 scripts/publish-order.py check; \
 	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds, links of pages: there is no python3"; fi
 
 # `crates/arrows/rooms.txt` names the rooms from the ground up.
