@@ -12,6 +12,8 @@ RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 # Cargo knows where it puts programs: CARGO_TARGET_DIR or its settings may say otherwise than `target`.
 SITU := cargo run --quiet --release --locked -p situ-cli --
 LOCKED_APART := crates/compare fuzz
+# Pages without a sentence of more than 25 words.
+PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/architecture.md docs/code-map.md docs/guide/*.md docs/formats/*.md
 
 # What `make quick` leaves to `make test`: what takes seconds a test, most of it simulated crashes and faults at every step.
 QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes:: postponed:: placement:: opened_for_one_write:: \
@@ -25,6 +27,8 @@ help:
 	@echo 'make release   an archive to install from: program, licenses, man pages, completions, systemd unit'
 	@echo 'make publish-check  what a registry of crates demands of our manifests, and the order of publishing'
 	@echo 'make test      everything that has to pass: format, lints, documentation, all tests'
+	@echo 'make deny      licenses and known flaws of dependencies (cargo-deny); make test does this where cargo-deny is installed'
+	@echo 'make evidence  the raw results behind docs/evidence, unpacked; tests read them'
 	@echo 'make arrows    the rooms of the code and their imports; fails if one runs up'
 	@echo 'make quick     under three minutes where all is built: format, lints, unit tests, and a part of the other tests. It leaves out:'
 	@echo '               crashes and faults at every step, rot, SpanDB'"'"'s holes, placement, what has to run alone, documentation, loom'
@@ -124,7 +128,7 @@ CHECKS = --features situ-engine/costly-checks
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 # A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
 test: packages form locks deny evidence
-	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
+	scripts/prose.sh $(PAGES)
 	cargo fmt --all --check
 	$(MAKE) --no-print-directory arrows >/dev/null || { $(MAKE) --no-print-directory arrows; exit 1; }
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -156,7 +160,7 @@ arrows: cargo
 
 # Without documentation, loom, and what QUICK_LEAVES names.
 quick: form arrows evidence
-	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
+	scripts/prose.sh $(PAGES)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --no-fail-fast --locked $(CHECKS) --lib --bins -- $(QUICK_LEAVES_UNITS:%=--skip %)
