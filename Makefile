@@ -216,7 +216,7 @@ compare-builds: cargo
 	@[ -n "$(OLD)" ] || { echo 'which build to compare with? make compare-builds OLD=<commit>'; exit 2; }
 	python3 scripts/compare-builds.py "$(OLD)" --turns "$(TURNS)" --keys "$(KEYS)" --value "$(VALUE)" --directory "$(DIRECTORY)"
 
-# Where the results go: TRIMMING=docs/evidence/trimming writes them where the page expects them.
+# Where the results go: TRIMMING=docs/evidence/trimming writes them where the page expects them (then: scripts/evidence.sh pack trimming).
 TRIMMING ?= target/trimming
 bench-trimming: cargo
 	scripts/trimming.sh "$(TRIMMING)"
