@@ -12,17 +12,23 @@ RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 # Cargo knows where it puts programs: CARGO_TARGET_DIR or its settings may say otherwise than `target`.
 SITU := cargo run --quiet --release --locked -p situ-cli --
 LOCKED_APART := crates/compare fuzz
+# Pages without a sentence of more than 25 words.
+PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/architecture.md docs/code-map.md docs/guide/*.md docs/formats/*.md
 
 # What `make quick` leaves to `make test`: what takes seconds a test, most of it simulated crashes and faults at every step.
 QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes:: postponed:: placement:: opened_for_one_write:: \
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts study-postgres compare-builds
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence fuzz simulate bench loom miri scripts study-postgres compare-builds
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
+	@echo 'make release   an archive to install from: program, licenses, man pages, completions, systemd unit'
+	@echo 'make publish-check  what a registry of crates demands of our manifests, and the order of publishing'
 	@echo 'make test      everything that has to pass: format, lints, documentation, all tests'
+	@echo 'make deny      licenses and known flaws of dependencies (cargo-deny); make test does this where cargo-deny is installed'
+	@echo 'make evidence  the raw results behind docs/evidence, unpacked; tests read them'
 	@echo 'make arrows    the rooms of the code and their imports; fails if one runs up'
 	@echo 'make quick     under three minutes where all is built: format, lints, unit tests, and a part of the other tests. It leaves out:'
 	@echo '               crashes and faults at every step, rot, SpanDB'"'"'s holes, placement, what has to run alone, documentation, loom'
@@ -50,6 +56,17 @@ cargo:
 
 build: cargo
 	cargo build --release --locked -p situ-cli
+
+# `situ-<version>-<target>.tar.gz`, in target/release-archive. TARGET=x86_64-unknown-linux-musl makes a program for that target.
+TARGET ?=
+release: cargo
+	scripts/release.sh $(if $(TARGET),--target $(TARGET))
+
+# Nothing is sent. The first half needs no network.
+publish-check: cargo
+	scripts/publish-order.py check
+	@echo 'order of publishing:' $$(scripts/publish-order.py)
+	cargo publish --workspace --dry-run --no-verify --allow-dirty --locked
 
 run: build
 	$(SITU) serve "$(DATA)"
@@ -90,13 +107,28 @@ locks: cargo
 	    esac; exit 1; }; \
 	done
 
+# Licenses, sources and known flaws of the packages that Situ builds on (deny.toml). The list of flaws comes over the network.
+DENY = cargo deny --locked --workspace --all-features
+deny: cargo
+	@if ! cargo deny --version >/dev/null 2>&1; then \
+	  echo "SKIPPED: licenses and known flaws of dependencies: cargo-deny is missing (cargo install cargo-deny)"; \
+	else \
+	  $(DENY) check licenses bans sources; \
+	  if cargo deny fetch db >/dev/null 2>&1; then $(DENY) check --disable-fetch advisories; \
+	  else echo "SKIPPED: known flaws of dependencies: the list of them cannot be fetched"; fi; \
+	fi
+
+# Tests read the raw results behind docs/evidence, which lie there packed.
+evidence:
+	@scripts/evidence.sh unpack
+
 # Assertions that are too costly for a store in use.
 CHECKS = --features situ-engine/costly-checks
 
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 # A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
-test: packages form locks
-	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
+test: packages form locks deny evidence
+	scripts/prose.sh $(PAGES)
 	cargo fmt --all --check
 	$(MAKE) --no-print-directory arrows >/dev/null || { $(MAKE) --no-print-directory arrows; exit 1; }
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -116,16 +148,19 @@ scripts:
 	scripts/testbed-node.sh selftest
 	scripts/postgres-study.sh selftest
 	scripts/tests.sh selftest
-	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; python3 scripts/compare-builds.py selftest; \
-	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds: there is no python3"; fi
+	scripts/evidence.sh selftest
+	@if command -v python3 >/dev/null; then \
+	  python3 scripts/near-data/selftest.py; python3 scripts/compare-builds.py selftest; python3 scripts/links.py; \
+	  python3 scripts/publish-order.py check; \
+	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds, links of pages: there is no python3"; fi
 
 # `crates/arrows/rooms.txt` names the rooms from the ground up.
 arrows: cargo
 	@cargo run --quiet --locked -p situ-arrows
 
 # Without documentation, loom, and what QUICK_LEAVES names.
-quick: form arrows
-	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
+quick: form arrows evidence
+	scripts/prose.sh $(PAGES)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --no-fail-fast --locked $(CHECKS) --lib --bins -- $(QUICK_LEAVES_UNITS:%=--skip %)
@@ -181,7 +216,7 @@ compare-builds: cargo
 	@[ -n "$(OLD)" ] || { echo 'which build to compare with? make compare-builds OLD=<commit>'; exit 2; }
 	python3 scripts/compare-builds.py "$(OLD)" --turns "$(TURNS)" --keys "$(KEYS)" --value "$(VALUE)" --directory "$(DIRECTORY)"
 
-# Where the results go: TRIMMING=docs/evidence/trimming writes them where the page expects them.
+# Where the results go: TRIMMING=docs/evidence/trimming writes them where the page expects them (then: scripts/evidence.sh pack trimming).
 TRIMMING ?= target/trimming
 bench-trimming: cargo
 	scripts/trimming.sh "$(TRIMMING)"
