@@ -6,7 +6,7 @@ only its tables say is ours, and marked: the data volume of each record size, th
 
 from typing import NamedTuple
 
-# The names are those of `situ_compaction::Policy::NAMES`.
+# The names are those of `situ_offload::Policy::NAMES`.
 POLICIES = ("host-only", "pcp", "co-kv", "tstore", "dstore", "copro", "copro-plus", "automatic")
 
 GB = 10**9

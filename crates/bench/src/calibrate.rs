@@ -3,10 +3,10 @@
 //! 1. Two sorted runs of tables are made of values of one length. One task that merges them is run linear and pipelined, in turns, until
 //!    the point's share of the time is over. Bytes read and the processor time of the process
 //!    give the *cost* of each mode, as the median of its runs.
-//! 2. This is done for several lengths. So the length is found from which on values are large ([`situ::compaction::calibrate`]).
+//! 2. This is done for several lengths. So the length is found from which on values are large ([`situ::offload::calibrate`]).
 //! 3. It is done again for several shares of values of that length among smaller ones. So the share is found at which pipelines are to
 //!    go off.
-//! 4. [`situ::compaction::rules_of`] makes rules of all that.
+//! 4. [`situ::offload::rules_of`] makes rules of all that.
 //!
 //! The inputs are dropped from the page cache before each run, where they lie in a directory. So a run reads from the disk, as
 //! compactions of cold data do. On a node, nothing is dropped: what is measured there is this machine's side and the network.
@@ -27,12 +27,10 @@ use crate::stop::Stop;
 use clap::Args;
 use place::Place;
 use serde::Serialize;
-use situ::Policy;
 use situ::base::Env;
-use situ::compaction::{
-    self, Calibrated, Cost, DecisionRules, KeyRange, KeySpan, MergeRules, ModeRule, OutputRules, RunMode, SharePoint,
-    Side, TableInput, TaskHost, ValuePoint, growth_ratio, rules_of, run_with,
-};
+use situ::compaction::{self, KeyRange, KeySpan, MergeRules, OutputRules, RunMode, TableInput, TaskHost, run_with};
+use situ::offload::Policy;
+use situ::offload::{Calibrated, Cost, DecisionRules, ModeRule, SharePoint, Side, ValuePoint, growth_ratio, rules_of};
 use situ::storage::Volume;
 use situ_table::{BlockCache, Compression, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 use std::path::PathBuf;
@@ -236,14 +234,14 @@ impl Bench {
             side.values.push(ValuePoint { value_bytes: bytes as u64, linear: costs.0, pipelined: costs.1 });
             values.push(ValueRow { value_bytes: bytes as u64, growth: Growth::of(costs) });
         }
-        let large = compaction::calibrate(&side).large_value_bytes;
+        let large = situ::offload::calibrate(&side).large_value_bytes;
         for mix in mixes(large) {
             let costs = self.measure(mix)?;
             side.shares.push(SharePoint { large_percent: mix.large_percent, linear: costs.0, pipelined: costs.1 });
             let (large_percent, small_value_bytes) = (mix.large_percent, mix.small_bytes as u64);
             shares.push(ShareRow { large_percent, small_value_bytes, growth: Growth::of(costs) });
         }
-        let Calibrated { large_value_bytes, threshold } = compaction::calibrate(&side);
+        let Calibrated { large_value_bytes, threshold } = situ::offload::calibrate(&side);
         let rules = rules_of(&side, base_rules()).expect("lengths were measured");
         Ok(Calibration {
             date: date_now(),

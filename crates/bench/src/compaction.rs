@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::rules::RulesFile;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use situ::Policy;
+use situ::offload::Policy;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -101,7 +101,7 @@ impl CompactionSettings {
 mod tests {
     use super::*;
     use crate::rules::SideName;
-    use situ::compaction::{DecisionRules, ModeRule};
+    use situ::offload::{DecisionRules, ModeRule};
 
     #[test]
     fn settings_make_a_policy() {

@@ -20,7 +20,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use situ::compaction::{Stage, Stages};
-use situ::{Cursor, Durability, Options, ReadOptions, UnitReport, WriteBatch};
+use situ::offload::{Offload, Scheduler, UnitReport};
+use situ::{Cursor, Durability, Options, ReadOptions, WriteBatch};
 
 use crate::compaction::CompactionSettings;
 use crate::options::{parse_bytes, parse_bytes_within};
@@ -188,7 +189,20 @@ impl Default for SituSettings {
     }
 }
 
+/// Returns what each unit of the store's compactor has done.
+fn unit_reports(store: &situ::Store) -> Vec<UnitReport> {
+    Scheduler::of(store.compactor()).map_or_else(Vec::new, Scheduler::reports)
+}
+
 impl SituSettings {
+    /// Returns what makes the compactor of the store, without further units.
+    ///
+    /// # Errors
+    /// As [`CompactionSettings::policy`].
+    pub fn offload(&self) -> crate::error::Result<Offload> {
+        Ok(Offload::new().policy(self.compaction.policy()?))
+    }
+
     /// The store's options with these settings, and its defaults for all else.
     ///
     /// # Errors
@@ -197,7 +211,7 @@ impl SituSettings {
         let mut options = Options::default();
         options.cache_bytes = self.cache_bytes;
         options.ablation = situ::Ablation { serial_log: self.serial_log, pinned_level: self.pinned_level };
-        options.compaction = self.compaction.policy()?;
+        options.compactor = Arc::new(self.offload()?);
         options.compaction_threads = self.background_threads.max(1) as usize;
         options.keyspace.memtable_bytes = self.memtable_bytes;
         options.keyspace.memtables_max = self.memtables_max;
@@ -293,7 +307,7 @@ impl StoreFactory for SituFactory {
         let rows: [(&str, Setting); 19] = [
             ("cache_bytes", options.cache_bytes.into()),
             ("log_bytes_max", options.log_bytes_max.into()),
-            ("compaction", options.compaction.name().into()),
+            ("compaction", options.compactor.name().into()),
             ("compaction_threads", options.compaction_threads.into()),
             ("compaction_bytes_per_s_max", options.compaction_bytes_per_s_max.into()),
             ("memtable_bytes", keyspace.memtable_bytes.into()),
@@ -486,7 +500,7 @@ impl Store for SituStore {
 
     fn units(&self) -> Vec<UnitSample> {
         let sample = |unit: UnitWork| UnitSample { input_bytes: unit.input_bytes, busy_seconds: unit.busy_seconds };
-        self.store.compaction_units().into_iter().map(|report| sample(report.into())).collect()
+        unit_reports(&self.store).into_iter().map(|report| sample(report.into())).collect()
     }
 
     fn stats(&self) -> Result<StoreStats, StoreFailure> {
@@ -505,7 +519,7 @@ impl Store for SituStore {
         ] {
             detail.insert(name.to_owned(), figure as f64);
         }
-        let units = self.store.compaction_units().into_iter().map(UnitWork::from).collect();
+        let units = unit_reports(&self.store).into_iter().map(UnitWork::from).collect();
         let work = Work {
             log_bytes_written: properties.log_pages_written * PAGE_BYTES as u64,
             flush_bytes_written: statistics.flush_bytes_written,

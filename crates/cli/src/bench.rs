@@ -7,6 +7,7 @@ use crate::options::{BenchCommand, BenchTask, CalibrateCommand, EngineName, Node
 use crate::output::Output;
 use crate::store::{Home, OpenedHome};
 use situ::StoreBuilder;
+use situ::offload::Offload;
 use situ_bench::{
     BenchResult, Error, Figures, HashFactory, HashSettings, OpenedStore, RulesFile, SituFactory, SituSettings, Stop,
     StoreFactory, StoreHome,
@@ -77,8 +78,10 @@ fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
 fn ordered(command: &BenchCommand) -> Result<SituFactory, Failure> {
     let node = &command.node;
     let has_nodes = node.capacity.is_some() || !node.compute.is_empty();
-    let home = has_nodes.then(|| Arc::new(WithNodes(node.clone())) as Arc<dyn StoreHome>);
-    let store_options = command.store.options().map_err(|error| failed("the benchmark cannot run", &error))?;
+    let unusable = |error| failed("the benchmark cannot run", &error);
+    let offload = command.store.offload().map_err(unusable)?;
+    let home = has_nodes.then(|| Arc::new(WithNodes(node.clone(), offload)) as Arc<dyn StoreHome>);
+    let store_options = command.store.options().map_err(unusable)?;
     Ok(SituFactory::new(store_options).with_fast_disk(command.store.fast_disk.clone()).with_home(home))
 }
 
@@ -149,12 +152,13 @@ fn calibrate(command: &CalibrateCommand, out: &mut Output) -> Result<(), Failure
 }
 
 /// Stores on a node, or here with nodes that help.
-struct WithNodes(NodeAccess);
+struct WithNodes(NodeAccess, Offload);
 
 impl StoreHome for WithNodes {
     /// The figures are what all nodes have moved so far, both ways, by class: `wire_read_bytes` and others.
     fn open(&self, builder: StoreBuilder, directory: &Path) -> situ::Result<OpenedStore> {
-        let OpenedHome { store, clients } = Home::new(directory.to_owned(), &self.0).open_with_nodes(builder)?;
+        let OpenedHome { store, clients } =
+            Home::new(directory.to_owned(), &self.0).open_with_nodes(builder, self.1.clone())?;
         let traffics: Vec<_> = clients.iter().map(|client| Arc::clone(client.traffic())).collect();
         let of_class = move |class: Class| {
             let bytes = traffics.iter().map(|traffic| traffic.sent(class) + traffic.received(class)).sum();

@@ -16,7 +16,8 @@ use crate::text;
 use crate::watch::NodeWatch;
 use serde::Serialize;
 use situ::base::lock;
-use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
+use situ::offload::Offload;
+use situ::{Listener, Options, StoreBuilder, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
 use situ_server::{
     CacheEngine, CaughtSignals, Engine, FOLLOWS_BYTES_MIN, HashEngine, OnTrouble, Server, ServerOptions, StartError,
     StopSignal, StoreEngine,
@@ -60,17 +61,16 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     let home = options.directory.home().watched(&watch);
     let directory = home.path();
     let mut store_options = Options::default();
-    store_options.compaction = options.compaction.policy().map_err(Failure::usage)?;
+    let (policy, messages) = (options.compaction.policy().map_err(Failure::usage)?, Arc::clone(&serving.messages));
+    let offload = Offload::new().policy(policy).listener(move |event| messages.line(&event.to_string()));
     store_options.durability = durability(options.sync);
     store_options.cache_bytes = options.store_memory()?.unwrap_or(MEMORY_BYTES);
     store_options.keyspace.value_log_min_bytes =
         options.value_log_min.or_else(|| options.value_log.then_some(VALUE_LOG_MIN_BYTES));
     store_options.listener = Some(Arc::clone(&serving.messages) as _);
     let engine = StoreEngine::open_by(store_options, |builder| {
-        home.open(match &options.fast_disk {
-            Some(path) => builder.fast_disk(path),
-            None => builder,
-        })
+        let builder = options.fast_disk.iter().fold(builder, StoreBuilder::fast_disk);
+        home.open_with(builder, offload)
     });
     let engine = engine.map_err(|error| {
         Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
@@ -566,16 +566,6 @@ mod tests {
         assert_eq!(told(&stopped).as_deref(), Some("items: writers wait for room: level 0 is full"));
         let resumed = StoreEvent::WritersResumed { keyspace: keyspace() };
         assert_eq!(told(&resumed).as_deref(), Some("items: writers go on"));
-        let unit = || "node a".to_owned();
-        let lost = StoreEvent::UnitOutOfService { unit: unit(), why: "it closed the connection".to_owned() };
-        let text = told(&lost).unwrap();
-        assert!(
-            text.contains("node a") && text.contains("out of service") && text.ends_with(": it closed the connection")
-        );
-        assert!(told(&StoreEvent::UnitBackInService { unit: unit() }).unwrap().contains("in service again"));
-        let mismatch = StoreEvent::UnitMismatch { unit: unit(), task: 7, difference: "file 2, byte 40".to_owned() };
-        let text = told(&mismatch).unwrap();
-        assert!(text.contains("task 7") && text.contains("file 2, byte 40") && text.contains("situ verify"), "{text}");
         let postponed = StoreEvent::CompactionPostponed {
             keyspace: keyspace(),
             from_level: 1,

@@ -9,7 +9,7 @@
 use crate::failure::Failure;
 use crate::message::Message;
 use situ::base::{Env, StoreClock};
-use situ::compaction::Unit;
+use situ::offload::{Offload, Unit};
 use situ::storage::{DirectoryVolume, FileName, Volume};
 use situ::{
     Durability, Error, KEY_BYTES_MAX, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder,
@@ -125,10 +125,10 @@ impl Home {
     }
 
     /// Opens a store in a directory, with nodes that help to compact it.
-    fn open_helped(&self, builder: StoreBuilder) -> situ::Result<OpenedHome> {
+    fn open_helped(&self, builder: StoreBuilder, offload: Offload) -> situ::Result<OpenedHome> {
         let shared = |path: &PathBuf| VolumePlace::SharedDirectory(path.display().to_string());
         let helpers = self.helpers(&self.compute_shared.as_ref().map_or(VolumePlace::Host, shared))?;
-        let store = with_units(builder, &helpers).open(&self.path)?;
+        let store = builder.compactor(with_units(offload, &helpers)).open(&self.path)?;
         let clients = helpers.iter().map(|helper| Arc::clone(&helper.client)).collect();
         for Helper { unit, client } in helpers {
             // The directory is there by now.
@@ -138,11 +138,12 @@ impl Home {
     }
 
     /// Opens a store on a node. That node compacts it, and so do nodes that help.
-    fn open_on_node(&self, address: &str, builder: StoreBuilder) -> situ::Result<OpenedHome> {
+    fn open_on_node(&self, address: &str, builder: StoreBuilder, offload: Offload) -> situ::Result<OpenedHome> {
         let (volume, unit) = self.beside(address)?;
         let helpers = self.helpers(&VolumePlace::OtherNode(address.to_owned()))?;
         let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
-        let store = with_units(builder.unit(unit as Arc<dyn Unit>), &helpers).open_home(&home)?;
+        let offload = with_units(offload.unit(unit as Arc<dyn Unit>), &helpers);
+        let store = builder.compactor(offload).open_home(&home)?;
         let mut clients = vec![Arc::clone(volume.client())];
         clients.extend(helpers.iter().map(|helper| Arc::clone(&helper.client)));
         for Helper { unit, client } in helpers {
@@ -189,18 +190,25 @@ impl Home {
     /// # Errors
     /// As [`StoreBuilder::open`].
     pub(crate) fn open(&self, builder: StoreBuilder) -> situ::Result<Store> {
-        Ok(self.open_with_nodes(builder)?.store)
+        self.open_with(builder, Offload::new())
     }
 
-    /// Opens the store, and says which nodes take part.
+    /// Opens the store, with the nodes added to `offload`.
     ///
     /// # Errors
     /// As [`StoreBuilder::open`].
-    pub(crate) fn open_with_nodes(&self, builder: StoreBuilder) -> situ::Result<OpenedHome> {
+    pub(crate) fn open_with(&self, builder: StoreBuilder, offload: Offload) -> situ::Result<Store> {
+        Ok(self.open_with_nodes(builder, offload)?.store)
+    }
+
+    /// As [`open_with`](Home::open_with), and returns which nodes take part.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`].
+    pub(crate) fn open_with_nodes(&self, builder: StoreBuilder, offload: Offload) -> situ::Result<OpenedHome> {
         match self.address() {
-            Some(address) => self.open_on_node(address, builder),
-            None if self.compute.is_empty() => Ok(OpenedHome { store: builder.open(&self.path)?, clients: Vec::new() }),
-            None => self.open_helped(builder),
+            Some(address) => self.open_on_node(address, builder, offload),
+            None => self.open_helped(builder, offload),
         }
     }
 
@@ -306,8 +314,8 @@ struct Helper {
     client: Arc<NodeClient>,
 }
 
-fn with_units(builder: StoreBuilder, helpers: &[Helper]) -> StoreBuilder {
-    helpers.iter().fold(builder, |builder, helper| builder.unit(Arc::clone(&helper.unit) as Arc<dyn Unit>))
+fn with_units(offload: Offload, helpers: &[Helper]) -> Offload {
+    helpers.iter().fold(offload, |offload, helper| offload.unit(Arc::clone(&helper.unit) as Arc<dyn Unit>))
 }
 
 /// Opens the store to read.

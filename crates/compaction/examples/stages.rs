@@ -14,8 +14,8 @@
 
 use situ_base::{Env, lock};
 use situ_compaction::{
-    Encoder, KeyRange, KeySpan, MergeRules, OutputRules, Ran, RunMode, Stage, TableInput, TablePlace, Task, TaskHost,
-    run_with,
+    Encoder, KeyRange, KeySpan, MergeRules, OutputRules, RunMode, RunReport, Stage, TableInput, TablePlace, Task,
+    TaskHost, run_with,
 };
 use situ_storage::{DirectoryVolume, Error, FileName, ReadRequest, Reader, Result, Volume, Writer};
 use situ_table::{BlockCache, Compression, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
@@ -234,7 +234,7 @@ fn task(inputs: Vec<Vec<TableInput>>, table: TableOptions) -> Task {
 }
 
 /// Runs the task once, and removes what it made.
-fn once(task: &Arc<Task>, host: &Arc<Host>, mode: RunMode) -> Result<(Duration, Ran)> {
+fn once(task: &Arc<Task>, host: &Arc<Host>, mode: RunMode) -> Result<(Duration, RunReport)> {
     let dyn_host = Arc::clone(host) as Arc<dyn TaskHost>;
     let began = Instant::now();
     let (output, ran) = run_with(task, &dyn_host, mode, &Env::system());
@@ -252,20 +252,21 @@ fn show(stage: &Stage) -> String {
 
 /// Runs the task in all modes, in turn, and prints the median of each.
 fn measure(task: &Arc<Task>, host: &Arc<Host>, rounds: usize) -> Result<()> {
-    let mut runs: Vec<Vec<(Duration, Ran)>> = vec![Vec::new(); MODES.len()];
+    let mut runs: Vec<Vec<(Duration, RunReport)>> = vec![Vec::new(); MODES.len()];
     for _ in 0..rounds {
         for (mode, of_mode) in MODES.iter().zip(&mut runs) {
             of_mode.push(once(task, host, *mode)?);
         }
     }
     // The best of all runs, as processors are shared with others.
-    let merge_ns = |runs: &Vec<(Duration, Ran)>| {
-        let of =
-            |(_, ran): &(Duration, Ran)| ran.stages.merge.busy.as_nanos() as f64 / ran.stages.merge.bytes.max(1) as f64;
+    let merge_ns = |runs: &Vec<(Duration, RunReport)>| {
+        let of = |(_, ran): &(Duration, RunReport)| {
+            ran.stages.merge.busy.as_nanos() as f64 / ran.stages.merge.bytes.max(1) as f64
+        };
         runs.iter().map(of).fold(f64::INFINITY, f64::min)
     };
     let merges: Vec<f64> = runs.iter().map(merge_ns).collect();
-    let medians: Vec<(Duration, Ran)> = runs
+    let medians: Vec<(Duration, RunReport)> = runs
         .iter_mut()
         .map(|runs| {
             runs.sort_by_key(|(took, _)| *took);

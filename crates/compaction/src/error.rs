@@ -12,6 +12,8 @@ pub enum TaskError {
     Storage(situ_storage::Error),
     /// A filter, or the merge itself, panicked.
     Panicked(String),
+    /// The output is not one to what was asked.
+    Wrong(String),
     /// The unit lost it: a node that went away, a device that reset, a result that was not right.
     Unit {
         /// The unit's name.
@@ -36,6 +38,7 @@ impl fmt::Display for TaskError {
             TaskError::Cancelled => f.write_str("the compaction was cancelled"),
             TaskError::Storage(error) => error.fmt(f),
             TaskError::Panicked(message) => write!(f, "the compaction panicked: {message}"),
+            TaskError::Wrong(what) => write!(f, "the compaction's output is wrong: {what}"),
             TaskError::Unit { unit, reason } => write!(f, "compaction unit {unit}: {reason}"),
         }
     }
@@ -50,8 +53,10 @@ impl std::error::Error for TaskError {
     }
 }
 
-/// What a panic said.
-pub(crate) fn message(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+impl TaskError {
+    /// Makes an error of the payload of a panic.
+    pub fn of_panic(payload: &(dyn std::any::Any + Send)) -> TaskError {
+        let text = situ_base::panic_text(payload);
+        TaskError::Panicked(if text.is_empty() { "no message".to_owned() } else { text })
+    }
 }

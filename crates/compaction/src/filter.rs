@@ -126,7 +126,7 @@ impl FrozenFilter {
     /// [`TaskError::Panicked`]: the filter panicked.
     pub fn freeze(code: &Arc<dyn CompactionFilter>, now_unix: Duration) -> Result<FrozenFilter> {
         let parameters = catch_unwind(AssertUnwindSafe(|| code.freeze(now_unix)))
-            .map_err(|payload| TaskError::Panicked(crate::error::message(&*payload)))?;
+            .map_err(|payload| TaskError::of_panic(&*payload))?;
         Ok(FrozenFilter { code: Arc::clone(code), parameters: parameters.into() })
     }
 
@@ -135,8 +135,7 @@ impl FrozenFilter {
     /// # Errors
     /// [`TaskError::Panicked`]: the filter panicked.
     pub fn dead_before(code: &Arc<dyn CompactionFilter>, now_unix: Duration) -> Result<Option<DeadBefore>> {
-        catch_unwind(AssertUnwindSafe(|| code.dead_before(now_unix)))
-            .map_err(|payload| TaskError::Panicked(crate::error::message(&*payload)))
+        catch_unwind(AssertUnwindSafe(|| code.dead_before(now_unix))).map_err(|payload| TaskError::of_panic(&*payload))
     }
 }
 

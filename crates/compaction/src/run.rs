@@ -19,13 +19,13 @@
 //! verified, whatever the reader's options are. A table whose keys are not those that the version says is corruption.
 
 use crate::dropped::ValueHandles;
-use crate::error::{Result, TaskError, message};
+use crate::error::{Result, TaskError};
 use crate::filter::FilterContext;
 use crate::merge::{Merge, Source};
 use crate::meters::Meters;
 use crate::mode::RunMode;
 use crate::output::{OnThisThread, Outputs};
-use crate::ran::Ran;
+use crate::report::RunReport;
 use crate::span::{KeyRange, shared_prefix_bytes};
 use crate::stream::{Rules, drive};
 use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
@@ -68,7 +68,12 @@ pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
 ///
 /// # Errors
 /// Within the answer: see [`TaskError`](crate::TaskError).
-pub fn run_with(task: &Arc<Task>, host: &Arc<dyn TaskHost>, mode: RunMode, env: &Env) -> (Result<TaskOutput>, Ran) {
+pub fn run_with(
+    task: &Arc<Task>,
+    host: &Arc<dyn TaskHost>,
+    mode: RunMode,
+    env: &Env,
+) -> (Result<TaskOutput>, RunReport) {
     run_sized(task, host, mode, env, &Sizes::default())
 }
 
@@ -79,7 +84,7 @@ pub(crate) fn run_sized(
     mode: RunMode,
     env: &Env,
     sizes: &Sizes,
-) -> (Result<TaskOutput>, Ran) {
+) -> (Result<TaskOutput>, RunReport) {
     let pipelined = match mode {
         RunMode::Linear => None,
         RunMode::Pipelined { merge_threads } => run_pipelined(task, host, merge_threads, env, sizes),
@@ -91,12 +96,12 @@ pub(crate) fn run_sized(
 }
 
 /// Runs a task on the calling thread, and measures its stages.
-fn run_linear(task: &Task, host: &dyn TaskHost, env: &Env) -> (Result<TaskOutput>, Ran) {
+fn run_linear(task: &Task, host: &dyn TaskHost, env: &Env) -> (Result<TaskOutput>, RunReport) {
     let meters = Meters::new(Arc::clone(&env.clock));
     let reads = Arc::new(ReadMeter::new(Arc::clone(&env.clock)));
     let began = meters.now();
     let result = catch_unwind(AssertUnwindSafe(|| run_here(task, host, Some((&meters, &reads)))))
-        .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
+        .unwrap_or_else(|payload| Err(TaskError::of_panic(&*payload)));
     let lived = meters.now().saturating_sub(began);
     let mut stages = meters.stages();
     (stages.read.busy, stages.read.bytes) = (reads.time(), reads.stored_bytes());
@@ -104,7 +109,7 @@ fn run_linear(task: &Task, host: &dyn TaskHost, env: &Env) -> (Result<TaskOutput
     stages.merge.bytes = reads.plain_bytes();
     let elsewhere = stages.read.busy + stages.write.busy + stages.merge.blocked;
     stages.merge.busy = lived.saturating_sub(elsewhere);
-    (result, Ran { mode: RunMode::Linear, stages, decision: None })
+    (result, RunReport { mode: RunMode::Linear, stages })
 }
 
 /// Runs a task on the calling thread, and measures if somebody asks.

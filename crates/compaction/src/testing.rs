@@ -1,9 +1,10 @@
 //! Random stores and what reading them must give, for the tests of this crate.
+#![allow(missing_docs, reason = "for tests")]
 
 use crate::merge::Source;
 use crate::span::{KeyRange, KeySpan};
 use crate::task::{Encoder, MergeRules, OutputRules, TableInput, TablePlace, Task, TaskHost, TaskOutput};
-pub(crate) use situ_sim::Rng;
+pub use situ_sim::Rng;
 use situ_storage::{Error, Reader, Result, Writer};
 use situ_table::range_del::RangeTombstone;
 use situ_table::{
@@ -15,43 +16,43 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Runs `body` with many seeds; a failure prints its seed.
-pub(crate) fn with_seeds(count: u64, mut body: impl FnMut(&mut Rng)) {
+pub fn with_seeds(count: u64, mut body: impl FnMut(&mut Rng)) {
     situ_sim::for_each_seed(0, count, |seed| body(&mut Rng::new(seed)));
 }
 
-pub(crate) fn one_in(rng: &mut Rng, n: u64) -> bool {
+pub fn one_in(rng: &mut Rng, n: u64) -> bool {
     rng.below(n) == 0
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) key: Vec<u8>,
-    pub(crate) trailer: Trailer,
-    pub(crate) value: Vec<u8>,
+pub struct Entry {
+    pub key: Vec<u8>,
+    pub trailer: Trailer,
+    pub value: Vec<u8>,
 }
 
 impl Entry {
-    pub(crate) fn new(key: &str, sequence: SequenceNumber, kind: KeyKind, value: &str) -> Entry {
+    pub fn new(key: &str, sequence: SequenceNumber, kind: KeyKind, value: &str) -> Entry {
         Entry { key: key.into(), trailer: Trailer::new(sequence, kind), value: value.into() }
     }
 
-    pub(crate) fn key_ref(&self) -> KeyRef<'_> {
+    pub fn key_ref(&self) -> KeyRef<'_> {
         KeyRef::new(&self.key, self.trailer)
     }
 }
 
-pub(crate) fn sort(entries: &mut [Entry]) {
+pub fn sort(entries: &mut [Entry]) {
     entries.sort_by(|a, b| a.key_ref().cmp(&b.key_ref()));
 }
 
 /// A sorted list as a source.
-pub(crate) struct VecSource {
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) at: usize,
+pub struct VecSource {
+    pub entries: Vec<Entry>,
+    pub at: usize,
 }
 
 impl VecSource {
-    pub(crate) fn new(entries: Vec<Entry>) -> VecSource {
+    pub fn new(entries: Vec<Entry>) -> VecSource {
         VecSource { entries, at: 0 }
     }
 }
@@ -81,14 +82,14 @@ impl Source for VecSource {
 
 /// Entries and range tombstones, wherever they lie.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Contents {
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) tombstones: Vec<RangeTombstone>,
+pub struct Contents {
+    pub entries: Vec<Entry>,
+    pub tombstones: Vec<RangeTombstone>,
 }
 
 impl Contents {
     /// What a reader at `snapshot` sees of `key`, by looking at everything.
-    pub(crate) fn read(&self, key: &[u8], snapshot: SequenceNumber) -> Option<&[u8]> {
+    pub fn read(&self, key: &[u8], snapshot: SequenceNumber) -> Option<&[u8]> {
         let versions = self.entries.iter().filter(|e| e.key == key && e.trailer.sequence() <= snapshot);
         let newest = versions.max_by_key(|e| e.trailer)?;
         let covers =
@@ -97,7 +98,7 @@ impl Contents {
         (!deleted && newest.trailer.kind() != Some(KeyKind::Delete)).then_some(newest.value.as_slice())
     }
 
-    pub(crate) fn with(&self, other: &Contents) -> Contents {
+    pub fn with(&self, other: &Contents) -> Contents {
         Contents {
             entries: [self.entries.as_slice(), &other.entries].concat(),
             tombstones: [self.tombstones.as_slice(), &other.tombstones].concat(),
@@ -105,7 +106,7 @@ impl Contents {
     }
 
     /// The smallest span of all that is in it.
-    pub(crate) fn span(&self) -> Option<KeySpan> {
+    pub fn span(&self) -> Option<KeySpan> {
         let points = self.entries.iter().map(|e| KeySpan::including(&e.key, &e.key));
         let ranges = self.tombstones.iter().map(|t| KeySpan { begin: t.begin.clone(), end: t.end.clone() });
         points.chain(ranges).reduce(KeySpan::union)
@@ -114,15 +115,15 @@ impl Contents {
 
 /// The inputs of a compaction, newest run first, what lies below them, and who looks on.
 #[derive(Debug, Clone)]
-pub(crate) struct World {
-    pub(crate) runs: Vec<Contents>,
-    pub(crate) below: Contents,
-    pub(crate) below_spans: Vec<Vec<KeySpan>>,
-    pub(crate) snapshots: Vec<SequenceNumber>,
-    pub(crate) keys: Vec<Vec<u8>>,
+pub struct World {
+    pub runs: Vec<Contents>,
+    pub below: Contents,
+    pub below_spans: Vec<Vec<KeySpan>>,
+    pub snapshots: Vec<SequenceNumber>,
+    pub keys: Vec<Vec<u8>>,
 }
 
-pub(crate) fn key(index: u64) -> Vec<u8> {
+pub fn key(index: u64) -> Vec<u8> {
     // Lengths differ and some keys are prefixes of others; the first bytes are shared.
     let mut key = format!("key{:02}", index / 3).into_bytes();
     key.extend(std::iter::repeat_n(0u8, (index % 3) as usize));
@@ -132,7 +133,7 @@ pub(crate) fn key(index: u64) -> Vec<u8> {
 impl World {
     /// Writes happen in order, each to the newest place; now and then what has been written so far becomes a run, so
     /// that newer runs hold newer versions. The oldest part may lie below.
-    pub(crate) fn random(rng: &mut Rng) -> World {
+    pub fn random(rng: &mut Rng) -> World {
         let universe = 1 + rng.below(30);
         let writes = rng.below(150);
         let runs = 1 + rng.below(5) as usize;
@@ -191,12 +192,12 @@ impl World {
         }
     }
 
-    pub(crate) fn inputs(&self) -> Contents {
+    pub fn inputs(&self) -> Contents {
         self.runs.iter().fold(Contents::default(), |all, run| all.with(run))
     }
 
     /// Panics unless every snapshot, and the present, reads the same from `before` and `after`.
-    pub(crate) fn assert_same_reads(&self, before: &Contents, after: &Contents) {
+    pub fn assert_same_reads(&self, before: &Contents, after: &Contents) {
         for key in &self.keys {
             for snapshot in self.snapshots.iter().copied().chain([MAX_SEQUENCE]) {
                 assert_eq!(
@@ -211,17 +212,17 @@ impl World {
     }
 }
 
-type Bytes = Arc<Vec<u8>>;
+pub type Bytes = Arc<Vec<u8>>;
 
 /// Files in memory, as a volume and the host of runs.
-pub(crate) struct MemoryHost {
+pub struct MemoryHost {
     files: Arc<Mutex<BTreeMap<u64, Bytes>>>,
     next: AtomicU64,
     cache: Arc<BlockCache>,
-    pub(crate) paced_bytes: AtomicU64,
-    pub(crate) cancel: AtomicBool,
+    pub paced_bytes: AtomicU64,
+    pub cancel: AtomicBool,
     /// Creating the file of this number fails.
-    pub(crate) fails_at: AtomicU64,
+    pub fails_at: AtomicU64,
 }
 
 struct MemoryWriter {
@@ -304,7 +305,7 @@ impl TaskHost for MemoryHost {
 }
 
 impl MemoryHost {
-    pub(crate) fn new() -> MemoryHost {
+    pub fn new() -> MemoryHost {
         MemoryHost {
             files: Arc::default(),
             next: AtomicU64::new(1),
@@ -315,34 +316,34 @@ impl MemoryHost {
         }
     }
 
-    pub(crate) fn cache(&self) -> &Arc<BlockCache> {
+    pub fn cache(&self) -> &Arc<BlockCache> {
         &self.cache
     }
 
-    pub(crate) fn bytes(&self, number: u64) -> Bytes {
+    pub fn bytes(&self, number: u64) -> Bytes {
         Arc::clone(&self.files.lock().unwrap()[&number])
     }
 
     /// All files, by their numbers.
-    pub(crate) fn files(&self) -> BTreeMap<u64, Bytes> {
+    pub fn files(&self) -> BTreeMap<u64, Bytes> {
         self.files.lock().unwrap().clone()
     }
 
-    pub(crate) fn put_bytes(&self, number: u64, bytes: Vec<u8>) {
+    pub fn put_bytes(&self, number: u64, bytes: Vec<u8>) {
         self.files.lock().unwrap().insert(number, Arc::new(bytes));
     }
 
-    pub(crate) fn open(&self, number: u64) -> Arc<Table> {
+    pub fn open(&self, number: u64) -> Arc<Table> {
         let reader = MemoryReader { path: format!("{number:06}.table"), bytes: self.bytes(number) };
         Table::open(Arc::new(reader), number, Arc::clone(&self.cache)).unwrap()
     }
 
-    pub(crate) fn input(&self, number: u64, span: KeySpan) -> TableInput {
+    pub fn input(&self, number: u64, span: KeySpan) -> TableInput {
         TableInput::of(self.open(number), number, span)
     }
 
     /// Writes contents as a table; `None` if there are none.
-    pub(crate) fn write(&self, contents: &Contents, options: &TableOptions) -> Option<TableInput> {
+    pub fn write(&self, contents: &Contents, options: &TableOptions) -> Option<TableInput> {
         let span = contents.span()?;
         let (TablePlace { number, .. }, file) = self.new_table(0).unwrap();
         let mut writer = TableWriter::new(file, options, 7).unwrap();
@@ -357,7 +358,7 @@ impl MemoryHost {
     }
 
     /// All that is in the output's tables.
-    pub(crate) fn contents(&self, output: &TaskOutput) -> Contents {
+    pub fn contents(&self, output: &TaskOutput) -> Contents {
         let mut all = Contents::default();
         for table in &output.tables {
             let table = self.open(table.number);
@@ -376,11 +377,11 @@ impl MemoryHost {
 }
 
 /// Small blocks, so that small tables have many.
-pub(crate) fn small_blocks() -> TableOptions {
+pub fn small_blocks() -> TableOptions {
     TableOptions { block_bytes: 64, index_block_bytes: 128, compression: Compression::None, ..TableOptions::default() }
 }
 
-pub(crate) fn plain_rules() -> MergeRules {
+pub fn plain_rules() -> MergeRules {
     MergeRules {
         range: KeyRange::all(),
         snapshots: Vec::new(),
@@ -400,7 +401,7 @@ pub(crate) fn plain_rules() -> MergeRules {
 }
 
 /// A task over these runs, each being one table or, where it can be parted between keys, two.
-pub(crate) fn task(host: &MemoryHost, runs: &[Contents], rules: MergeRules) -> Task {
+pub fn task(host: &MemoryHost, runs: &[Contents], rules: MergeRules) -> Task {
     let inputs = runs.iter().map(|run| {
         let middle = run.entries.get(run.entries.len() / 2).map(|entry| entry.key.clone());
         let parts = match middle.filter(|_| run.tombstones.is_empty()) {
@@ -416,7 +417,7 @@ pub(crate) fn task(host: &MemoryHost, runs: &[Contents], rules: MergeRules) -> T
 }
 
 /// A run of `count` keys `00000..`, each with a value of 20 bytes.
-pub(crate) fn numbered(count: u64, step: usize, sequence: SequenceNumber) -> Contents {
+pub fn numbered(count: u64, step: usize, sequence: SequenceNumber) -> Contents {
     let entry = |i: u64| Entry::new(&format!("{i:05}"), sequence, KeyKind::Put, &format!("{i:020}"));
     Contents { entries: (0..count).step_by(step).map(entry).collect(), tombstones: Vec::new() }
 }
@@ -424,7 +425,7 @@ pub(crate) fn numbered(count: u64, step: usize, sequence: SequenceNumber) -> Con
 /// Plays the cases of `testdata/<directory>/*.txt`: what stands above `----` is the question, what stands below is the answer. Cases
 /// end with an empty line; a paragraph without `----` is a remark. With `SITU_BLESS=1` in the environment the answers are written
 /// anew; read the difference before you keep it.
-pub(crate) fn golden(directory: &str, answer: impl Fn(&str) -> String) {
+pub fn golden(directory: &str, answer: impl Fn(&str) -> String) {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(directory);
     let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

@@ -5,7 +5,6 @@
 //! blocks. The right to change versions is no lock (`versions/editor.rs`).
 
 use crate::base::health::Health;
-use crate::base::listener::StoreEvent;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
 use crate::pipeline::places::Places;
@@ -24,8 +23,8 @@ use crate::work::collect::Collections;
 use crate::work::debts::DebtWatch;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
-use situ_base::{Env, Event};
-use situ_compaction::{CpuUnit, Scheduler, Unit};
+use situ_base::Env;
+use situ_compaction::CompactorParts;
 use situ_log::Log;
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::Volume;
@@ -75,7 +74,6 @@ impl Core {
         let (work, progress, editor_returned) = (event(), event(), event());
         let listener = options.listener.clone();
         let health = Health::new(listener, Arc::clone(&volume), Arc::clone(&source.damaged), Arc::clone(&progress));
-        let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         source.obsolete.ring(Arc::clone(&work));
         source.values.ring(Arc::clone(&work));
         let places = Places::new(log_number, registry.by_id.values());
@@ -130,6 +128,7 @@ impl Core {
         let pipeline = Arc::new(Pipeline::new(&env, Arc::clone(&memory), log, Arc::clone(&progress), limits));
         let events = [work, progress, editor_returned];
         health.wakes(vec![Box::new(pipeline.bell()), Box::new(move || events.iter().for_each(|event| event.notify()))]);
+        let compactor = CompactorParts { env: env.clone(), event: has_work, threads: options.compaction_threads };
         let work = Arc::new(Work {
             id,
             env: env.clone(),
@@ -142,14 +141,14 @@ impl Core {
             pacer: Pacer::default(),
             throttle: CompactionThrottle::default(),
             scheduling: Mutex::new(()),
-            scheduler: scheduler(&env, &health, has_work, cpu, &options),
+            compactor: options.compactor.make(compactor),
             jobs: Mutex::default(),
             next_task: AtomicU64::new(1),
             collections: Collections::default(),
             debt_watch: DebtWatch::new(env.clock.now(), last_sequence),
             placement,
         });
-        health.stats.read_tails.watch(work.scheduler.pipelines());
+        health.stats.read_tails.watch(work.compactor.pipelines());
         let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&work) as Arc<dyn Above>));
         memory.stand_below(above);
         memory.space.begin();
@@ -157,19 +156,4 @@ impl Core {
         let readers = Readers::new(id, &env);
         Arc::new(Core { id, health, versions, memory, pipeline, work, readers, transactions, env, options })
     }
-}
-
-/// The scheduler of a store's compactions.
-fn scheduler(
-    env: &Env,
-    health: &Arc<Health>,
-    has_work: Arc<dyn Event>,
-    cpu: Arc<dyn Unit>,
-    options: &Options,
-) -> Scheduler {
-    let told = Arc::clone(health);
-    Scheduler::new(env.clone(), has_work, cpu, options.units.clone(), options.unit_patience)
-        .policy(options.compaction.clone())
-        .check_every(options.unit_check_every)
-        .listener(move |event| told.tell(|| StoreEvent::of_unit(event.clone())))
 }

@@ -12,13 +12,16 @@ use crate::versions::manifest;
 use crate::versions::version::TableSource;
 use situ_base::Env;
 use situ_compaction::{
-    CompactionFilter, Decider, Decision, DecisionRecord, DecisionRules, Encoder, FilterContext, FrozenFilter,
-    Grandparent, InputTable, KeySpan, LargeValues, Limits, Measure, MergeRules, ModeRule, OutputRules, OutputTable,
-    ReadTail, RunMode, Surroundings, TableInput, TablePlace, Task, TaskOutput, TaskStats, decode_measures,
-    decode_output, decode_task, encode_measures, encode_output, encode_task,
+    CompactionFilter, Decision, Encoder, FilterContext, FrozenFilter, Grandparent, InputTable, KeySpan, Measure,
+    MergeRules, OutputRules, OutputTable, ReadTail, RunMode, TableInput, TablePlace, Task, TaskOutput, TaskStats,
+    decode_measures, encode_measures,
 };
 use situ_device::PAGE_BYTES;
 use situ_log::{RecordPosition, RecoveryMode, inspect, recover};
+use situ_offload::{
+    Decider, DecisionRecord, DecisionRules, LargeValues, Limits, ModeRule, Surroundings, decode_output, decode_task,
+    encode_output, encode_task,
+};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use situ_storage::{FileName, Reader, Volume};
 use situ_table::format::{BLOCK_TRAILER_BYTES, FOOTER_BYTES, HEADER_BYTES};

@@ -71,12 +71,9 @@ pub use read::cursor::Cursor;
 pub use read::future::ReadFuture;
 pub use read::options::ReadOptions;
 pub use rows::locks::LockMode;
-/// Compactions elsewhere: what a [unit](compaction::Unit) is given and gives back.
+/// Compactions: tasks, their runs, and the seam to [compactors](compaction::Compactor).
 pub use situ_compaction as compaction;
-pub use situ_compaction::{
-    CompactionFilter, Decision, DecisionReport, FilterContext, Patience, Policy, Split, TaskOutcome, TaskRecord,
-    UnitReport,
-};
+pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, DeadBefore, Lifetime, SequenceNumber};
 pub use situ_values::{Trim, Victims};

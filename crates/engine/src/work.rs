@@ -33,7 +33,7 @@ use crate::work::job::JobUnderWay;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
 use situ_base::Env;
-use situ_compaction::Scheduler;
+use situ_compaction::Compactor;
 use situ_disks::CAPACITY;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,9 +56,9 @@ pub(crate) struct Work {
     pub(crate) throttle: CompactionThrottle,
     /// Held while jobs are picked, never while they run.
     pub(crate) scheduling: Mutex<()>,
-    /// Gives tasks to units.
-    pub(crate) scheduler: Scheduler,
-    /// Compactions whose tasks are with the scheduler, by number.
+    /// Runs tasks.
+    pub(crate) compactor: Arc<dyn Compactor>,
+    /// Compactions whose tasks are with the compactor, by number.
     pub(crate) jobs: Mutex<BTreeMap<u64, JobUnderWay>>,
     pub(crate) next_task: AtomicU64,
     /// Segments of the value log that are collected.

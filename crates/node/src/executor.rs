@@ -43,8 +43,10 @@ use host::{RemoteHost, Tables};
 use session::{Begun, Found, Session};
 use situ_base::{Env, JobHandle, lock};
 use situ_compaction::{
-    CompactionFilter, Decider, DecisionReport, Encoder, InputTable, MachineSampler, ModeRule, Ran, Sampler,
-    Surroundings, TablePlace, Task, TaskError, TaskHost, TaskOutput, decode_task, encode_output, run_with,
+    CompactionFilter, Encoder, InputTable, RunReport, TablePlace, Task, TaskError, TaskHost, TaskOutput, run_with,
+};
+use situ_offload::{
+    Decider, DecisionReport, MachineSampler, ModeRule, Ran, Sampler, Surroundings, decode_task, encode_output,
 };
 use situ_storage::{Error, Result};
 use situ_table::{BlockCache, Table};
@@ -502,11 +504,11 @@ impl Shared {
             run_with(task, &(Arc::clone(host) as Arc<dyn TaskHost>), mode, &self.env)
         };
         let (result, ran) = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-            (Err(TaskError::Panicked("the node's decision about the mode".to_owned())), Ran::default())
+            (Err(TaskError::Panicked("the node's decision about the mode".to_owned())), RunReport::default())
         });
         // So that the next decision finds a measure over a short time.
         self.decider.sample(self.env.clock.now());
-        (result, Ran { decision, ..ran })
+        (result, Ran::decided(ran, decision))
     }
 
     fn note_speed(&self, output: &TaskOutput, elapsed: Duration) {

@@ -1,7 +1,7 @@
 //! A node: a machine that owns storage and computes on it.
 //!
 //! * The protocol (`docs/formats/node-protocol.md`), its client and its daemon.
-//! * The client is a [`Volume`](situ_storage::Volume) whose files lie on the node, and a [`Unit`](situ_compaction::Unit) that
+//! * The client is a [`Volume`](situ_storage::Volume) whose files lie on the node, and a [`Unit`](situ_offload::Unit) that
 //!   compacts them there.
 //!
 //! ```text

@@ -39,10 +39,10 @@ use crate::peer::{Handler, Peer};
 use crate::volume::NodeVolume;
 use callbacks::Callbacks;
 use situ_base::{Env, Event, JobHandle, lock};
-use situ_compaction::{
-    Assignment, DecisionRecord, DecisionReport, Encoder, Finished, KnownFilters, Limits, Load, ModeRule, Offer,
-    PipelineRun, Pipelines, Ran, Refused, RunMode, TablePlace, Task, TaskError, TaskOutput, Unit, decode_output,
-    encode_task,
+use situ_compaction::{Encoder, PipelineRun, Pipelines, RunMode, TablePlace, Task, TaskError, TaskOutput};
+use situ_offload::{
+    Assignment, DecisionRecord, DecisionReport, Finished, KnownFilters, Limits, Load, ModeRule, Offer, Ran, Refused,
+    Unit, decode_output, encode_task,
 };
 use situ_storage::{Error, Result as StorageResult, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashSet};

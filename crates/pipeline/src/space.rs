@@ -508,9 +508,7 @@ impl SpaceWatch {
         // First: what is written from now on is not in the figures.
         self.is_used.store(false, Ordering::Release);
         let spent = self.spent.load(Ordering::Acquire);
-        let samples = self.samples();
-        let tightest =
-            samples.into_iter().min_by_key(|(_, sample)| i128::from(sample.free) - i128::from(sample.reserve()));
+        let tightest = tightest(self.samples());
         let (before, after, allowance) = self.judge(tightest, spent);
         if before != after {
             self.tell(before, after, tightest);
@@ -609,9 +607,9 @@ impl SpaceWatch {
             longest if longest <= fits(room) => Ok(LogFileLength::AtMost(longest)),
             _ if least <= room.reserve_bytes => Ok(LogFileLength::AtMost(least)),
             _ => {
-                // The error is to say how much space there is now.
-                self.sample();
-                Err(self.shortage(least).into())
+                // Of the space that there is now. The level stays: this is no judgement of writes.
+                let (disk, sample) = tightest(self.samples()).unwrap_or((0, Sample::NOTHING));
+                Err(sample.shortage(self.location(disk), least).into())
             }
         }
     }
@@ -654,6 +652,11 @@ impl SpaceWatch {
             shortage: (judged.level >= SpaceLevel::DeletionsOnly).then(|| sample.shortage(self.location(disk), 0)),
         })
     }
+}
+
+/// Returns the sample of the disk that has the least beyond its reserve.
+fn tightest(samples: Vec<(usize, Sample)>) -> Option<(usize, Sample)> {
+    samples.into_iter().min_by_key(|(_, sample)| i128::from(sample.free) - i128::from(sample.reserve()))
 }
 
 /// The length of a log file that is about to be made.

@@ -96,5 +96,7 @@ pub use situ_device as device;
 /// # }
 /// ```
 pub use situ_hash as hash;
+/// Compactions divided between the processors and other units: near-data nodes, other processes, accelerators.
+pub use situ_offload as offload;
 /// Volumes: where a store's files lie.
 pub use situ_storage as storage;

@@ -7,7 +7,7 @@ use super::*;
 use crate::memory::MemoryFactory;
 use crate::options::BenchOptions;
 use crate::workload::Workload;
-use situ::Policy;
+use situ::offload::Policy;
 
 fn settings() -> SituSettings {
     SituSettings { memtable_bytes: 256 << 10, cache_bytes: 1 << 20, ..SituSettings::default() }
@@ -158,9 +158,9 @@ fn settings_out_of_bounds_are_refused() {
     let parse = |line: &str| <Line as clap::Parser>::try_parse_from(line.split(' ')).map(|line| line.settings);
     for name in Policy::NAMES {
         let settings = parse(&format!("bench --compaction {name}")).expect(name);
-        assert_eq!(settings.options().expect("options").compaction, Policy::named(name).expect(name));
+        assert_eq!(settings.offload().expect("options").policy_in_force(), &Policy::named(name).expect(name));
     }
-    assert_eq!(SituSettings::default().options().expect("options").compaction, Policy::default());
+    assert_eq!(SituSettings::default().options().expect("options").compactor.name(), "automatic");
     let unknown = parse("bench --compaction copro+").expect_err("there is none").to_string();
     assert!(unknown.contains("co-kv, tstore"), "{unknown}");
     let settings = parse("bench --memtable-bytes 1.5M --cache-bytes 0 --block-bytes 16K --memtables-max 64").unwrap();

@@ -1,6 +1,6 @@
 use super::*;
-use crate::cpu::CpuUnit;
-use crate::scheduler::{Patience, Scheduler};
+use crate::compactor::{Compactor, CompactorParts, Destination, JobNotes, JobOrder, Priority};
+use crate::local::LocalCompactor;
 use crate::span::KeyRange;
 use crate::task::{TablePlace, TaskHost, TaskOutput};
 use crate::testing::{Contents, MemoryHost, World, key, plain_rules, task, with_seeds};
@@ -77,20 +77,25 @@ fn sums(listed: &[ValueLocation]) -> Vec<DroppedValues> {
     sums.into_values().collect()
 }
 
-fn run_through(scheduler: &Scheduler, task: crate::Task, host: Arc<dyn TaskHost>) -> TaskOutput {
-    scheduler.run(vec![task], &host).unwrap().pop().unwrap()
+fn run_through(task: crate::Task, host: Arc<dyn TaskHost>) -> TaskOutput {
+    let env = Env::system();
+    let event = env.executor.event();
+    let compactor = LocalCompactor::new(CompactorParts { env, event: Arc::clone(&event), threads: 1 });
+    let (tasks, priority) = (vec![(task, Destination::default())], Priority::default());
+    compactor.submit(JobOrder { number: 0, tasks, host, abreast: 1, priority, notes: JobNotes::default() });
+    loop {
+        let seen = event.generation();
+        compactor.turn();
+        if let Some(finished) = compactor.take_finished(None) {
+            compactor.close();
+            return finished.result.unwrap().pop().unwrap();
+        }
+        event.wait(seen, compactor.next_turn_in());
+    }
 }
 
 #[test]
 fn dropped_and_kept_value_handles_are_those_that_were_put_in() {
-    let env = Env::system();
-    let scheduler = Scheduler::new(
-        env.clone(),
-        env.executor.event(),
-        Arc::new(CpuUnit::new(env, 1)),
-        Vec::new(),
-        Patience::default(),
-    );
     let mut dropped = 0;
     with_seeds(300, |rng| {
         let world = World::random(rng);
@@ -104,13 +109,13 @@ fn dropped_and_kept_value_handles_are_those_that_were_put_in() {
         rules.range.upper = (rng.below(2) == 0).then(|| key(a.max(b) + 1));
         let task = task(&host, &world.runs, rules);
         let range = task.rules.range.clone();
-        let output = run_through(&scheduler, task.clone(), Arc::new(WithHandles(Arc::clone(&host))));
+        let output = run_through(task.clone(), Arc::new(WithHandles(Arc::clone(&host))));
         assert_nothing_is_lost(&world.inputs(), &range, &host.contents(&output), &output.dropped_values);
         assert_eq!(sums(&output.dropped_places), output.dropped_values);
         assert!(output.dropped_places.is_sorted());
         dropped += output.dropped_values.len();
         // Nobody listens: no sums, and nothing else changes.
-        let silent = run_through(&scheduler, task, Arc::clone(&host) as Arc<dyn TaskHost>);
+        let silent = run_through(task, Arc::clone(&host) as Arc<dyn TaskHost>);
         assert_eq!((silent.stats, silent.dropped_values), (output.stats, Vec::new()));
     });
     assert!(dropped > 300, "{dropped}");

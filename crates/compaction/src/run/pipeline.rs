@@ -45,10 +45,10 @@ use super::kept::{self, KeptLanes};
 use super::read::{ReadAhead, read_ahead};
 use super::sub_ranges::sub_ranges;
 use super::write::{WRITERS, WriteQueue, write};
-use crate::error::{Result, TaskError, message};
+use crate::error::{Result, TaskError};
 use crate::meters::{Meters, add};
 use crate::mode::RunMode;
-use crate::ran::Ran;
+use crate::report::RunReport;
 use crate::span::KeyRange;
 use crate::task::{Task, TaskHost, TaskOutput};
 use situ_base::{Env, Event, JobHandle, lock};
@@ -212,8 +212,7 @@ impl Shared {
 
     /// Does the whole work of a thread; what goes wrong ends the run.
     fn guard<T>(&self, work: impl FnOnce() -> Result<T>) -> Option<T> {
-        let result =
-            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
+        let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(TaskError::of_panic(&*payload)));
         result.map_err(|error| self.fail(error)).ok()
     }
 }
@@ -279,20 +278,17 @@ pub(super) fn run_pipelined(
     merge_threads: u32,
     env: &Env,
     sizes: &Sizes,
-) -> Option<(Result<TaskOutput>, Ran, Peaks)> {
+) -> Option<(Result<TaskOutput>, RunReport, Peaks)> {
     let meters = Meters::new(Arc::clone(&env.clock));
     let began = meters.now();
     let prepared = catch_unwind(AssertUnwindSafe(|| prepare(task, &**host, merge_threads, sizes)))
-        .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
+        .unwrap_or_else(|payload| Err(TaskError::of_panic(&*payload)));
     add(&meters.read.busy, meters.now().saturating_sub(began));
     let shared = match prepared {
         Ok(prepared) => Arc::new(Shared::new(task, host, prepared, merge_threads, meters, env, sizes)),
         Err(error) => {
-            let ran = Ran {
-                mode: RunMode::Pipelined { merge_threads: merge_threads.max(1) },
-                stages: meters.stages(),
-                decision: None,
-            };
+            let ran =
+                RunReport { mode: RunMode::Pipelined { merge_threads: merge_threads.max(1) }, stages: meters.stages() };
             return Some((Err(error), ran, Peaks::default()));
         }
     };
@@ -302,7 +298,7 @@ pub(super) fn run_pipelined(
     let merge = &shared.meters.merge;
     merge.add_thread(Duration::from_nanos(shared.merge_lives.load(Ordering::SeqCst)), merge.waited());
     let mode = RunMode::Pipelined { merge_threads: shared.merge_threads as u32 };
-    let ran = Ran { mode, stages: shared.meters.stages(), decision: None };
+    let ran = RunReport { mode, stages: shared.meters.stages() };
     let result = match (lock(&shared.failure).take(), output) {
         (Some(error), _) => Err(error),
         (None, Some(output)) => Ok(output),

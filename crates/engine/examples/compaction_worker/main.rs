@@ -8,8 +8,8 @@ mod frames;
 mod unit;
 mod worker;
 
-use situ_engine::compaction::Unit;
 use situ_engine::{KeyspaceOptions, Options, StoreBuilder};
+use situ_offload::{Offload, Scheduler, Unit};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -29,14 +29,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let keyspace = KeyspaceOptions::default().memtable_bytes(1 << 20);
     let unit = Arc::new(unit::PipeUnit::new("worker", 2, start));
     let store = StoreBuilder::new(Options::default().keyspace(keyspace))
-        .unit(Arc::clone(&unit) as Arc<dyn Unit>)
+        .compactor(Offload::new().unit(Arc::clone(&unit) as Arc<dyn Unit>))
         .open(directory.path())?;
     for i in 0..200_000u64 {
         store.put(format!("key {:08}", i.wrapping_mul(7919) % 50_000), format!("value {i:040}"))?;
     }
     store.keyspace("default")?.compact(None, None)?;
     println!("the worker is process {:?}", unit.process());
-    for unit in store.compaction_units() {
+    for unit in Scheduler::of(store.compactor()).map_or_else(Vec::new, Scheduler::reports) {
         let (name, succeeded, bytes) = (unit.name, unit.succeeded, unit.input_bytes);
         println!("{name}: {succeeded} tasks, {bytes} bytes of input, {:?} of work", unit.busy);
     }

@@ -6,9 +6,9 @@
 
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};
 use rustix::process::Signal;
-use situ_engine::compaction::{
-    Assignment, Finished, KnownFilters, Limits, Load, Offer, Ran, Refused, Result, Task, TaskError, TaskOutput, Unit,
-    decode_output, encode_task,
+use situ_engine::compaction::{Result, Task, TaskError, TaskOutput};
+use situ_offload::{
+    Assignment, Finished, KnownFilters, Limits, Load, Offer, Ran, Refused, Unit, decode_output, encode_task,
 };
 use std::collections::BTreeMap;
 use std::io::Read;

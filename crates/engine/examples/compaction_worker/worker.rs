@@ -6,9 +6,8 @@
 
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};
 use situ_base::lock;
-use situ_engine::compaction::{
-    CompactionFilter, InputTable, Surroundings, TablePlace, TaskHost, decode_task, encode_output, run,
-};
+use situ_engine::compaction::{CompactionFilter, InputTable, TablePlace, TaskHost, run};
+use situ_offload::{Surroundings, decode_task, encode_output};
 use situ_storage::{DirectoryVolume, Error, FileName, Result, Volume, Writer};
 use situ_table::{BlockCache, Table};
 use std::collections::BTreeMap;

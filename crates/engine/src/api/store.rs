@@ -1,7 +1,7 @@
 //! The store: what a program opens.
 
 mod default_keyspace;
-mod units;
+mod records;
 
 use crate::api::keyspace::Keyspace;
 use crate::api::transaction::{Transaction, TransactionOptions};
@@ -30,7 +30,7 @@ use crate::versions::version::Version;
 use crate::work::background::Background;
 use crate::{Error, Result};
 use situ_base::Env;
-use situ_compaction::{TaskRecord, Unit, UnitReport};
+use situ_compaction::MakeCompactor;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
 use situ_values::ValueLog;
 use std::fmt;
@@ -114,13 +114,10 @@ impl StoreBuilder {
         self
     }
 
-    /// A unit that runs compactions beside the processor: an accelerator, another process, a drive that computes. [`Options::compaction`]
-    /// says how compactions are divided between them. What a unit refuses, loses or gets wrong, the processor does. Call
-    /// this once for each unit. A unit belongs to one store,
-    /// which closes the unit. `examples/compaction_worker` is a unit in another process.
+    /// Sets what makes the compactor of the store, instead of one that runs compactions on this machine's processors.
     #[must_use]
-    pub fn unit(mut self, unit: Arc<dyn Unit>) -> StoreBuilder {
-        self.options.units.push(unit);
+    pub fn compactor(mut self, compactor: impl MakeCompactor + 'static) -> StoreBuilder {
+        self.options.compactor = Arc::new(compactor);
         self
     }
 
@@ -639,17 +636,6 @@ impl Store {
     /// Counters and latencies since the store was opened.
     pub fn statistics(&self) -> Statistics {
         self.core().health.stats.read_all()
-    }
-
-    /// What each compaction unit did since the store was opened, the processor first. See [`StoreBuilder::unit`].
-    pub fn compaction_units(&self) -> Vec<UnitReport> {
-        self.core().work.scheduler.reports()
-    }
-
-    /// What became of compaction tasks: the attempts that have ended with sequence number `since` or a later one, oldest first, and then
-    /// all that run. Of those that have ended, the last 4096 are kept. To go on, ask again with the last sequence number and one.
-    pub fn compaction_tasks(&self, since: u64) -> Vec<TaskRecord> {
-        self.core().work.scheduler.records(since)
     }
 
     /// What the store uses and how it is.

@@ -1,7 +1,6 @@
 //! Events that a program may want to hear of.
 
 use crate::Error;
-use situ_compaction::UnitEvent;
 use situ_pipeline::SpaceChange;
 use std::fmt;
 use std::time::Duration;
@@ -192,45 +191,11 @@ pub enum StoreEvent {
         /// What, and why.
         trouble: String,
     },
-    /// A unit of [`StoreBuilder::unit`](crate::StoreBuilder::unit) keeps failing. It gets no compaction tasks but those on which it can
-    /// prove itself; the processor does the others.
-    UnitOutOfService {
-        /// The unit's name.
-        unit: String,
-        /// The last failure.
-        why: String,
-    },
-    /// A unit that was out of service has proved itself on a task: its files were those of the processor.
-    UnitBackInService {
-        /// The unit's name.
-        unit: String,
-    },
-    /// A unit gave other bytes for a compaction task than the processor. The store has those of the processor. What the unit gave
-    /// before was not compared.
-    UnitMismatch {
-        /// The unit's name.
-        unit: String,
-        /// The task's number.
-        task: u64,
-        /// The first difference.
-        difference: String,
-    },
     /// The store has become read-only.
     Failed {
         /// Why.
         error: Error,
     },
-}
-
-impl StoreEvent {
-    /// What the scheduler tells of a unit.
-    pub(crate) fn of_unit(event: UnitEvent) -> StoreEvent {
-        match event {
-            UnitEvent::OutOfService { unit, why } => StoreEvent::UnitOutOfService { unit, why },
-            UnitEvent::BackInService { unit } => StoreEvent::UnitBackInService { unit },
-            UnitEvent::Mismatch { unit, task, difference } => StoreEvent::UnitMismatch { unit, task, difference },
-        }
-    }
 }
 
 /// A line for people, without an end of line.
@@ -300,17 +265,6 @@ impl fmt::Display for StoreEvent {
                 write!(f, "{file}, which a repair had set aside on the fast disk, was moved to the capacity disk")
             }
             StoreEvent::FastDiskDegraded { trouble } => write!(f, "the fast disk: {trouble}"),
-            StoreEvent::UnitOutOfService { unit, why } => {
-                write!(f, "the unit {unit} keeps failing and is out of service; the processor does its tasks: {why}")
-            }
-            StoreEvent::UnitBackInService { unit } => {
-                write!(f, "the unit {unit} has proved itself and is in service again")
-            }
-            StoreEvent::UnitMismatch { unit, task, difference } => write!(
-                f,
-                "the unit {unit} gave wrong bytes for task {task}, and the store took those of the processor: {difference}. What the \
-                 unit wrote before was not compared: run `situ verify`"
-            ),
             StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),
         }
     }
@@ -348,16 +302,6 @@ mod tests {
                 before: situ_pipeline::SpaceLevel::Plenty,
                 after: situ_pipeline::SpaceLevel::DeletionsOnly,
             }),
-            StoreEvent::of_unit(UnitEvent::OutOfService {
-                unit: "node".into(),
-                why: "an attempt took too long".into(),
-            }),
-            StoreEvent::of_unit(UnitEvent::BackInService { unit: "node".into() }),
-            StoreEvent::of_unit(UnitEvent::Mismatch {
-                unit: "node".into(),
-                task: 7,
-                difference: "table 9 has 5 bytes, 6 are right".into(),
-            }),
         ];
         let lines: Vec<String> = events.iter().map(StoreEvent::to_string).collect();
         assert_eq!(
@@ -367,10 +311,6 @@ mod tests {
                 "k: writers wait, all 4 memtables are full",
                 "k: compacting level 0 into 6 failed and waits 8s before the next attempt: the store is closed",
                 "writes that do not only delete are refused: the drive below /data has 5 of 100 bytes of physical space left",
-                "the unit node keeps failing and is out of service; the processor does its tasks: an attempt took too long",
-                "the unit node has proved itself and is in service again",
-                "the unit node gave wrong bytes for task 7, and the store took those of the processor: table 9 has 5 bytes, 6 are \
-                 right. What the unit wrote before was not compared: run `situ verify`",
             ]
         );
     }

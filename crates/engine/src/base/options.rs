@@ -2,7 +2,7 @@
 
 use crate::base::listener::Listener;
 use rustix::process::{Resource, getrlimit};
-use situ_compaction::{CompactionFilter, Patience, Policy, Unit};
+use situ_compaction::{CompactionFilter, Local, MakeCompactor};
 use situ_table::{Compression, TableOptions};
 use situ_values::{Trim, Victims};
 use std::fmt;
@@ -161,19 +161,8 @@ pub struct Options {
     pub value_inflation_percent_max: u32,
     /// Told about flushes, compactions, stalls and failures. Default: nobody.
     pub listener: Option<Arc<dyn Listener>>,
-    /// Units that run compactions beside the processor; see [`StoreBuilder::unit`](crate::StoreBuilder::unit). Default: none.
-    pub units: Vec<Arc<dyn Unit>>,
-    /// How compactions are divided between the processor and the units, and how each side runs its part. Default:
-    /// [`Policy::default`], which measures what is fastest, and without units leaves all to the processor. Set another one to compare
-    /// them: [`Policy::named`].
-    pub compaction: Policy,
-    /// How long to wait for units that fail, and how often to try them. Default: [`Patience::default`]. Longer where a unit is slow
-    /// and right; shorter where it is better to have the processor do a task twice than to wait.
-    pub unit_patience: Patience,
-    /// One of so many compaction tasks runs on the processor and on a unit, and their files are compared bit by bit; 1 for every task.
-    /// Default: none, but those on which a unit has to prove itself after it kept failing. It costs the processor a task each time:
-    /// for a unit that is new, or in doubt.
-    pub unit_check_every: Option<u32>,
+    /// Makes the compactor of the store. Default: [`Local`], which runs compactions on this machine's processors.
+    pub compactor: Arc<dyn MakeCompactor>,
     /// What is switched off. Default: nothing.
     #[doc(hidden)]
     pub ablation: Ablation,
@@ -198,10 +187,7 @@ setters!(Options {
     value_victims: Victims,
     value_inflation_percent_max: u32,
     listener: Arc<dyn Listener> => Some(listener),
-    units: Vec<Arc<dyn Unit>>,
-    compaction: Policy,
-    unit_patience: Patience,
-    unit_check_every: u32 => Some(unit_check_every),
+    compactor: Arc<dyn MakeCompactor>,
 });
 
 impl Default for Options {
@@ -225,10 +211,7 @@ impl Default for Options {
             value_victims: Victims::default(),
             value_inflation_percent_max: 125,
             listener: None,
-            units: Vec::new(),
-            compaction: Policy::default(),
-            unit_patience: Patience::default(),
-            unit_check_every: None,
+            compactor: Arc::new(Local),
             ablation: Ablation::default(),
         }
     }
@@ -279,11 +262,8 @@ impl Options {
             ("value_trim", self.value_trim.map_or("by the disk".to_owned(), |trim| format!("{trim:?}"))),
             ("value_victims", format!("{:?}", self.value_victims)),
             ("value_inflation_percent_max", self.value_inflation_percent_max.to_string()),
-            ("compaction", self.compaction.name().to_owned()),
+            ("compaction", self.compactor.name()),
         ];
-        if let Some(every) = self.unit_check_every {
-            named.push(("unit_check_every", every.to_string()));
-        }
         if self.ablation.serial_log {
             named.push(("serial_log", "true".to_owned()));
         }
@@ -547,10 +527,7 @@ mod tests {
             value_victims,
             value_inflation_percent_max,
             listener: _,
-            units: _,
-            compaction,
-            unit_patience,
-            unit_check_every,
+            compactor: _,
             ablation: _,
         } = Options::default()
             .create_if_missing(false)
@@ -565,9 +542,6 @@ mod tests {
             .requests_outstanding_max(6)
             .fast_disk_bytes_per_s((7, 8))
             .transaction_locks_max(9)
-            .compaction(Policy { tables_per_job: 10, ..Policy::default() })
-            .unit_patience(Patience { failures_max: 11, ..Patience::default() })
-            .unit_check_every(12)
             .value_segment_bytes(13)
             .value_trim(Trim::Full)
             .value_victims(Victims::Fifo)
@@ -577,7 +551,6 @@ mod tests {
         assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
         assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max), (5, 6));
         assert_eq!((fast_disk_bytes_per_s, transaction_locks_max, keyspace.table_bytes), (Some((7, 8)), 9, 10));
-        assert_eq!((compaction.tables_per_job, unit_patience.failures_max, unit_check_every), (10, 11, Some(12)));
         assert_eq!((value_segment_bytes, value_trim, value_inflation_percent_max), (13, Some(Trim::Full), 14));
         assert_eq!((value_victims, memtables_bytes_max), (Victims::Fifo, Some(15)));
         let SizeOptions { include_memtables, include_tables } =

@@ -80,7 +80,7 @@ impl Open {
         }
         core.work.land_the_last();
         // The thread of a task is a little longer there than the task: what it holds must not be the last of the store.
-        core.work.scheduler.close();
+        core.work.compactor.close();
         core.versions.delete_obsolete();
         core.end_value_writers();
         // Even after a failure: what can be made durable is.

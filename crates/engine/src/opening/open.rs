@@ -520,6 +520,8 @@ impl Ground<'_> {
         if let Some(carried) = &carried {
             log_options.first_file_bytes = log_options.first_file_bytes.max(carried.room_bytes());
         }
+        // On a disk that small, flushes need the room more than later files do.
+        log_options.short_file_bytes = log_options.first_file_bytes;
         let log = Log::create(Arc::clone(&self.volume), self.env.clone(), log_options, log_number)?;
         // What is carried over is needed until it is in the new log.
         if carried.is_none() {

@@ -50,7 +50,7 @@ impl Background {
             background.join(work);
             // As in closing: the thread of a task is a little longer there than the task.
             work.land_the_last();
-            work.scheduler.close();
+            work.compactor.close();
         })?;
         Ok(background)
     }
@@ -161,7 +161,7 @@ const COMPACT: Duty = Duty {
     job: "compact",
     turn: Work::compact_one,
     trouble: |troubles| &mut troubles.compaction,
-    idle_for: |work| work.next_rest_ends_in().into_iter().chain(work.scheduler.next_look_in()).min(),
+    idle_for: |work| work.next_rest_ends_in().into_iter().chain(work.compactor.next_turn_in()).min(),
     ends_pause: |_| false,
     // What began before the failure ends during the pause.
     meanwhile: Work::land_all,

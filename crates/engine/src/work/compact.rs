@@ -27,8 +27,8 @@ use crate::work::picker::{Job, Picker};
 use crate::work::task_host::task_error;
 use crate::{Error, Result};
 use situ_compaction::{
-    Arm, Division, Encoder, FrozenFilter, Grandparent, InputTable, JobShape, KeyRange, KeySpan, MergeRules,
-    OutputRules, Part, Run, TableInput, Task, TaskClass,
+    Destination, Division, Encoder, FrozenFilter, Grandparent, InputTable, JobNotes, JobShape, KeyRange, KeySpan,
+    MergeRules, OutputRules, Part, Run, TableInput, Task,
 };
 use situ_log::Log;
 use std::sync::Arc;
@@ -66,15 +66,15 @@ pub(crate) fn spans_below(version: &Version, job: Option<(&Job, usize)>) -> Vec<
     below
 }
 
-/// Cuts, of parts that follow each other without a gap, the one in which `key` lies before it. Both are meant for the same unit.
+/// Cuts, of parts that follow each other without a gap, the one in which `key` lies before it. Both have the same destination.
 fn cut_at(parts: &mut Vec<Part>, key: &[u8]) {
     let Some(at) = parts.iter().position(|part| part.range.contains(key)) else { return };
-    let Part { range, meant_for } = &mut parts[at];
+    let Part { range, destination } = &mut parts[at];
     if range.lower.as_deref() == Some(key) {
         return;
     }
     let behind = KeyRange { lower: Some(key.to_vec()), upper: range.upper.replace(key.to_vec()) };
-    let behind = Part { range: behind, meant_for: *meant_for };
+    let behind = Part { range: behind, destination: *destination };
     parts.insert(at + 1, behind);
 }
 
@@ -94,10 +94,8 @@ struct Frozen {
 pub(crate) struct Divided {
     /// The level that the output of each task goes to.
     pub(crate) levels: Vec<usize>,
-    /// The tasks, each with the unit that it is meant for.
-    pub(crate) tasks: Vec<(Task, Option<usize>)>,
-    pub(crate) class: TaskClass,
-    pub(crate) arm: Option<Arm>,
+    pub(crate) tasks: Vec<(Task, Destination)>,
+    pub(crate) notes: JobNotes,
 }
 
 /// Claims a picked job. The caller holds the scheduling lock.
@@ -116,13 +114,13 @@ impl Work {
         }
         // Also where nothing is begun: a thread that finds nothing to do sleeps until the next rest ends.
         self.end_due_rests();
-        let elsewhere = self.scheduler.tasks_max_elsewhere();
-        if elsewhere > 0 && self.scheduler.room() == 0 {
+        let elsewhere = self.compactor.elsewhere();
+        if elsewhere.is_full {
             return Ok(Turn::Waits);
         }
         let now = self.env.clock.now();
         // The thread that lands a job picks again, and wakes the others.
-        let Some(turn) = self.throttle.begin(self.options.compaction_threads, elsewhere, now) else {
+        let Some(turn) = self.throttle.begin(self.options.compaction_threads, elsewhere.tasks_max, now) else {
             return Ok(Turn::Waits);
         };
         // On a full disk, what frees space comes first. Tables that are read often go up when there is nothing to compact.
@@ -172,7 +170,7 @@ impl Work {
             let picker = Picker::new(&version, &keyspace.options, &running, oldest)
                 .troubled(troubled)
                 .room(self.memory.room_for_compactions())
-                .tables_per_job(self.options.compaction.tables_per_job);
+                .tables_per_job(self.compactor.tables_per_job());
             let score = picker.scores().first().map_or(0.0, |(_, score)| *score);
             if best.as_ref().is_some_and(|(other, ..)| *other >= score) {
                 continue;
@@ -190,13 +188,13 @@ impl Work {
         let inputs = runs(job);
         let frozen = self.freeze(keyspace, job)?;
         let compression = keyspace.options.compression_at(job.output_level);
-        let class = TaskClass::of(job.level() as u32, &inputs, compression);
-        let Division { mut parts, arm } = self.scheduler.divide(&JobShape {
+        let Division { mut parts, notes } = self.compactor.divide(&JobShape {
+            level: job.level() as u32,
             inputs: &inputs,
-            class,
-            host_threads: self.threads(),
+            compression,
+            threads: self.threads(),
             task_bytes_min: TASK_BYTES_MIN,
-            // A unit that gets less than a table would write a short one.
+            // A part of less than a table would give a short one.
             part_bytes_min: TASK_BYTES_MIN.min(keyspace.options.table_bytes),
         })?;
         let through = job.through.as_ref();
@@ -209,7 +207,7 @@ impl Work {
             _ => job.output_level,
         };
         // Outside of what goes through, nothing of the level below takes part; of each task, nothing outside its range.
-        let task = |Part { range, meant_for }| {
+        let task = |Part { range, destination }| {
             let output_level = level_of(&range);
             let mut rules = self.merge_rules(keyspace, job, output_level, range, &frozen);
             // Of level 0 a table is one run, however long.
@@ -218,10 +216,10 @@ impl Work {
             }
             let (id, level) = (self.new_task_id(), job.level() as u32);
             let task = Task { id, keyspace: keyspace.id, level, inputs: inputs.clone(), rules };
-            Ok((output_level, (task.clipped()?, meant_for)))
+            Ok((output_level, (task.clipped()?, destination)))
         };
         let (levels, tasks) = parts.into_iter().map(task).collect::<Result<Vec<_>>>()?.into_iter().unzip();
-        Ok(Divided { levels, tasks, class, arm })
+        Ok(Divided { levels, tasks, notes })
     }
 
     /// How many tasks the processor may run now.
@@ -231,7 +229,7 @@ impl Work {
 
     /// How many tasks can run now: one for each free thread, and one for each task that units elsewhere take.
     pub(crate) fn tasks_abreast(&self) -> usize {
-        self.threads().saturating_add(self.scheduler.tasks_max_elsewhere())
+        self.threads().saturating_add(self.compactor.elsewhere().tasks_max)
     }
 
     /// The time of a job, and what the keyspace's filter decides by then.

@@ -1,7 +1,7 @@
 //! Compactions under way: from a claimed job to its end, without a thread of their own.
 //!
-//! 1. [`begin_job`](Work::begin_job): the job's tables are moved at once, or its tasks go to the scheduler.
-//! 2. A compaction thread takes turns of the scheduler, and lands what has finished: the outputs are installed with one edit. If a disk
+//! 1. [`begin_job`](Work::begin_job): the job's tables are moved at once, or its tasks go to the compactor.
+//! 2. A compaction thread takes turns of the compactor, and lands what has finished: the outputs are installed with one edit. If a disk
 //!    has refused, the job is run once more where there is room (`task_host.rs`).
 //! 3. The end: claims are given up, what came of the job is counted and told, and its caller, if it has one, gets the outcome.
 //!
@@ -98,7 +98,7 @@ impl Drop for Begun {
     }
 }
 
-/// A job whose tasks are with the scheduler.
+/// A job whose tasks are with the compactor.
 pub(crate) struct JobUnderWay {
     number: u64,
     claimed: Claimed,
@@ -197,14 +197,14 @@ impl Work {
         let number = self.begin_job(Arc::clone(keyspace), job, begun)?;
         loop {
             let seen = self.memory.work.generation();
-            self.scheduler.turn();
-            if let Some(finished) = number.and_then(|number| self.scheduler.take_finished_job(number)) {
+            self.compactor.turn();
+            if let Some(finished) = number.and_then(|number| self.compactor.take_finished(Some(number))) {
                 self.land(finished)?;
             }
             if let Some(outcome) = lock(&outcome).take() {
                 return outcome;
             }
-            self.memory.work.wait(seen, self.scheduler.next_look_in());
+            self.memory.work.wait(seen, self.compactor.next_turn_in());
         }
     }
 
@@ -235,10 +235,10 @@ impl Work {
         Ok(TaskStats::default())
     }
 
-    /// Gives the tasks of a job to the scheduler.
+    /// Gives the tasks of a job to the compactor.
     fn submit_job(self: &Arc<Self>, mut job: JobUnderWay) -> Result<Option<u64>> {
         let tasks = self.tasks_of(&job.claimed.keyspace, &job.claimed.job, job.host.target_bytes());
-        let Divided { levels, tasks, class, arm } = match tasks {
+        let Divided { levels, tasks, notes } = match tasks {
             Ok(divided) => divided,
             Err(error) => return self.settle_job(job, Err(error)).map(|()| None),
         };
@@ -253,22 +253,22 @@ impl Work {
         // First: another thread may land the job at once.
         let before = lock(&self.jobs).insert(number, job);
         assert!(before.is_none(), "a job is under way once");
-        self.scheduler.submit_job(JobOrder { number, tasks, host, abreast, priority, class, arm });
-        self.scheduler.turn();
+        self.compactor.submit(JobOrder { number, tasks, host, abreast, priority, notes });
+        self.compactor.turn();
         Ok(Some(number))
     }
 
     /// Tells the units how long reads take, for their decisions, once a second.
     fn tell_reads(&self) {
         let message = self.health.stats.read_tails.message(self.env.clock.now());
-        message.into_iter().for_each(|message| self.scheduler.tell_measures(&message));
+        message.into_iter().for_each(|message| self.compactor.note_reads(&message));
     }
 
-    /// Moves the scheduler on and lands a job that has finished; false if none has.
+    /// Moves the compactor on and lands a job that has finished; false if none has.
     pub(crate) fn land_one(self: &Arc<Self>) -> Result<bool> {
         self.tell_reads();
-        self.scheduler.turn();
-        let Some(finished) = self.scheduler.take_finished() else { return Ok(false) };
+        self.compactor.turn();
+        let Some(finished) = self.compactor.take_finished(None) else { return Ok(false) };
         self.land(finished)?;
         Ok(true)
     }
@@ -289,12 +289,12 @@ impl Work {
         loop {
             let seen = self.memory.work.generation();
             self.land_all();
-            if self.scheduler.is_empty() {
+            if self.compactor.is_empty() {
                 break;
             }
             self.memory.work.wait(seen, Some(LOOK_AGAIN));
         }
-        // None is left, unless the scheduler has lost one: a job holds the store, which holds the job.
+        // None is left, unless the compactor has lost one: a job holds the store, which holds the job.
         let lost = std::mem::take(&mut *lock(&self.jobs));
         drop(lost);
     }

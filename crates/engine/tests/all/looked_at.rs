@@ -3,8 +3,9 @@
 
 use situ_base::Env;
 use situ_device::Space;
-use situ_engine::compaction::{Assignment, Finished, Load, Offer, Ran, Refused, Task, Unit, run};
-use situ_engine::{KeyspaceOptions, Options, Split, Store, StoreBuilder};
+use situ_engine::compaction::{Task, run};
+use situ_engine::{KeyspaceOptions, Options, Store, StoreBuilder};
+use situ_offload::{Assignment, Finished, Load, Offer, Offload, Policy, Ran, Refused, Scheduler, Split, Unit};
 use situ_sim::{FaultPlan, Rng, SimVolume};
 use situ_storage::{FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
 use std::collections::BTreeMap;
@@ -136,9 +137,9 @@ fn check(store: &Store) {
 /// A store whose tables are all made by the unit, but those of level 0.
 fn compacted(volume: &Arc<Opens>, unit: &Arc<Inside>) -> Store {
     let keyspace = KeyspaceOptions::default().level0_tables(100).table_bytes(32 << 10);
-    let mut options = Options::default().keyspace(keyspace);
-    options.compaction.split = Split::Static { elsewhere_percent: 100 };
-    let builder = StoreBuilder::new(options).unit(Arc::clone(unit) as Arc<dyn Unit>);
+    let policy = Policy { split: Split::Static { elsewhere_percent: 100 }, ..Policy::default() };
+    let offload = Offload::new().policy(policy).unit(Arc::clone(unit) as Arc<dyn Unit>);
+    let builder = StoreBuilder::new(Options::default().keyspace(keyspace)).compactor(offload);
     let store = builder.open_volume(Arc::clone(volume) as Arc<dyn Volume>).unwrap();
     for round in 0..2 {
         (0..KEYS).for_each(|number| store.put(key(number), value(number, round)).unwrap());
@@ -174,7 +175,7 @@ fn a_table_that_is_not_the_one_told_of_is_closed_and_deleted() {
     let unit = Arc::new(Inside { lies_once: AtomicBool::new(true), ..Inside::default() });
     let store = compacted(&volume, &unit);
     check(&store);
-    let suspicious: u64 = store.compaction_units().iter().map(|unit| unit.suspicious).sum();
+    let suspicious: u64 = Scheduler::of(store.compactor()).unwrap().reports().iter().map(|unit| unit.suspicious).sum();
     assert_eq!(suspicious, 1);
     let in_force = opened(&store, &volume).len();
     let is_table = |file: &FileMeta| matches!(file.name, FileName::Table(_));

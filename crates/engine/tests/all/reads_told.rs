@@ -1,9 +1,8 @@
 //! Units hear how long the store's reads take, with pipelined compactions and without.
 
-use situ_engine::compaction::{
-    Assignment, Finished, Load, Measure, Offer, Pipelines, Refused, RunMode, Task, Unit, decode_measures,
-};
+use situ_engine::compaction::{Measure, Pipelines, RunMode, Task, decode_measures};
 use situ_engine::{Options, Store, StoreBuilder};
+use situ_offload::{Assignment, Finished, Load, Offer, Offload, Refused, Scheduler, Unit};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -76,7 +75,8 @@ fn hears(store: &Store, unit: &Listens, with: u64, without: u64) {
 fn units_hear_how_long_reads_take_with_pipelines_and_without() {
     let directory = tempfile::tempdir().unwrap();
     let unit = Arc::new(Listens::default());
-    let builder = StoreBuilder::new(Options::default()).unit(Arc::clone(&unit) as Arc<dyn Unit>);
+    let builder =
+        StoreBuilder::new(Options::default()).compactor(Offload::new().unit(Arc::clone(&unit) as Arc<dyn Unit>));
     let store = builder.open(directory.path()).unwrap();
     store.put("key", "value").unwrap();
     read(&store);
@@ -87,7 +87,7 @@ fn units_hear_how_long_reads_take_with_pipelines_and_without() {
     drop(running);
     read(&store);
     hears(&store, &unit, 1, 2);
-    let decisions = store.compaction_decisions();
+    let decisions = Scheduler::of(store.compactor()).unwrap().decisions();
     assert_eq!(decisions.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["cpu"]);
     store.close().unwrap();
 }

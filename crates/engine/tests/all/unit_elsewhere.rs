@@ -4,12 +4,10 @@
 //! come by standard error, as the test harness writes to standard output.
 
 use situ_base::{Env, Event, Executor, JobHandle, ThreadExecutor};
-use situ_engine::compaction::{
-    Assignment, Finished, Load, Offer, Ran, Refused, TablePlace, Task, TaskError, TaskHost, TaskOutput, Unit, run,
-};
-use situ_engine::{
-    Durability, KeyspaceOptions, Listener, Options, Policy, Store, StoreBuilder, StoreEvent, UnitReport, WriteBatch,
-    verify_directory,
+use situ_engine::compaction::{TablePlace, Task, TaskError, TaskHost, TaskOutput, run};
+use situ_engine::{Durability, KeyspaceOptions, Options, Store, StoreBuilder, WriteBatch, verify_directory};
+use situ_offload::{
+    Assignment, Finished, Load, Offer, Offload, Policy, Ran, Refused, Scheduler, Unit, UnitEvent, UnitReport,
 };
 use situ_sim::Rng;
 use situ_storage::{DirectoryVolume, FileName, Result as StorageResult, Volume, Writer};
@@ -66,8 +64,16 @@ fn small() -> Options {
     Options::default().keyspace(keyspace).compaction_threads(2)
 }
 
+fn with_unit<U: Unit + 'static>(options: Options, unit: &Arc<U>) -> StoreBuilder {
+    StoreBuilder::new(options).compactor(Offload::new().unit(Arc::clone(unit) as Arc<dyn Unit>))
+}
+
+fn scheduler(store: &Store) -> &Scheduler {
+    Scheduler::of(store.compactor()).unwrap()
+}
+
 fn open(directory: &Path, unit: &Arc<PipeUnit>) -> Store {
-    StoreBuilder::new(small()).unit(Arc::clone(unit) as Arc<dyn Unit>).open(directory).unwrap()
+    with_unit(small(), unit).open(directory).unwrap()
 }
 
 /// Reads everything; panics if something is damaged.
@@ -106,7 +112,7 @@ fn assert_holds(store: &Store, model: &Model) {
 }
 
 fn report(store: &Store, name: &str) -> UnitReport {
-    store.compaction_units().into_iter().find(|unit| unit.name == name).unwrap()
+    scheduler(store).reports().into_iter().find(|unit| unit.name == name).unwrap()
 }
 
 /// No file of a table lies in the directory that no version names, once the store is idle.
@@ -342,7 +348,7 @@ fn a_hundred_jobs_are_under_way_and_none_holds_a_thread() {
     let directory = tempfile::tempdir().unwrap();
     let keyspace = KeyspaceOptions::default().memtable_bytes(64 << 10).level0_tables(2);
     let options = Options::default().keyspace(keyspace).compaction_threads(1);
-    let builder = StoreBuilder::new(options).env(env).unit(Arc::clone(&unit) as Arc<dyn Unit>);
+    let builder = with_unit(options, &unit).env(env);
     let store = builder.open(directory.path()).unwrap();
     let keyspaces: Vec<_> = (0..KEYSPACES).map(|i| store.keyspace(&format!("k{i}")).unwrap()).collect();
     let idle = most.load(Ordering::SeqCst);
@@ -460,7 +466,7 @@ impl Unit for TwistedUnit {
 /// Fills a store with a unit whose answers are twisted, and reads it back.
 fn holds_with(directory: &Path, twist: impl Fn(&Assignment) -> Answer + Send + Sync + 'static) -> UnitReport {
     let unit = Arc::new(TwistedUnit { twist: Box::new(twist), finished: Mutex::default() });
-    let store = StoreBuilder::new(small()).unit(unit).open(directory).unwrap();
+    let store = with_unit(small(), &unit).open(directory).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(6));
     for _ in 0..10 {
         change(&store, &mut model, &mut rng);
@@ -515,7 +521,8 @@ fn the_files_of_a_worker_are_those_of_the_processor() {
     let directory = tempfile::tempdir().unwrap();
     let unit = pipe_unit(directory.path());
     let (mut model, mut rng) = (Model::new(), Rng::new(8));
-    let builder = StoreBuilder::new(small().unit_check_every(1)).unit(Arc::clone(&unit) as Arc<dyn Unit>);
+    let builder =
+        StoreBuilder::new(small()).compactor(Offload::new().check_every(1).unit(Arc::clone(&unit) as Arc<dyn Unit>));
     let store = builder.open(directory.path()).unwrap();
     for _ in 0..10 {
         change(&store, &mut model, &mut rng);
@@ -533,9 +540,9 @@ fn the_files_of_a_worker_are_those_of_the_processor() {
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);
 
-impl Listener for Heard {
-    fn event(&self, event: &StoreEvent) {
-        if let StoreEvent::UnitMismatch { .. } | StoreEvent::UnitOutOfService { .. } = event {
+impl Heard {
+    fn hear(&self, event: &UnitEvent) {
+        if let UnitEvent::Mismatch { .. } | UnitEvent::OutOfService { .. } = event {
             self.0.lock().unwrap().push(event.to_string());
         }
     }
@@ -552,8 +559,9 @@ fn a_unit_that_writes_other_bytes_is_found_out() {
         run(&task, &*assignment.host)
     };
     let unit = Arc::new(TwistedUnit { twist: Box::new(twist), finished: Mutex::default() });
-    let options = small().unit_check_every(1).listener(Arc::clone(&heard) as Arc<dyn Listener>);
-    let store = StoreBuilder::new(options).unit(unit).open(directory.path()).unwrap();
+    let hears = Arc::clone(&heard);
+    let offload = Offload::new().check_every(1).unit(unit).listener(move |event| hears.hear(event));
+    let store = StoreBuilder::new(small()).compactor(offload).open(directory.path()).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(9));
     for _ in 0..5 {
         change(&store, &mut model, &mut rng);
@@ -562,7 +570,7 @@ fn a_unit_that_writes_other_bytes_is_found_out() {
     let unit = report(&store, "twisted");
     assert!(unit.mismatches > 0 && unit.succeeded == 0 && unit.out_of_service.is_some(), "{unit:?}");
     let outcomes: Vec<&str> =
-        store.compaction_tasks(0).iter().filter(|task| task.unit == 1).map(|task| task.outcome.name()).collect();
+        scheduler(&store).records(0).iter().filter(|task| task.unit == 1).map(|task| task.outcome.name()).collect();
     assert!(outcomes.contains(&"mismatch") && !outcomes.contains(&"done"), "{outcomes:?}");
     assert_holds(&store, &model);
     assert_no_orphans(directory.path(), &store);
@@ -578,16 +586,17 @@ fn a_static_split_divides_jobs() {
     let directory = tempfile::tempdir().unwrap();
     let twist = |assignment: &Assignment| run(&assignment.task, &*assignment.host);
     let unit = Arc::new(TwistedUnit { twist: Box::new(twist), finished: Mutex::default() });
-    let mut options = small().compaction(Policy::named("co-kv").unwrap());
+    let mut options = small();
     // No part is smaller than a table.
     options.keyspace = options.keyspace.table_bytes(4 << 10);
-    let store = StoreBuilder::new(options).unit(unit).open(directory.path()).unwrap();
+    let offload = Offload::new().policy(Policy::named("co-kv").unwrap()).unit(unit);
+    let store = StoreBuilder::new(options).compactor(offload).open(directory.path()).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(10));
     for _ in 0..40 {
         change(&store, &mut model, &mut rng);
     }
     store.keyspace("default").unwrap().compact(None, None).unwrap();
-    let tasks = store.compaction_tasks(0);
+    let tasks = scheduler(&store).records(0);
     let bytes = |unit: usize| tasks.iter().filter(|task| task.unit == unit).map(|task| task.input_bytes).sum::<u64>();
     let share = bytes(1) as f64 / (bytes(0) + bytes(1)) as f64;
     // The index and the filter of a table count with its last keys; in tables as small as these, they are most of it.
@@ -690,7 +699,7 @@ fn a_drain_waits_for_what_units_elsewhere_are_to_make_on_the_fast_disk() {
     store.flush().unwrap();
     store.close().unwrap();
     let unit = Arc::new(NodeUnit { disks: disks.clone(), ..NodeUnit::default() });
-    let builder = StoreBuilder::new(small()).fast_disk(&disks[1]).unit(Arc::new(Node(Arc::clone(&unit))));
+    let builder = with_unit(small(), &Arc::new(Node(Arc::clone(&unit)))).fast_disk(&disks[1]);
     let store = builder.open(&disks[0]).unwrap();
     std::thread::scope(|scope| {
         let compacting = scope.spawn(|| store.default_keyspace().compact(None, None));
@@ -722,7 +731,7 @@ fn a_worker_outlives_the_thread_that_gave_the_first_task() {
     let unit = pipe_unit(directory.path());
     let mut options = small();
     options.keyspace = options.keyspace.level0_tables(100);
-    let store = StoreBuilder::new(options).unit(Arc::clone(&unit) as Arc<dyn Unit>).open(directory.path()).unwrap();
+    let store = with_unit(options, &unit).open(directory.path()).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(8));
     let mut compact = || {
         for _ in 0..2 {

@@ -2,10 +2,11 @@
 //! to, compacted by hand, loses keyspaces, and is closed and opened again.
 
 use crate::common::fast;
-use situ_engine::compaction::{
-    Assignment, Finished, Load, Offer, Ran, Refused, Task, TaskError, TaskOutput, Unit, run,
+use situ_engine::compaction::{Task, TaskError, TaskOutput, run};
+use situ_engine::{Error, Listener, Options, Store, StoreEvent, verify_directory};
+use situ_offload::{
+    Assignment, Finished, Load, Offer, Offload, Patience, Policy, Ran, Refused, Scheduler, Split, Unit,
 };
-use situ_engine::{Error, Listener, Options, Patience, Policy, Split, Store, StoreEvent, verify_directory};
 use situ_sim::Rng;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -147,7 +148,7 @@ impl Listener for Told {
     fn event(&self, _event: &StoreEvent) {
         if let Some(store) = self.0.store.get() {
             let _ = store.get(b"key 00001");
-            let _ = store.compaction_units();
+            let _ = Scheduler::of(store.compactor()).unwrap().reports();
             self.0.told.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -196,12 +197,12 @@ fn live(directory: &Path, with_fast: bool, patience: Patience, seed: u64, length
         let told = Arc::new(CallsBack::default());
         let mut options: Options = fast::small();
         // The unit is to get all that it can, as often as it fails: the default policy would soon leave it alone.
-        options.compaction = Policy { split: Split::Static { elsewhere_percent: 100 }, ..Policy::default() };
-        options.unit_patience = patience;
+        let policy = Policy { split: Split::Static { elsewhere_percent: 100 }, ..Policy::default() };
+        let offload = Offload::new().policy(policy).patience(patience).unit(Arc::clone(&unit) as Arc<dyn Unit>);
         options.keyspace = options.keyspace.memtable_bytes(64 << 10).level0_tables(2);
         options.keyspace = options.keyspace.level_base_bytes(256 << 10).table_bytes(64 << 10);
         options.listener = Some(Arc::new(Told(Arc::clone(&told))));
-        let builder = situ_engine::StoreBuilder::new(options).unit(Arc::clone(&unit) as Arc<dyn Unit>);
+        let builder = situ_engine::StoreBuilder::new(options).compactor(offload);
         let builder = if with_fast { builder.fast_disk(&disk) } else { builder };
         let store = builder.open(&home).unwrap();
         assert!(told.store.set(store.clone()).is_ok());

@@ -7,7 +7,7 @@ use crate::message::{Message, TaskDone, TaskOutcome, TaskState, Tasks};
 use crate::peer::{Peer, Reply};
 use crate::task_files::TaskFiles;
 use situ_base::{Env, lock};
-use situ_compaction::Decider;
+use situ_offload::Decider;
 use situ_storage::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,8 @@
 
 use super::Message;
 use crate::fields::{Bytes, Field, Fields};
-use situ_compaction::{ModeRule, Ran, Resources, RunMode, Stage, Stages, TaskError};
+use situ_compaction::{RunMode, Stage, Stages, TaskError};
+use situ_offload::{ModeRule, Ran, Resources};
 use situ_storage::Result;
 use std::time::Duration;
 
@@ -326,10 +327,10 @@ impl Field for ModeRule {
 
     #[cfg(test)]
     fn sample(number: &mut u8) -> ModeRule {
-        ModeRule::Decided(situ_compaction::DecisionRules {
+        ModeRule::Decided(situ_offload::DecisionRules {
             further_weights: Field::sample(number),
             read_p99_factor_max: Field::sample(number),
-            ..situ_compaction::DecisionRules::copro_plus(u64::sample(number))
+            ..situ_offload::DecisionRules::copro_plus(u64::sample(number))
         })
     }
 }

@@ -2,7 +2,8 @@ use super::*;
 use crate::CallError;
 use crate::fields::Bytes;
 use proptest::prelude::*;
-use situ_compaction::{DecisionRules, ModeRule, Ran, Resources, RunMode, Stage, Stages, TaskError};
+use situ_compaction::{RunMode, Stage, Stages, TaskError};
+use situ_offload::{DecisionRules, ModeRule, Ran, Resources};
 use situ_storage::Error;
 
 fn survives<M: Message + PartialEq + std::fmt::Debug>(message: &M) {

@@ -9,9 +9,9 @@ use crate::message::{Class, Operation};
 use crate::peer::{Connection, PeerOptions, Reply, Stream, Traffic};
 use crate::task_files::{LeasedFiles, TaskFiles};
 use situ_compaction::{
-    CpuUnit, FinishedJob, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Patience, Scheduler, TableInput,
-    TablePlace, TaskHost, UnitReport,
+    Compactor, FinishedJob, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, TableInput, TablePlace, TaskHost,
 };
+use situ_offload::{CpuUnit, Patience, Scheduler, UnitReport};
 use situ_storage::{DirectoryVolume, FileName, Writer};
 use situ_table::{BlockCache, Compression, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 use std::os::unix::net::UnixStream;
@@ -360,7 +360,7 @@ impl Host {
     }
 
     fn submit(&self, job: u64, task: Task) {
-        self.scheduler.submit(job, vec![task], Arc::clone(&self.store) as Arc<dyn TaskHost>, 4);
+        self.scheduler.submit_tasks(job, vec![task], Arc::clone(&self.store) as Arc<dyn TaskHost>, 4);
         self.scheduler.turn();
     }
 
@@ -369,7 +369,7 @@ impl Host {
         loop {
             let seen = self.event.generation();
             self.scheduler.turn();
-            if let Some(finished) = self.scheduler.take_finished() {
+            if let Some(finished) = self.scheduler.take_finished(None) {
                 return finished;
             }
             assert!(Instant::now() < end, "a job does not end; {:?}", self.scheduler.reports());

@@ -3,9 +3,9 @@
 
 use crate::proxy::{Frame, Proxy};
 use crate::store::{Model, Node, compare, in_the_end};
-use situ_engine::compaction::{Policy, Split, Unit};
 use situ_engine::{Options, Store, StoreBuilder, verify_home};
 use situ_node::{NodeAddress, NodeOptions, NodeState, NodeUnit, NodeVolume, Operation, PeerOptions, Place};
+use situ_offload::{Offload, Policy, Scheduler, Split, UnitReport};
 use situ_sim::Rng;
 use situ_storage::{FileName, Volume};
 use std::collections::BTreeSet;
@@ -37,8 +37,16 @@ fn options() -> Options {
     options.keyspace.table_bytes = 64 << 10;
     options.keyspace.level_base_bytes = 256 << 10;
     options.cache_bytes = 0;
-    options.compaction = Policy { split: Split::Static { elsewhere_percent: 100 }, ..Policy::named("copro").unwrap() };
     options
+}
+
+fn builder(unit: Arc<NodeUnit>) -> StoreBuilder {
+    let policy = Policy { split: Split::Static { elsewhere_percent: 100 }, ..Policy::named("copro").unwrap() };
+    StoreBuilder::new(options()).compactor(Offload::new().policy(policy).unit(unit))
+}
+
+fn units(store: &Store) -> Vec<UnitReport> {
+    Scheduler::of(store.compactor()).unwrap().reports()
 }
 
 fn direct(directory: &Path) -> Place {
@@ -56,7 +64,7 @@ fn open_at(place: &Place, fast: Option<&Path>) -> (Arc<NodeVolume>, Store) {
 fn open_with(place: &Place, fast: Option<&Path>, of_node: NodeOptions) -> (Arc<NodeVolume>, Store) {
     let (volume, unit) = mount(place, of_node);
     let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
-    let builder = StoreBuilder::new(options()).unit(unit as Arc<dyn Unit>);
+    let builder = builder(unit);
     let builder = fast.into_iter().fold(builder, StoreBuilder::fast_disk);
     (volume, builder.open_home(&home).unwrap())
 }
@@ -127,7 +135,7 @@ fn a_node_that_is_killed_in_its_tasks_keeps_no_file_that_nobody_needs() {
     let mut node = Some(Node::start(directory.path()));
     let (volume, store) = open_at(&direct(directory.path()), None);
     let (mut model, mut rng) = (Model::new(), Rng::new(1));
-    let hits = || store.compaction_units().get(1).map_or(0, |unit| unit.failed + unit.suspicious);
+    let hits = || units(&store).get(1).map_or(0, |unit| unit.failed + unit.suspicious);
     let last_kill = Instant::now() + Duration::from_secs(90);
     for round in 0.. {
         // A kill may come before the task is sent, or after it is done. Both depend on how busy the machine is.
@@ -141,8 +149,8 @@ fn a_node_that_is_killed_in_its_tasks_keeps_no_file_that_nobody_needs() {
             let (store, node, at, is_over) = (&store, &mut node, directory.path(), &is_over);
             scope.spawn(move || {
                 let end = Instant::now() + Duration::from_secs(30);
-                while store.compaction_loads()[1].tasks == 0 {
-                    assert!(Instant::now() < end, "no task is given to the node: {:?}", store.compaction_units()[1]);
+                while Scheduler::of(store.compactor()).unwrap().loads()[1].tasks == 0 {
+                    assert!(Instant::now() < end, "no task is given to the node: {:?}", units(&store)[1]);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 std::thread::sleep(pause);
@@ -157,12 +165,12 @@ fn a_node_that_is_killed_in_its_tasks_keeps_no_file_that_nobody_needs() {
     }
     // On a busy machine, the kills can have ended every task. The node does a task now that nobody kills it.
     let end = Instant::now() + Duration::from_secs(60);
-    while store.compaction_units()[1].succeeded == 0 && Instant::now() < end {
+    while units(&store)[1].succeeded == 0 && Instant::now() < end {
         write(&store, &mut model, &mut rng, 100);
     }
     in_the_end(|| store.flush());
     in_the_end(|| store.wait_idle());
-    let report = store.compaction_units().remove(1);
+    let report = units(&store).remove(1);
     println!("{} failed, {} suspicious: {:?}", report.failed, report.suspicious, report.last_trouble);
     assert!(report.succeeded > 0 && report.failed + report.suspicious > 0, "{report:?}");
     assert!(volume.client().connections() > 1);
@@ -312,7 +320,7 @@ fn a_connection_that_stalls_is_given_up_and_what_was_under_way_is_done_on_the_ne
     };
     let (volume, unit) = mount(&proxy.place(), NodeOptions { on_state: Some(Arc::new(on_state)), ..node_options() });
     let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
-    let store = StoreBuilder::new(options()).unit(unit as Arc<dyn Unit>).open_home(&home).unwrap();
+    let store = builder(unit).open_home(&home).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(3));
     std::thread::scope(|scope| {
         let proxy = &proxy;
@@ -416,7 +424,7 @@ fn a_task_whose_answer_is_wrong_is_done_again_and_harms_nothing() {
         write(&store, &mut model, &mut rng, 2000);
         in_the_end(|| store.wait_idle());
     }
-    let report = store.compaction_units().remove(1);
+    let report = units(&store).remove(1);
     println!("{} changed: {report:?}", proxy.changed());
     assert!(proxy.changed() > 1 && report.failed + report.suspicious > 0, "{report:?}");
     compare(&store, &model);

@@ -1,13 +1,13 @@
 //! Stores whose compactions run on nodes: one that has the files, and one that only computes.
 
 use situ_base::Env;
-use situ_engine::compaction::{Policy, Split, Unit, UnitReport};
 use situ_engine::{Options, Store, StoreBuilder, verify_directory, verify_home};
 use situ_node::message::VolumePlace;
 use situ_node::{
     Class, Daemon, DaemonOptions, Executor, ExecutorOptions, NodeAddress, NodeOptions, NodeUnit, NodeVolume, Place,
     Storage, TaskService,
 };
+use situ_offload::{Offload, Policy, Scheduler, Split, Unit, UnitReport};
 use situ_sim::Rng;
 use situ_storage::{DirectoryVolume, Volume};
 use std::collections::BTreeMap;
@@ -66,8 +66,12 @@ fn options() -> Options {
     options.keyspace.memtable_bytes = 256 << 10;
     options.keyspace.table_bytes = 256 << 10;
     options.keyspace.level_base_bytes = 1 << 20;
-    options.compaction = Policy { split: Split::Static { elsewhere_percent: 100 }, ..Policy::named("copro").unwrap() };
     options
+}
+
+fn builder(unit: Arc<NodeUnit>) -> StoreBuilder {
+    let policy = Policy { split: Split::Static { elsewhere_percent: 100 }, ..Policy::named("copro").unwrap() };
+    StoreBuilder::new(options()).compactor(Offload::new().policy(policy).unit(unit))
 }
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -96,13 +100,13 @@ fn compare(store: &Store, model: &Model) {
 
 /// What the unit on the node did.
 fn report(store: &Store) -> UnitReport {
-    store.compaction_units().remove(1)
+    Scheduler::of(store.compactor()).unwrap().reports().remove(1)
 }
 
 fn beside(directory: &Path) -> (Arc<NodeVolume>, Store) {
     let (volume, unit) = NodeUnit::beside(address(directory), node_options()).unwrap();
     let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
-    (volume, StoreBuilder::new(options()).unit(unit as Arc<dyn Unit>).open_home(&home).unwrap())
+    (volume, builder(unit).open_home(&home).unwrap())
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn is_compacted_on_a_node_without_files(place: impl Fn(&Path) -> VolumePlace) {
     let home = at.path().join("home");
     let node = Node::start(at.path(), None, at.path());
     let unit = Arc::new(NodeUnit::elsewhere(&Env::system(), &address(at.path()), place(&home)));
-    let builder = StoreBuilder::new(options()).unit(Arc::clone(&unit) as Arc<dyn Unit>);
+    let builder = builder(Arc::clone(&unit));
     let store = builder.open(&home).unwrap();
     let served: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(&home).unwrap());
     let client = unit.connect(address(at.path()), node_options()).unwrap();
@@ -187,7 +191,7 @@ fn a_store_on_one_node_is_compacted_on_another_under_the_token_of_its_owner() {
     let place = VolumePlace::OtherNode(address(storing.path()).to_string());
     let unit = Arc::new(NodeUnit::elsewhere(&Env::system(), &address(computing.path()), place));
     let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
-    let builder = StoreBuilder::new(options()).unit(Arc::clone(&unit) as Arc<dyn Unit>);
+    let builder = builder(Arc::clone(&unit));
     let store = builder.open_home(&home).unwrap();
     let client = unit.connect(address(computing.path()), node_options()).unwrap();
     unit.help_for(client, Arc::clone(volume.client())).unwrap();

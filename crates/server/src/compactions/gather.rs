@@ -5,9 +5,8 @@ use super::{
     StagesFigures, UnitFigures,
 };
 use situ::Store;
-use situ::compaction::{
-    DecisionRecord, DecisionReport, Held, Load, Priority, RunMode, Stage, Stages, TaskRecord, UnitReport,
-};
+use situ::compaction::{Priority, RunMode, Stage, Stages};
+use situ::offload::{DecisionRecord, DecisionReport, Held, Load, Scheduler, TaskRecord, UnitReport};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -28,7 +27,8 @@ const INPUTS_MAX: usize = 8;
 
 /// The answer to "what is new since this attempt?" of a store that was opened at `opened`.
 pub fn gather(store: &Store, opened: SystemTime, since: u64) -> Compactions {
-    let records = store.compaction_tasks(since);
+    let scheduler = Scheduler::of(store.compactor());
+    let records = scheduler.map_or_else(Vec::new, |scheduler| scheduler.records(since));
     // After the records: none of them began later than now.
     let now = store.clock();
     let mut keyspaces = BTreeMap::new();
@@ -45,7 +45,7 @@ pub fn gather(store: &Store, opened: SystemTime, since: u64) -> Compactions {
         next: told.next,
         more: told.more,
         missed: told.missed,
-        units: units(&store.compaction_units(), &store.compaction_loads(), store.compaction_decisions()),
+        units: scheduler.map_or_else(Vec::new, |it| units(&it.reports(), &it.loads(), it.decisions())),
         attempts: told.attempts,
     }
 }
@@ -174,7 +174,7 @@ fn decisions(report: &DecisionReport) -> DecisionsFigures {
 }
 
 pub(super) fn decision(record: &DecisionRecord) -> DecisionFigures {
-    let input = |term: &situ::compaction::Term| InputFigures {
+    let input = |term: &situ::offload::Term| InputFigures {
         name: short(&term.name, NAME_CHARS_MAX),
         weight: finite(term.weight),
         value: term.value.map(finite),

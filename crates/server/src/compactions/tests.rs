@@ -1,8 +1,8 @@
 use super::gather::{attempt, bounded, decision, units};
 use super::*;
-use situ::compaction::{
-    DecisionRecord, DecisionReport, Held, Load, OutOfService, Priority, Ran, RunMode, Stage, Stages, TaskClass,
-    TaskOutcome, TaskRecord, Term, UnitReport,
+use situ::compaction::{Priority, RunMode, Stage, Stages};
+use situ::offload::{
+    DecisionRecord, DecisionReport, Held, Load, OutOfService, Ran, TaskClass, TaskOutcome, TaskRecord, Term, UnitReport,
 };
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,8 @@
 
 use crate::engine::{Metric, MetricKind};
 use situ::Store;
-use situ::compaction::{DecisionReport, Load, Stage, UnitReport};
+use situ::compaction::Stage;
+use situ::offload::{DecisionReport, Load, Scheduler, UnitReport};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ type Out<'a> = &'a mut dyn FnMut(Metric<'_>);
 
 /// Reports all metrics of the units of a store.
 pub(super) fn metrics(store: &Store, out: Out<'_>) {
-    let (reports, loads, decided) = (store.compaction_units(), store.compaction_loads(), store.compaction_decisions());
+    let Some(scheduler) = Scheduler::of(store.compactor()) else { return };
+    let (reports, loads, decided) = (scheduler.reports(), scheduler.loads(), scheduler.decisions());
     let names = distinct(reports.iter().map(|report| report.name.as_str()));
     let units: Vec<(&str, &UnitReport)> = names.iter().map(String::as_str).zip(&reports).collect();
     unit_metrics(&units, out);

@@ -6,7 +6,7 @@ use crate::task::{Grandparent, TablePlace};
 use crate::testing::{
     Contents, Entry, MemoryHost, Rng, World, key, numbered, one_in, plain_rules, small_blocks, sort, task, with_seeds,
 };
-use crate::{KeySpan, RunMode};
+use crate::{KeySpan, RunMode, RunReport};
 use situ_base::{Executor, ThreadExecutor};
 use situ_sim::SimMemory;
 use situ_storage::{Error, Writer};
@@ -155,7 +155,7 @@ fn counting(threads: i64) -> (Env, Arc<AtomicI64>) {
 }
 
 /// Runs the task, and sees to it that no thread is left.
-fn run_in(task: &Task, host: &Arc<TestHost>, mode: RunMode, sizes: &Sizes) -> (Result<TaskOutput>, Ran) {
+fn run_in(task: &Task, host: &Arc<TestHost>, mode: RunMode, sizes: &Sizes) -> (Result<TaskOutput>, RunReport) {
     let (env, live) = counting(i64::MAX);
     let dyn_host = Arc::clone(host) as Arc<dyn TaskHost>;
     let answer = run_sized(&Arc::new(task.clone()), &dyn_host, mode, &env, sizes);

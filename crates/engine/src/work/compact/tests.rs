@@ -7,7 +7,7 @@ fn range(lower: &str, upper: &str) -> KeyRange {
 
 #[test]
 fn ranges_are_cut_where_none_begins_yet() {
-    let part = |lower, upper, unit| Part { range: range(lower, upper), meant_for: Some(unit) };
+    let part = |lower, upper, unit| Part { range: range(lower, upper), destination: Destination(Some(unit)) };
     let mut parts = vec![part("", "m", 0), part("m", "", 1)];
     ["m", "c", "x", "c"].into_iter().for_each(|key| cut_at(&mut parts, key.as_bytes()));
     assert_eq!(parts, [part("", "c", 0), part("c", "m", 0), part("m", "x", 1), part("x", "", 1)]);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::message::{Open, Read};
+use situ_compaction::Compactor;
 
 /// A store whose files the node has, and a host that is connected to it.
 struct World {
@@ -70,7 +71,7 @@ fn a_result_that_came_while_the_host_was_away_is_fetched_later() {
     world.host.link.cut();
     world.let_go();
     until("the task has ended on the node", || world.node.executor().load().tasks == 0);
-    assert!(world.host.scheduler.take_finished().is_none());
+    assert!(world.host.scheduler.take_finished(None).is_none());
     world.host.link.connect(&world.node, &world.host.unit);
     let outputs = world.finish();
     let report = world.host.report();
@@ -154,7 +155,7 @@ fn a_host_closes_in_the_middle_of_a_task_and_leaves_no_table_and_no_task() {
         attempt: 77,
         task: Arc::new(world.store.task(2, 10_000)),
         host: Arc::clone(&world.store) as Arc<dyn TaskHost>,
-        mode: situ_compaction::ModeRule::default(),
+        mode: situ_offload::ModeRule::default(),
         done: Arc::clone(&world.host.event),
     };
     assert!(matches!(world.host.unit.submit(assignment), Err(Refused::Gone(_))));
@@ -250,7 +251,7 @@ fn a_task_of_a_former_owner_writes_nothing_after_the_successors_lease_has_begun(
     assert!(before.iter().all(|old| sizes().contains(old)));
     until("the unit knows", || {
         world.host.scheduler.turn();
-        world.host.scheduler.take_finished().is_some()
+        world.host.scheduler.take_finished(None).is_some()
     });
 }
 
@@ -273,7 +274,7 @@ fn a_task_that_waits_for_a_silent_host_ends_soon_after_it_is_cancelled() {
     link.connect_to(&node, Arc::clone(&host) as Arc<dyn Handler>);
     let peer = link.peer().unwrap();
     peer.ask(&PlaceVolumes { volumes: vec![(0, VolumePlace::Host)] }, SOON).unwrap();
-    let (mode, task) = (situ_compaction::ModeRule::default(), Bytes(encode_task(&store.task(1, 10_000))));
+    let (mode, task) = (situ_offload::ModeRule::default(), Bytes(encode_task(&store.task(1, 10_000))));
     let run = RunTask { attempt: 7, token: 0, mode, task };
     peer.call_later(RunTask::OPERATION as u16, run.encode(), None, drop);
     until("the task asks for an input", || !lock(&host.0).is_empty());

@@ -2,9 +2,9 @@
 
 use super::*;
 use situ_compaction::{
-    CompactionFilter, Decision, DecisionRules, FilterContext, FrozenFilter, Measure, ModeRule, ReadTail, RunMode,
-    encode_measures, run,
+    CompactionFilter, Decision, FilterContext, FrozenFilter, Measure, ReadTail, RunMode, encode_measures, run,
 };
+use situ_offload::{DecisionRules, ModeRule};
 
 /// The bytes that the processor gives for the task.
 fn expected(store: &Arc<Store>, task: &Task) -> Vec<Vec<u8>> {
@@ -169,7 +169,7 @@ fn a_wrong_answer_is_not_believed_and_the_processor_does_the_task() {
             }
             let outcome = match wrong {
                 0 => crate::message::TaskOutcome::Output(b"no output".to_vec()),
-                1 => crate::message::TaskOutcome::Output(situ_compaction::encode_output(&output)),
+                1 => crate::message::TaskOutcome::Output(situ_offload::encode_output(&output)),
                 _ => crate::message::TaskOutcome::Cancelled,
             };
             let decision = Bytes::default();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::task_files::GivenUp;
-use situ_compaction::ModeRule;
+use situ_offload::ModeRule;
 use situ_storage::Reader;
 
 /// A unit by itself, so that a test sees each answer.

@@ -1,0 +1,60 @@
+//! How long the scheduler waits for units, and how often it tries them.
+
+use situ_compaction::Task;
+use std::time::Duration;
+
+/// How long to wait for units that fail, and how often to try them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// A task may take this long however small it is. Default 30 s.
+    pub least: Duration,
+    /// And as long as its input takes at this speed. Default 4 MiB/s.
+    pub bytes_per_s_min: u64,
+    /// How long a unit rests after its first failure. Default 1 s.
+    pub rest_min: Duration,
+    /// How long a unit rests at most. Default 60 s.
+    pub rest_max: Duration,
+    /// How long a task that is meant for a unit waits while the unit has no room, with the automatic split, and from level 0 with every
+    /// split. Then any unit takes the task. Default 10 s.
+    pub busy_max: Duration,
+    /// A unit is out of service after so many failures in a row. Default 5.
+    pub failures_max: u32,
+    /// A task is tried on so many units besides the reference unit, 1 at least. Default 1.
+    pub tries_elsewhere_max: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            least: Duration::from_secs(30),
+            bytes_per_s_min: 4 << 20,
+            rest_min: Duration::from_secs(1),
+            rest_max: Duration::from_secs(60),
+            busy_max: Duration::from_secs(10),
+            failures_max: 5,
+            tries_elsewhere_max: 1,
+        }
+    }
+}
+
+/// A unit that is out of service may take so many times as long as the reference unit for the task that it proves itself on.
+const PROOF_TIMES: u32 = 4;
+/// And this much longer.
+const PROOF_EXTRA: Duration = Duration::from_secs(1);
+
+impl Patience {
+    /// How long an attempt elsewhere may take.
+    pub(crate) fn for_task(&self, task: &Task) -> Duration {
+        self.least.saturating_add(Duration::from_secs(task.input_bytes() / self.bytes_per_s_min.max(1)))
+    }
+
+    /// How long a unit that proves itself may still take once the reference unit is done, after `took`.
+    pub(crate) fn for_proof(&self, took: Duration) -> Duration {
+        took.saturating_mul(PROOF_TIMES).saturating_add(PROOF_EXTRA).min(self.least)
+    }
+
+    /// How long a unit rests after so many failures in a row.
+    pub(crate) fn rest_after(&self, failures: u32) -> Duration {
+        self.rest_min.saturating_mul(1 << failures.min(16)).min(self.rest_max)
+    }
+}
