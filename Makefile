@@ -123,7 +123,7 @@ evidence:
 	@scripts/evidence.sh unpack
 
 # Assertions that are too costly for a store in use.
-CHECKS = --features situ-engine/costly-checks
+CHECKS = --features situ-engine/costly-checks,situ-cli/postgres
 
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 # A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
@@ -131,7 +131,7 @@ test: packages form locks deny evidence
 	scripts/prose.sh $(PAGES)
 	cargo fmt --all --check
 	$(MAKE) --no-print-directory arrows >/dev/null || { $(MAKE) --no-print-directory arrows; exit 1; }
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --locked --features situ-cli/postgres -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
 	$(MAKE) --no-print-directory scripts 2>&1 | tee "$$log" || code=$$?; \
@@ -162,7 +162,7 @@ arrows: cargo
 quick: form arrows evidence
 	scripts/prose.sh $(PAGES)
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --locked --features situ-cli/postgres -- -D warnings
 	cargo test --workspace --no-fail-fast --locked $(CHECKS) --lib --bins -- $(QUICK_LEAVES_UNITS:%=--skip %)
 	cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- $(QUICK_LEAVES:%=--skip %)
 

@@ -6,7 +6,7 @@
 //!   run.rs     the command: asks both, lets `situ_advise` advise, and prints
 //! ```
 //!
-//! The client of PostgreSQL is compiled in with the feature `postgres`, which is on by default. Without it, the command says how to get a
+//! The client of PostgreSQL is compiled in with the feature `postgres`, which is off by default. Without it, the command says how to get a
 //! program with it.
 
 #[cfg(feature = "postgres")]
@@ -31,7 +31,7 @@ pub(crate) fn advise(command: &AdviseCommand, out: &mut Output) -> Outcome {
                 "cannot ask a PostgreSQL server",
                 "this program was built without the feature `postgres`",
             )
-            .cure("build one with it: `cargo build --release --locked -p situ-cli`"))
+            .cure("build one with it: `cargo build --release --locked -p situ-cli --features postgres`"))
         }
     }
 }

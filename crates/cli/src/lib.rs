@@ -33,6 +33,7 @@ mod import;
 mod inspect;
 mod interrupt;
 mod maintain;
+mod manual;
 mod message;
 mod node;
 mod options;
@@ -106,6 +107,8 @@ fn run(program: Program) -> Outcome {
         Command::Disk(command) => disk::disk(&command, &mut out),
         Command::Advise(command) => advise::advise(&command, &mut out),
         Command::Bench(options) => bench::bench(&options, &mut out),
+        Command::Completions(options) => manual::completions(&options, &mut out),
+        Command::Man(options) => manual::man(&options, &mut out),
     }?;
     match out.finish() {
         // What the command found is its exit code, whether anybody reads the words or not.

@@ -63,6 +63,23 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Advise(AdviseCommand),
     Bench(Box<BenchCommand>),
+    Completions(CompletionsOptions),
+    Man(ManOptions),
+}
+
+/// Write the completions of a shell to standard output
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsOptions {
+    /// Shell that the completions are for
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Write manual pages into a directory
+#[derive(Debug, Args)]
+pub(crate) struct ManOptions {
+    /// Directory for the pages. It is made if it does not exist
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }
 
 /// Which store, and which part of it.
