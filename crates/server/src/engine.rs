@@ -11,8 +11,12 @@
 //! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]), and the
 //! event loop that gave it goes on reading for everybody, but gives no other batch before this one is taken.
 
-use crate::compactions::Compactions;
-use crate::item::Header;
+pub mod compactions;
+pub(crate) mod durable;
+pub(crate) mod item;
+
+use crate::engine::compactions::Compactions;
+use crate::engine::item::Header;
 use situ::base::StoreClock;
 use std::fmt;
 use std::ops::{Deref, Range};

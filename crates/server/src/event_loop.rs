@@ -4,7 +4,7 @@
 //!
 //! 1. Collect reads that have ended, where the engine lets the loop read. Take the messages of the inbox: new connections, finished writes
 //!    and reads, granted stripes.
-//! 2. Serve every connection that has something to do: one read each, and its [share](crate::turn) of commands, so that
+//! 2. Serve every connection that has something to do: one read each, and its [share](crate::commands::turn) of commands, so that
 //!    none starves another. One with more to run goes to the end of the queue.
 //! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the engine
 //!    holds them back. Hand the reads to the disk.
@@ -19,6 +19,8 @@
 //! read and run: a client may say `noreply` and close at once. Out of descriptors, one kept spare serves to
 //! take connections, say so and close them; without it, the listeners rest for a moment.
 
+mod connection;
+
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -30,15 +32,15 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, send, sockopt};
 
-use crate::connection::{Connection, READ_BYTES};
+use crate::admin::metrics::Counter;
+use crate::admin::watch::{self, Closed};
+use crate::commands::execute::Executor;
+use crate::commands::output::Progress;
+use crate::commands::turn::Share;
 use crate::engine::Engine;
-use crate::execute::Executor;
-use crate::inbox::{Inbox, Message};
-use crate::metrics::Counter;
-use crate::output::Progress;
+use crate::event_loop::connection::{Connection, READ_BYTES};
 use crate::server::Shared;
-use crate::turn::Share;
-use crate::watch::{self, Closed};
+use crate::waiting::inbox::{Inbox, Message};
 
 /// Epoll data of the inbox's eventfd; connection tokens are generations and slots, which never reach this.
 const WAKE: u64 = u64::MAX;

@@ -18,32 +18,33 @@ use rustix::event::EventfdFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use crate::access::AccessTable;
-use crate::auth::Users;
-use crate::cache::OnTrouble;
-use crate::descriptors;
-use crate::dump::Dumps;
-use crate::durable::Durable;
+use crate::admin::access::AccessTable;
+use crate::admin::dump::Dumps;
+use crate::admin::http;
+use crate::admin::metrics::Counters;
+use crate::admin::notices::Notices;
+use crate::admin::prefixes::Prefixes;
+use crate::admin::stats::StatsSource;
+use crate::admin::watch::{self, Watchers};
+use crate::commands::execute::{Executor, Limits};
+use crate::commands::turn::Share;
+use crate::engine::durable::Durable;
+use crate::engine::item::ExpiryRule;
 use crate::engine::{Engine, EngineError, EvictedItem, WriteBatch};
+use crate::engines::cache::OnTrouble;
 use crate::event_loop::{EventLoop, Listener};
-use crate::execute::{Executor, Limits};
-use crate::fetch::{Fetches, READS_MAX};
-use crate::http;
-use crate::inbox::{Inbox, Message};
-use crate::item::ExpiryRule;
-use crate::metrics::Counters;
-use crate::notices::Notices;
-use crate::prefixes::Prefixes;
-use crate::room::Room;
-use crate::stats::StatsSource;
-use crate::stripe::Stripes;
-use crate::turn::Share;
-use crate::watch::{self, Watchers};
+use crate::process::descriptors;
+use crate::protocol::auth::Users;
+use crate::waiting::fetch::{Fetches, READS_MAX};
+use crate::waiting::inbox::{Inbox, Message};
+use crate::waiting::room::Room;
+use crate::waiting::stripe::Stripes;
 
 /// Largest `max_value_bytes`: 1 GiB, less what an engine needs around a value and what may share its batch.
 pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (2 << 20);
-const _: () = assert!(MAX_VALUE_BYTES_LIMIT + crate::execute::BATCH_BYTES_MAX + (512 << 10) <= situ::BATCH_BYTES_MAX);
-const _: () = assert!(MAX_VALUE_BYTES_LIMIT + crate::item::HEADER_BYTES_MAX <= situ::VALUE_BYTES_MAX);
+const _: () =
+    assert!(MAX_VALUE_BYTES_LIMIT + crate::commands::execute::BATCH_BYTES_MAX + (512 << 10) <= situ::BATCH_BYTES_MAX);
+const _: () = assert!(MAX_VALUE_BYTES_LIMIT + crate::engine::item::HEADER_BYTES_MAX <= situ::VALUE_BYTES_MAX);
 
 /// Connections that may wait to be taken, as in memcached.
 const BACKLOG: i32 = 1024;

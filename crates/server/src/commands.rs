@@ -1,0 +1,7 @@
+//! The commands of clients, run against the engine, and their answers in order.
+
+pub(crate) mod classic;
+pub(crate) mod execute;
+pub(crate) mod meta;
+pub(crate) mod output;
+pub(crate) mod turn;
