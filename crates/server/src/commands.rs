@@ -3,5 +3,6 @@
 pub(crate) mod classic;
 pub(crate) mod execute;
 pub(crate) mod meta;
+pub(crate) mod meta_flags;
 pub(crate) mod output;
 pub(crate) mod turn;

@@ -24,6 +24,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The largest [`ServerOptions::max_value_bytes`](crate::ServerOptions::max_value_bytes): 1 GiB, less what an engine needs around a value and what may share its batch.
+pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (2 << 20);
+const _: () = assert!(MAX_VALUE_BYTES_LIMIT + item::HEADER_BYTES_MAX <= situ::VALUE_BYTES_MAX);
+
+/// Shorter values are copied on their way to the client.
+pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
+
 /// Why the engine could not do what it was asked. The message is sent to clients after `SERVER_ERROR `.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineError {
@@ -353,6 +360,9 @@ impl Drop for Reserved {
         }
     }
 }
+
+/// Is told what has gone wrong with the flash, in a sentence.
+pub type OnTrouble = Box<dyn Fn(&str) + Send + Sync>;
 
 /// An item that an engine shows where it lies.
 #[derive(Debug, Clone, Copy)]

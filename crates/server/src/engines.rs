@@ -6,5 +6,6 @@ pub(crate) mod completion;
 pub(crate) mod filter;
 pub(crate) mod hash_records;
 pub(crate) mod hash_store;
+pub(crate) mod keyspaces;
 pub(crate) mod offline;
 pub(crate) mod store;

@@ -20,6 +20,7 @@
 //! take connections, say so and close them; without it, the listeners rest for a moment.
 
 mod connection;
+pub(crate) mod loops;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -33,13 +34,14 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, send, sockopt};
 
 use crate::admin::metrics::Counter;
-use crate::admin::watch::{self, Closed};
+use crate::admin::watch::Closed;
 use crate::commands::execute::Executor;
 use crate::commands::output::Progress;
 use crate::commands::turn::Share;
 use crate::engine::Engine;
 use crate::event_loop::connection::{Connection, READ_BYTES};
-use crate::server::Shared;
+use crate::event_loop::loops::Loops;
+use crate::protocol::interests;
 use crate::waiting::inbox::{Inbox, Message};
 
 /// Epoll data of the inbox's eventfd; connection tokens are generations and slots, which never reach this.
@@ -67,7 +69,7 @@ pub(crate) struct Listener {
 
 /// See the module.
 pub(crate) struct EventLoop<E: Engine> {
-    shared: Arc<Shared<E>>,
+    loops: Arc<Loops>,
     executor: Executor<E>,
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
@@ -91,7 +93,7 @@ pub(crate) struct EventLoop<E: Engine> {
 
 impl<E: Engine> EventLoop<E> {
     pub(crate) fn new(
-        shared: Arc<Shared<E>>,
+        loops: Arc<Loops>,
         executor: Executor<E>,
         listeners: Vec<Listener>,
     ) -> std::io::Result<EventLoop<E>> {
@@ -104,7 +106,7 @@ impl<E: Engine> EventLoop<E> {
         }
         let spare = if listeners.is_empty() { None } else { Some(spare_descriptor()?) };
         let event_loop = EventLoop {
-            shared,
+            loops,
             executor,
             epoll,
             inbox,
@@ -143,7 +145,7 @@ impl<E: Engine> EventLoop<E> {
             self.take_messages(&mut messages);
             self.admit_reads();
             self.executor.share =
-                Share::of(self.ready.len(), self.shared.open(), self.executor.limits.output_bytes_option);
+                Share::of(self.ready.len(), self.loops.open(), self.executor.limits.output_bytes_option);
             for _ in 0..self.ready.len() {
                 let Some(token) = self.ready.pop_front() else { break };
                 self.serve(token);
@@ -154,7 +156,7 @@ impl<E: Engine> EventLoop<E> {
             for token in std::mem::take(&mut self.dirty) {
                 self.send(token);
             }
-            if self.stopping && (self.open == 0 || self.shared.stop_deadline_passed()) {
+            if self.stopping && (self.open == 0 || self.loops.stop_deadline_passed()) {
                 break;
             }
             let nothing_to_run = self.ready.is_empty() && !has_reads_left && !self.executor.fetches.can_admit();
@@ -181,7 +183,7 @@ impl<E: Engine> EventLoop<E> {
 
     fn refresh_time(&mut self) {
         self.executor.now = Instant::now();
-        let clock = &self.shared.clock;
+        let clock = &self.loops.clock;
         self.executor.rule = self.executor.durable.rule(clock.seconds());
         self.executor.unix_ahead = clock.difference_seconds();
     }
@@ -194,7 +196,7 @@ impl<E: Engine> EventLoop<E> {
             return Some(READS_AGAIN);
         }
         // Without a limit for idleness an idle loop sleeps for ever.
-        (self.shared.limits.idle_timeout.is_some() && self.open > 0).then_some(SWEEP_EVERY)
+        (self.loops.limits.idle_timeout.is_some() && self.open > 0).then_some(SWEEP_EVERY)
     }
 
     fn periodic(&mut self) {
@@ -204,7 +206,7 @@ impl<E: Engine> EventLoop<E> {
                 self.rest_listeners();
             }
         }
-        if let Some(limit) = self.shared.limits.idle_timeout
+        if let Some(limit) = self.loops.limits.idle_timeout
             && self.executor.now.saturating_duration_since(self.swept) >= SWEEP_EVERY
         {
             self.swept = self.executor.now;
@@ -461,11 +463,11 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn deal(&mut self, socket: OwnedFd, local: bool) {
-        if !self.shared.try_open_connection() {
+        if !self.loops.try_open_connection() {
             self.refuse(&socket);
             return;
         }
-        let inboxes = &self.shared.inboxes;
+        let inboxes = &self.loops.inboxes;
         self.next_loop = (self.next_loop + 1) % inboxes.len();
         if self.next_loop == self.executor.loop_index {
             self.adopt(socket, local);
@@ -504,13 +506,13 @@ impl<E: Engine> EventLoop<E> {
 
     fn count_closed(&self) {
         self.executor.counters.add(Counter::ConnectionsClosed, 1);
-        self.shared.connection_closed();
+        self.loops.connection_closed();
     }
 
     /// Tells watchers that a connection has begun, or has ended for a reason.
     fn tell(&self, connection: &Connection<E>, closed: Option<Closed>) {
         let watchers = &self.executor.stats.watchers;
-        if watchers.want(watch::CONNECTIONS) {
+        if watchers.want(interests::CONNECTIONS) {
             watchers.connection(connection.peer, closed, connection.session.descriptor);
         }
     }

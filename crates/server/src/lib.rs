@@ -36,7 +36,7 @@
 //!
 //! * Over a store, items are kept until deleted, expired or flushed: there is no eviction, and items survive a restart with their
 //!   expiration times, cas ids and stale marks.
-//! * There is no binary protocol, no UDP, no SASL, and no `watch`, `lru`, `lru_crawler`, `slabs` and `extstore`
+//! * There is no binary protocol, no UDP, no SASL, and no `lru`, `slabs` and `extstore`
 //!   commands; they answer `ERROR`. `cache_memlimit` and `stats cachedump` are refused. `verbosity` changes what
 //!   `stats settings` shows, and nothing else.
 //! * A retrieval of several keys that is the first line of a connection cannot end in a key like `HTTP/1.1`: the line is
@@ -75,17 +75,16 @@ pub use engine::compactions;
 pub use engine::item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired, item_in_unix_time};
 pub use engine::{
     Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get,
-    Health, Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Shown, ShownItem, Survey, SurveyedItem,
-    WriteBatch,
+    Health, MAX_VALUE_BYTES_LIMIT, Metric, MetricKind, OnEvicted, OnRead, OnTaken, OnTrouble, Reserved, Shown,
+    ShownItem, Survey, SurveyedItem, WriteBatch,
 };
-pub use engines::cache::{CacheEngine, CacheValue, FOLLOWS_BYTES_MIN, OnTrouble};
+pub use engines::cache::{CacheEngine, CacheValue, FOLLOWS_BYTES_MIN};
 pub use engines::filter::{item_filter, open_unserved, open_unserved_by};
 pub use engines::hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};
 pub use engines::hash_store::HashEngine;
+pub use engines::keyspaces::{ITEMS_KEYSPACE, META_KEYSPACE};
 pub use engines::offline::{ItemWriter, stored_clock, stored_rule};
-pub use engines::store::{ITEMS_KEYSPACE, META_KEYSPACE, StoreEngine};
+pub use engines::store::StoreEngine;
 pub use process::descriptors::raise_limit;
 pub use process::pressure::machine_memory_bytes;
-pub use server::{
-    CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal, outlive_file_limit,
-};
+pub use server::{CaughtSignals, Server, ServerOptions, StartError, StopSignal, outlive_file_limit};

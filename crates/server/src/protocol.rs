@@ -3,5 +3,6 @@
 pub(crate) mod auth;
 pub(crate) mod base64;
 pub(crate) mod foreign;
+pub(crate) mod interests;
 pub(crate) mod number;
 pub(crate) mod parse;

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,31 +20,29 @@ use signal_hook::iterator::Signals;
 
 use crate::admin::access::AccessTable;
 use crate::admin::dump::Dumps;
-use crate::admin::http;
+use crate::admin::http::{self, Pages};
 use crate::admin::metrics::Counters;
 use crate::admin::notices::Notices;
 use crate::admin::prefixes::Prefixes;
 use crate::admin::stats::StatsSource;
-use crate::admin::watch::{self, Watchers};
+use crate::admin::watch::Watchers;
 use crate::commands::execute::{Executor, Limits};
 use crate::commands::turn::Share;
 use crate::engine::durable::Durable;
 use crate::engine::item::ExpiryRule;
-use crate::engine::{Engine, EngineError, EvictedItem, WriteBatch};
-use crate::engines::cache::OnTrouble;
+use crate::engine::{Engine, EngineError, EvictedItem, MAX_VALUE_BYTES_LIMIT, OnTrouble, WriteBatch};
+use crate::event_loop::loops::{LoopLimits, Loops};
 use crate::event_loop::{EventLoop, Listener};
 use crate::process::descriptors;
 use crate::protocol::auth::Users;
+use crate::protocol::interests;
 use crate::waiting::fetch::{Fetches, READS_MAX};
 use crate::waiting::inbox::{Inbox, Message};
 use crate::waiting::room::Room;
 use crate::waiting::stripe::Stripes;
 
-/// Largest `max_value_bytes`: 1 GiB, less what an engine needs around a value and what may share its batch.
-pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (2 << 20);
 const _: () =
     assert!(MAX_VALUE_BYTES_LIMIT + crate::commands::execute::BATCH_BYTES_MAX + (512 << 10) <= situ::BATCH_BYTES_MAX);
-const _: () = assert!(MAX_VALUE_BYTES_LIMIT + crate::engine::item::HEADER_BYTES_MAX <= situ::VALUE_BYTES_MAX);
 
 /// Connections that may wait to be taken, as in memcached.
 const BACKLOG: i32 = 1024;
@@ -167,51 +165,6 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Limits that event loops obey.
-pub(crate) struct LoopLimits {
-    pub(crate) connections_max: usize,
-    pub(crate) idle_timeout: Option<Duration>,
-}
-
-/// What all threads of a server share.
-pub(crate) struct Shared<E: Engine> {
-    pub(crate) engine: Arc<E>,
-    pub(crate) durable: Arc<Durable<E>>,
-    pub(crate) inboxes: Vec<Arc<Inbox>>,
-    pub(crate) counters: Vec<Arc<Counters>>,
-    pub(crate) clock: Arc<StoreClock>,
-    pub(crate) limits: LoopLimits,
-    pub(crate) started: Instant,
-    open: AtomicUsize,
-    stop_at: Arc<Mutex<Option<Instant>>>,
-}
-
-impl<E: Engine> Shared<E> {
-    /// Counts a new connection; false if there are too many.
-    pub(crate) fn try_open_connection(&self) -> bool {
-        let before = self.open.fetch_add(1, Ordering::Relaxed);
-        let allowed = before < self.limits.connections_max;
-        if !allowed {
-            self.connection_closed();
-        }
-        allowed
-    }
-
-    /// Open connections.
-    pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn connection_closed(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn stop_deadline_passed(&self) -> bool {
-        let deadline = *lock(&self.stop_at);
-        deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    }
-}
-
 /// A signal that ended [`Server::wait_for_signal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopSignal {
@@ -315,7 +268,7 @@ impl Server {
         let watchers = Arc::new(Watchers::default());
         let (told, now) = (Arc::clone(&watchers), Arc::clone(&clock));
         engine.on_evicted(Box::new(move |item| {
-            if told.want(watch::EVICTIONS) {
+            if told.want(interests::EVICTIONS) {
                 let EvictedItem { key, expires, value_bytes, was_read } = item;
                 let ttl = (expires != 0).then(|| expires.saturating_sub(now.seconds()));
                 told.evicted(key, was_read, ttl, value_bytes);
@@ -333,19 +286,16 @@ impl Server {
             reserved_descriptors: descriptors::reserve(open_files_max, threads),
         });
         let stop_at = Arc::new(Mutex::new(None));
+        let started = Instant::now();
         let notices = Arc::new(Notices::default());
-        let shared = Arc::new(Shared {
-            engine,
-            durable: Arc::clone(&durable),
+        let loops = Arc::new(Loops {
             inboxes: inboxes.clone(),
-            counters: counters.clone(),
             clock: Arc::clone(&clock),
             limits: LoopLimits {
                 connections_max,
                 idle_timeout: (options.idle_timeout_seconds > 0)
                     .then(|| Duration::from_secs(options.idle_timeout_seconds)),
             },
-            started: Instant::now(),
             open: AtomicUsize::new(0),
             stop_at: Arc::clone(&stop_at),
         });
@@ -377,7 +327,7 @@ impl Server {
         for (loop_index, (inbox, counters)) in inboxes.into_iter().zip(counters).enumerate() {
             let fetches = Fetches::new(Arc::clone(&inbox), (READS_MAX / threads).max(1));
             let executor = Executor {
-                engine: Arc::clone(&shared.engine),
+                engine: Arc::clone(&engine),
                 durable: Arc::clone(&durable),
                 stripes: Arc::clone(&stripes),
                 access: Arc::clone(&access),
@@ -398,7 +348,7 @@ impl Server {
                 commands_left: 0,
                 copied_bytes: Cell::default(),
                 rule: durable.rule(started_seconds),
-                unix_ahead: shared.clock.difference_seconds(),
+                unix_ahead: loops.clock.difference_seconds(),
                 now: Instant::now(),
                 batch: WriteBatch::default(),
                 owners: Vec::new(),
@@ -410,15 +360,16 @@ impl Server {
                 outside: false,
                 held: Vec::new(),
                 fetches,
-                reader: shared.engine.loop_reader(),
+                reader: engine.loop_reader(),
             };
-            let event_loop = EventLoop::new(Arc::clone(&shared), executor, listeners.take().unwrap_or_default())
+            let event_loop = EventLoop::new(Arc::clone(&loops), executor, listeners.take().unwrap_or_default())
                 .map_err(StartError::System)?;
             server.spawn(format!("situ-loop-{loop_index}"), move || event_loop.run())?;
         }
         if let Some(listener) = http {
-            let (shared, stop) = (Arc::clone(&shared), Arc::clone(&server.http_stop));
-            server.spawn("situ-http".to_owned(), move || http::run(&listener, &shared, &stop))?;
+            let pages = Pages { engine, durable, counters: stats.counters.clone(), started };
+            let stop = Arc::clone(&server.http_stop);
+            server.spawn("situ-http".to_owned(), move || http::run(&listener, &pages, &stop))?;
         }
         Ok(server)
     }

@@ -7,3 +7,6 @@ pub(crate) mod fetch;
 pub(crate) mod inbox;
 pub(crate) mod room;
 pub(crate) mod stripe;
+
+/// The number of a stripe; it is small.
+pub(crate) type StripeIndex = u32;

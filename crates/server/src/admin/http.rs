@@ -13,14 +13,15 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::admin::metrics::Totals;
+use crate::admin::metrics::{Counters, Totals};
 use crate::engine::compactions::{PAGE, PAGE_HEADERS};
+use crate::engine::durable::Durable;
 use crate::engine::{Engine, Health};
-use crate::server::Shared;
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 32;
@@ -28,6 +29,15 @@ pub(crate) const REQUEST_BYTES_MAX: usize = 8 << 10;
 const DEADLINE: Duration = Duration::from_secs(3);
 /// Rest of the listener when descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// The sources of the pages.
+pub(crate) struct Pages<E: Engine> {
+    pub(crate) engine: Arc<E>,
+    pub(crate) durable: Arc<Durable<E>>,
+    /// One for each event loop.
+    pub(crate) counters: Vec<Arc<Counters>>,
+    pub(crate) started: Instant,
+}
 
 /// One client: its request arrives, then its answer leaves.
 struct Client {
@@ -39,7 +49,7 @@ struct Client {
 }
 
 /// Answers requests until `stop` can be read. The listener must be non-blocking.
-pub(crate) fn run<E: Engine>(listener: &TcpListener, shared: &Shared<E>, stop: &OwnedFd) {
+pub(crate) fn run<E: Engine>(listener: &TcpListener, pages: &Pages<E>, stop: &OwnedFd) {
     // Oldest first.
     let mut clients: VecDeque<Client> = VecDeque::new();
     loop {
@@ -57,7 +67,7 @@ pub(crate) fn run<E: Engine>(listener: &TcpListener, shared: &Shared<E>, stop: &
         let ready: Vec<bool> = waiting[2..].iter().map(|waiting| !waiting.revents().is_empty()).collect();
         drop(waiting);
         let mut ready = ready.into_iter();
-        clients.retain_mut(|client| client.go_on(ready.next() == Some(true), shared));
+        clients.retain_mut(|client| client.go_on(ready.next() == Some(true), pages));
         if accept {
             take_connections(listener, &mut clients);
         }
@@ -97,7 +107,7 @@ impl Client {
     }
 
     /// Reads or writes what is possible; false when the client is done with, or gone.
-    fn go_on<E: Engine>(&mut self, ready: bool, shared: &Shared<E>) -> bool {
+    fn go_on<E: Engine>(&mut self, ready: bool, pages: &Pages<E>) -> bool {
         let late = Instant::now() >= self.deadline;
         if self.answer.is_none() {
             let Ok(progress) = self.read(ready) else { return false };
@@ -107,7 +117,7 @@ impl Client {
                 (None, Progress::Blocked) if late => TOO_SLOW,
                 (None, Progress::Blocked) => return true,
             };
-            self.answer = Some(encode(respond(request.asked, shared), request.wants_body));
+            self.answer = Some(encode(respond(request.asked, pages), request.wants_body));
             self.deadline = Instant::now() + DEADLINE;
         } else if late {
             return false;
@@ -266,19 +276,19 @@ const INDEX: &str = "<!DOCTYPE html>
 ";
 const INDEX_HEADERS: &str = "Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n";
 
-fn respond<E: Engine>(asked: Asked, shared: &Shared<E>) -> Response {
+fn respond<E: Engine>(asked: Asked, pages: &Pages<E>) -> Response {
     match asked {
         Asked::Index => ("200 OK", "text/html; charset=utf-8", INDEX_HEADERS, INDEX.into()),
         Asked::Metrics => {
-            let page = Totals(&shared.counters).render(&shared.durable, shared.started.elapsed());
+            let page = Totals(&pages.counters).render(&pages.durable, pages.started.elapsed());
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", "", page.into())
         }
-        Asked::Health => match shared.engine.health() {
+        Asked::Health => match pages.engine.health() {
             Health::Ready => ("200 OK", TEXT, "", "ok\n".into()),
             Health::Degraded(reason) => ("503 Service Unavailable", TEXT, "", format!("{reason}\n").into()),
         },
         Asked::Page => ("200 OK", "text/html; charset=utf-8", PAGE_HEADERS, PAGE.into()),
-        Asked::Compactions(since) => compactions(since, shared.engine.as_ref()),
+        Asked::Compactions(since) => compactions(since, pages.engine.as_ref()),
         Asked::Refused(status, text) => (status, TEXT, "", text.into()),
     }
 }

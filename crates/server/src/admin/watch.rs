@@ -19,14 +19,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use situ::base::lock;
 
+use crate::protocol::interests::{CONNECTIONS, EVICTIONS, FETCHERS, MUTATIONS};
 use crate::protocol::parse::StoreMode;
 use crate::waiting::feed::Feed;
-
-/// Bits of what a watcher is told.
-pub(crate) const FETCHERS: u8 = 1;
-pub(crate) const MUTATIONS: u8 = 2;
-pub(crate) const EVICTIONS: u8 = 4;
-pub(crate) const CONNECTIONS: u8 = 8;
 
 const WATCHERS_MAX: usize = 20;
 

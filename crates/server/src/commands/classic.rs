@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use crate::admin::metrics::{Command, Counter};
 use crate::admin::prefixes::Event;
-use crate::admin::watch;
 use crate::commands::execute::{Executor, Glance, Item, Outcome, Session};
-use crate::commands::output::{Await, COPY_BYTES_MAX, OnFailure, Reply, push_server_error};
+use crate::commands::meta_flags;
+use crate::commands::output::{Await, OnFailure, Reply, push_server_error};
 use crate::engine::item::{BINARY_KEY, Header, STALE, TOKEN_SENT};
-use crate::engine::{ChangeInParts, Engine, EngineError};
+use crate::engine::{COPY_BYTES_MAX, ChangeInParts, Engine, EngineError};
+use crate::protocol::interests;
 use crate::protocol::number::{parse_u64, push_decimal};
 use crate::protocol::parse::{Store, StoreMode, next_key};
 use crate::waiting::inbox::Message;
@@ -297,7 +298,7 @@ impl<E: Engine> Executor<E> {
 
     /// Tells watchers of a storage command.
     fn tell_store(&self, session: &Session<E::Value>, store: &Store<'_>, status: &str, bytes: usize) {
-        if self.stats.watchers.want(watch::MUTATIONS) {
+        if self.stats.watchers.want(interests::MUTATIONS) {
             let (key, how) = (&store.key, (store.mode, store.expires));
             self.stats.watchers.stored(key, status, how, session.descriptor, bytes);
         }
@@ -582,10 +583,10 @@ fn push_store_answer(out: &mut Vec<u8>, store: &Store<'_>, refusal: Refusal, cas
     let key: &Cow<'_, [u8]> = &store.key;
     for token in meta.tokens.iter() {
         match token.first() {
-            Some(b'O') => crate::commands::meta::push_token(out, token),
-            Some(b'k') => crate::commands::meta::push_key(out, key, meta.binary_key),
-            Some(b'c') => crate::commands::meta::push_number(out, b'c', cas),
-            Some(b's') => crate::commands::meta::push_number(out, b's', length as u64),
+            Some(b'O') => meta_flags::push_token(out, token),
+            Some(b'k') => meta_flags::push_key(out, key, meta.binary_key),
+            Some(b'c') => meta_flags::push_number(out, b'c', cas),
+            Some(b's') => meta_flags::push_number(out, b's', length as u64),
             _ => {}
         }
     }

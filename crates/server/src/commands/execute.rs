@@ -34,19 +34,20 @@ use crate::admin::dump::Dumps;
 use crate::admin::metrics::{Command, Counter, Counters};
 use crate::admin::notices::Notices;
 use crate::admin::stats::StatsSource;
-use crate::admin::watch;
 use crate::commands::output::{Await, OnFailure, Output, Reply, push_server_error};
 use crate::commands::turn::{SURVEY_COMMANDS, Share};
 use crate::engine::durable::Durable;
 use crate::engine::item::{ExpiryRule, Header, expires_at};
 use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, LoopReader, OnTaken, Shown, WriteBatch};
 use crate::protocol::auth::Users;
+use crate::protocol::interests;
 use crate::protocol::parse::{Request, next_key};
+use crate::waiting::StripeIndex;
 use crate::waiting::feed::{Feed, FeedReader};
 use crate::waiting::fetch::{Fetched, Fetches, Reads};
 use crate::waiting::inbox::{Inbox, Message};
 use crate::waiting::room::Room;
-use crate::waiting::stripe::{StripeIndex, Stripes};
+use crate::waiting::stripe::Stripes;
 
 /// A batch that has grown to this is submitted before the turn ends.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -416,7 +417,7 @@ impl<E: Engine> Executor<E> {
 
     /// Tells watchers that a command has looked for an item, and has found one of so many bytes.
     fn tell_fetched(&self, session: &Session<E::Value>, key: &[u8], found: Option<usize>) {
-        if self.stats.watchers.want(watch::FETCHERS) {
+        if self.stats.watchers.want(interests::FETCHERS) {
             self.stats.watchers.fetched(key, found, session.descriptor);
         }
     }

@@ -23,10 +23,8 @@ use std::time::Instant;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use crate::admin::metrics::{Command, Counter, Counters};
-use crate::engine::EngineError;
+use crate::engine::{COPY_BYTES_MAX, EngineError};
 
-/// Values below this are copied.
-pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
 /// Elements per send.
 const SLICES_MAX: usize = 64;
 

@@ -29,13 +29,12 @@ use situ::cache::{
 };
 use situ::device::{Buffer, PAGE_BYTES};
 
-use crate::commands::output::COPY_BYTES_MAX;
 use crate::engine::durable::CLOCK_KEY;
 use crate::engine::item::{HEADER_BYTES_MAX, Header};
 use crate::engine::{
-    Admission, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get, Health,
-    LoopReader, Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Shown, ShownItem, Survey, SurveyedItem,
-    WriteBatch,
+    Admission, COPY_BYTES_MAX, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState,
+    Get, Health, LoopReader, Metric, MetricKind, OnEvicted, OnRead, OnTaken, OnTrouble, Reserved, Shown, ShownItem,
+    Survey, SurveyedItem, WriteBatch,
 };
 use crate::engines::allowance::Allowance;
 use crate::process::pressure;
@@ -85,9 +84,6 @@ struct Recorder {
     records: mpsc::Sender<NewRecord>,
     thread: JoinHandle<()>,
 }
-
-/// Is told what has gone wrong with the flash, in a sentence.
-pub type OnTrouble = Box<dyn Fn(&str) + Send + Sync>;
 
 impl fmt::Debug for CacheEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -28,8 +28,8 @@ use situ::base::StoreClock;
 
 use crate::engine::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::engine::item::{ExpiryRule, HEADER_BYTES_MAX, Header};
+use crate::engines::keyspaces::{ITEMS_KEYSPACE, META_KEYSPACE};
 use crate::engines::offline::stored_clock;
-use crate::engines::store::{ITEMS_KEYSPACE, META_KEYSPACE};
 
 /// Time for which an item must have been dead before it is dropped from disk: readers read the clock once in a turn.
 pub(crate) const MARGIN_SECONDS: u64 = 60;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use situ::hash::{Error, HashBatch, HashStore, Result};
 
 use crate::engine::durable::{FLUSH_KEY, LIMIT_KEY};
-use crate::engine::item::ExpiryRule;
-use crate::engines::hash_store::expires_ms;
+use crate::engine::item::{ExpiryRule, Header};
+use crate::engines::filter::MARGIN_SECONDS;
 use crate::engines::offline::{Records, Renumber};
 use crate::protocol::parse::KEY_BYTES_MAX;
 
@@ -26,6 +26,12 @@ pub fn reserved(name: &[u8]) -> Vec<u8> {
 /// Whether a key is reserved.
 pub fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(&PREFIX)
+}
+
+/// Returns the time from which the store may drop an item, in milliseconds of its clock; `None` means never.
+pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
+    let expires = Header::decode(value)?.expires;
+    (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))
 }
 
 /// Whether a store has an entry that is not the program's own. A store with positions of loads alone is as good as empty.

@@ -28,14 +28,12 @@ use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBui
 use crate::engine::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::engine::item::{HEADER_BYTES_MAX, Header};
 use crate::engine::{
-    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, Pairs, Survey,
-    WriteBatch,
+    Admission, Change, Done, Engine, EngineError, Get, Health, MAX_VALUE_BYTES_LIMIT, Metric, MetricKind, OnRead,
+    OnTaken, Pairs, Survey, WriteBatch,
 };
 use crate::engines::completion::Completion;
-use crate::engines::filter::MARGIN_SECONDS;
-use crate::engines::hash_records::{holds_entries, is_reserved, reserved};
+use crate::engines::hash_records::{expires_ms, holds_entries, is_reserved, reserved};
 use crate::process::descriptors;
-use crate::server::MAX_VALUE_BYTES_LIMIT;
 
 const _: () = assert!(MAX_VALUE_BYTES_LIMIT + HEADER_BYTES_MAX <= VALUE_BYTES_MAX);
 
@@ -132,12 +130,6 @@ fn purge_below(store: &HashStore, records: &Mutex<BTreeSet<Vec<u8>>>, barrier: u
     lock(records).insert(PURGED_KEY.to_vec());
     store.remove_dead(Arc::new(is_dead), then);
     Ok(())
-}
-
-/// Returns the time from which the store may drop an item, in milliseconds of its clock; `None` means never.
-pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
-    let expires = Header::decode(value)?.expires;
-    (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))
 }
 
 fn gather(batch: &WriteBatch) -> hash::Result<HashBatch> {

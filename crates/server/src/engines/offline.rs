@@ -17,7 +17,7 @@ use situ::{Error, Keyspace, KeyspaceOptions, Store, WriteBatch};
 
 use crate::engine::durable::{CLOCK_KEY, FLUSH_KEY, LIMIT_KEY, decode_words};
 use crate::engine::item::{ExpiryRule, Header};
-use crate::engines::store::{ITEMS_KEYSPACE, META_KEYSPACE, meta_options};
+use crate::engines::keyspaces::{ITEMS_KEYSPACE, META_KEYSPACE, meta_options};
 use crate::protocol::parse::KEY_BYTES_MAX;
 
 /// What a server's records say.

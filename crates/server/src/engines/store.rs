@@ -26,8 +26,8 @@ use std::time::SystemTime;
 
 use situ::base::{ClockKeeper, ClockRecord, StoreClock};
 use situ::{
-    AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options,
-    PlacementProperties, ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,
+    AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, LatencySummary, Options, PlacementProperties,
+    ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,
 };
 
 use crate::engine::compactions::{Compactions, gather};
@@ -38,17 +38,9 @@ use crate::engine::{
 };
 use crate::engines::completion::Completion;
 use crate::engines::filter::ItemFilter;
+use crate::engines::keyspaces::{ITEMS_KEYSPACE, META_KEYSPACE, meta_options};
 use crate::engines::offline::stored_record;
 use crate::process::descriptors;
-
-/// Where the server keeps items. Nothing but items may be written there: [`ItemWriter`](crate::ItemWriter) does.
-pub const ITEMS_KEYSPACE: &str = "items";
-
-/// Where the server keeps its own records.
-pub const META_KEYSPACE: &str = "memcached";
-
-/// Metadata is a few records that change rarely.
-const META_MEMTABLE_BYTES: u64 = 1 << 20;
 
 /// A [`Store`] that serves memcached. See the module.
 pub struct StoreEngine {
@@ -185,15 +177,6 @@ fn keep_clock(store: &Store, meta: &Keyspace, clock: &Arc<StoreClock>) -> situ::
     };
     ClockKeeper::start(store.env(), clock, keep)
         .map_err(|error| Error::Invalid(format!("cannot start a thread for the store's clock: {error}")))
-}
-
-/// Options of [`META_KEYSPACE`].
-pub(crate) fn meta_options() -> KeyspaceOptions {
-    let mut options = KeyspaceOptions::default();
-    options.memtable_bytes = META_MEMTABLE_BYTES;
-    // `flush_all` frees space on a full disk.
-    options.uses_reserve = true;
-    options
 }
 
 fn is_empty(keyspace: &Keyspace) -> situ::Result<bool> {

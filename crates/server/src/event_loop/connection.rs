@@ -37,9 +37,9 @@ use crate::engine::{Engine, Reserved};
 use crate::protocol::auth::{self, Users};
 use crate::protocol::foreign::{self, Protocol};
 use crate::protocol::parse::{Request, find, parse};
+use crate::waiting::StripeIndex;
 use crate::waiting::feed::Taken;
 use crate::waiting::fetch::{Arrival, Reads};
-use crate::waiting::stripe::StripeIndex;
 
 /// One read from a socket.
 pub(crate) const READ_BYTES: usize = 64 << 10;

@@ -17,8 +17,8 @@ mod meta;
 
 use std::borrow::Cow;
 
-use crate::admin::watch;
 use crate::protocol::foreign;
+use crate::protocol::interests;
 use crate::protocol::number::{parse_i32, parse_u32, parse_u64};
 
 pub(crate) use meta::Meta;
@@ -422,16 +422,16 @@ fn parse_watch<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     let mut interests = 0;
     for name in tokens.as_slice().iter().skip(1) {
         interests |= match *name {
-            b"fetchers" => watch::FETCHERS,
-            b"mutations" => watch::MUTATIONS,
-            b"evictions" => watch::EVICTIONS,
-            b"connevents" => watch::CONNECTIONS,
+            b"fetchers" => interests::FETCHERS,
+            b"mutations" => interests::MUTATIONS,
+            b"evictions" => interests::EVICTIONS,
+            b"connevents" => interests::CONNECTIONS,
             // memcached knows these; nothing of the kind happens here.
             b"rawcmds" | b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" => 0,
             _ => return answer("ERROR"),
         };
     }
-    Request::Watch { interests: if tokens.count == 1 { watch::FETCHERS } else { interests } }
+    Request::Watch { interests: if tokens.count == 1 { interests::FETCHERS } else { interests } }
 }
 
 fn parse_stats<'a>(tokens: &Tokens<'a>) -> Request<'a> {

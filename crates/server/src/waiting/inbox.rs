@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::engine::EngineError;
-use crate::waiting::stripe::StripeIndex;
+use crate::waiting::StripeIndex;
 
 /// News for an event loop.
 pub(crate) enum Message {

@@ -23,12 +23,10 @@ use std::sync::{Arc, Mutex};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::waiting::StripeIndex;
 use crate::waiting::inbox::{Inbox, Message};
 
 const STRIPES: usize = 8192;
-
-/// Which stripe; a small number.
-pub(crate) type StripeIndex = u32;
 
 #[derive(Default)]
 struct Stripe {
