@@ -23,7 +23,7 @@ use situ::compaction::{Stage, Stages};
 use situ::{Cursor, Durability, Options, ReadOptions, UnitReport, WriteBatch};
 
 use crate::compaction::CompactionSettings;
-use crate::options::{parse_bytes, parse_bytes_within};
+use crate::parse::{parse_bytes, parse_bytes_within};
 use crate::process::directory_bytes;
 use crate::store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod answer;
 mod bench;
 mod disk;
 mod drive;
@@ -35,6 +36,7 @@ mod interrupt;
 mod maintain;
 mod message;
 mod node;
+mod open;
 mod options;
 mod output;
 mod progress;

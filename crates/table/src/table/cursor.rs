@@ -84,6 +84,24 @@ pub struct TableCursor {
     expected_offset: u64,
 }
 
+impl Table {
+    /// A cursor over the entries; it stands nowhere yet. It reads through the cache, block by block, and ahead in
+    /// growing pieces once it notices that it is going forward.
+    pub fn cursor(self: &Arc<Self>, options: ReadOptions) -> TableCursor {
+        TableCursor::new(Arc::clone(self), options, None)
+    }
+
+    /// A cursor for reading all or most of the table forward, as compactions do: past the cache, `read_bytes` at a time
+    /// (64 KiB at least), with every checksum verified and no allocation per block.
+    pub fn sequential_cursor(self: &Arc<Self>, read_bytes: usize) -> TableCursor {
+        TableCursor::new(
+            Arc::clone(self),
+            ReadOptions { fill_cache: false, ..ReadOptions::default() },
+            Some(read_bytes),
+        )
+    }
+}
+
 impl TableCursor {
     pub(crate) fn new(table: Arc<Table>, options: ReadOptions, sequential_bytes: Option<usize>) -> TableCursor {
         TableCursor {

@@ -1,8 +1,11 @@
 use super::*;
 use crate::distribution::Inserted;
+use crate::graph::{LINK_BYTES, MIX, NODE_BYTES};
 use crate::memory::MemoryStore;
 use crate::options::BenchOptions;
-use crate::workload::{Dataset, LiveKeys, Workload};
+use crate::random::Random;
+use crate::workload::{Dataset, LiveKeys};
+use crate::workloads::Workload;
 
 fn loaded(nodes: u64) -> (BenchOptions, Dataset, MemoryStore) {
     let options = BenchOptions { keys: nodes, ..BenchOptions::default() };
