@@ -14,18 +14,19 @@ use crate::engine::{COPY_BYTES_MAX, ChangeInParts, Engine, EngineError};
 use crate::protocol::interests;
 use crate::protocol::number::{parse_u64, push_decimal};
 use crate::protocol::parse::{Store, StoreMode, next_key};
+use crate::waiting::Wait;
 use crate::waiting::inbox::Message;
 
 impl<E: Engine> Executor<E> {
     pub(crate) fn get(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool) -> Outcome {
         while let Some((key, next)) = next_key(keys, session.resume) {
             if session.output.pending_bytes() >= self.share.output_bytes_max {
-                return Outcome::Full;
+                return Outcome::Wait(Wait::Output);
             }
             // The first key is counted with its command.
             let is_first = session.resume == 0;
             if !is_first && self.commands_left == 0 {
-                return Outcome::Yield;
+                return Outcome::Wait(Wait::Turn);
             }
             let glance = self.glance(session, key, true, |output, header, data| {
                 output.append(|out| {
@@ -49,10 +50,10 @@ impl<E: Engine> Executor<E> {
                     return Outcome::Done;
                 }
                 Err(wait) => {
-                    if wait == Outcome::Read {
+                    if wait == Wait::Read {
                         self.read_ahead(session, keys, next);
                     }
-                    return wait;
+                    return Outcome::Wait(wait);
                 }
             };
             self.counters.add(Counter::Keys, 1);
@@ -88,12 +89,12 @@ impl<E: Engine> Executor<E> {
             return Outcome::Done;
         }
         while let Some((key, next)) = next_key(keys, session.resume) {
-            if let Some(outcome) = self.check(session) {
-                return outcome;
+            if let Some(wait) = self.check(session) {
+                return Outcome::Wait(wait);
             }
             let (stripe, loaded) = match self.own_and_load(session, key) {
                 Ok(loaded) => loaded,
-                Err(wait) => return wait,
+                Err(wait) => return Outcome::Wait(wait),
             };
             let item = match loaded {
                 Ok(item) => item,
@@ -152,7 +153,7 @@ impl<E: Engine> Executor<E> {
         if store.mode == StoreMode::Set || store.meta.is_some() {
             let (stripe, loaded) = match self.own_and_load(session, &store.key) {
                 Ok(loaded) => loaded,
-                Err(wait) => return wait,
+                Err(wait) => return Outcome::Wait(wait),
             };
             let reply = match loaded {
                 Ok(None) => None,
@@ -197,7 +198,7 @@ impl<E: Engine> Executor<E> {
         };
         let (stripe, loaded) = match owned {
             Ok(owned) => owned,
-            Err(wait) => return wait,
+            Err(wait) => return Outcome::Wait(wait),
         };
         self.count_store(store);
         let old = match loaded {
@@ -379,7 +380,7 @@ impl<E: Engine> Executor<E> {
         }
         let (stripe, loaded) = match self.own_and_load(session, key) {
             Ok(loaded) => loaded,
-            Err(wait) => return wait,
+            Err(wait) => return Outcome::Wait(wait),
         };
         self.stats.prefixes.count(key, Event::Delete);
         match loaded {
@@ -407,7 +408,7 @@ impl<E: Engine> Executor<E> {
     ) -> Outcome {
         let (stripe, loaded) = match self.own_and_load(session, key) {
             Ok(loaded) => loaded,
-            Err(wait) => return wait,
+            Err(wait) => return Outcome::Wait(wait),
         };
         match loaded {
             Ok(Some(item)) => {
@@ -442,7 +443,7 @@ impl<E: Engine> Executor<E> {
         let command = if increment { Command::Incr } else { Command::Decr };
         let (stripe, loaded) = match self.own_and_load(session, key) {
             Ok(loaded) => loaded,
-            Err(wait) => return wait,
+            Err(wait) => return Outcome::Wait(wait),
         };
         match loaded.and_then(|item| self.apply_delta(item, increment, delta)) {
             Ok(Delta::Changed { header, data, digits }) => {

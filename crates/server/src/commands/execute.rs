@@ -3,8 +3,8 @@
 //!
 //! A command runs to its end on the event loop's thread, except for the three things that it may have to wait for:
 //!
-//! * the stripe of its key ([`Outcome::Wait`]),
-//! * a [read](crate::waiting::fetch) that needs the disk ([`Outcome::Read`]),
+//! * the stripe of its key ([`Wait::Stripe`]),
+//! * a [read](crate::waiting::fetch) that needs the disk ([`Wait::Read`]),
 //! * its write, for which a place is kept in the connection's output.
 //!
 //! After the first two it is run again from the start, having changed nothing. Writes of all connections that a loop
@@ -12,7 +12,7 @@
 //! command runs ([`Engine::write_at_once`]): then there is no batch, and the answer needs no place.
 //!
 //! **Back-pressure.** A batch is handed over when there is [room](crate::waiting::room) for it beside those of other loops. When
-//! the engine lets it wait, the next one gathers, but is not handed over before the first is taken ([`Outcome::Held`]): a
+//! the engine lets it wait, the next one gathers, but is not handed over before the first is taken ([`Wait::Admission`]): a
 //! connection with a change in the waiting batch runs nothing more, and when the gathered one is full, too, no change is
 //! accepted. So what waits is bounded, and whoever only reads never waits.
 //!
@@ -42,12 +42,12 @@ use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, LoopRead
 use crate::protocol::auth::Users;
 use crate::protocol::interests;
 use crate::protocol::parse::{Request, next_key};
-use crate::waiting::StripeIndex;
 use crate::waiting::feed::{Feed, FeedReader};
 use crate::waiting::fetch::{Fetched, Fetches, Reads};
 use crate::waiting::inbox::{Inbox, Message};
 use crate::waiting::room::Room;
 use crate::waiting::stripe::Stripes;
+use crate::waiting::{StripeIndex, Wait};
 
 /// A batch that has grown to this is submitted before the turn ends.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -105,28 +105,14 @@ pub(crate) enum Glance<V> {
     Ask,
 }
 
-/// How a command's turn ended.
+/// The end of a command's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Answered, or a place is kept.
+    /// The command is answered, or a place is kept for its answer.
     Done,
-    /// Run it again when the stripe has been granted. Nothing has changed, but for [`Session::resume`].
-    Wait(StripeIndex),
-    /// Run it again when its reads have ended. Nothing has changed, but for [`Session::resume`].
-    Read,
-    /// Run it again when fewer reads are under way.
-    Crowded,
-    /// Run it again, or what is left of it, when others have had their turn.
-    Yield,
-    /// Run nothing before the end of the connection's feed.
-    Fed,
-    /// Run it again when output has drained.
-    Full,
-    /// Run it again when the engine has answered.
-    Busy,
-    /// Run it again when the engine has taken the batch that waits.
-    Held,
-    /// Close the connection when everything is sent.
+    /// The command has to wait, and runs again then. Nothing has changed, but for [`Session::resume`].
+    Wait(Wait),
+    /// The connection is to be closed when everything is sent.
     Quit,
 }
 
@@ -306,23 +292,23 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Why nothing more may be run for a connection now, if so.
-    pub(crate) fn check(&self, session: &Session<E::Value>) -> Option<Outcome> {
+    pub(crate) fn check(&self, session: &Session<E::Value>) -> Option<Wait> {
         if session.feed.is_some() {
-            return Some(Outcome::Fed);
+            return Some(Wait::Feed);
         }
         if self.waiting.is_some() && session.last_batch == self.waiting {
-            return Some(Outcome::Held);
+            return Some(Wait::Admission);
         }
         if self.commands_left == 0 || self.copied_bytes.get() >= self.share.writing_bytes_max {
-            return Some(Outcome::Yield);
+            return Some(Wait::Turn);
         }
         let output = &session.output;
         if output.pending_bytes() >= self.share.output_bytes_max {
-            Some(Outcome::Full)
+            Some(Wait::Output)
         } else if output.awaiting() >= self.limits.outstanding_answers_max
             || output.writing_bytes() >= self.share.writing_bytes_max
         {
-            Some(Outcome::Busy)
+            Some(Wait::Answers)
         } else {
             None
         }
@@ -340,10 +326,10 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Owns the stripe of `key`, or queues for it; not while there is no room for a change.
-    pub(crate) fn own(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<StripeIndex, Outcome> {
+    pub(crate) fn own(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<StripeIndex, Wait> {
         if self.is_held_back() && self.batch_is_full() {
             self.let_go(session);
-            return Err(Outcome::Held);
+            return Err(Wait::Admission);
         }
         let stripe = self.stripes.of(key);
         if session.granted == Some(stripe) {
@@ -358,12 +344,12 @@ impl<E: Engine> Executor<E> {
         if self.stripes.own_or_wait(stripe, self.loop_index, session.token) {
             Ok(stripe)
         } else {
-            Err(Outcome::Wait(stripe))
+            Err(Wait::Stripe(stripe))
         }
     }
 
     /// What the engine has for `key`; or it reads for this command, or cannot begin to.
-    fn ask(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Fetched<E::Value>, Outcome> {
+    fn ask(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Fetched<E::Value>, Wait> {
         let (fetches, connection) = (&mut self.fetches, session.token);
         let mut begun = None;
         let reads_here = self.reader.is_some();
@@ -388,9 +374,9 @@ impl<E: Engine> Executor<E> {
             (Ok(Get::Later), Some(number)) => {
                 self.counters.add(Counter::DiskReads, 1);
                 session.reads.expect(number, key);
-                Err(Outcome::Read)
+                Err(Wait::Read)
             }
-            (Ok(Get::Later), None) => Err(Outcome::Crowded),
+            (Ok(Get::Later), None) => Err(Wait::ReadSlot),
         }
     }
 
@@ -404,7 +390,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// The live item of `key`, as of some moment since the command began.
-    fn load(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Loaded<E::Value>, Outcome> {
+    fn load(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Loaded<E::Value>, Wait> {
         let fetched = match session.reads.take(key) {
             Some(fetched) => fetched,
             None => self.ask(session, key)?,
@@ -498,17 +484,17 @@ impl<E: Engine> Executor<E> {
         &mut self,
         session: &mut Session<E::Value>,
         key: &[u8],
-    ) -> Result<(StripeIndex, Loaded<E::Value>), Outcome> {
+    ) -> Result<(StripeIndex, Loaded<E::Value>), Wait> {
         let stripe = self.own(session, key)?;
         match self.load(session, key) {
             Ok(loaded) => Ok((stripe, loaded)),
-            Err(Outcome::Read) => {
+            Err(Wait::Read) => {
                 session.granted = Some(stripe);
-                Err(Outcome::Read)
+                Err(Wait::Read)
             }
-            Err(outcome) => {
+            Err(wait) => {
                 self.stripes.release(stripe);
-                Err(outcome)
+                Err(wait)
             }
         }
     }
@@ -518,7 +504,7 @@ impl<E: Engine> Executor<E> {
         &mut self,
         session: &mut Session<E::Value>,
         key: &[u8],
-    ) -> Result<Loaded<E::Value>, Outcome> {
+    ) -> Result<Loaded<E::Value>, Wait> {
         // What was read for this command was read after the connection's own writes.
         if !session.reads.is_empty() || Self::reads_freely(session) {
             return self.load(session, key);
@@ -546,7 +532,7 @@ impl<E: Engine> Executor<E> {
             position = next;
             match self.ask(session, key) {
                 Ok(fetched) => session.reads.keep(key, fetched),
-                Err(Outcome::Read) => {}
+                Err(Wait::Read) => {}
                 Err(_) => return,
             }
         }
@@ -810,7 +796,7 @@ impl<E: Engine> Executor<E> {
                 Outcome::Done
             }
         };
-        if outcome != Outcome::Read {
+        if outcome != Outcome::Wait(Wait::Read) {
             self.let_go(session);
         }
         if matches!(outcome, Outcome::Done | Outcome::Quit) {

@@ -80,7 +80,7 @@ impl<E: Engine> Executor<E> {
                     self.fail(session, Command::MetaGet, &error, false);
                     return Outcome::Done;
                 }
-                Err(wait) => return wait,
+                Err(wait) => return Outcome::Wait(wait),
             };
             if !item.as_ref().is_some_and(|item| must_win(&item.header)) {
                 self.meta_get_answer(session, key, meta, item);
@@ -89,7 +89,7 @@ impl<E: Engine> Executor<E> {
         }
         let (stripe, loaded) = match self.own_and_load(session, key) {
             Ok(loaded) => loaded,
-            Err(wait) => return wait,
+            Err(wait) => return Outcome::Wait(wait),
         };
         let old = match loaded {
             Ok(old) => old,
@@ -253,7 +253,7 @@ impl<E: Engine> Executor<E> {
         const COMMAND: Command = Command::MetaDelete;
         let (stripe, loaded) = match self.own_and_load(session, key) {
             Ok(loaded) => loaded,
-            Err(wait) => return wait,
+            Err(wait) => return Outcome::Wait(wait),
         };
         let leaves_nothing = !meta.invalidate && !meta.remove_value;
         let code: &[u8] = match loaded {
@@ -332,7 +332,7 @@ impl<E: Engine> Executor<E> {
         const COMMAND: Command = Command::MetaArithmetic;
         let (stripe, loaded) = match self.own_and_load(session, key) {
             Ok(loaded) => loaded,
-            Err(wait) => return wait,
+            Err(wait) => return Outcome::Wait(wait),
         };
         let mut created = false;
         let delta = loaded.and_then(|item| {
@@ -419,7 +419,7 @@ impl<E: Engine> Executor<E> {
                 self.fail(session, Command::MetaDebug, &error, false);
                 return Outcome::Done;
             }
-            Err(wait) => return wait,
+            Err(wait) => return Outcome::Wait(wait),
         };
         let Some(item) = item else {
             self.say(session, Command::MetaDebug, "EN", false);

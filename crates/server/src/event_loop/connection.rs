@@ -37,9 +37,9 @@ use crate::engine::{Engine, Reserved};
 use crate::protocol::auth::{self, Users};
 use crate::protocol::foreign::{self, Protocol};
 use crate::protocol::parse::{Request, find, parse};
-use crate::waiting::StripeIndex;
 use crate::waiting::feed::Taken;
 use crate::waiting::fetch::{Arrival, Reads};
+use crate::waiting::{StripeIndex, Wait};
 
 /// One read from a socket.
 pub(crate) const READ_BYTES: usize = 64 << 10;
@@ -117,27 +117,6 @@ enum Step {
     Taken,
 }
 
-/// Why nothing is read or run for now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Parked {
-    /// A key is being written.
-    Stripe(StripeIndex),
-    /// The engine reads from the disk for it.
-    Read,
-    /// Too many reads are under way.
-    Crowd,
-    /// Its share of the turn is used up; others go first.
-    Turn,
-    /// The client does not take its answers.
-    Output,
-    /// Text of a feed is to be sent before anything is run.
-    Feed,
-    /// Too many answers wait for the engine.
-    Answers,
-    /// The engine has not taken the last change, or cannot take another one.
-    Admission,
-}
-
 /// See the module.
 pub(crate) struct Connection<E: Engine> {
     pub(crate) socket: OwnedFd,
@@ -154,7 +133,8 @@ pub(crate) struct Connection<E: Engine> {
     begun: bool,
     /// The client has shown that it is a user, if the server has users.
     authenticated: bool,
-    parked: Option<Parked>,
+    /// Why nothing is read or run for now.
+    parked: Option<Wait>,
     /// The socket may have more.
     pub(crate) readable: bool,
     /// No more is read or run; close when everything is sent.
@@ -214,7 +194,7 @@ impl<E: Engine> Connection<E> {
     pub(crate) fn serve(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>) -> Result<(), Broken> {
         let result = self.take_turn(executor, scratch);
         executor.end_lap(&mut self.session);
-        let may_hold = self.parked == Some(Parked::Read);
+        let may_hold = self.parked == Some(Wait::Read);
         debug_assert!(may_hold || self.session.granted.is_none(), "a connection holds a stripe after its turn");
         result
     }
@@ -326,9 +306,9 @@ impl<E: Engine> Connection<E> {
             }
             if self.session.granted.is_none()
                 && self.session.reads.is_empty()
-                && let Some(outcome) = executor.check(&self.session)
+                && let Some(reason) = executor.check(&self.session)
             {
-                return Ok(self.stop(executor, outcome, used, input.len()));
+                return Ok(self.stop(executor, Outcome::Wait(reason), used, input.len()));
             }
             if self.body_is_whole() && !self.run_body(executor) {
                 return Ok(used);
@@ -518,39 +498,9 @@ impl<E: Engine> Connection<E> {
     fn stop(&mut self, executor: &mut Executor<E>, outcome: Outcome, used: usize, all: usize) -> usize {
         match outcome {
             Outcome::Done => used,
-            Outcome::Wait(stripe) => {
-                self.park(executor, Parked::Stripe(stripe));
-                used
-            }
-            Outcome::Read => {
-                self.park(executor, Parked::Read);
-                used
-            }
-            Outcome::Crowded => {
-                self.park(executor, Parked::Crowd);
-                executor.fetches.wait(self.session.token);
-                used
-            }
-            Outcome::Yield => {
-                executor.counters.add(Counter::ConnectionYields, 1);
-                self.park(executor, Parked::Turn);
-                used
-            }
-            Outcome::Fed => {
-                self.park(executor, Parked::Feed);
-                used
-            }
-            Outcome::Full => {
-                self.park(executor, Parked::Output);
-                used
-            }
-            Outcome::Busy => {
-                self.park(executor, Parked::Answers);
-                used
-            }
-            Outcome::Held => {
-                self.park(executor, Parked::Admission);
-                executor.held.push(self.session.token);
+            Outcome::Wait(reason) => {
+                self.park(executor, reason);
+                self.queue(executor, reason);
                 used
             }
             Outcome::Quit => {
@@ -560,14 +510,25 @@ impl<E: Engine> Connection<E> {
         }
     }
 
+    /// Enters the connection where those wait that have the same reason.
+    fn queue(&self, executor: &mut Executor<E>, reason: Wait) {
+        match reason {
+            Wait::ReadSlot => executor.fetches.wait(self.session.token),
+            Wait::Turn => executor.counters.add(Counter::ConnectionYields, 1),
+            Wait::Admission => executor.held.push(self.session.token),
+            // An owner, the loop's mailbox or the client ends the others.
+            Wait::Stripe(_) | Wait::Read | Wait::Output | Wait::Feed | Wait::Answers => {}
+        }
+    }
+
     /// The only place where a connection is parked. Unless the command waits for its reads, a granted stripe goes to the
     /// next connection that waits for it, and the command asks again when it runs again. What was read is kept for the next
     /// turn only: a client or another writer decides how long everything else takes.
-    fn park(&mut self, executor: &Executor<E>, reason: Parked) {
-        if reason != Parked::Read {
+    fn park(&mut self, executor: &Executor<E>, reason: Wait) {
+        if reason != Wait::Read {
             executor.let_go(&mut self.session);
         }
-        if !matches!(reason, Parked::Read | Parked::Turn) {
+        if !matches!(reason, Wait::Read | Wait::Turn) {
             self.session.reads.give_up();
         }
         self.parked = Some(reason);
@@ -578,7 +539,7 @@ impl<E: Engine> Connection<E> {
         let can_run = self.session.reads.arrive(arrival.number, arrival.fetched);
         if can_run {
             assert!(
-                self.parked == Some(Parked::Read),
+                self.parked == Some(Wait::Read),
                 "a command waits for a read while its connection is {:?}",
                 self.parked
             );
@@ -589,7 +550,7 @@ impl<E: Engine> Connection<E> {
 
     /// Lets the connection try again to read; false if it does not wait for that.
     pub(crate) fn admit_read(&mut self) -> bool {
-        let waits = self.parked == Some(Parked::Crowd);
+        let waits = self.parked == Some(Wait::ReadSlot);
         if waits {
             self.parked = None;
         }
@@ -598,7 +559,7 @@ impl<E: Engine> Connection<E> {
 
     /// Takes `stripe` for the command that waits for it; the caller makes the connection ready. False if no command waits.
     pub(crate) fn grant(&mut self, stripe: StripeIndex) -> bool {
-        let waits = self.parked == Some(Parked::Stripe(stripe));
+        let waits = self.parked == Some(Wait::Stripe(stripe));
         if waits {
             self.parked = None;
             self.session.granted = Some(stripe);
@@ -608,7 +569,7 @@ impl<E: Engine> Connection<E> {
 
     /// Lets the connection go on if the engine held it back; false if it did not.
     pub(crate) fn admit(&mut self) -> bool {
-        let waits = self.parked == Some(Parked::Admission);
+        let waits = self.parked == Some(Wait::Admission);
         if waits {
             self.parked = None;
         }
@@ -640,7 +601,7 @@ impl<E: Engine> Connection<E> {
         if has_ended || unheard {
             self.session.feed = None;
             self.closing |= self.session.watches || is_cut;
-            if self.parked == Some(Parked::Feed) {
+            if self.parked == Some(Wait::Feed) {
                 self.parked = None;
             }
         }
@@ -652,7 +613,7 @@ impl<E: Engine> Connection<E> {
         if self.session.feed.take().is_some() {
             self.session.output.discard();
             self.closing = true;
-            if self.parked == Some(Parked::Feed) {
+            if self.parked == Some(Wait::Feed) {
                 self.parked = None;
             }
         }
@@ -687,11 +648,11 @@ impl<E: Engine> Connection<E> {
         let output = &self.session.output;
         let blocked = progress == Progress::Blocked;
         match self.parked {
-            None | Some(Parked::Turn) if blocked => self.park(executor, Parked::Output),
-            Some(Parked::Output) if blocked => {}
-            Some(Parked::Turn) => self.parked = None,
-            Some(Parked::Output) if executor.has_drained(output) => self.parked = None,
-            Some(Parked::Answers) if executor.has_been_answered(output) => self.parked = None,
+            None | Some(Wait::Turn) if blocked => self.park(executor, Wait::Output),
+            Some(Wait::Output) if blocked => {}
+            Some(Wait::Turn) => self.parked = None,
+            Some(Wait::Output) if executor.has_drained(output) => self.parked = None,
+            Some(Wait::Answers) if executor.has_been_answered(output) => self.parked = None,
             _ => {}
         }
         if self.input.is_empty() && self.parked.is_none() {
@@ -710,8 +671,8 @@ impl<E: Engine> Connection<E> {
     pub(crate) fn is_silent(&self) -> bool {
         let waits_for_client = match self.parked {
             None => !self.session.watches || !self.session.output.is_empty(),
-            Some(Parked::Output) => true,
-            Some(Parked::Feed) => !self.session.output.is_empty(),
+            Some(Wait::Output) => true,
+            Some(Wait::Feed) => !self.session.output.is_empty(),
             Some(_) => false,
         };
         self.session.output.awaiting() == 0 && waits_for_client

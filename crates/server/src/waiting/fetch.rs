@@ -2,7 +2,7 @@
 //!
 //! 1. A command asks the engine for a key. The engine has no answer at once, and takes an [`OnRead`] that
 //!    [`Fetches::begin`] made.
-//! 2. The command ends with [`Outcome::Read`](crate::commands::execute::Outcome::Read), having changed nothing. Its connection is
+//! 2. The command ends with [`Wait::Read`](crate::waiting::Wait::Read), having changed nothing. Its connection is
 //!    parked. All other connections of the loop go on.
 //! 3. The engine calls the callback, from any thread. The callback leaves the outcome in the loop's [`Mailbox`], and a
 //!    message in the inbox if the mailbox was empty.
@@ -21,7 +21,7 @@
 //! order of its keys, and each outcome is of the key that the command asks for.
 //!
 //! **Bounded.** At most [`READS_MAX`] reads of a server are under way. A command that needs another one waits until a read
-//! has ended ([`Outcome::Crowded`](crate::commands::execute::Outcome::Crowded)). A command whose answer is in memory does not wait. A
+//! has ended ([`Wait::ReadSlot`](crate::waiting::Wait::ReadSlot)). A command whose answer is in memory does not wait. A
 //! retrieval reads up to [`AHEAD_MAX`] keys at a time. It reads one key at a time while its loop has [`AHEAD_WHILE`] reads
 //! or more under way. Outcomes stay in memory for one turn at most: a connection that is parked for a reason of its client
 //! drops them. It reads them again later, one key at a time.
