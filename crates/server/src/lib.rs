@@ -71,12 +71,15 @@ mod protocol;
 mod server;
 mod waiting;
 
+pub use engine::cache::{
+    CacheExtras, CacheState, EvictedItem, FlashState, LoopReader, NoCache, OnEvicted, OnTrouble, Reserved, Shown,
+    ShownItem,
+};
 pub use engine::compactions;
 pub use engine::item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired, item_in_unix_time};
 pub use engine::{
-    Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get,
-    Health, MAX_VALUE_BYTES_LIMIT, Metric, MetricKind, OnEvicted, OnRead, OnTaken, OnTrouble, Reserved, Shown,
-    ShownItem, Survey, SurveyedItem, WriteBatch,
+    Admission, Beside, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, MAX_VALUE_BYTES_LIMIT, Metric,
+    MetricKind, OnRead, OnTaken, Survey, SurveyedItem, WriteBatch,
 };
 pub use engines::cache::{CacheEngine, CacheValue, FOLLOWS_BYTES_MIN};
 pub use engines::filter::{item_filter, open_unserved, open_unserved_by};

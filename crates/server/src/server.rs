@@ -28,9 +28,10 @@ use crate::admin::stats::StatsSource;
 use crate::admin::watch::Watchers;
 use crate::commands::execute::{Executor, Limits};
 use crate::commands::turn::Share;
+use crate::engine::cache::{CacheExtras, EvictedItem, OnTrouble};
 use crate::engine::durable::Durable;
 use crate::engine::item::ExpiryRule;
-use crate::engine::{Engine, EngineError, EvictedItem, MAX_VALUE_BYTES_LIMIT, OnTrouble, WriteBatch};
+use crate::engine::{Engine, EngineError, MAX_VALUE_BYTES_LIMIT, WriteBatch};
 use crate::event_loop::loops::{LoopLimits, Loops};
 use crate::event_loop::{EventLoop, Listener};
 use crate::process::descriptors;
@@ -267,13 +268,15 @@ impl Server {
         let started_seconds = clock.seconds();
         let watchers = Arc::new(Watchers::default());
         let (told, now) = (Arc::clone(&watchers), Arc::clone(&clock));
-        engine.on_evicted(Box::new(move |item| {
-            if told.want(interests::EVICTIONS) {
-                let EvictedItem { key, expires, value_bytes, was_read } = item;
-                let ttl = (expires != 0).then(|| expires.saturating_sub(now.seconds()));
-                told.evicted(key, was_read, ttl, value_bytes);
-            }
-        }));
+        if let Some(cache) = engine.cache() {
+            cache.on_evicted(Box::new(move |item| {
+                if told.want(interests::EVICTIONS) {
+                    let EvictedItem { key, expires, value_bytes, was_read } = item;
+                    let ttl = (expires != 0).then(|| expires.saturating_sub(now.seconds()));
+                    told.evicted(key, was_read, ttl, value_bytes);
+                }
+            }));
+        }
         let stats = Arc::new(StatsSource {
             counters: counters.clone(),
             started_seconds,
@@ -360,7 +363,7 @@ impl Server {
                 outside: false,
                 held: Vec::new(),
                 fetches,
-                reader: engine.loop_reader(),
+                reader: engine.cache().and_then(CacheExtras::loop_reader),
             };
             let event_loop = EventLoop::new(Arc::clone(&loops), executor, listeners.take().unwrap_or_default())
                 .map_err(StartError::System)?;

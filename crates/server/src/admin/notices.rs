@@ -3,7 +3,7 @@
 //! Such a client only sees that its connection ends. The log says why: at once for the first client of each protocol, and then once a
 //! minute at most, with the number of clients since the last line.
 
-use crate::engine::OnTrouble;
+use crate::engine::cache::OnTrouble;
 use crate::protocol::foreign::Protocol;
 use situ::base::lock;
 use std::net::SocketAddr;

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use crate::admin::metrics::{Command, Counter, Counters, Totals};
 use crate::admin::prefixes::Prefixes;
 use crate::admin::watch::Watchers;
+use crate::engine::Engine;
+use crate::engine::cache::{CacheExtras, CacheState, FlashState};
 use crate::engine::durable::Durable;
-use crate::engine::{CacheState, Engine, FlashState};
 
 /// Where the numbers come from.
 pub(crate) struct StatsSource {
@@ -211,7 +212,8 @@ impl StatsSource {
     pub(crate) fn render<E: Engine>(&self, topic: &[u8], durable: &Durable<E>, now_seconds: u64) -> String {
         let engine = durable.engine();
         let mut text = String::with_capacity(2048);
-        let cache = engine.cache().unwrap_or_default();
+        let state = engine.cache().map(CacheExtras::state);
+        let cache = state.unwrap_or_default();
         match topic {
             b"" => self.general(&mut text, durable, now_seconds),
             b"settings" => {
@@ -220,7 +222,7 @@ impl StatsSource {
                 }
                 // A store evicts nothing, so it has no limit.
                 stat(&mut text, "maxbytes", cache.memory_bytes_max);
-                stat(&mut text, "evictions", if engine.cache().is_some() { "on" } else { "off" });
+                stat(&mut text, "evictions", if state.is_some() { "on" } else { "off" });
                 stat(&mut text, "verbosity", self.verbosity.load(Ordering::Relaxed));
                 stat(&mut text, "detail_enabled", if self.prefixes.is_on() { "yes" } else { "no" });
             }
@@ -289,7 +291,7 @@ impl StatsSource {
             stat(text, name, self.counted(*source).saturating_sub(before));
         }
         // A store evicts nothing, so it has no limit; tools ask for the line.
-        let cache = engine.cache().unwrap_or_default();
+        let cache = engine.cache().map(CacheExtras::state).unwrap_or_default();
         stat(text, "limit_maxbytes", cache.memory_bytes_max);
         stat(text, "bytes", engine.disk_bytes() + cache.memory_bytes);
         stat(text, "curr_items", durable.approximate_items());

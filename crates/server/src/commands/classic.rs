@@ -9,6 +9,7 @@ use crate::admin::prefixes::Event;
 use crate::commands::execute::{Executor, Glance, Item, Outcome, Session};
 use crate::commands::meta_flags;
 use crate::commands::output::{Await, OnFailure, Reply, push_server_error};
+use crate::engine::cache::CacheExtras;
 use crate::engine::item::{BINARY_KEY, Header, STALE, TOKEN_SENT};
 use crate::engine::{COPY_BYTES_MAX, ChangeInParts, Engine, EngineError};
 use crate::protocol::interests;
@@ -186,8 +187,12 @@ impl<E: Engine> Executor<E> {
         let command = store_command(store);
         // Errors of meta commands are never silent.
         let silent = store.noreply && store.meta.is_none();
-        if E::CHANGES_AT_ONCE && store.mode == StoreMode::Set && session.granted.is_none() {
-            let made = self.stripes.while_free(self.stripes.of(key), || self.set_at_once(session, store, data));
+        if let Some(cache) = self.engine.cache()
+            && store.mode == StoreMode::Set
+            && session.granted.is_none()
+        {
+            let set = || self.set_at_once(cache, session, store, data);
+            let made = self.stripes.while_free(self.stripes.of(key), set);
             if made.is_some() {
                 return Outcome::Done;
             }
@@ -238,7 +243,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Stores a value whatever is there, with an engine that makes changes at once. Nobody owns the stripe meanwhile.
-    fn set_at_once(&self, session: &mut Session<E::Value>, store: &Store<'_>, data: &[u8]) {
+    fn set_at_once(&self, cache: &E::Cache, session: &mut Session<E::Value>, store: &Store<'_>, data: &[u8]) {
         let (key, command) = (&store.key, store_command(store));
         let silent = store.noreply && store.meta.is_none();
         self.count_store(store);
@@ -249,9 +254,7 @@ impl<E: Engine> Executor<E> {
         let header = header.encode();
         let change = ChangeInParts::Put { key, parts: [&header, data, b""] };
         self.has_copied(data.len());
-        let Some(outcome) = self.engine.write_at_once(change) else {
-            unreachable!("an engine that makes changes at once has not made one")
-        };
+        let outcome = cache.write_at_once(change);
         let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
         self.made(session, Some(command), outcome, reply, on_failure);
     }
@@ -369,9 +372,12 @@ impl<E: Engine> Executor<E> {
 
     pub(crate) fn delete(&mut self, session: &mut Session<E::Value>, key: &[u8], noreply: bool) -> Outcome {
         // Only an answer needs to know whether the item was alive, which may take a read of flash.
-        if noreply && E::CHANGES_AT_ONCE && session.granted.is_none() {
-            let delete = || self.engine.delete_unread(key);
-            if let Some(Some(was_there)) = self.stripes.while_free(self.stripes.of(key), delete) {
+        if noreply
+            && let Some(cache) = self.engine.cache()
+            && session.granted.is_none()
+        {
+            let delete = || cache.delete_unread(key);
+            if let Some(was_there) = self.stripes.while_free(self.stripes.of(key), delete) {
                 self.stats.prefixes.count(key, Event::Delete);
                 self.counters.add(if was_there { Counter::DeleteHits } else { Counter::DeleteMisses }, 1);
                 self.answer(session, Command::Delete, |_| {});

@@ -9,7 +9,7 @@
 //!
 //! After the first two it is run again from the start, having changed nothing. Writes of all connections that a loop
 //! serves in one turn gather in one batch, which [`Executor::submit`] hands to the engine. An engine that never waits makes a change when the
-//! command runs ([`Engine::write_at_once`]): then there is no batch, and the answer needs no place.
+//! command runs ([`CacheExtras::write_at_once`]): then there is no batch, and the answer needs no place.
 //!
 //! **Back-pressure.** A batch is handed over when there is [room](crate::waiting::room) for it beside those of other loops. When
 //! the engine lets it wait, the next one gathers, but is not handed over before the first is taken ([`Wait::Admission`]): a
@@ -36,9 +36,10 @@ use crate::admin::notices::Notices;
 use crate::admin::stats::StatsSource;
 use crate::commands::output::{Await, OnFailure, Output, Reply, push_server_error};
 use crate::commands::turn::{SURVEY_COMMANDS, Share};
+use crate::engine::cache::{CacheExtras, LoopReader, Shown};
 use crate::engine::durable::Durable;
 use crate::engine::item::{ExpiryRule, Header, expires_at};
-use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, LoopReader, OnTaken, Shown, WriteBatch};
+use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, OnTaken, WriteBatch};
 use crate::protocol::auth::Users;
 use crate::protocol::interests;
 use crate::protocol::parse::{Request, next_key};
@@ -286,7 +287,7 @@ impl<E: Engine> Executor<E> {
 
     /// Notes that an engine that never waits has copied so many bytes of values. Other engines' writes wait, and are counted then.
     pub(crate) fn has_copied(&self, bytes: usize) {
-        if E::CHANGES_AT_ONCE {
+        if self.engine.cache().is_some() {
             self.copied_bytes.set(self.copied_bytes.get().saturating_add(bytes));
         }
     }
@@ -420,11 +421,12 @@ impl<E: Engine> Executor<E> {
         if !session.reads.is_empty() || !Self::reads_freely(session) {
             return Glance::Ask;
         }
+        let Some(cache) = self.engine.cache() else { return Glance::Ask };
         let rule = ExpiryRule { barrier_cas: self.durable.barrier(), ..self.rule };
         let mut dead = None;
         let mut shown = None;
         let output = &mut session.output;
-        let outcome = self.engine.show(key, copies, |item| match rule.kills(&item.header) {
+        let outcome = cache.show(key, copies, |item| match rule.kills(&item.header) {
             true => dead = Some(item.header),
             false => shown = show(output, &item.header, item.data).then_some(item.data.len()),
         });
@@ -606,7 +608,8 @@ impl<E: Engine> Executor<E> {
     ) -> Option<Reply<E::Value>> {
         let bytes =
             if let ChangeInParts::Put { parts, .. } = &change { parts.iter().map(|part| part.len()).sum() } else { 0 };
-        let Some(outcome) = self.engine.write_at_once(change) else { return Some(reply) };
+        let Some(cache) = self.engine.cache() else { return Some(reply) };
+        let outcome = cache.write_at_once(change);
         self.has_copied(bytes);
         self.stripes.release(stripe);
         self.made(session, command, outcome, reply, on_failure);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use situ::base::lock;
 use situ::cache::OwnerMemory;
 
-use crate::engine::Reserved;
+use crate::engine::cache::Reserved;
 
 /// Eighths of the memory that long values of a kind may take, and all of them.
 const KIND_EIGHTHS: u64 = 2;

@@ -29,12 +29,14 @@ use situ::cache::{
 };
 use situ::device::{Buffer, PAGE_BYTES};
 
+use crate::engine::cache::{
+    CacheExtras, CacheState, EvictedItem, FlashState, LoopReader, OnEvicted, OnTrouble, Reserved, Shown, ShownItem,
+};
 use crate::engine::durable::CLOCK_KEY;
 use crate::engine::item::{HEADER_BYTES_MAX, Header};
 use crate::engine::{
-    Admission, COPY_BYTES_MAX, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState,
-    Get, Health, LoopReader, Metric, MetricKind, OnEvicted, OnRead, OnTaken, OnTrouble, Reserved, Shown, ShownItem,
-    Survey, SurveyedItem, WriteBatch,
+    Admission, COPY_BYTES_MAX, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, Metric, MetricKind,
+    OnRead, OnTaken, Survey, SurveyedItem, WriteBatch,
 };
 use crate::engines::allowance::Allowance;
 use crate::process::pressure;
@@ -513,8 +515,7 @@ impl CacheValue {
 
 impl Engine for CacheEngine {
     type Value = CacheValue;
-
-    const CHANGES_AT_ONCE: bool = true;
+    type Cache = CacheEngine;
 
     fn get(
         &self,
@@ -541,41 +542,6 @@ impl Engine for CacheEngine {
         })
     }
 
-    fn loop_reader(&self) -> Option<Box<dyn LoopReader<CacheValue>>> {
-        // Without one, threads of the cache read.
-        let reader = self.shared.cache.flash_reader().ok().flatten().filter(|reader| reader.descriptor().is_some())?;
-        self.shared.flash_loops.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(CacheReader { reader, shared: Arc::clone(&self.shared) }))
-    }
-
-    fn show(
-        &self,
-        key: &[u8],
-        copies: bool,
-        show: impl FnOnce(ShownItem<'_>),
-    ) -> Result<Shown<CacheValue>, EngineError> {
-        let Shared { cache, allowance, .. } = &*self.shared;
-        let now = self.shared.now();
-        let shown = cache.get(key, now, |hit| {
-            if !copies || hit.item.value.len() < COPY_BYTES_MAX {
-                show(ShownItem { header: header_of(&hit.item.meta), data: hit.item.value });
-                return Ok(None);
-            }
-            make(&hit.item, hit.whole, allowance).map(Some)
-        });
-        match shown {
-            Lookup::Hit(Ok(None)) => Ok(Shown::Item),
-            Lookup::Hit(Ok(Some(making))) => {
-                let value = making.finish();
-                cache.shrink(now);
-                Ok(Shown::Value(value))
-            }
-            Lookup::Hit(Err(error)) => Err(error),
-            Lookup::Miss => Ok(Shown::Miss),
-            Lookup::OnFlash => Ok(Shown::Ask),
-        }
-    }
-
     fn write(&self, batch: WriteBatch, _: &OnTaken, done: Done) -> Admission {
         let mut outcome = Ok(());
         for change in batch.changes() {
@@ -586,37 +552,8 @@ impl Engine for CacheEngine {
         Admission::Taken
     }
 
-    fn write_at_once(&self, change: ChangeInParts<'_>) -> Option<Result<(), EngineError>> {
-        Some(match change {
-            ChangeInParts::Put { key, parts: [header, first, second] } => self.shared.put(key, header, [first, second]),
-            ChangeInParts::Delete { key } => {
-                self.shared.cache.delete(key);
-                Ok(())
-            }
-        })
-    }
-
-    fn reserve(&self, reserved: &mut Reserved, bytes: usize) -> bool {
-        let has_room = self.shared.allowance.arrive(reserved, bytes);
-        if has_room {
-            self.shared.cache.shrink(self.shared.now());
-        }
-        has_room
-    }
-
     fn survey(&self) -> Result<Option<Box<dyn Survey>>, EngineError> {
         Ok(Some(Box::new(CacheSurvey(self.shared.cache.survey()))))
-    }
-
-    fn on_evicted(&self, tell: OnEvicted) {
-        self.shared.cache.on_evicted(Box::new(move |evicted| {
-            let Evicted { key, meta, value_bytes, was_read, .. } = evicted;
-            tell(EvictedItem { key, expires: meta.expires, value_bytes, was_read });
-        }));
-    }
-
-    fn delete_unread(&self, key: &[u8]) -> Option<bool> {
-        Some(self.shared.cache.delete(key))
     }
 
     fn clock(&self) -> &Arc<StoreClock> {
@@ -657,24 +594,9 @@ impl Engine for CacheEngine {
         Health::Ready
     }
 
-    fn cache(&self) -> Option<CacheState> {
-        let Properties { memory_bytes, evicted, reclaimed, flash, .. } = self.shared.cache.properties();
-        let flash = flash.map(|flash| FlashState {
-            works: flash.works,
-            bytes_max: flash.capacity_bytes,
-            bytes: self.shared.cache.flash_used_bytes(),
-            demoted: flash.demoted,
-            demoted_bytes: flash.demoted_bytes,
-            written_bytes: flash.written_bytes,
-            hits: flash.hits,
-            misses: flash.misses,
-            promoted: flash.promoted,
-            reinserted: flash.reinserted,
-            evicted: flash.evicted,
-            errors: flash.errors,
-        });
-        let memory_bytes_max = self.shared.allowance.limit_bytes();
-        Some(CacheState { memory_bytes_max, memory_bytes, evicted, reclaimed, flash })
+    #[inline]
+    fn cache(&self) -> Option<&CacheEngine> {
+        Some(self)
     }
 
     fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
@@ -715,6 +637,92 @@ impl Engine for CacheEngine {
     }
 }
 
+impl CacheExtras<CacheValue> for CacheEngine {
+    fn show(
+        &self,
+        key: &[u8],
+        copies: bool,
+        show: impl FnOnce(ShownItem<'_>),
+    ) -> Result<Shown<CacheValue>, EngineError> {
+        let Shared { cache, allowance, .. } = &*self.shared;
+        let now = self.shared.now();
+        let shown = cache.get(key, now, |hit| {
+            if !copies || hit.item.value.len() < COPY_BYTES_MAX {
+                show(ShownItem { header: header_of(&hit.item.meta), data: hit.item.value });
+                return Ok(None);
+            }
+            make(&hit.item, hit.whole, allowance).map(Some)
+        });
+        match shown {
+            Lookup::Hit(Ok(None)) => Ok(Shown::Item),
+            Lookup::Hit(Ok(Some(making))) => {
+                let value = making.finish();
+                cache.shrink(now);
+                Ok(Shown::Value(value))
+            }
+            Lookup::Hit(Err(error)) => Err(error),
+            Lookup::Miss => Ok(Shown::Miss),
+            Lookup::OnFlash => Ok(Shown::Ask),
+        }
+    }
+
+    fn loop_reader(&self) -> Option<Box<dyn LoopReader<CacheValue>>> {
+        // Without one, threads of the cache read.
+        let reader = self.shared.cache.flash_reader().ok().flatten().filter(|reader| reader.descriptor().is_some())?;
+        self.shared.flash_loops.fetch_add(1, Ordering::Relaxed);
+        Some(Box::new(CacheReader { reader, shared: Arc::clone(&self.shared) }))
+    }
+
+    fn write_at_once(&self, change: ChangeInParts<'_>) -> Result<(), EngineError> {
+        match change {
+            ChangeInParts::Put { key, parts: [header, first, second] } => self.shared.put(key, header, [first, second]),
+            ChangeInParts::Delete { key } => {
+                self.shared.cache.delete(key);
+                Ok(())
+            }
+        }
+    }
+
+    fn delete_unread(&self, key: &[u8]) -> bool {
+        self.shared.cache.delete(key)
+    }
+
+    fn reserve(&self, reserved: &mut Reserved, bytes: usize) -> bool {
+        let has_room = self.shared.allowance.arrive(reserved, bytes);
+        if has_room {
+            self.shared.cache.shrink(self.shared.now());
+        }
+        has_room
+    }
+
+    fn on_evicted(&self, tell: OnEvicted) {
+        self.shared.cache.on_evicted(Box::new(move |evicted| {
+            let Evicted { key, meta, value_bytes, was_read, .. } = evicted;
+            tell(EvictedItem { key, expires: meta.expires, value_bytes, was_read });
+        }));
+    }
+
+    fn state(&self) -> CacheState {
+        let Properties { memory_bytes, evicted, reclaimed, flash, .. } = self.shared.cache.properties();
+        let flash = flash.map(|flash| FlashState {
+            works: flash.works,
+            bytes_max: flash.capacity_bytes,
+            bytes: self.shared.cache.flash_used_bytes(),
+            demoted: flash.demoted,
+            demoted_bytes: flash.demoted_bytes,
+            written_bytes: flash.written_bytes,
+            hits: flash.hits,
+            misses: flash.misses,
+            promoted: flash.promoted,
+            reinserted: flash.reinserted,
+            evicted: flash.evicted,
+            errors: flash.errors,
+        });
+        let memory_bytes_max = self.shared.allowance.limit_bytes();
+        CacheState { memory_bytes_max, memory_bytes, evicted, reclaimed, flash }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -735,7 +743,7 @@ mod tests {
         let header = Header { state: 0, flags: 0, expires: 0, id: 1, given_cas: None }.encode();
         for number in 0..40_000u64 {
             let change = ChangeInParts::Put { key: &number.to_le_bytes(), parts: [&header, &[1; 4000], b""] };
-            engine.write_at_once(change).unwrap().unwrap();
+            engine.write_at_once(change).unwrap();
         }
         assert!(engine.properties().memory_bytes > 120 << 20);
         // Simulates a machine short of memory. The thread that measures the process would undo it.

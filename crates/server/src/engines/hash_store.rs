@@ -25,6 +25,7 @@ use situ::base::{StoreClock, lock};
 use situ::hash::record::VALUE_BYTES_MAX;
 use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, SpaceProperties};
 
+use crate::engine::cache::NoCache;
 use crate::engine::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::engine::item::{HEADER_BYTES_MAX, Header};
 use crate::engine::{
@@ -145,6 +146,7 @@ fn gather(batch: &WriteBatch) -> hash::Result<HashBatch> {
 
 impl Engine for HashEngine {
     type Value = Vec<u8>;
+    type Cache = NoCache;
 
     fn get(&self, key: &[u8], later: &mut dyn FnMut() -> Option<OnRead<Vec<u8>>>) -> Result<Get<Vec<u8>>, EngineError> {
         match self.store.get_at_once(key).map_err(EngineError::new)? {

@@ -30,6 +30,7 @@ use situ::{
     ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,
 };
 
+use crate::engine::cache::NoCache;
 use crate::engine::compactions::{Compactions, gather};
 use crate::engine::durable::{CLOCK_KEY, FLUSH_KEY, LIMIT_KEY};
 use crate::engine::{
@@ -200,6 +201,7 @@ fn damage_found(first: &Damage, files: usize) -> String {
 
 impl Engine for StoreEngine {
     type Value = Value;
+    type Cache = NoCache;
 
     fn get(&self, key: &[u8], later: &mut dyn FnMut() -> Option<OnRead<Value>>) -> Result<Get<Value>, EngineError> {
         let options = ReadOptions::default();

@@ -33,7 +33,8 @@ use crate::admin::metrics::{Command, Counter};
 use crate::commands::classic::Unstorable;
 use crate::commands::execute::{Executor, Lap, Outcome, Session};
 use crate::commands::output::{Output, Progress};
-use crate::engine::{Engine, Reserved};
+use crate::engine::Engine;
+use crate::engine::cache::{CacheExtras, Reserved};
 use crate::protocol::auth::{self, Users};
 use crate::protocol::foreign::{self, Protocol};
 use crate::protocol::parse::{Request, find, parse};
@@ -67,7 +68,7 @@ struct Body {
 impl Body {
     /// Counts so many more bytes. If there is no room for them the body is given up.
     fn reserve(&mut self, engine: &impl Engine, bytes: usize) -> bool {
-        let has_room = engine.reserve(&mut self.reserved, bytes);
+        let has_room = engine.cache().is_none_or(|cache| cache.reserve(&mut self.reserved, bytes));
         if !has_room {
             self.give_up();
         }

@@ -9,7 +9,7 @@
 //! 4. The loop hands each outcome to the [`Reads`] of its connection. When none is missing, the command runs again, and
 //!    takes the outcomes instead of asking the engine.
 //!
-//! An engine can let the loop itself read ([`LoopReader`](crate::engine::LoopReader)). Then the callback is called on the loop's thread, mostly. The
+//! An engine can let the loop itself read ([`LoopReader`](crate::LoopReader)). Then the callback is called on the loop's thread, mostly. The
 //! steps are the same.
 //!
 //! A command that changes an item owns the stripe of its key from before the read until its write is answered. So no
