@@ -100,7 +100,7 @@ impl<E: Engine> EventLoop<E> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let inbox = Arc::clone(&executor.inbox);
         epoll::add(&epoll, inbox.wake_fd(), EventData::new_u64(WAKE), EventFlags::IN)?;
-        if let Some(reader) = &executor.reader {
+        if let Some(reader) = &executor.read_side.reader {
             // By edges: nobody reads from the descriptor.
             epoll::add(&epoll, reader.descriptor(), EventData::new_u64(READS), EventFlags::IN | EventFlags::ET)?;
         }
@@ -141,17 +141,17 @@ impl<E: Engine> EventLoop<E> {
         let mut messages = Vec::new();
         loop {
             self.refresh_time();
-            self.executor.advance_reads();
+            self.executor.read_side.advance();
             self.take_messages(&mut messages);
             self.admit_reads();
-            self.executor.share =
+            self.executor.quotas.share =
                 Share::of(self.ready.len(), self.loops.open(), self.executor.limits.output_bytes_option);
             for _ in 0..self.ready.len() {
                 let Some(token) = self.ready.pop_front() else { break };
                 self.serve(token);
             }
             self.executor.submit();
-            let has_reads_left = self.executor.advance_reads();
+            let has_reads_left = self.executor.read_side.advance();
             self.take_messages(&mut messages);
             for token in std::mem::take(&mut self.dirty) {
                 self.send(token);
@@ -159,7 +159,8 @@ impl<E: Engine> EventLoop<E> {
             if self.stopping && (self.open == 0 || self.loops.stop_deadline_passed()) {
                 break;
             }
-            let nothing_to_run = self.ready.is_empty() && !has_reads_left && !self.executor.fetches.can_admit();
+            let nothing_to_run =
+                self.ready.is_empty() && !has_reads_left && !self.executor.read_side.fetches.can_admit();
             let idle = nothing_to_run && self.inbox.may_sleep();
             let timeout = if idle { self.sleep_time() } else { Some(Duration::ZERO) };
             let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
@@ -182,17 +183,17 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn refresh_time(&mut self) {
-        self.executor.now = Instant::now();
+        self.executor.moment.now = Instant::now();
         let clock = &self.loops.clock;
-        self.executor.rule = self.executor.durable.rule(clock.seconds());
-        self.executor.unix_ahead = clock.difference_seconds();
+        self.executor.moment.rule = self.executor.durable.rule(clock.seconds());
+        self.executor.moment.unix_ahead = clock.difference_seconds();
     }
 
     fn sleep_time(&self) -> Option<Duration> {
         if self.stopping || self.accept_again.is_some() {
             return Some(Duration::from_millis(20));
         }
-        if self.executor.reader.as_ref().is_some_and(|reader| reader.is_busy()) {
+        if self.executor.read_side.is_busy() {
             return Some(READS_AGAIN);
         }
         // Without a limit for idleness an idle loop sleeps for ever.
@@ -207,15 +208,15 @@ impl<E: Engine> EventLoop<E> {
             }
         }
         if let Some(limit) = self.loops.limits.idle_timeout
-            && self.executor.now.saturating_duration_since(self.swept) >= SWEEP_EVERY
+            && self.executor.moment.now.saturating_duration_since(self.swept) >= SWEEP_EVERY
         {
-            self.swept = self.executor.now;
+            self.swept = self.executor.moment.now;
             self.close_idle(limit);
         }
     }
 
     fn close_idle(&mut self, limit: Duration) {
-        let now = self.executor.now;
+        let now = self.executor.moment.now;
         // What has arrived while the loop did not run is still to be read: its connection is queued, and not idle.
         let is_idle = |connection: &Connection<E>| {
             now.saturating_duration_since(connection.active) > limit && connection.is_silent() && !connection.queued
@@ -283,7 +284,7 @@ impl<E: Engine> EventLoop<E> {
                 Message::Accepted { socket, local } => self.adopt(socket, local),
                 Message::Taken { batch } => self.taken(batch),
                 Message::Room => {
-                    self.executor.outside = false;
+                    self.executor.batcher.may_enter();
                     self.release_held();
                 }
                 Message::Completed { batch, connections, result } => {
@@ -298,7 +299,7 @@ impl<E: Engine> EventLoop<E> {
                     }
                 }
                 Message::Arrived => {
-                    for arrival in self.executor.fetches.arrivals() {
+                    for arrival in self.executor.read_side.fetches.arrivals() {
                         let token = arrival.connection;
                         // A connection that is gone needs no answer.
                         if self.connection(token).is_some_and(|connection| connection.arrive(arrival)) {
@@ -321,10 +322,10 @@ impl<E: Engine> EventLoop<E> {
 
     /// Reads have ended: connections that waited for that may begin theirs.
     fn admit_reads(&mut self) {
-        if !self.executor.fetches.can_admit() {
+        if !self.executor.read_side.fetches.can_admit() {
             return;
         }
-        for token in self.executor.fetches.admit() {
+        for token in self.executor.read_side.fetches.admit() {
             if self.connection(token).is_some_and(|connection| connection.admit_read()) {
                 self.make_ready(token);
             }
@@ -333,7 +334,7 @@ impl<E: Engine> EventLoop<E> {
 
     /// The engine has taken a batch: if it is the one that waits, others may go on.
     fn taken(&mut self, batch: u64) {
-        if self.executor.taken(batch) {
+        if self.executor.batcher.taken(batch) {
             self.release_held();
         }
     }
@@ -370,8 +371,7 @@ impl<E: Engine> EventLoop<E> {
         }
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         connection.queued = false;
-        self.executor.commands_left = self.executor.share.commands;
-        self.executor.copied_bytes.set(0);
+        self.executor.quotas.begin();
         let result = connection.serve(&mut self.executor, &mut self.scratch);
         self.connections[slot] = Some(connection);
         match result {
@@ -495,7 +495,7 @@ impl<E: Engine> EventLoop<E> {
         let token = u64::from(self.generations[slot]) << 32 | slot as u64;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let added = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags);
-        let connection = Connection::new(socket, token, self.executor.now);
+        let connection = Connection::new(socket, token, self.executor.moment.now);
         self.tell(&connection, None);
         self.connections[slot] = Some(Box::new(connection));
         self.open += 1;

@@ -1,7 +1,6 @@
 //! Starting and stopping a server.
 
 use situ::base::{StoreClock, lock};
-use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -26,12 +25,14 @@ use crate::admin::notices::Notices;
 use crate::admin::prefixes::Prefixes;
 use crate::admin::stats::StatsSource;
 use crate::admin::watch::Watchers;
-use crate::commands::execute::{Executor, Limits};
-use crate::commands::turn::Share;
+use crate::commands::batcher::Batcher;
+use crate::commands::execute::{Executor, Limits, Moment};
+use crate::commands::read_side::ReadSide;
+use crate::commands::turn::{Quotas, Share};
 use crate::engine::cache::{CacheExtras, EvictedItem, OnTrouble};
 use crate::engine::durable::Durable;
 use crate::engine::item::ExpiryRule;
-use crate::engine::{Engine, EngineError, MAX_VALUE_BYTES_LIMIT, WriteBatch};
+use crate::engine::{Engine, EngineError, MAX_VALUE_BYTES_LIMIT};
 use crate::event_loop::loops::{LoopLimits, Loops};
 use crate::event_loop::{EventLoop, Listener};
 use crate::process::descriptors;
@@ -43,7 +44,7 @@ use crate::waiting::room::Room;
 use crate::waiting::stripe::Stripes;
 
 const _: () =
-    assert!(MAX_VALUE_BYTES_LIMIT + crate::commands::execute::BATCH_BYTES_MAX + (512 << 10) <= situ::BATCH_BYTES_MAX);
+    assert!(MAX_VALUE_BYTES_LIMIT + crate::commands::batcher::BATCH_BYTES_MAX + (512 << 10) <= situ::BATCH_BYTES_MAX);
 
 /// Connections that may wait to be taken, as in memcached.
 const BACKLOG: i32 = 1024;
@@ -329,6 +330,7 @@ impl Server {
         let mut listeners = Some(listeners);
         for (loop_index, (inbox, counters)) in inboxes.into_iter().zip(counters).enumerate() {
             let fetches = Fetches::new(Arc::clone(&inbox), (READS_MAX / threads).max(1));
+            let batcher = Batcher::new(Arc::clone(&stripes), Arc::clone(&inbox), Arc::clone(&room));
             let executor = Executor {
                 engine: Arc::clone(&engine),
                 durable: Arc::clone(&durable),
@@ -347,23 +349,14 @@ impl Server {
                 },
                 users: users.clone(),
                 notices: Arc::clone(&notices),
-                share: Share::of(0, 0, options.max_output_bytes),
-                commands_left: 0,
-                copied_bytes: Cell::default(),
-                rule: durable.rule(started_seconds),
-                unix_ahead: loops.clock.difference_seconds(),
-                now: Instant::now(),
-                batch: WriteBatch::default(),
-                owners: Vec::new(),
-                batch_number: 0,
-                next_number: 1,
-                waiting: None,
-                waiting_bytes: 0,
-                room: Arc::clone(&room),
-                outside: false,
-                held: Vec::new(),
-                fetches,
-                reader: engine.cache().and_then(CacheExtras::loop_reader),
+                moment: Moment {
+                    now: Instant::now(),
+                    rule: durable.rule(started_seconds),
+                    unix_ahead: loops.clock.difference_seconds(),
+                },
+                quotas: Quotas::new(Share::of(0, 0, options.max_output_bytes)),
+                batcher,
+                read_side: ReadSide { fetches, reader: engine.cache().and_then(CacheExtras::loop_reader) },
             };
             let event_loop = EventLoop::new(Arc::clone(&loops), executor, listeners.take().unwrap_or_default())
                 .map_err(StartError::System)?;

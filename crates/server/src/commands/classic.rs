@@ -21,12 +21,12 @@ use crate::waiting::inbox::Message;
 impl<E: Engine> Executor<E> {
     pub(crate) fn get(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool) -> Outcome {
         while let Some((key, next)) = next_key(keys, session.resume) {
-            if session.output.pending_bytes() >= self.share.output_bytes_max {
+            if session.output.pending_bytes() >= self.quotas.share.output_bytes_max {
                 return Outcome::Wait(Wait::Output);
             }
             // The first key is counted with its command.
             let is_first = session.resume == 0;
-            if !is_first && self.commands_left == 0 {
+            if !is_first && self.quotas.commands_left == 0 {
                 return Outcome::Wait(Wait::Turn);
             }
             let glance = self.glance(session, key, true, |output, header, data| {
@@ -58,13 +58,13 @@ impl<E: Engine> Executor<E> {
                 }
             };
             self.counters.add(Counter::Keys, 1);
-            self.commands_left = self.commands_left.saturating_sub(usize::from(!is_first));
+            self.quotas.use_commands(usize::from(!is_first));
             session.resume = next;
             let is_hit = is_shown || item.is_some();
             self.stats.prefixes.count(key, if is_hit { Event::Hit } else { Event::Miss });
             self.counters.add(if is_hit { Counter::GetHits } else { Counter::GetMisses }, 1);
             if is_hit {
-                self.access.fetched(key, self.rule.now_seconds);
+                self.access.fetched(key, self.moment.rule.now_seconds);
             }
             let Some(item) = item else { continue };
             session.output.append(|out| push_value_line(out, key, &item.header, item.data().len(), with_cas));
@@ -109,7 +109,7 @@ impl<E: Engine> Executor<E> {
                     return Outcome::Done;
                 }
             };
-            self.commands_left = self.commands_left.saturating_sub(usize::from(session.resume > 0));
+            self.quotas.use_commands(usize::from(session.resume > 0));
             session.resume = next;
             self.stats.prefixes.count(key, if item.is_some() { Event::Hit } else { Event::Miss });
             let Some(item) = item else {
@@ -118,7 +118,7 @@ impl<E: Engine> Executor<E> {
                 continue;
             };
             self.counters.add(Counter::TouchHits, 1);
-            self.access.fetched(key, self.rule.now_seconds);
+            self.access.fetched(key, self.moment.rule.now_seconds);
             let mut line = Vec::new();
             push_value_line(&mut line, key, &item.header, item.data().len(), with_cas);
             let header = Header { expires: self.expires_at(expires), ..item.header };
@@ -285,7 +285,7 @@ impl<E: Engine> Executor<E> {
         let given_cas = store.meta.as_ref().and_then(|meta| meta.new_cas).filter(|cas| *cas != 0);
         let header = Header { id, given_cas, ..header };
         self.counters.add(Counter::TotalItems, 1);
-        self.access.stored(&store.key, self.rule.now_seconds);
+        self.access.stored(&store.key, self.moment.rule.now_seconds);
         self.tell_store(session, store, "stored", length);
         let reply = match (&store.meta, store.noreply) {
             (_, true) => Reply::Static(b""),
@@ -419,7 +419,7 @@ impl<E: Engine> Executor<E> {
         match loaded {
             Ok(Some(item)) => {
                 self.counters.add(Counter::TouchHits, 1);
-                self.access.fetched(key, self.rule.now_seconds);
+                self.access.fetched(key, self.moment.rule.now_seconds);
                 let header = Header { expires: self.expires_at(expires), ..item.header };
                 let (reply, on_failure) = classic_reply(b"TOUCHED\r\n", noreply);
                 self.put(session, stripe, Some(Command::Touch), key, header, [item.data(), b""], reply, on_failure);
@@ -503,14 +503,13 @@ impl<E: Engine> Executor<E> {
 
     pub(crate) fn flush_all(&mut self, session: &mut Session<E::Value>, delay: i32, noreply: bool) {
         // Stores that were gathered before it have cas ids below the barrier: they are dead whenever the engine takes them.
-        let batch = self.next_number;
-        self.next_number += 1;
+        let batch = self.batcher.take_number();
         let (reply, on_failure) = classic_reply(b"OK\r\n", noreply);
         self.end_lap(session);
         let (command, started) = (Some(Command::FlushAll), session.started);
         session.output.append_await(Await { batch, reply, write_bytes: 0, on_failure, command, started });
         let at = if delay > 0 { self.expires_at(delay) } else { 0 };
-        let at = if at > self.rule.now_seconds { at } else { 0 };
+        let at = if at > self.moment.rule.now_seconds { at } else { 0 };
         let (inbox, connection) = (Arc::clone(&self.inbox), session.token);
         self.durable.flush(
             at,

@@ -8,13 +8,10 @@
 //! * its write, for which a place is kept in the connection's output.
 //!
 //! After the first two it is run again from the start, having changed nothing. Writes of all connections that a loop
-//! serves in one turn gather in one batch, which [`Executor::submit`] hands to the engine. An engine that never waits makes a change when the
+//! serves in one turn gather in one batch, which [`Batcher::submit`] hands to the engine. An engine that never waits makes a change when the
 //! command runs ([`CacheExtras::write_at_once`]): then there is no batch, and the answer needs no place.
 //!
-//! **Back-pressure.** A batch is handed over when there is [room](crate::waiting::room) for it beside those of other loops. When
-//! the engine lets it wait, the next one gathers, but is not handed over before the first is taken ([`Wait::Admission`]): a
-//! connection with a change in the waiting batch runs nothing more, and when the gathered one is full, too, no change is
-//! accepted. So what waits is bounded, and whoever only reads never waits.
+//! **Back-pressure.** The [batcher](crate::commands::batcher) bounds what waits in the engine. Commands that only read never wait for it.
 //!
 //! **Read, then write.** A command that decides by the old item owns the stripe before it reads and until its write is
 //! answered, also while the read is under way. Nothing changes the key in between.
@@ -23,7 +20,6 @@
 //! their key for a moment, which waits for a write to it. The moment ends when the read has begun: a read sees what was
 //! written before it began. Connections without outstanding writes read without it.
 
-use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,25 +30,22 @@ use crate::admin::dump::Dumps;
 use crate::admin::metrics::{Command, Counter, Counters};
 use crate::admin::notices::Notices;
 use crate::admin::stats::StatsSource;
+use crate::commands::batcher::Batcher;
 use crate::commands::output::{Await, OnFailure, Output, Reply, push_server_error};
-use crate::commands::turn::{SURVEY_COMMANDS, Share};
-use crate::engine::cache::{CacheExtras, LoopReader, Shown};
+use crate::commands::read_side::{Asked, ReadSide};
+use crate::commands::turn::{Quotas, SURVEY_COMMANDS};
+use crate::engine::cache::{CacheExtras, Shown};
 use crate::engine::durable::Durable;
 use crate::engine::item::{ExpiryRule, Header, expires_at};
-use crate::engine::{Admission, ChangeInParts, Engine, EngineError, Get, OnTaken, WriteBatch};
+use crate::engine::{ChangeInParts, Engine, EngineError};
 use crate::protocol::auth::Users;
 use crate::protocol::interests;
 use crate::protocol::parse::{Request, next_key};
 use crate::waiting::feed::{Feed, FeedReader};
-use crate::waiting::fetch::{Fetched, Fetches, Reads};
-use crate::waiting::inbox::{Inbox, Message};
-use crate::waiting::room::Room;
+use crate::waiting::fetch::{Fetched, Reads};
+use crate::waiting::inbox::Inbox;
 use crate::waiting::stripe::Stripes;
 use crate::waiting::{StripeIndex, Wait};
-
-/// A batch that has grown to this is submitted before the turn ends.
-pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
-const BATCH_CHANGES_MAX: usize = 1024;
 
 /// What a command needs to know of its connection.
 pub(crate) struct Session<V> {
@@ -136,10 +129,20 @@ impl<V: Deref<Target = [u8]>> Item<V> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) value_bytes_max: usize,
-    /// The option: [`Share`] holds what a connection gets of it.
+    /// The option: [`Share`](crate::commands::turn::Share) holds what a connection gets of it.
     pub(crate) output_bytes_option: usize,
     pub(crate) outstanding_answers_max: usize,
     pub(crate) flush_allowed: bool,
+}
+
+/// The time of one turn of a loop, as its commands see it.
+pub(crate) struct Moment {
+    /// When the turn began, about.
+    pub(crate) now: Instant,
+    /// The rule by which items are dead.
+    pub(crate) rule: ExpiryRule,
+    /// Unix time minus the engine's clock, in seconds.
+    pub(crate) unix_ahead: i64,
 }
 
 /// Runs the commands of one event loop.
@@ -158,137 +161,37 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) users: Option<Arc<Users>>,
     /// Lines for the server's log.
     pub(crate) notices: Arc<Notices>,
-    /// What each connection may use in this turn.
-    pub(crate) share: Share,
-    /// What the connection that is served now has left of its commands.
-    pub(crate) commands_left: usize,
-    /// Bytes of values that its commands have copied in this turn.
-    pub(crate) copied_bytes: Cell<usize>,
-    pub(crate) rule: ExpiryRule,
-    /// Unix time minus the engine's clock, in seconds.
-    pub(crate) unix_ahead: i64,
-    /// When this turn of the loop began, about.
-    pub(crate) now: Instant,
-    pub(crate) batch: WriteBatch,
-    /// Whose change, and the stripe that it holds.
-    pub(crate) owners: Vec<(u64, StripeIndex)>,
-    /// The number of the batch being gathered.
-    pub(crate) batch_number: u64,
-    /// The next number for a batch, or for another write that is answered like one.
-    pub(crate) next_number: u64,
-    /// The batch that the engine has not taken yet. Until it has, no other is handed over.
-    pub(crate) waiting: Option<u64>,
-    /// Its size.
-    pub(crate) waiting_bytes: u64,
-    pub(crate) room: Arc<Room>,
-    /// There is no room for the gathered batch beside those of other loops.
-    pub(crate) outside: bool,
-    /// Connections that go on then.
-    pub(crate) held: Vec<u64>,
-    /// Reads of this loop that are under way.
-    pub(crate) fetches: Fetches<E::Value>,
-    /// Reads what the engine has no answer for, if the engine lets loops read.
-    pub(crate) reader: Option<Box<dyn LoopReader<E::Value>>>,
-}
-
-/// Reports a batch's fate exactly once, even if the engine drops its callback.
-struct Completion {
-    stripes: Arc<Stripes>,
-    inbox: Arc<Inbox>,
-    batch: u64,
-    owners: Vec<(u64, StripeIndex)>,
-}
-
-impl Completion {
-    fn finish(&mut self, result: Result<(), EngineError>) {
-        let mut connections = Vec::with_capacity(self.owners.len());
-        for (connection, stripe) in self.owners.drain(..) {
-            self.stripes.release(stripe);
-            if connections.last() != Some(&connection) {
-                connections.push(connection);
-            }
-        }
-        self.inbox.post(Message::Completed { batch: self.batch, connections, result });
-    }
-}
-
-impl Drop for Completion {
-    fn drop(&mut self) {
-        if !self.owners.is_empty() {
-            self.finish(Err(EngineError::new("the engine dropped the write")));
-        }
-    }
+    /// The time of this turn.
+    pub(crate) moment: Moment,
+    /// The part of this turn that the connection which is served now has left.
+    pub(crate) quotas: Quotas,
+    /// The changes of this turn, and the batch that the engine has not taken.
+    pub(crate) batcher: Batcher,
+    /// The reads of this loop that are under way.
+    pub(crate) read_side: ReadSide<E::Value>,
 }
 
 impl<E: Engine> Executor<E> {
     /// Converts a client's expiration time to the stored one.
     pub(crate) fn expires_at(&self, client_seconds: i32) -> u64 {
-        expires_at(client_seconds, self.rule.now_seconds, self.unix_ahead)
-    }
-
-    /// Gets on with the reads of this loop's own. True if there is more to do at once.
-    pub(crate) fn advance_reads(&mut self) -> bool {
-        self.reader.as_mut().is_some_and(|reader| reader.advance())
+        expires_at(client_seconds, self.moment.rule.now_seconds, self.moment.unix_ahead)
     }
 
     /// Hands the gathered batch to the engine, unless another one waits there or there is no room.
     pub(crate) fn submit(&mut self) {
-        if self.batch.is_empty() || self.is_held_back() {
-            return;
-        }
-        let bytes = self.batch.byte_len() as u64;
-        if !self.room.enter(bytes, &self.inbox) {
-            self.outside = true;
-            return;
-        }
-        let mut completion = Completion {
-            stripes: Arc::clone(&self.stripes),
-            inbox: Arc::clone(&self.inbox),
-            batch: self.batch_number,
-            owners: std::mem::take(&mut self.owners),
-        };
-        let number = std::mem::replace(&mut self.batch_number, self.next_number);
-        self.next_number += 1;
-        let batch = std::mem::take(&mut self.batch);
-        let inbox = Arc::clone(&self.inbox);
-        let on_taken: OnTaken = Arc::new(move || inbox.post(Message::Taken { batch: number }));
-        let admission = self.engine.write(batch, &on_taken, Box::new(move |result| completion.finish(result)));
-        match admission {
-            Admission::Taken => self.room.leave(bytes),
-            Admission::Waiting => (self.waiting, self.waiting_bytes) = (Some(number), bytes),
-        }
+        self.batcher.submit(&*self.engine);
     }
 
-    /// The engine has taken `batch`. False if it is not the one that waits: a batch may be said to be taken twice, by its
-    /// [`OnTaken`] and by its answer, which come from different threads and in any order.
-    pub(crate) fn taken(&mut self, batch: u64) -> bool {
-        let waited = self.waiting == Some(batch);
-        if waited {
-            self.waiting = None;
-            self.room.leave(self.waiting_bytes);
-        }
-        waited
-    }
-
-    /// Goes on after something has changed about what held it back; the connections that were held back meanwhile.
+    /// Continues after a change in what held the batch back. Returns the connections that were held back meanwhile.
     pub(crate) fn go_on(&mut self) -> Vec<u64> {
         self.submit();
-        std::mem::take(&mut self.held)
-    }
-
-    /// True if no batch can be handed over now.
-    fn is_held_back(&self) -> bool {
-        self.waiting.is_some() || self.outside
-    }
-
-    fn batch_is_full(&self) -> bool {
-        self.batch.byte_len() >= BATCH_BYTES_MAX || self.batch.len() >= BATCH_CHANGES_MAX
+        self.batcher.take_held()
     }
 
     /// Notes that an engine that never waits has copied so many bytes of values. Other engines' writes wait, and are counted then.
     pub(crate) fn has_copied(&self, bytes: usize) {
         if self.engine.cache().is_some() {
-            self.copied_bytes.set(self.copied_bytes.get().saturating_add(bytes));
+            self.quotas.copied(bytes);
         }
     }
 
@@ -297,17 +200,17 @@ impl<E: Engine> Executor<E> {
         if session.feed.is_some() {
             return Some(Wait::Feed);
         }
-        if self.waiting.is_some() && session.last_batch == self.waiting {
+        if self.batcher.holds_back(session.last_batch) {
             return Some(Wait::Admission);
         }
-        if self.commands_left == 0 || self.copied_bytes.get() >= self.share.writing_bytes_max {
+        if self.quotas.are_used_up() {
             return Some(Wait::Turn);
         }
         let output = &session.output;
-        if output.pending_bytes() >= self.share.output_bytes_max {
+        if output.pending_bytes() >= self.quotas.share.output_bytes_max {
             Some(Wait::Output)
         } else if output.awaiting() >= self.limits.outstanding_answers_max
-            || output.writing_bytes() >= self.share.writing_bytes_max
+            || output.writing_bytes() >= self.quotas.share.writing_bytes_max
         {
             Some(Wait::Answers)
         } else {
@@ -317,18 +220,18 @@ impl<E: Engine> Executor<E> {
 
     /// True if enough has been sent to go on.
     pub(crate) fn has_drained(&self, output: &Output<E::Value>) -> bool {
-        output.pending_bytes() <= self.share.output_bytes_max / 2
+        output.pending_bytes() <= self.quotas.share.output_bytes_max / 2
     }
 
     /// True if enough has been answered by the engine to go on.
     pub(crate) fn has_been_answered(&self, output: &Output<E::Value>) -> bool {
         output.awaiting() <= self.limits.outstanding_answers_max / 2
-            && output.writing_bytes() <= self.share.writing_bytes_max / 2
+            && output.writing_bytes() <= self.quotas.share.writing_bytes_max / 2
     }
 
     /// Owns the stripe of `key`, or queues for it; not while there is no room for a change.
     pub(crate) fn own(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<StripeIndex, Wait> {
-        if self.is_held_back() && self.batch_is_full() {
+        if self.batcher.takes_no_change() {
             self.let_go(session);
             return Err(Wait::Admission);
         }
@@ -351,33 +254,14 @@ impl<E: Engine> Executor<E> {
 
     /// What the engine has for `key`; or it reads for this command, or cannot begin to.
     fn ask(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Fetched<E::Value>, Wait> {
-        let (fetches, connection) = (&mut self.fetches, session.token);
-        let mut begun = None;
-        let reads_here = self.reader.is_some();
-        let got = self.engine.get(key, &mut || {
-            if reads_here {
-                return None;
-            }
-            let (number, on_read) = fetches.begin(connection)?;
-            begun = Some(number);
-            Some(on_read)
-        });
-        if let (Some(reader), Ok(Get::Later)) = (&mut self.reader, &got)
-            && let Some((number, on_read)) = fetches.begin(connection)
-        {
-            begun = Some(number);
-            reader.begin(key, on_read);
-        }
-        match (got, begun) {
-            (Ok(Get::Hit(value)), _) => Ok(Ok(Some(value))),
-            (Ok(Get::Miss), _) => Ok(Ok(None)),
-            (Err(error), _) => Ok(Err(error)),
-            (Ok(Get::Later), Some(number)) => {
+        match self.read_side.ask(&*self.engine, session.token, key) {
+            Asked::Fetched(fetched) => Ok(fetched),
+            Asked::Reading(number) => {
                 self.counters.add(Counter::DiskReads, 1);
                 session.reads.expect(number, key);
                 Err(Wait::Read)
             }
-            (Ok(Get::Later), None) => Err(Wait::ReadSlot),
+            Asked::Full => Err(Wait::ReadSlot),
         }
     }
 
@@ -422,7 +306,7 @@ impl<E: Engine> Executor<E> {
             return Glance::Ask;
         }
         let Some(cache) = self.engine.cache() else { return Glance::Ask };
-        let rule = ExpiryRule { barrier_cas: self.durable.barrier(), ..self.rule };
+        let rule = ExpiryRule { barrier_cas: self.durable.barrier(), ..self.moment.rule };
         let mut dead = None;
         let mut shown = None;
         let output = &mut session.output;
@@ -472,7 +356,7 @@ impl<E: Engine> Executor<E> {
             self.counters.add(Counter::DamagedItems, 1);
             return Err(EngineError::new("the stored value was not written by this server"));
         };
-        let rule = ExpiryRule { barrier_cas: self.durable.barrier(), ..self.rule };
+        let rule = ExpiryRule { barrier_cas: self.durable.barrier(), ..self.moment.rule };
         if rule.kills(&header) {
             self.count_dead(&header, &rule);
             return Ok(None);
@@ -528,7 +412,7 @@ impl<E: Engine> Executor<E> {
             return;
         }
         while session.reads.may_read_ahead()
-            && self.fetches.may_read_ahead()
+            && self.read_side.fetches.may_read_ahead()
             && let Some((key, next)) = next_key(keys, position)
         {
             position = next;
@@ -556,8 +440,8 @@ impl<E: Engine> Executor<E> {
         let header = header.encode();
         let change = ChangeInParts::Put { key, parts: [&header, first, second] };
         let Some(reply) = self.made_at_once(session, stripe, command, change, reply, on_failure) else { return };
-        let before = self.batch.byte_len();
-        self.batch.put(key, &[&header, first, second]);
+        let before = self.batcher.batch.byte_len();
+        self.batcher.batch.put(key, &[&header, first, second]);
         self.gathered(session, stripe, command, before, reply, on_failure);
     }
 
@@ -574,8 +458,8 @@ impl<E: Engine> Executor<E> {
         on_failure: OnFailure,
     ) {
         let header = header.encode();
-        let before = self.batch.byte_len();
-        self.batch.put(key, &[&header, item.data()]);
+        let before = self.batcher.batch.byte_len();
+        self.batcher.batch.put(key, &[&header, item.data()]);
         let data_at = item.header.byte_len();
         self.gathered(session, stripe, command, before, Reply::Value(line, item.value, data_at), on_failure);
     }
@@ -591,8 +475,8 @@ impl<E: Engine> Executor<E> {
     ) {
         let change = ChangeInParts::Delete { key };
         let Some(reply) = self.made_at_once(session, stripe, Some(command), change, reply, on_failure) else { return };
-        let before = self.batch.byte_len();
-        self.batch.delete(key);
+        let before = self.batcher.batch.byte_len();
+        self.batcher.batch.delete(key);
         self.gathered(session, stripe, Some(command), before, reply, on_failure);
     }
 
@@ -649,12 +533,12 @@ impl<E: Engine> Executor<E> {
         on_failure: OnFailure,
     ) {
         self.end_lap(session);
-        self.owners.push((session.token, stripe));
-        session.last_batch = Some(self.batch_number);
-        let (batch, started) = (self.batch_number, session.started);
-        let write_bytes = self.batch.byte_len() - batch_bytes_before;
+        let batch = self.batcher.own(session.token, stripe);
+        session.last_batch = Some(batch);
+        let started = session.started;
+        let write_bytes = self.batcher.batch.byte_len() - batch_bytes_before;
         session.output.append_await(Await { batch, reply, write_bytes, on_failure, command, started });
-        if self.batch_is_full() {
+        if self.batcher.is_full() {
             self.submit();
         }
     }
@@ -706,9 +590,9 @@ impl<E: Engine> Executor<E> {
     fn dump(&self, session: &mut Session<E::Value>) {
         let engine = Arc::clone(&self.engine);
         let survey = move || engine.survey();
-        let rule = self.durable.rule(self.rule.now_seconds);
+        let rule = self.durable.rule(self.moment.rule.now_seconds);
         let feed = Feed::new(Arc::clone(&self.inbox), session.token);
-        if self.dumps.begin(survey, (rule, self.unix_ahead), Arc::clone(&self.access), Arc::clone(&feed)) {
+        if self.dumps.begin(survey, (rule, self.moment.unix_ahead), Arc::clone(&self.access), Arc::clone(&feed)) {
             session.feed = Some(FeedReader(feed));
             self.answer(session, Command::Other, |_| {});
         } else {
@@ -757,9 +641,9 @@ impl<E: Engine> Executor<E> {
                 Outcome::Done
             }
             Request::Stats { topic } => {
-                self.commands_left = self.commands_left.saturating_sub(SURVEY_COMMANDS);
+                self.quotas.use_commands(SURVEY_COMMANDS);
                 let stats = Arc::clone(&self.stats);
-                let text = stats.render(topic, &self.durable, self.rule.now_seconds);
+                let text = stats.render(topic, &self.durable, self.moment.rule.now_seconds);
                 self.answer(session, Command::Stats, |out| out.extend_from_slice(text.as_bytes()));
                 Outcome::Done
             }
@@ -774,7 +658,7 @@ impl<E: Engine> Executor<E> {
                 Outcome::Done
             }
             Request::StatsDetailDump => {
-                self.commands_left = self.commands_left.saturating_sub(SURVEY_COMMANDS);
+                self.quotas.use_commands(SURVEY_COMMANDS);
                 let text = self.stats.prefixes.dump();
                 self.answer(session, Command::Stats, |out| out.extend_from_slice(&text));
                 Outcome::Done

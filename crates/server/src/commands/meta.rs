@@ -109,7 +109,7 @@ impl<E: Engine> Executor<E> {
             }
             (None, true) => match self.durable.next_cas() {
                 Ok(id) => {
-                    self.access.stored(key, self.rule.now_seconds);
+                    self.access.stored(key, self.moment.rule.now_seconds);
                     self.counters.add(Counter::TotalItems, 1);
                     fresh_header(meta, id)
                 }
@@ -164,7 +164,7 @@ impl<E: Engine> Executor<E> {
         self.counters.add(Counter::Keys, 1);
         self.counters.add(if meta.ttl.is_some() { Counter::TouchHits } else { Counter::GetHits }, 1);
         if !meta.no_update {
-            self.access.fetched(key, self.rule.now_seconds);
+            self.access.fetched(key, self.moment.rule.now_seconds);
         }
     }
 
@@ -203,7 +203,7 @@ impl<E: Engine> Executor<E> {
         length: usize,
         created: bool,
     ) {
-        let now = self.rule.now_seconds;
+        let now = self.moment.rule.now_seconds;
         let mut won = false;
         if wants_value(meta, header) {
             out.extend_from_slice(b"VA ");
@@ -357,7 +357,7 @@ impl<E: Engine> Executor<E> {
         match delta {
             Ok(Some(Delta::Changed { mut header, data, digits })) => {
                 if created {
-                    self.access.stored(key, self.rule.now_seconds);
+                    self.access.stored(key, self.moment.rule.now_seconds);
                 }
                 header.given_cas = meta.new_cas;
                 let text = self.arithmetic_answer(key, meta, &mut header, &data[..digits], created);
@@ -385,7 +385,7 @@ impl<E: Engine> Executor<E> {
         number: &[u8],
         created: bool,
     ) -> Vec<u8> {
-        let now = self.rule.now_seconds;
+        let now = self.moment.rule.now_seconds;
         let mut text = Vec::with_capacity(64);
         if meta.value {
             text.extend_from_slice(b"VA ");
@@ -425,7 +425,7 @@ impl<E: Engine> Executor<E> {
             self.say(session, Command::MetaDebug, "EN", false);
             return Outcome::Done;
         };
-        let (now, access) = (self.rule.now_seconds, self.access.get(key));
+        let (now, access) = (self.moment.rule.now_seconds, self.access.get(key));
         let size = size_as_memcached(key, item.header.flags, item.data().len());
         let expires = match item.header.expires {
             0 => -1,

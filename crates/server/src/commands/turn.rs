@@ -20,6 +20,8 @@
 //! connections of a server together hold 2 * [`OUTPUT_BYTES`], or 2 * [`OUTPUT_BYTES_MIN`] each where that is more. Of
 //! what the client has sent, it holds one read (64 KiB) and the command that is arriving.
 
+use std::cell::Cell;
+
 /// Commands of all connections of a loop in a turn: about 4 ms.
 const COMMANDS: usize = 8192;
 /// The least for one connection.
@@ -66,6 +68,45 @@ impl Share {
                 .min((TURN_OUTPUT_BYTES / ready).max(TURN_OUTPUT_BYTES_MIN))
                 .min((OUTPUT_BYTES / open).max(OUTPUT_BYTES_MIN)),
         }
+    }
+}
+
+/// The part of a turn that the connection which is served now has left.
+pub(crate) struct Quotas {
+    /// The share of each connection in this turn.
+    pub(crate) share: Share,
+    pub(crate) commands_left: usize,
+    /// Bytes of values that its commands have copied.
+    copied_bytes: Cell<usize>,
+}
+
+impl Quotas {
+    pub(crate) fn new(share: Share) -> Quotas {
+        Quotas { share, commands_left: 0, copied_bytes: Cell::default() }
+    }
+
+    /// Gives a connection that is to be served its whole share.
+    pub(crate) fn begin(&mut self) {
+        self.commands_left = self.share.commands;
+        self.copied_bytes.set(0);
+    }
+
+    /// Takes commands, or keys of a retrieval, from the share.
+    #[inline]
+    pub(crate) fn use_commands(&mut self, count: usize) {
+        self.commands_left = self.commands_left.saturating_sub(count);
+    }
+
+    /// Notes that a command has copied bytes of values.
+    #[inline]
+    pub(crate) fn copied(&self, bytes: usize) {
+        self.copied_bytes.set(self.copied_bytes.get().saturating_add(bytes));
+    }
+
+    /// Returns true if others have their turn before the next command.
+    #[inline]
+    pub(crate) fn are_used_up(&self) -> bool {
+        self.commands_left == 0 || self.copied_bytes.get() >= self.share.writing_bytes_max
     }
 }
 

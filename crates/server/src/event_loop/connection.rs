@@ -273,7 +273,7 @@ impl<E: Engine> Connection<E> {
             Ok(0) => Err(Broken),
             Ok(bytes) => {
                 executor.counters.add(Counter::BytesRead, bytes as u64);
-                self.active = executor.now;
+                self.active = executor.moment.now;
                 Ok(true)
             }
             Err(Errno::AGAIN) => {
@@ -363,7 +363,7 @@ impl<E: Engine> Connection<E> {
         if !std::mem::replace(&mut self.begun, true) && foreign::is_first_line(line) {
             return self.refuse_foreign(executor, Protocol::Http);
         }
-        executor.commands_left = executor.commands_left.saturating_sub(1);
+        executor.quotas.use_commands(1);
         let request = match &interrupted {
             Some(interrupted) => interrupted.request(line),
             None => parse(line),
@@ -435,7 +435,7 @@ impl<E: Engine> Connection<E> {
     /// The client speaks another protocol: nothing of it is run.
     fn refuse_foreign(&mut self, executor: &Executor<E>, protocol: Protocol) -> Step {
         executor.counters.add(Counter::ConnectionsForeign, 1);
-        executor.notices.refused(protocol, self.peer, executor.now);
+        executor.notices.refused(protocol, self.peer, executor.moment.now);
         self.closing = true;
         Step::Taken
     }
@@ -514,9 +514,9 @@ impl<E: Engine> Connection<E> {
     /// Enters the connection where those wait that have the same reason.
     fn queue(&self, executor: &mut Executor<E>, reason: Wait) {
         match reason {
-            Wait::ReadSlot => executor.fetches.wait(self.session.token),
+            Wait::ReadSlot => executor.read_side.fetches.wait(self.session.token),
             Wait::Turn => executor.counters.add(Counter::ConnectionYields, 1),
-            Wait::Admission => executor.held.push(self.session.token),
+            Wait::Admission => executor.batcher.hold(self.session.token),
             // An owner, the loop's mailbox or the client ends the others.
             Wait::Stripe(_) | Wait::Read | Wait::Output | Wait::Feed | Wait::Answers => {}
         }
@@ -644,7 +644,7 @@ impl<E: Engine> Connection<E> {
         };
         executor.counters.add(Counter::BytesWritten, sent_bytes);
         if sent_bytes > 0 {
-            self.active = executor.now;
+            self.active = executor.moment.now;
         }
         let output = &self.session.output;
         let blocked = progress == Progress::Blocked;

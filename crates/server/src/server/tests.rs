@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 
+use crate::engine::WriteBatch;
 use crate::memory::MemoryEngine;
 use situ::base::Clock;
 
