@@ -6,85 +6,47 @@
 //!
 //! **Memory.** The limit is one of the whole process. The engine looks how much memory the process has in use beside the cache: for
 //! connections, say. The cache takes as much less, down to half of the limit. The engine looks four times a second, and whenever
-//! [`LOOK_BYTES`] more were stored. What was in use beside the cache is kept free for a while: it may be needed again. Long values that are on their
+//! `LOOK_BYTES` (`cache/memory.rs`) more were stored. What was in use beside the cache is kept free for a while: it may be needed again. Long values that are on their
 //! way are counted one by one, and the cache makes room for each at once: hundreds of them can come between two looks.
 //!
 //! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server reads this clock in each turn, so a client
 //! never sees an expired item. The record of the clock is stored with the server's own records.
 //! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when the cache needs it.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::ops::{Deref, Range};
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
-use std::thread::JoinHandle;
-use std::time::Duration;
+mod memory;
+mod reader;
+mod records;
+mod value;
 
-use situ::base::{ClockKeeper, ClockRecord, Env, StoreClock, lock};
-use situ::cache::{
-    Cache, Evicted, Flash, FlashProperties, FlashReader, Item, KEY_BYTES_MAX, Lookup, Meta, OnItem, Options,
-    Properties, Record, Start,
-};
-use situ::device::{Buffer, PAGE_BYTES};
+pub use memory::FOLLOWS_BYTES_MIN;
+pub use value::CacheValue;
 
 use crate::engine::cache::{
     CacheExtras, CacheState, EvictedItem, FlashState, LoopReader, OnEvicted, OnTrouble, Reserved, Shown, ShownItem,
 };
 use crate::engine::durable::CLOCK_KEY;
-use crate::engine::item::{HEADER_BYTES_MAX, Header};
 use crate::engine::{
-    Admission, COPY_BYTES_MAX, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, Metric, MetricKind,
-    OnRead, OnTaken, Survey, SurveyedItem, WriteBatch,
+    Admission, COPY_BYTES_MAX, ChangeInParts, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead,
+    OnTaken, Survey, SurveyedItem, WriteBatch,
 };
-use crate::engines::allowance::Allowance;
-use crate::process::pressure;
-
-/// How often expired items go, and how often the process's memory is looked at.
-const TIDY_EVERY: Duration = Duration::from_millis(250);
-/// The process's memory is looked at when so many bytes more were stored.
-const LOOK_BYTES: u64 = 1 << 20;
-
-/// The least limit of memory that follows the machine's, in bytes.
-pub const FOLLOWS_BYTES_MIN: u64 = 64 << 20;
+use memory::{NewRecord, OpenCache};
+use reader::{CacheReader, teller};
+use records::{Recorder, no_thread};
+use situ::base::{ClockKeeper, ClockRecord, Env, StoreClock, lock};
+use situ::cache::{Cache, Evicted, Flash, FlashProperties, KEY_BYTES_MAX, Lookup, Options, Properties, Start};
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use value::{header_of, make};
 
 /// A [`Cache`] that serves memcached. See the module.
 pub struct CacheEngine {
-    shared: Arc<Shared>,
+    shared: Arc<OpenCache>,
     tidier: Mutex<Option<JoinHandle<()>>>,
     keeper: ClockKeeper,
     /// `None` without flash, and after the stop.
     recorder: Mutex<Option<Recorder>>,
-}
-
-struct Shared {
-    cache: Cache,
-    allowance: Arc<Allowance>,
-    follows: AtomicBool,
-    records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
-    clock: Arc<StoreClock>,
-    now_seconds: AtomicU64,
-    stored_bytes: AtomicU64,
-    /// Event loops that read flash themselves.
-    flash_loops: AtomicU64,
-    is_over: Mutex<bool>,
-    over: Condvar,
-    /// Is told in prose what the flash has come to.
-    tell: OnTrouble,
-}
-
-/// A record of the server's that is to be stored.
-struct NewRecord {
-    key: Vec<u8>,
-    value: Vec<u8>,
-    done: Done,
-}
-
-/// The thread that stores records: an event loop does not wait for a file system.
-struct Recorder {
-    records: mpsc::Sender<NewRecord>,
-    thread: JoinHandle<()>,
 }
 
 impl fmt::Debug for CacheEngine {
@@ -166,19 +128,7 @@ impl CacheEngine {
         tell: OnTrouble,
     ) -> Result<CacheEngine, EngineError> {
         crate::raise_limit();
-        let shared = Arc::new(Shared {
-            allowance: Arc::new(Allowance::new(options.memory_bytes as u64, cache.beside())),
-            cache,
-            follows: AtomicBool::new(false),
-            records: Mutex::default(),
-            now_seconds: AtomicU64::new(clock.seconds()),
-            clock: Arc::new(clock),
-            stored_bytes: AtomicU64::new(0),
-            flash_loops: AtomicU64::new(0),
-            is_over: Mutex::new(false),
-            over: Condvar::new(),
-            tell,
-        });
+        let shared = Arc::new(OpenCache::new(cache, options, clock, tell));
         shared.look_at_memory(0);
         let recorder = if shared.cache.properties().flash.is_some() { Some(Recorder::start(&shared)?) } else { None };
         let kept = Arc::clone(&shared);
@@ -199,134 +149,10 @@ impl CacheEngine {
     }
 }
 
-fn no_thread(error: std::io::Error) -> EngineError {
-    EngineError::new(format!("cannot start a thread: {error}"))
-}
-
-impl Recorder {
-    fn start(shared: &Arc<Shared>) -> Result<Recorder, EngineError> {
-        let (records, received) = mpsc::channel();
-        let shared = Arc::clone(shared);
-        let body = move || received.into_iter().for_each(|record| shared.put_record(record));
-        let thread = std::thread::Builder::new().name("cache-records".to_owned()).spawn(body).map_err(no_thread)?;
-        Ok(Recorder { records, thread })
-    }
-
-    /// Ends when all records that were sent are stored.
-    fn end(self) {
-        drop(self.records);
-        // A panic of the thread has been shown already.
-        _ = self.thread.join();
-    }
-}
-
 impl Drop for CacheEngine {
     fn drop(&mut self) {
         self.end_threads();
     }
-}
-
-impl Shared {
-    fn keep_tidy(&self) {
-        let mut before = self.cache.properties().flash;
-        let mut is_over = lock(&self.is_over);
-        while !*is_over {
-            drop(is_over);
-            let now = self.clock.seconds();
-            self.now_seconds.store(now, Ordering::Relaxed);
-            let rest = self.allowance.rest_bytes();
-            self.look_at_memory(rest - rest / 64);
-            self.cache.tidy(now);
-            let flash = self.cache.properties().flash;
-            self.tell_of(before, flash);
-            before = flash;
-            is_over = lock(&self.is_over);
-            if !*is_over {
-                let waited = self.over.wait_timeout(is_over, TIDY_EVERY);
-                is_over = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
-            }
-        }
-    }
-
-    /// Tells what has gone wrong with the flash since an earlier look.
-    fn tell_of(&self, before: Option<FlashProperties>, now: Option<FlashProperties>) {
-        let (Some(before), Some(now)) = (before, now) else { return };
-        if before.works && !now.works {
-            (self.tell)("the flash device has failed and is out of service; the cache goes on in memory");
-        } else if before.outlives && !now.outlives {
-            (self.tell)("the files beside the flash cannot be written; the next start begins with an empty flash");
-        }
-    }
-
-    /// Lets the cache have what the rest of the process does not use, which is taken to need `least`.
-    fn look_at_memory(&self, least: u64) {
-        if let Some(resident) = resident_bytes() {
-            let limit = self.limit(resident);
-            self.allowance.note(limit, resident, self.cache.properties().memory_bytes, least);
-        }
-    }
-
-    /// The limit of the process, which takes so much memory now.
-    fn limit(&self, resident: u64) -> u64 {
-        let room = self.follows.load(Ordering::Relaxed).then(pressure::room).flatten();
-        let most = self.allowance.memory_bytes_max();
-        room.map_or(most, |room| limit_with(resident, room, most))
-    }
-
-    /// Notes that so many bytes are to be stored.
-    fn will_store(&self, bytes: usize) {
-        let before = self.stored_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        if before / LOOK_BYTES != (before + bytes as u64) / LOOK_BYTES {
-            self.look_at_memory(self.allowance.rest_bytes());
-        }
-    }
-
-    /// Stores a record of the server's. Without flash, or without files beside it, the record ends with the process, as all items do.
-    fn put_record(&self, record: NewRecord) {
-        let NewRecord { key, value, done } = record;
-        // A failure ends the trust in what is on flash. So the record is needed by this process alone.
-        if !self.cache.put_record(&key, &value).is_ok_and(|is_stored| is_stored) {
-            lock(&self.records).insert(key, value);
-        }
-        done(Ok(()));
-    }
-
-    fn now(&self) -> u64 {
-        self.now_seconds.load(Ordering::Relaxed)
-    }
-
-    fn put(&self, key: &[u8], header: &[u8], parts: [&[u8]; 2]) -> Result<(), EngineError> {
-        let header = Header::decode(header).ok_or_else(|| EngineError::new("a bug: a value has no header"))?;
-        let Header { state, flags, expires, id, given_cas } = header;
-        let meta = Meta { state, flags, expires, id, given_cas };
-        self.will_store(parts[0].len() + parts[1].len());
-        self.cache.put(key, &meta, parts, self.now()).map_err(EngineError::new)
-    }
-
-    fn apply(&self, change: &Change<'_>) -> Result<(), EngineError> {
-        match change {
-            Change::Delete { key } => {
-                self.cache.delete(key);
-                Ok(())
-            }
-            Change::Put { key, value } => {
-                let length = Header::decode(value).map_or(0, |header| header.byte_len());
-                self.put(key, value, [&value[length..], b""])
-            }
-        }
-    }
-}
-
-/// The limit of a process that takes so much memory, and may take so much more.
-fn limit_with(resident: u64, room: i64, memory_bytes_max: u64) -> u64 {
-    resident.saturating_add_signed(room).max(FOLLOWS_BYTES_MIN).min(memory_bytes_max)
-}
-
-/// Memory of this process, in bytes; `None` without a proc file system.
-fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// Name, help and value.
@@ -369,150 +195,6 @@ impl Survey for CacheSurvey {
     }
 }
 
-fn header_of(meta: &Meta) -> Header {
-    let Meta { state, flags, expires, id, given_cas } = *meta;
-    Header { state, flags, expires, id, given_cas }
-}
-
-/// A value as the server knows it: a header, and the data. A copy, so that the cache can use the item's room.
-#[derive(Debug)]
-pub struct CacheValue(Bytes);
-
-#[derive(Debug)]
-enum Bytes {
-    Short(Vec<u8>),
-    // In a box, as values are moved several times on their way and most are short.
-    Long(Box<LongValue>),
-}
-
-/// Mapped from the system, so that it is given back when it has been sent: the heap would keep it.
-#[derive(Debug)]
-struct LongValue {
-    buffer: Buffer,
-    length: usize,
-    _held: Reserved,
-}
-
-impl Deref for CacheValue {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Bytes::Short(bytes) => bytes,
-            Bytes::Long(long) => &long.buffer[..long.length],
-        }
-    }
-}
-
-/// A value that is being made of an item.
-enum Making {
-    Made(CacheValue),
-    /// The item is long and never changes: it can be copied when no lock is held.
-    ToCopy {
-        whole: Arc<Buffer>,
-        at: Range<usize>,
-        meta: Meta,
-        reserved: Reserved,
-    },
-}
-
-impl Making {
-    /// The value. No lock is held when the cache [makes room](Cache::shrink) for a long one.
-    fn finish(self) -> CacheValue {
-        match self {
-            Making::Made(value) => value,
-            Making::ToCopy { whole, at, meta, reserved } => CacheValue::long(&meta, &whole[at], reserved),
-        }
-    }
-}
-
-/// Begins to make a value, which is long if the item is, and counts its memory.
-fn make(item: &Item<'_>, whole: Option<&Arc<Buffer>>, allowance: &Allowance) -> Result<Making, EngineError> {
-    if item.value.len() < COPY_BYTES_MAX {
-        return Ok(Making::Made(CacheValue::short(item)));
-    }
-    let mut reserved = Reserved::default();
-    // Memory comes in pages.
-    let bytes = (HEADER_BYTES_MAX + item.value.len()).next_multiple_of(PAGE_BYTES);
-    if !allowance.hold(&mut reserved, bytes) {
-        return Err(EngineError::new("out of memory writing get response"));
-    }
-    Ok(match whole {
-        Some(whole) => {
-            let start = item.value.as_ptr() as usize - whole.as_ptr() as usize;
-            let at = start..start + item.value.len();
-            Making::ToCopy { whole: Arc::clone(whole), at, meta: item.meta, reserved }
-        }
-        None => Making::Made(CacheValue::long(&item.meta, item.value, reserved)),
-    })
-}
-
-/// Tells `done` of the value of an item that was read from flash.
-fn teller(allowance: &Arc<Allowance>, done: OnRead<CacheValue>) -> OnItem {
-    // The cache makes room for the value itself: what waits in the cache must not keep the cache alive.
-    let allowance = Arc::clone(allowance);
-    let value = move |record: Option<Record>| {
-        record.map(|record| Ok(make(&record.item(), None, &allowance)?.finish())).transpose()
-    };
-    Box::new(move |record| done(value(record)))
-}
-
-/// Reads flash for one event loop.
-struct CacheReader {
-    reader: FlashReader,
-    shared: Arc<Shared>,
-}
-
-impl Drop for CacheReader {
-    fn drop(&mut self) {
-        self.shared.flash_loops.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl LoopReader<CacheValue> for CacheReader {
-    fn begin(&mut self, key: &[u8], done: OnRead<CacheValue>) {
-        self.reader.get(key, self.shared.now(), teller(&self.shared.allowance, done));
-    }
-
-    fn advance(&mut self) -> bool {
-        self.reader.advance()
-    }
-
-    fn is_busy(&self) -> bool {
-        self.reader.is_busy()
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        // `CacheEngine::loop_reader` has seen to it that there is one.
-        self.reader.descriptor().expect("a reader of a loop has a descriptor")
-    }
-}
-
-impl CacheValue {
-    /// Copied to the client's output soon.
-    fn short(item: &Item<'_>) -> CacheValue {
-        let header = header_of(&item.meta).encode();
-        let mut value = Vec::with_capacity(header.len() + item.value.len());
-        value.extend_from_slice(&header);
-        value.extend_from_slice(item.value);
-        CacheValue(Bytes::Short(value))
-    }
-
-    /// Kept until the client has taken it.
-    fn long(meta: &Meta, data: &[u8], reserved: Reserved) -> CacheValue {
-        let header = header_of(meta).encode();
-        let length = header.len() + data.len();
-        let mut buffer = Buffer::new(length);
-        buffer[..header.len()].copy_from_slice(&header);
-        buffer[header.len()..length].copy_from_slice(data);
-        CacheValue(Bytes::Long(Box::new(LongValue { buffer, length, _held: reserved })))
-    }
-
-    fn is_long(&self) -> bool {
-        matches!(self.0, Bytes::Long(_))
-    }
-}
-
 impl Engine for CacheEngine {
     type Value = CacheValue;
     type Cache = CacheEngine;
@@ -522,7 +204,7 @@ impl Engine for CacheEngine {
         key: &[u8],
         later: &mut dyn FnMut() -> Option<OnRead<CacheValue>>,
     ) -> Result<Get<CacheValue>, EngineError> {
-        let Shared { cache, allowance, .. } = &*self.shared;
+        let OpenCache { cache, allowance, .. } = &*self.shared;
         let now = self.shared.now();
         Ok(match cache.get(key, now, |hit| make(&hit.item, hit.whole, allowance)) {
             Lookup::Hit(making) => {
@@ -644,7 +326,7 @@ impl CacheExtras<CacheValue> for CacheEngine {
         copies: bool,
         show: impl FnOnce(ShownItem<'_>),
     ) -> Result<Shown<CacheValue>, EngineError> {
-        let Shared { cache, allowance, .. } = &*self.shared;
+        let OpenCache { cache, allowance, .. } = &*self.shared;
         let now = self.shared.now();
         let shown = cache.get(key, now, |hit| {
             if !copies || hit.item.value.len() < COPY_BYTES_MAX {
@@ -726,16 +408,7 @@ impl CacheExtras<CacheValue> for CacheEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_limit_follows_what_is_left() {
-        const MIB: u64 = 1 << 20;
-        let limit = |resident: u64, room: i64| limit_with(resident * MIB, room * MIB as i64, 1000 * MIB) / MIB;
-        assert_eq!(limit(300, 200), 500);
-        assert_eq!(limit(300, -100), 200);
-        assert_eq!(limit(300, 5000), 1000);
-        assert_eq!(limit(300, -5000), 64);
-    }
+    use crate::engine::item::Header;
 
     #[test]
     fn a_cache_that_follows_gives_memory_back() {
