@@ -94,7 +94,7 @@ mod tests {
             SimMemory::refusing(5000, || {
                 assert!(std::thread::spawn(move || reserve(5000)).join().unwrap().is_ok());
                 assert!(reserve(4999).is_ok());
-                assert!(vec![1; 3000].try_reserve_exact(3000).is_err(), "a grown one");
+                assert!(vec![1_u8; 3000].try_reserve_exact(3000).is_err(), "a grown one");
                 reserve(70_000)
             })
         });
