@@ -60,7 +60,11 @@ fn parse(text: &str) -> Result<House, String> {
         let (up_max, circle_max) = (count(up)?, count(circle)?);
         plans.push(Plan { name: name.to_owned(), up_max, circle_max, rooms: Vec::new() });
     }
-    Ok(House { plans, arrows })
+    let without_rooms = arrows.iter().find(|arrows: &&Arrows| plans.iter().all(|plan| plan.name != arrows.name));
+    match without_rooms {
+        Some(Arrows { name, .. }) => Err(format!("{name} has arrows and no rooms; add `{name} up 0 circle 0`")),
+        None => Ok(House { plans, arrows }),
+    }
 }
 
 #[cfg(test)]
@@ -69,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_plan_is_read() {
-        let text = "# words\nengine up 3 circle 9\n  base disks\n  work\nbase ->\nengine -> table sim?\n";
+        let text = "# words\nengine up 3 circle 9\n  base disks\n  work\nengine -> table sim?\n";
         let House { plans, arrows } = parse(text).unwrap();
         let rooms = ["base", "disks", "work"].map(str::to_owned).to_vec();
         assert_eq!(plans, [Plan { name: "engine".to_owned(), up_max: 3, circle_max: 9, rooms }]);
@@ -77,7 +81,8 @@ mod tests {
             let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
             Arrows { name: name.to_owned(), to: owned(to), to_optional: owned(to_optional) }
         };
-        assert_eq!(arrows, [arrow("base", &[], &[]), arrow("engine", &["table"], &["sim"])]);
+        assert_eq!(arrows, [arrow("engine", &["table"], &["sim"])]);
+        assert!(parse("base ->\n").unwrap_err().contains("no rooms"));
         assert!(parse("  base\n").unwrap_err().contains("line 1"));
         assert!(parse("engine\n").unwrap_err().contains("expected"));
     }
