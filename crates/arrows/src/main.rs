@@ -1,7 +1,8 @@
-//! Prints the rooms of each crate and their imports. Fails on an import that runs up, on a large circle, and on a dependency between
-//! crates that no arrow allows.
+//! Prints the rooms of each crate and their imports. Fails on an import that runs up, on a large circle, and on a
+//! dependency between crates that no arrow allows.
 //!
-//! 1. [`rooms`] reads which rooms there are, from the ground up, how many faults are tolerated, and the arrows between crates.
+//! 1. [`rooms`] reads which rooms there are, from the ground up, how many faults are tolerated, and the arrows between
+//!    crates.
 //! 2. [`source`] parses the files of a crate and lists the modules that each imports, without its tests.
 //! 3. [`judge`] compares the two.
 //! 4. [`crates`] compares the manifests with the arrows.

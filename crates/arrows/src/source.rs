@@ -1,8 +1,8 @@
 //! The modules of a crate, one a file, and what each imports from the others.
 //!
-//! A path that begins with `crate`, `self` or `super` belongs to the module with the longest name that begins it. A name that
-//! `lib.rs` passes on belongs to the module that it comes from. Items under `#[cfg(test)]` and files named `tests` do not count, nor
-//! does a file whose `mod` is under `#[cfg(test)]`.
+//! A path that begins with `crate`, `self` or `super` belongs to the module with the longest name that begins it. A
+//! name that `lib.rs` passes on belongs to the module that it comes from. Items under `#[cfg(test)]` and files named
+//! `tests` do not count, nor does a file whose `mod` is under `#[cfg(test)]`.
 
 use proc_macro2::TokenTree;
 use std::collections::{BTreeMap, BTreeSet};

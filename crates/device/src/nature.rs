@@ -31,10 +31,11 @@ pub struct Nature {
     pub kind: String,
     /// The kernel's names of the devices from the path down to the drive, the topmost first.
     pub devices: Vec<String>,
-    /// The drive can be set to expose at most so many logical bytes for a hundred physical ones; `None` without such a limit, and
-    /// where the limit is not known.
+    /// The drive can be set to expose at most so many logical bytes for a hundred physical ones; `None` without such a
+    /// limit, and where the limit is not known.
     pub exposes_percent_max: Option<u32>,
-    /// Others may keep something on the drive: the path is on a partition of it, or on a part that a device above it hands out.
+    /// Others may keep something on the drive: the path is on a partition of it, or on a part that a device above it
+    /// hands out.
     pub is_shared: bool,
     /// The path is in a file system that does not tell the drive what is deleted, as it is mounted without `discard`.
     pub keeps_discards: bool,

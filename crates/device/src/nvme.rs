@@ -1,4 +1,5 @@
-//! NVMe drives by the kernel's pass-through: the names of their devices, administrative commands, and what drives answer.
+//! NVMe drives by the kernel's pass-through: the names of their devices, administrative commands, and what drives
+//! answer.
 
 mod identify;
 

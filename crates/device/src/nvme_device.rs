@@ -2,11 +2,12 @@
 //! kernel's block layer.
 //!
 //! What the drive says of itself is asked once, at opening: size and sector, the longest transfer, whether there is a
-//! volatile cache and whether it is switched on, which commands it has, how much it writes whole through a power failure.
-//! Operations are passed through a ring with the wide entries that such commands need (Linux 5.19 or later).
+//! volatile cache and whether it is switched on, which commands it has, how much it writes whole through a power
+//! failure. Operations are passed through a ring with the wide entries that such commands need (Linux 5.19 or later).
 //!
-//! The block device of the same namespace still exists. Its exclusive open is this device's lock, so that a mounted file
-//! system keeps writers away here, too. What is written here does not show in pages that the kernel has cached there.
+//! The block device of the same namespace still exists. Its exclusive open is this device's lock, so that a mounted
+//! file system keeps writers away here, too. What is written here does not show in pages that the kernel has cached
+//! there.
 
 use crate::drive::Drive;
 use crate::flock;

@@ -1,8 +1,9 @@
 //! What the server needs from a storage engine, and nothing more.
 //!
 //! Writes complete through a callback, so that any number can be outstanding without a thread each. An engine with
-//! buffered durability mostly calls it before [`Engine::write`] returns; one that waits for the disk calls it later from its
-//! own thread. Both are first-class: the server holds the connection's place in its output until the callback comes.
+//! buffered durability mostly calls it before [`Engine::write`] returns; one that waits for the disk calls it later
+//! from its own thread. Both are first-class: the server holds the connection's place in its output until the callback
+//! comes.
 //!
 //! A read that needs the disk completes through a callback, too ([`Get::Later`]). One event loop serves thousands of
 //! connections, so a read that waited on the loop's thread would stop all of them. What can be had at once is returned
@@ -30,7 +31,8 @@ use situ::base::StoreClock;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The largest [`ServerOptions::max_value_bytes`](crate::ServerOptions::max_value_bytes): 1 GiB, less what an engine needs around a value and what may share its batch.
+/// The largest [`ServerOptions::max_value_bytes`](crate::ServerOptions::max_value_bytes): 1 GiB, less what an engine
+/// needs around a value and what may share its batch.
 pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (2 << 20);
 const _: () = assert!(MAX_VALUE_BYTES_LIMIT + item::HEADER_BYTES_MAX <= situ::VALUE_BYTES_MAX);
 
@@ -49,8 +51,9 @@ pub enum Admission {
     Waiting,
 }
 
-/// Called when an engine takes a batch that it made wait, or gives up on it: once for each. It does not wait for anything.
-/// It may come from another thread than the batch's [`Done`] and so, now and then, after it; then it changes nothing.
+/// Called when an engine takes a batch that it made wait, or gives up on it: once for each. It does not wait for
+/// anything. It may come from another thread than the batch's [`Done`] and so, now and then, after it; then it changes
+/// nothing.
 pub type OnTaken = Arc<dyn Fn() + Send + Sync>;
 
 /// The type of a metric, as Prometheus knows it.
@@ -86,7 +89,8 @@ pub enum Health {
     Degraded(String),
 }
 
-/// What an engine needs beside itself, and what the server shows with it: a node that has the store's files, for example.
+/// What an engine needs beside itself, and what the server shows with it: a node that has the store's files, for
+/// example.
 pub trait Beside: Send + Sync {
     /// Why the engine cannot do all that it should, if that is so; asked by `/healthz`.
     fn trouble(&self) -> Option<String>;
@@ -113,7 +117,8 @@ impl<'a> SurveyedItem<'a> {
 
 /// A walk over the items of an engine, on a thread that may wait.
 pub trait Survey: Send {
-    /// Shows some more items, dead ones included, to `each`, which is quick. `now_seconds` is Unix time. False at the end.
+    /// Shows some more items, dead ones included, to `each`, which is quick. `now_seconds` is Unix time. False at the
+    /// end.
     ///
     /// # Errors
     /// The engine cannot read on.
@@ -153,14 +158,16 @@ pub trait Engine: Send + Sync + 'static {
     /// A value read: pinned in the engine's cache, or owned. Held until it has been sent to the client.
     type Value: Deref<Target = [u8]> + Send + 'static;
 
-    /// The extras of a cache. [`NoCache`](crate::NoCache) for an engine that keeps items until they are deleted, expire or are flushed.
+    /// The extras of a cache. [`NoCache`](crate::NoCache) for an engine that keeps items until they are deleted, expire
+    /// or are flushed.
     type Cache: CacheExtras<Self::Value>;
 
     /// The value of `key`, if it can be had without waiting for a disk.
     ///
     /// If not, the engine asks `later` for a callback, begins the read, and answers [`Get::Later`]. The read sees every
-    /// write that was done before this call. The engine may call the callback before it returns. `later` gives `None` if too
-    /// many reads are under way; then the engine begins none and answers [`Get::Later`], too. An engine that has called
+    /// write that was done before this call. The engine may call the callback before it returns. `later` gives `None`
+    /// if too many reads are under way; then the engine begins none and answers [`Get::Later`], too. An engine that has
+    /// called
     /// `later` gives no other answer.
     ///
     /// # Errors
@@ -176,7 +183,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Once `done(Ok)` is called, every `get` sees the batch. Batches that wait are taken in the order they were given.
     fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission;
 
-    /// A walk over all items, for `lru_crawler metadump`. `None` if the engine cannot list its items. Called on a thread that may wait.
+    /// A walk over all items, for `lru_crawler metadump`. `None` if the engine cannot list its items. Called on a
+    /// thread that may wait.
     ///
     /// # Errors
     /// The engine cannot begin.

@@ -1,4 +1,5 @@
-//! The engines that Situ brings, each behind the [`Engine`](crate::Engine) trait, and the tools for stores that are not served.
+//! The engines that Situ brings, each behind the [`Engine`](crate::Engine) trait, and the tools for stores that are not
+//! served.
 
 pub(crate) mod allowance;
 pub(crate) mod cache;

@@ -1,6 +1,7 @@
 //! The things that a connection waits for, and the inbox that wakes its event loop.
 //!
-//! A connection waits for the [stripe](stripe) of a key, a [read](fetch), [room](room) for its batch, or the text of a [feed].
+//! A connection waits for the [stripe](stripe) of a key, a [read](fetch), [room](room) for its batch, or the text of a
+//! [feed].
 
 pub(crate) mod feed;
 pub(crate) mod fetch;
@@ -11,8 +12,8 @@ pub(crate) mod stripe;
 /// The number of a stripe; it is small.
 pub(crate) type StripeIndex = u32;
 
-/// The reason for which a connection runs nothing for now. When it is gone, the command runs again from its start, having changed
-/// nothing, or a retrieval from the key where it stopped.
+/// The reason for which a connection runs nothing for now. When it is gone, the command runs again from its start,
+/// having changed nothing, or a retrieval from the key where it stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The stripe of its key belongs to another command.

@@ -1,9 +1,10 @@
 //! The batch of changes that a loop gathers in a turn, and its way into the engine.
 //!
-//! **Back-pressure.** A batch is handed over when there is [room](crate::waiting::room) for it with those of other loops. The engine may
-//! let it wait. Then the next batch gathers, and is not handed over before the first is taken
-//! ([`Wait::Admission`](crate::waiting::Wait::Admission)). A connection with a change in the waiting batch runs nothing more. When the
-//! gathered batch is full, too, no change is accepted. So what waits is bounded, and commands that only read never wait.
+//! **Back-pressure.** A batch is handed over when there is [room](crate::waiting::room) for it with those of other
+//! loops. The engine may let it wait. Then the next batch gathers, and is not handed over before the first is taken
+//! ([`Wait::Admission`](crate::waiting::Wait::Admission)). A connection with a change in the waiting batch runs nothing
+//! more. When the gathered batch is full, too, no change is accepted. So what waits is bounded, and commands that only
+//! read never wait.
 
 use crate::engine::{Admission, Engine, EngineError, OnTaken, WriteBatch};
 use crate::waiting::StripeIndex;
@@ -56,7 +57,8 @@ impl Batcher {
         }
     }
 
-    /// Makes `connection` the owner of the change that was appended last, which holds `stripe`. Returns the number of the batch.
+    /// Makes `connection` the owner of the change that was appended last, which holds `stripe`. Returns the number of
+    /// the batch.
     #[inline]
     pub(crate) fn own(&mut self, connection: u64, stripe: StripeIndex) -> u64 {
         self.owners.push((connection, stripe));
@@ -99,8 +101,8 @@ impl Batcher {
         }
     }
 
-    /// Notes that the engine has taken `batch`. Returns false if it is not the one that waits: a batch may be said to be taken twice, by
-    /// its [`OnTaken`] and by its answer, which come from different threads and in any order.
+    /// Notes that the engine has taken `batch`. Returns false if it is not the one that waits: a batch may be said to
+    /// be taken twice, by its [`OnTaken`] and by its answer, which come from different threads and in any order.
     pub(crate) fn taken(&mut self, batch: u64) -> bool {
         let waited = self.waiting == Some(batch);
         if waited {
@@ -125,7 +127,8 @@ impl Batcher {
         std::mem::take(&mut self.held)
     }
 
-    /// Returns true if a connection whose last change is in `last_batch` may run nothing: the engine has not taken that batch.
+    /// Returns true if a connection whose last change is in `last_batch` may run nothing: the engine has not taken that
+    /// batch.
     #[inline]
     pub(crate) fn holds_back(&self, last_batch: Option<u64>) -> bool {
         self.waiting.is_some() && last_batch == self.waiting

@@ -1,7 +1,7 @@
 //! The extras of an engine that is a cache: it shows items where they lie, makes changes at once, and evicts.
 //!
-//! An event loop asks [`Engine::cache`](crate::Engine::cache) for the extras on each get and set. An engine names the type of its extras, so the compiler
-//! knows it: there is no dynamic call, and for [`NoCache`] no code.
+//! An event loop asks [`Engine::cache`](crate::Engine::cache) for the extras on each get and set. An engine names the
+//! type of its extras, so the compiler knows it: there is no dynamic call, and for [`NoCache`] no code.
 
 use crate::engine::batch::ChangeInParts;
 use crate::engine::error::EngineError;
@@ -80,7 +80,8 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Adds `bytes` to `sum`. Returns false, and adds nothing, if the sum would exceed `bytes_max` and others have a part in it.
+    /// Adds `bytes` to `sum`. Returns false, and adds nothing, if the sum would exceed `bytes_max` and others have a
+    /// part in it.
     pub(crate) fn grow(&mut self, sum: &Arc<AtomicU64>, bytes: u64, bytes_max: u64) -> bool {
         let before = sum.fetch_add(bytes, Ordering::Relaxed);
         if before > self.bytes && before + bytes > bytes_max {
@@ -130,11 +131,12 @@ pub trait LoopReader<V>: Send {
     /// [advances](LoopReader::advance), or from another thread.
     fn begin(&mut self, key: &[u8], done: OnRead<V>);
 
-    /// Hands to the disk what has begun, and tells what has ended. True if there is more to do at once. Waits for nothing.
+    /// Hands to the disk what has begun, and tells what has ended. True if there is more to do at once. Waits for
+    /// nothing.
     fn advance(&mut self) -> bool;
 
-    /// Returns true while a read has begun here and its callback was not called. The loop then advances every 100 ms, whatever the
-    /// descriptor says.
+    /// Returns true while a read has begun here and its callback was not called. The loop then advances every 100 ms,
+    /// whatever the descriptor says.
     fn is_busy(&self) -> bool;
 
     /// Becomes readable when there may be something to tell. The loop watches its edges.
@@ -145,15 +147,17 @@ pub trait LoopReader<V>: Send {
 ///
 /// **Threads.** Called from every event loop at once. No method waits.
 pub trait CacheExtras<V>: Send + Sync + 'static {
-    /// Shows the item of `key` where it lies in memory. `show` is quick and does not call the engine. `copies` says that `show` copies the
-    /// data: then a long item comes back as a value, and is not shown. A copy of a short item costs as much as finding it.
+    /// Shows the item of `key` where it lies in memory. `show` is quick and does not call the engine. `copies` says
+    /// that `show` copies the data: then a long item comes back as a value, and is not shown. A copy of a short item
+    /// costs as much as finding it.
     ///
     /// # Errors
     /// As [`Engine::get`](crate::Engine::get).
     fn show(&self, key: &[u8], copies: bool, show: impl FnOnce(ShownItem<'_>)) -> Result<Shown<V>, EngineError>;
 
-    /// Makes a reader for the thread of one event loop, which then reads from the disk itself. The server calls this once for each
-    /// loop. A loop asks its reader for what [`Engine::get`](crate::Engine::get) has no answer for. `None`: the engine reads by other threads.
+    /// Makes a reader for the thread of one event loop, which then reads from the disk itself. The server calls this
+    /// once for each loop. A loop asks its reader for what [`Engine::get`](crate::Engine::get) has no answer for.
+    /// `None`: the engine reads by other threads.
     fn loop_reader(&self) -> Option<Box<dyn LoopReader<V>>>;
 
     /// Applies one change and returns. The value is the concatenation of the parts. Every later get sees the change.
@@ -165,8 +169,8 @@ pub trait CacheExtras<V>: Send + Sync + 'static {
     /// Removes the item of `key` without reading it. Returns true if there was one, dead ones included.
     fn delete_unread(&self, key: &[u8]) -> bool;
 
-    /// Counts `bytes` more of a value that arrives towards the engine's limit of memory. Returns false if there is no room for them; then
-    /// the server refuses the value.
+    /// Counts `bytes` more of a value that arrives towards the engine's limit of memory. Returns false if there is no
+    /// room for them; then the server refuses the value.
     fn reserve(&self, reserved: &mut Reserved, bytes: usize) -> bool;
 
     /// Sets the callback for items that go to make room. The server calls this once.

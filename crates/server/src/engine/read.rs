@@ -13,6 +13,6 @@ pub enum Get<V> {
     Later,
 }
 
-/// Called exactly once with the value of a key, or `None`, from any thread. Dropping it uncalled counts as a failure. It
-/// does not wait for anything.
+/// Called exactly once with the value of a key, or `None`, from any thread. Dropping it uncalled counts as a failure.
+/// It does not wait for anything.
 pub type OnRead<V> = Box<dyn FnOnce(Result<Option<V>, EngineError>) + Send>;

@@ -10,10 +10,11 @@ use std::path::PathBuf;
 /// How a server is set up. Start from [`ServerOptions::default`] and change what you need.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// TCP addresses to serve. Port 0 takes a free port; see [`Server::addresses`](crate::Server::addresses). Default: 127.0.0.1:11211.
+    /// TCP addresses to serve. Port 0 takes a free port; see [`Server::addresses`](crate::Server::addresses). Default:
+    /// 127.0.0.1:11211.
     pub listen: Vec<SocketAddr>,
-    /// Names to serve, as `host:port`: every address of the name, as in memcached. One that this machine does not have is
-    /// passed over with a warning if another one can be served. Default: none.
+    /// Names to serve, as `host:port`: every address of the name, as in memcached. One that this machine does not have
+    /// is passed over with a warning if another one can be served. Default: none.
     pub listen_names: Vec<String>,
     /// A Unix socket to serve, if any. A socket file that nobody listens on any more is replaced.
     pub unix_socket: Option<PathBuf>,
@@ -67,7 +68,8 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Finds out what [`Server::start`](crate::Server::start) would refuse without an engine and without a socket, the file of users included.
+    /// Finds out what [`Server::start`](crate::Server::start) would refuse without an engine and without a socket, the
+    /// file of users included.
     ///
     /// # Errors
     /// As [`Server::start`](crate::Server::start).

@@ -115,7 +115,8 @@ impl OpenCache {
         }
     }
 
-    /// Stores a record of the server's. Without flash, or without files beside it, the record ends with the process, as all items do.
+    /// Stores a record of the server's. Without flash, or without files beside it, the record ends with the process, as
+    /// all items do.
     pub(super) fn put_record(&self, record: NewRecord) {
         let NewRecord { key, value, done } = record;
         // A failure ends the trust in what is on flash. So the record is needed by this process alone.
