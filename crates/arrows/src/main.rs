@@ -1,9 +1,13 @@
-//! Prints the rooms of a crate and their imports, and fails on an import that runs up or on a large circle.
+//! Prints the rooms of each crate and their imports. Fails on an import that runs up, on a large circle, and on a
+//! dependency between crates that no arrow allows.
 //!
-//! 1. [`rooms`] reads which rooms there are, from the ground up, and how many faults are tolerated.
+//! 1. [`rooms`] reads which rooms there are, from the ground up, how many faults are tolerated, and the arrows between
+//!    crates.
 //! 2. [`source`] parses the files of a crate and lists the modules that each imports, without its tests.
 //! 3. [`judge`] compares the two.
+//! 4. [`crates`] compares the manifests with the arrows.
 
+mod crates;
 mod judge;
 mod rooms;
 mod source;
@@ -14,13 +18,17 @@ use std::process::ExitCode;
 fn run() -> Result<bool, String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tool is not in a folder of crates")?;
     let mut is_sound = true;
-    for plan in rooms::read(&crates.join("arrows/rooms.txt"))? {
+    let house = rooms::read(&crates.join("arrows/rooms.txt"))?;
+    for plan in house.plans {
         let files = source::read(&crates.join(&plan.name).join("src"))?;
         let verdict = judge::judge(&plan, &files)?;
         print!("{verdict}");
         is_sound &= verdict.is_sound();
     }
-    Ok(is_sound)
+    let forbidden = crates::forbidden(crates, &house.arrows)?;
+    println!("dependencies between crates that no arrow allows: {}", forbidden.len());
+    forbidden.iter().for_each(|fault| println!("  {fault}"));
+    Ok(is_sound && forbidden.is_empty())
 }
 
 fn main() -> ExitCode {

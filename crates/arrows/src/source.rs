@@ -1,7 +1,8 @@
 //! The modules of a crate, one a file, and what each imports from the others.
 //!
-//! A path that begins with `crate`, `self` or `super` belongs to the module with the longest name that begins it. A name that
-//! `lib.rs` passes on belongs to the module that it comes from. Items under `#[cfg(test)]` and files named `tests` do not count.
+//! A path that begins with `crate`, `self` or `super` belongs to the module with the longest name that begins it. A
+//! name that `lib.rs` passes on belongs to the module that it comes from. Items under `#[cfg(test)]` and files named
+//! `tests` do not count, nor does a file whose `mod` is under `#[cfg(test)]`.
 
 use proc_macro2::TokenTree;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,13 +44,22 @@ fn collect(folder: &Path, module: &mut Module, files: &mut Vec<(Module, String)>
 
 fn resolve(files: &[(Module, String)]) -> Result<Imports, String> {
     let is_root = |module: &Module| module.len() == 1 && (module[0] == "lib" || module[0] == "main");
-    let known: BTreeSet<Module> = files.iter().map(|(module, _)| module.clone()).filter(|m| !is_root(m)).collect();
     let mut passed_on = BTreeMap::new();
-    let mut parsed = Vec::new();
+    let mut read = Vec::new();
+    let mut for_tests = BTreeSet::new();
     for (module, text) in files {
         let syntax = syn::parse_file(text).map_err(|error| format!("{}: {error}", module.join("::")))?;
         let mut paths = Paths::default();
         paths.visit_file(&syntax);
+        let folder = if is_root(module) { &[][..] } else { module };
+        for_tests.extend(modules_for_tests(&syntax).map(|name| [folder, &[name]].concat()));
+        read.push((module, paths));
+    }
+    let counts = |module: &Module| !(1..=module.len()).any(|length| for_tests.contains(&module[..length]));
+    let known: BTreeSet<Module> =
+        files.iter().map(|(module, _)| module.clone()).filter(|m| !is_root(m) && counts(m)).collect();
+    let mut parsed = Vec::new();
+    for (module, paths) in read.into_iter().filter(|(module, _)| counts(module)) {
         if is_root(module) {
             for path in paths.found {
                 if let (Some(name), Some(from)) = (path.last().cloned(), longest(&known, &path)) {
@@ -70,6 +80,14 @@ fn resolve(files: &[(Module, String)]) -> Result<Imports, String> {
         imports.insert(module, found);
     }
     Ok(imports)
+}
+
+/// The names of the modules that a file declares for tests alone.
+fn modules_for_tests(file: &syn::File) -> impl Iterator<Item = String> {
+    file.items.iter().filter_map(|item| match item {
+        syn::Item::Mod(item) if item.attrs.iter().any(is_for_tests_alone) => Some(item.ident.to_string()),
+        _ => None,
+    })
 }
 
 /// A path from the root of the crate; `None` if it leads out of the crate.
@@ -161,6 +179,12 @@ fn is_for_tests(attribute: &syn::Attribute) -> bool {
     attribute.path().is_ident("cfg") && !names(list.tokens.clone(), "not") && names(list.tokens.clone(), "test")
 }
 
+/// Whether an attribute is a `cfg` of tests that no feature fulfils.
+fn is_for_tests_alone(attribute: &syn::Attribute) -> bool {
+    let syn::Meta::List(list) = &attribute.meta else { return false };
+    is_for_tests(attribute) && !names(list.tokens.clone(), "feature")
+}
+
 fn names(tokens: proc_macro2::TokenStream, word: &str) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == word,
@@ -181,7 +205,9 @@ mod tests {
     fn imports_are_found_wherever_they_stand() {
         let file = |path: &str, text: &str| (module(path), text.to_owned());
         let files = [
-            file("lib", "mod a; mod b; pub use b::inner::Passed;"),
+            file("lib", "mod a; mod b; #[cfg(test)] mod page; pub use b::inner::Passed;"),
+            file("page", "use crate::a::X;"),
+            file("page::examples", "use crate::a::X;"),
             file("a", "use crate::b::{self, inner::{Thing, other}}; fn f() { crate::c::g(); }"),
             file("b", "mod inner; #[cfg(test)] mod tests { use crate::a::X; }"),
             file("b::inner", "use super::Y; use crate::Passed; use std::fmt; impl crate::c::T for Z {}"),
@@ -194,5 +220,6 @@ mod tests {
         assert_eq!(of("b::inner"), ["b", "c"]);
         assert_eq!(of("c"), ["b", "b::inner"]);
         assert!(!imports.contains_key(&module("lib")));
+        assert!(!imports.contains_key(&module("page")) && !imports.contains_key(&module("page::examples")));
     }
 }

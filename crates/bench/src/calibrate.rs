@@ -19,7 +19,7 @@ mod show;
 
 use crate::content::{KeyFormat, Values, encode_key};
 use crate::error::{Error, Result};
-use crate::options::parse_bytes_within;
+use crate::parse::parse_bytes_within;
 use crate::process::{Machine, date_now};
 use crate::random::Random;
 use crate::rules::{Rules, SideName};

@@ -25,7 +25,8 @@ use crate::measure::{GROUP_ENTRIES, Kind, Merged, Recorder};
 use crate::options::BenchOptions;
 use crate::stop::Stop;
 use crate::store::{AsyncStore, Completions, Store, StoreFailure};
-use crate::workload::{Action, Request, Tally, Worker, Workload, failed};
+use crate::workload::{Action, Request, Tally, Worker, failed};
+use crate::workloads::Workload;
 
 /// How long an asynchronous lane waits for any completion before it calls the store stuck.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(120);

@@ -16,21 +16,18 @@
 
 use crate::measure::Kind;
 use crate::random::Random;
-use crate::store::{Change, Store, StoreFailure};
-use crate::workload::{Action, Request, Worker};
-use std::ops::ControlFlow;
 
-const NODE_PAYLOAD_BYTES: usize = 128;
-const NODE_BYTES: usize = 12 + NODE_PAYLOAD_BYTES;
-const LINK_PAYLOAD_BYTES: usize = 12;
-const LINK_BYTES: usize = 13 + LINK_PAYLOAD_BYTES;
-const LINK_TYPES: u64 = 2;
+pub(crate) const NODE_PAYLOAD_BYTES: usize = 128;
+pub(crate) const NODE_BYTES: usize = 12 + NODE_PAYLOAD_BYTES;
+pub(crate) const LINK_PAYLOAD_BYTES: usize = 12;
+pub(crate) const LINK_BYTES: usize = 13 + LINK_PAYLOAD_BYTES;
+pub(crate) const LINK_TYPES: u64 = 2;
 /// A node has at most so many links to begin with.
-const DEGREE_MAX: f64 = 10_000.0;
+pub(crate) const DEGREE_MAX: f64 = 10_000.0;
 /// With this exponent of a power law that begins at 1 and is cut at the maximum, the mean is 4, rounding down included.
-const DEGREE_EXPONENT: f64 = 0.79;
+pub(crate) const DEGREE_EXPONENT: f64 = 0.79;
 /// Links that a list holds at most, as in LinkBench.
-const LIST_MAX: u64 = 10_000;
+pub(crate) const LIST_MAX: u64 = 10_000;
 
 /// The longest payload.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = NODE_PAYLOAD_BYTES;
@@ -54,10 +51,10 @@ pub(crate) enum GraphOperation {
     ListLinks,
 }
 
-use GraphOperation as Op;
+pub(crate) use GraphOperation as Op;
 
 /// The paper's mix, in thousandths of a percent.
-const MIX: [(Op, u64); 10] = [
+pub(crate) const MIX: [(Op, u64); 10] = [
     (Op::ListLinks, 50_713),
     (Op::GetNode, 12_912),
     (Op::AddLink, 8_989),
@@ -71,7 +68,7 @@ const MIX: [(Op, u64); 10] = [
 ];
 
 impl Op {
-    fn draw(random: &mut Random) -> Op {
+    pub(crate) fn draw(random: &mut Random) -> Op {
         let total = MIX.iter().map(|(_, share)| share).sum();
         let mut at = random.below(total);
         for (operation, share) in MIX {
@@ -83,7 +80,7 @@ impl Op {
         Op::ListLinks
     }
 
-    fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> Kind {
         match self {
             Op::LoadNode | Op::AddNode => Kind::Insert,
             Op::GetNode | Op::GetLink | Op::CountLinks => Kind::Read,
@@ -98,32 +95,32 @@ impl Op {
 /// What a planned operation is about.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GraphRequest {
-    id: u64,
-    other: u64,
-    link_type: u64,
-    time: u64,
+    pub(crate) id: u64,
+    pub(crate) other: u64,
+    pub(crate) link_type: u64,
+    pub(crate) time: u64,
 }
 
-fn node_key(key: &mut Vec<u8>, id: u64) {
+pub(crate) fn node_key(key: &mut Vec<u8>, id: u64) {
     key.clear();
     key.push(b'n');
     key.extend_from_slice(&id.to_be_bytes());
 }
 
 /// What the keys of all links of one type of a node begin with; with `c` in front, the key of their count.
-fn links_key(key: &mut Vec<u8>, first: u8, id: u64, link_type: u64) {
+pub(crate) fn links_key(key: &mut Vec<u8>, first: u8, id: u64, link_type: u64) {
     key.clear();
     key.push(first);
     key.extend_from_slice(&id.to_be_bytes());
     key.push(link_type as u8);
 }
 
-fn link_key(key: &mut Vec<u8>, id: u64, link_type: u64, other: u64) {
+pub(crate) fn link_key(key: &mut Vec<u8>, id: u64, link_type: u64, other: u64) {
     links_key(key, b'l', id, link_type);
     key.extend_from_slice(&other.to_be_bytes());
 }
 
-fn node_value(time: u64, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn node_value(time: u64, payload: &[u8]) -> Vec<u8> {
     let mut value = Vec::with_capacity(NODE_BYTES);
     value.extend_from_slice(&time.to_be_bytes());
     value.extend_from_slice(&(time as u32).to_be_bytes());
@@ -131,7 +128,7 @@ fn node_value(time: u64, payload: &[u8]) -> Vec<u8> {
     value
 }
 
-fn link_value(time: u64, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn link_value(time: u64, payload: &[u8]) -> Vec<u8> {
     let mut value = Vec::with_capacity(LINK_BYTES);
     value.push(1);
     value.extend_from_slice(&(time as u32).to_be_bytes());
@@ -140,149 +137,7 @@ fn link_value(time: u64, payload: &[u8]) -> Vec<u8> {
     value
 }
 
-fn degree(random: &mut Random) -> u64 {
+pub(crate) fn degree(random: &mut Random) -> u64 {
     let draw = random.unit().max(1e-12);
     draw.powf(-DEGREE_EXPONENT).min(DEGREE_MAX) as u64
 }
-
-impl Worker<'_> {
-    pub(crate) fn plan_graph_load(&mut self) -> Request {
-        let id = self.dataset.inserted.take();
-        self.graph = GraphRequest { id, other: 0, link_type: 0, time: id };
-        Request { kind: Kind::Insert, action: Action::Graph(Op::LoadNode), inserts: Some(id) }
-    }
-
-    pub(crate) fn plan_graph(&mut self) -> Request {
-        let operation = Op::draw(&mut self.random);
-        let id = match operation {
-            Op::AddNode => self.dataset.inserted.take(),
-            _ => self.choose_record(),
-        };
-        let nodes = self.dataset.inserted.count().max(1);
-        let other = self.random.below(nodes);
-        let link_type = self.random.below(LINK_TYPES);
-        self.graph = GraphRequest { id, other, link_type, time: self.issued() };
-        let inserts = (operation == Op::AddNode).then_some(id);
-        Request { kind: operation.kind(), action: Action::Graph(operation), inserts }
-    }
-
-    pub(crate) fn perform_graph(&mut self, store: &dyn Store, operation: Op) -> Result<u64, StoreFailure> {
-        let GraphRequest { id, other, link_type, time } = self.graph;
-        match operation {
-            Op::LoadNode => self.load_node(store)?,
-            Op::GetNode => {
-                node_key(&mut self.key, id);
-                self.get_counted(store)?;
-            }
-            Op::AddNode | Op::UpdateNode => {
-                node_key(&mut self.key, id);
-                let payload = self.values.next(NODE_PAYLOAD_BYTES);
-                let value = node_value(time, payload);
-                store.put(&self.key, &value, self.sync())?;
-                self.tally.user_bytes_written += (self.key.len() + value.len()) as u64;
-            }
-            Op::DeleteNode => {
-                node_key(&mut self.key, id);
-                store.delete(&self.key, self.sync())?;
-                self.tally.user_bytes_written += self.key.len() as u64;
-            }
-            Op::GetLink => {
-                link_key(&mut self.key, id, link_type, other);
-                self.get_counted(store)?;
-            }
-            Op::CountLinks => {
-                links_key(&mut self.key, b'c', id, link_type);
-                self.get_counted(store)?;
-            }
-            Op::AddLink | Op::UpdateLink | Op::DeleteLink => self.change_link(store, operation == Op::DeleteLink)?,
-            Op::ListLinks => {
-                links_key(&mut self.key, b'l', id, link_type);
-                let prefix = &self.key;
-                let (mut bytes, mut count) = (0, 0);
-                store.scan(prefix, LIST_MAX, &mut |key, value| {
-                    if !key.starts_with(prefix) {
-                        return ControlFlow::Break(());
-                    }
-                    bytes += (key.len() + value.len()) as u64;
-                    count += 1;
-                    ControlFlow::Continue(())
-                })?;
-                self.tally.user_bytes_read += bytes;
-                self.tally.found += count;
-            }
-        }
-        Ok(1)
-    }
-
-    fn get_counted(&mut self, store: &dyn Store) -> Result<bool, StoreFailure> {
-        let found = store.get(&self.key, &mut self.found)?;
-        self.count_read(found.then_some(self.found.len()));
-        Ok(found)
-    }
-
-    fn load_node(&mut self, store: &dyn Store) -> Result<(), StoreFailure> {
-        let GraphRequest { id, time, .. } = self.graph;
-        let payload = self.values.next(NODE_PAYLOAD_BYTES);
-        let mut entries = Vec::new();
-        node_key(&mut self.key, id);
-        entries.push((self.key.clone(), node_value(time, payload)));
-        let nodes = self.nodes_loaded();
-        let degree = degree(&mut self.random);
-        for link_type in 0..LINK_TYPES {
-            // Shared out among the types, the first of which gets what is over.
-            let links = (degree + LINK_TYPES - 1 - link_type) / LINK_TYPES;
-            let mut others: Vec<u64> = (0..links).map(|_| self.random.below(nodes)).collect();
-            others.sort_unstable();
-            others.dedup();
-            if others.is_empty() {
-                continue;
-            }
-            for other in &others {
-                link_key(&mut self.key, id, link_type, *other);
-                let payload = self.values.next(LINK_PAYLOAD_BYTES);
-                entries.push((self.key.clone(), link_value(time, payload)));
-            }
-            links_key(&mut self.key, b'c', id, link_type);
-            entries.push((self.key.clone(), (others.len() as u64).to_be_bytes().to_vec()));
-        }
-        let changes: Vec<Change<'_>> = entries.iter().map(|(key, value)| Change::Put(key, value)).collect();
-        store.batch(&changes, self.sync())?;
-        let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
-        self.tally.user_bytes_written += bytes as u64;
-        self.tally.inserted_bytes += bytes as u64;
-        Ok(())
-    }
-
-    fn change_link(&mut self, store: &dyn Store, delete: bool) -> Result<(), StoreFailure> {
-        let GraphRequest { id, other, link_type, time } = self.graph;
-        link_key(&mut self.key, id, link_type, other);
-        let exists = self.get_counted(store)?;
-        if delete && !exists {
-            return Ok(());
-        }
-        let link = self.key.clone();
-        let value = link_value(time, self.values.next(LINK_PAYLOAD_BYTES));
-        let mut count = None;
-        if delete || !exists {
-            links_key(&mut self.key, b'c', id, link_type);
-            let had = self.get_counted(store)?;
-            let before = if had { self.found[..].try_into().map_or(0, u64::from_be_bytes) } else { 0 };
-            let after = if delete { before.saturating_sub(1) } else { before + 1 };
-            count = Some(after.to_be_bytes());
-        }
-        let mut changes = vec![if delete { Change::Delete(&link) } else { Change::Put(&link, &value) }];
-        if let Some(count) = &count {
-            changes.push(Change::Put(&self.key, count));
-        }
-        store.batch(&changes, self.sync())?;
-        let bytes = changes.iter().map(|change| match change {
-            Change::Put(key, value) => key.len() + value.len(),
-            Change::Delete(key) => key.len(),
-        });
-        self.tally.user_bytes_written += bytes.sum::<usize>() as u64;
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -19,7 +19,7 @@ use situ::hash::bucket::BUCKET_BYTES;
 use situ::hash::superblock::Totals;
 use situ::hash::{Durability, HashBatch, HashOptions, HashStore, HashStoreBuilder};
 
-use crate::options::parse_bytes;
+use crate::parse::parse_bytes;
 use crate::store::{Change, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats};
 
 /// The heading under which `--help` shows the settings.

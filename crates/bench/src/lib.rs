@@ -35,6 +35,7 @@ mod hash_store;
 mod measure;
 mod memory;
 mod options;
+mod parse;
 mod process;
 pub mod random;
 pub mod report;
@@ -49,6 +50,7 @@ mod store;
 pub mod table;
 mod work;
 mod workload;
+mod workloads;
 
 pub use calibrate::{CalibrateOptions, Calibration, calibrate};
 pub use compaction::{CompactionSettings, PolicyName};
@@ -56,7 +58,8 @@ pub use error::{Error, Result};
 pub use hash_store::{HashFactory, HashSettings};
 pub use measure::{Kind, Latency};
 pub use memory::{MemoryFactory, MemoryStore};
-pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping, parse_bytes, parse_count};
+pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping};
+pub use parse::{parse_bytes, parse_count};
 pub use process::{Machine, date_now, directory_bytes};
 pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 pub use rules::{Rules, RulesFile, SideName};
@@ -68,4 +71,4 @@ pub use store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
 pub use work::{StageWork, StagesWork, UnitSample, UnitWork, Work};
-pub use workload::Workload;
+pub use workloads::Workload;

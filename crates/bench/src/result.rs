@@ -14,7 +14,7 @@ use crate::options::BenchOptions;
 use crate::process::Machine;
 use crate::store::{Setting, Settings, StoreStats};
 use crate::work::{UnitSample, Work};
-use crate::workload::Workload;
+use crate::workloads::Workload;
 
 /// Names the layout of a result file.
 pub const RESULT_FORMAT: &str = "situ-bench 2";

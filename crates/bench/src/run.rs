@@ -30,7 +30,8 @@ use crate::sampler::{cpu_since, sample, since};
 use crate::stop::Stop;
 use crate::store::{Store, StoreFactory, StoreStats};
 use crate::work::Work;
-use crate::workload::{Dataset, LiveKeys, Worker, Workload, failed};
+use crate::workload::{Dataset, LiveKeys, Worker, failed};
+use crate::workloads::Workload;
 
 /// Points of a series kept in a result.
 const POINTS_MAX: usize = 1200;

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::options::parse_bytes_within;
+use crate::parse::parse_bytes_within;
 use crate::random::Random;
 
 /// The longest value that a schedule may name.

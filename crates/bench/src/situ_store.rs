@@ -24,7 +24,7 @@ use situ::offload::{Offload, Scheduler, UnitReport};
 use situ::{Cursor, Durability, Options, ReadOptions, WriteBatch};
 
 use crate::compaction::CompactionSettings;
-use crate::options::{parse_bytes, parse_bytes_within};
+use crate::parse::{parse_bytes, parse_bytes_within};
 use crate::process::directory_bytes;
 use crate::store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,

@@ -32,98 +32,19 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+
+mod graph;
 
 use crate::content::{RecordShape, Values, encode_key, encode_user_key};
 use crate::distribution::{Chooser, Hotspot, Inserted, ScrambledZipfian, Zipfian};
 use crate::error::{Error, Result};
-use crate::graph::{self, GraphOperation, GraphRequest};
+use crate::graph::{GraphOperation, GraphRequest, NEW_NODES, PAYLOAD_BYTES_MAX};
 use crate::measure::Kind;
 use crate::options::{BenchOptions, Distribution, InsertOrder, UpdateMapping};
 use crate::random::Random;
 use crate::schedule::ValueSchedule;
 use crate::store::{Change, Store, StoreFailure};
-
-/// A workload, or a step of maintenance between workloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-#[value(rename_all = "lower")]
-pub enum Workload {
-    /// Put keys in order into an empty store.
-    FillSeq,
-    /// Put random keys into an empty store.
-    FillRandom,
-    /// Put random keys into an empty store, and sync each put.
-    FillSync,
-    /// Put random keys into the store as it is.
-    Overwrite,
-    /// Get random keys.
-    ReadRandom,
-    /// Get keys that were never written.
-    ReadMissing,
-    /// Read all entries in key order.
-    ReadSeq,
-    /// Read all entries against key order.
-    ReadReverse,
-    /// Seek to random keys and read the next entries.
-    SeekRandom,
-    /// Get random keys while one more thread puts random keys.
-    ReadWhileWriting,
-    /// Delete random keys.
-    DeleteRandom,
-    /// Get and put random keys.
-    Mixed,
-    /// Insert YCSB's records into an empty store.
-    #[serde(rename = "ycsb-load")]
-    #[value(name = "ycsb-load")]
-    YcsbLoad,
-    /// YCSB A: half reads, half updates.
-    #[serde(rename = "ycsb-a")]
-    #[value(name = "ycsb-a")]
-    YcsbA,
-    /// YCSB B: 95% reads, 5% updates.
-    #[serde(rename = "ycsb-b")]
-    #[value(name = "ycsb-b")]
-    YcsbB,
-    /// YCSB C: reads only.
-    #[serde(rename = "ycsb-c")]
-    #[value(name = "ycsb-c")]
-    YcsbC,
-    /// YCSB D: 95% reads of the latest records, 5% inserts.
-    #[serde(rename = "ycsb-d")]
-    #[value(name = "ycsb-d")]
-    YcsbD,
-    /// YCSB E: 95% short scans, 5% inserts.
-    #[serde(rename = "ycsb-e")]
-    #[value(name = "ycsb-e")]
-    YcsbE,
-    /// YCSB F: half reads, half read-modify-writes.
-    #[serde(rename = "ycsb-f")]
-    #[value(name = "ycsb-f")]
-    YcsbF,
-    /// Reads and updates of YCSB's records, with the share of reads that --read-percent says.
-    #[serde(rename = "ycsb-mixed")]
-    #[value(name = "ycsb-mixed")]
-    YcsbMixed,
-    /// Load a social graph into an empty store: a node and its links at a time.
-    #[serde(rename = "linkbench-load")]
-    #[value(name = "linkbench-load")]
-    LinkLoad,
-    /// LinkBench's mix of operations on the graph.
-    #[serde(rename = "linkbench")]
-    #[value(name = "linkbench")]
-    LinkBench,
-    /// Maintenance: write the memtables to tables.
-    Flush,
-    /// Maintenance: compact everything.
-    Compact,
-    /// Maintenance: wait until flushes and compactions are done.
-    Wait,
-    /// Maintenance: close the store and open it again, which empties its caches.
-    Reopen,
-    /// Send no requests, and measure what the open store costs.
-    Idle,
-}
+use crate::workloads::Workload;
 
 impl fmt::Display for Workload {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -251,7 +172,7 @@ impl Workload {
     pub(crate) fn chooser(self, options: &BenchOptions, records: u64) -> Option<Chooser> {
         let (distribution, inserts) = match self.mix(options) {
             Some(mix) => (mix.distribution, mix.insert),
-            None if self == Self::LinkBench => (Distribution::Zipfian, graph::NEW_NODES),
+            None if self == Self::LinkBench => (Distribution::Zipfian, NEW_NODES),
             None => return None,
         };
         Some(match options.distribution.unwrap_or(distribution) {
@@ -410,7 +331,7 @@ impl<'a> Worker<'a> {
     ) -> Self {
         let mut random = Random::new(seed);
         let scheduled = options.value_schedule.as_ref().map_or(0, ValueSchedule::value_bytes_max);
-        let value_bytes = options.value_bytes.max(options.field_bytes).max(graph::PAYLOAD_BYTES_MAX).max(scheduled);
+        let value_bytes = options.value_bytes.max(options.field_bytes).max(PAYLOAD_BYTES_MAX).max(scheduled);
         let values = Values::new(options.compression_ratio, value_bytes, &mut random);
         let is_record = workload.is_ycsb();
         Self {

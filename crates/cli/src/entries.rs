@@ -1,14 +1,16 @@
 //! `get`, `put`, `delete`, `scan`.
 
 use crate::DONE;
-use crate::failure::{Exit, Failure, Outcome};
+use crate::answer::{Answer, told};
+use crate::failure::{Failure, Outcome};
 use crate::hash;
+use crate::open::open_to_walk;
 use crate::options::{DeleteOptions, GetOptions, PutOptions, ScanOptions};
+use crate::options::{given, given_key};
 use crate::output::Output;
-use crate::store::{Readable, Writable, durability, given, given_key};
-use crate::text::{Encoding, JsonEntry, bytes_entry};
-use crate::walk::{Order, open_to_walk};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use crate::store::{Readable, Writable, durability};
+use crate::text::{Encoding, JsonEntry};
+use crate::walk::Order;
 use situ::WriteBatch;
 use std::io::Read;
 
@@ -30,30 +32,6 @@ pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
         format!("there is no key {} in keyspace {:?}{hint}", encoding.show(&key), readable.keyspace.name())
     };
     told(options, &key, shown.as_deref(), missing, out)
-}
-
-/// Shows the value of a key, or says that there is none.
-pub(crate) fn told(
-    options: &GetOptions,
-    key: &[u8],
-    shown: Option<&[u8]>,
-    missing: impl FnOnce() -> String,
-    out: &mut Output,
-) -> Outcome {
-    let encoding = options.encoding.encoding();
-    match shown {
-        _ if out.is_json() => {
-            out.object(&Answer { fields: &[("found", shown.is_some())], key, value: shown, encoding })?;
-        }
-        Some(value) => {
-            out.bytes(&encoding.encode(value))?;
-            if !options.no_newline {
-                out.bytes(b"\n")?;
-            }
-        }
-        None => out.warn(&missing()),
-    }
-    Ok(if shown.is_some() { Exit::Done } else { Exit::NotFound })
 }
 
 pub(crate) fn put(options: &PutOptions, out: &mut Output) -> Outcome {
@@ -133,26 +111,4 @@ pub(crate) fn scan(options: &ScanOptions, out: &mut Output) -> Outcome {
     })?;
     readable.close()?;
     DONE
-}
-
-/// What happened to one key.
-pub(crate) struct Answer<'a> {
-    pub(crate) fields: &'a [(&'a str, bool)],
-    pub(crate) key: &'a [u8],
-    pub(crate) value: Option<&'a [u8]>,
-    pub(crate) encoding: Encoding,
-}
-
-impl Serialize for Answer<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (name, value) in self.fields {
-            map.serialize_entry(name, value)?;
-        }
-        bytes_entry(&mut map, "key", self.key, self.encoding)?;
-        if let Some(value) = self.value {
-            bytes_entry(&mut map, "value", value, self.encoding)?;
-        }
-        map.end()
-    }
 }

@@ -2,9 +2,10 @@
 //! with the feature `fuzzing` and in tests.
 
 use crate::options::Format;
+use crate::options::Layout;
 use crate::text::Encoding;
 use crate::transfer::packed::Input;
-use crate::transfer::records::{Layout, Place, Record, Records, Unreadable};
+use crate::transfer::records::{Place, Record, Records, Unreadable};
 use crate::transfer::sink::Sink;
 
 /// A record's line, the record or none, and the place behind it.

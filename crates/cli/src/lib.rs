@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod answer;
 mod bench;
 mod disk;
 mod drive;
@@ -36,6 +37,7 @@ mod maintain;
 mod manual;
 mod message;
 mod node;
+mod open;
 mod options;
 mod output;
 mod progress;

@@ -4,22 +4,24 @@ mod engine;
 mod node;
 mod serve;
 
-pub(crate) use engine::{EngineChoice, EngineName, only_served, refuse_for_hash};
+pub(crate) use engine::{EngineChoice, EngineName, StoreKind, only_served, refuse_for_hash};
 pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
 pub(crate) use serve::{AdmissionName, FlashChoice, Listen, MemorySize, ServeOptions};
 
 use crate::failure::Failure;
-use crate::store::Home;
-use crate::text::{EncodingOptions, parse_bytes};
-use crate::transfer::MARKS;
-use crate::transfer::records::Layout;
+use crate::text::{Encoding, EncodingOptions, parse_bytes};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use situ::KEY_BYTES_MAX;
 use situ_bench::report::ReportOptions;
 use situ_bench::{BenchOptions, CalibrateOptions, HashSettings, SituSettings};
 use situ_server::{ITEMS_KEYSPACE, META_KEYSPACE};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+
+/// Where loads keep their places.
+pub(crate) const MARKS: &str = "situ.load";
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -87,20 +89,15 @@ pub(crate) struct ManOptions {
 pub(crate) struct Target {
     /// Directory of the store, or node://HOST:PORT/STORE
     #[arg(short, long, value_name = "DIR", default_value = "situ-data", conflicts_with = "capacity")]
-    data: PathBuf,
+    pub(crate) data: PathBuf,
     #[command(flatten)]
-    node: NodeAccess,
+    pub(crate) node: NodeAccess,
     /// Name of the keyspace. Memcached items are in the keyspace "items" [default: default]
     #[arg(short, long, value_name = "NAME")]
     keyspace: Option<String>,
 }
 
 impl Target {
-    /// Where the store is.
-    pub(crate) fn home(&self) -> Home {
-        Home::new(self.data.clone(), &self.node)
-    }
-
     /// The keyspace that was asked for.
     pub(crate) fn named_keyspace(&self) -> Option<&str> {
         self.keyspace.as_deref()
@@ -171,20 +168,12 @@ impl Target {
 pub(crate) struct Directory {
     /// Directory of the store, or node://HOST:PORT/STORE [default: situ-data]
     #[arg(value_name = "DIR", conflicts_with_all = ["data", "capacity"])]
-    directory: Option<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
     /// The same as DIR
     #[arg(short, long, value_name = "DIR", conflicts_with = "capacity")]
-    data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
-    node: NodeAccess,
-}
-
-impl Directory {
-    /// Where the store is.
-    pub(crate) fn home(&self) -> Home {
-        let named = self.directory.clone().or_else(|| self.data.clone());
-        Home::new(named.unwrap_or_else(|| PathBuf::from("situ-data")), &self.node)
-    }
+    pub(crate) node: NodeAccess,
 }
 
 /// Show the value of a key.
@@ -286,6 +275,21 @@ pub(crate) struct ScanOptions {
     pub(crate) stored: bool,
     #[command(flatten)]
     pub(crate) encoding: EncodingOptions,
+}
+
+/// The columns or fields of a file that hold keys and values.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Layout {
+    /// Column or JSON field that holds the key [default: key]. Without --value, the value is the column `value`, or else a JSON object
+    /// of all other columns. For JSON lines, it is the whole line
+    #[arg(long, value_name = "NAME", visible_alias = "key-field")]
+    pub(crate) key: Option<String>,
+    /// Column or JSON field that holds the value. If given several times, the value is a JSON object of these columns or fields
+    #[arg(long = "value", value_name = "NAME", visible_alias = "value-field")]
+    pub(crate) values: Vec<String>,
+    /// Read the first line of a CSV or TSV file as an entry. The file has two columns, key and value
+    #[arg(long, conflicts_with_all = ["key", "values"])]
+    pub(crate) no_header: bool,
 }
 
 /// How entries lie in a file.
@@ -706,4 +710,27 @@ pub(crate) struct CalibrateCommand {
     pub(crate) capacity: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) keys: NodeKeys,
+}
+
+/// A key from the command line.
+///
+/// # Errors
+/// As [`given`], or there are no such keys.
+pub(crate) fn given_key(text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failure> {
+    let key = given(text, encoding, "the key")?;
+    match key.len() {
+        0 => Err(Failure::usage("the key is empty, and a key has at least one byte")),
+        1..=KEY_BYTES_MAX => Ok(key),
+        bytes => Err(Failure::usage(format!("a key has at most {KEY_BYTES_MAX} bytes, and this one has {bytes}"))),
+    }
+}
+
+/// A key or value from the command line.
+///
+/// # Errors
+/// It is not encoded as the options say.
+pub(crate) fn given(text: &OsStr, encoding: Encoding, what: &str) -> Result<Vec<u8>, Failure> {
+    encoding
+        .decode(text.as_bytes())
+        .map_err(|why| Failure::usage(format!("cannot read {what} {:?}: {why}", text.to_string_lossy())))
 }

@@ -12,8 +12,8 @@ use situ::base::{Env, StoreClock};
 use situ::offload::{Offload, Unit};
 use situ::storage::{DirectoryVolume, FileName, Volume};
 use situ::{
-    Durability, Error, KEY_BYTES_MAX, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder,
-    VerifyProgress, VerifyReport,
+    Durability, Error, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder, VerifyProgress,
+    VerifyReport,
 };
 use situ_node::message::VolumePlace;
 use situ_node::{NodeAddress, NodeClient, NodeOptions, NodeUnit, NodeVolume, Secret, TlsRoots};
@@ -21,26 +21,13 @@ use situ_server::{
     ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, item_in_unix_time, open_unserved_by, stored_clock, stored_rule,
 };
 use std::borrow::Cow;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::options::{NodeAccess, NodeKeys, Range, Target};
+use crate::options::{Directory, NodeAccess, NodeKeys, Range, StoreKind, Target};
 use crate::text::Encoding;
 use crate::walk::{Bounds, EachEntry, Order, Walk};
 use crate::watch::NodeWatch;
-
-/// What a directory holds, as the names of its files say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoreKind {
-    /// No store.
-    None,
-    /// An ordered store, perhaps damaged.
-    Ordered,
-    /// A hash store.
-    Hash,
-}
 
 /// Where a store's home is: a directory, or a store on a node.
 #[derive(Clone)]
@@ -54,6 +41,21 @@ pub(crate) struct Home {
     compute_shared: Option<PathBuf>,
     /// Who watches over the nodes, if anybody does.
     watch: Option<Arc<NodeWatch>>,
+}
+
+impl Target {
+    /// Where the store is.
+    pub(crate) fn home(&self) -> Home {
+        Home::new(self.data.clone(), &self.node)
+    }
+}
+
+impl Directory {
+    /// Where the store is.
+    pub(crate) fn home(&self) -> Home {
+        let named = self.directory.clone().or_else(|| self.data.clone());
+        Home::new(named.unwrap_or_else(|| PathBuf::from("situ-data")), &self.node)
+    }
 }
 
 impl Home {
@@ -522,27 +524,4 @@ impl Walk for Readable {
     fn close(self: Box<Self>) -> Result<(), Failure> {
         Ok(())
     }
-}
-
-/// A key from the command line.
-///
-/// # Errors
-/// As [`given`], or there are no such keys.
-pub(crate) fn given_key(text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failure> {
-    let key = given(text, encoding, "the key")?;
-    match key.len() {
-        0 => Err(Failure::usage("the key is empty, and a key has at least one byte")),
-        1..=KEY_BYTES_MAX => Ok(key),
-        bytes => Err(Failure::usage(format!("a key has at most {KEY_BYTES_MAX} bytes, and this one has {bytes}"))),
-    }
-}
-
-/// A key or value from the command line.
-///
-/// # Errors
-/// It is not encoded as the options say.
-pub(crate) fn given(text: &OsStr, encoding: Encoding, what: &str) -> Result<Vec<u8>, Failure> {
-    encoding
-        .decode(text.as_bytes())
-        .map_err(|why| Failure::usage(format!("cannot read {what} {:?}: {why}", text.to_string_lossy())))
 }

@@ -8,7 +8,7 @@ pub(crate) mod sink;
 mod target;
 
 pub(crate) use dump::dump;
-pub(crate) use load::{MARKS, load};
+pub(crate) use load::load;
 
 use crate::options::Format;
 use std::path::Path;

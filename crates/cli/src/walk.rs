@@ -1,9 +1,7 @@
 //! Walking over entries, for `scan` and `dump`: of a keyspace of an ordered store, or of a hash store.
 
 use crate::failure::Failure;
-use crate::hash::HashEntries;
-use crate::options::{Range, Target};
-use crate::store::{Readable, given};
+use crate::options::{Range, given};
 use crate::text::Encoding;
 use situ::ReadOptions;
 use std::ffi::OsString;
@@ -46,17 +44,6 @@ pub(crate) trait Walk {
     /// # Errors
     /// The store cannot be closed.
     fn close(self: Box<Self>) -> Result<(), Failure>;
-}
-
-/// Opens `target`, of whatever kind its store is, to walk over it.
-///
-/// # Errors
-/// As [`Readable::open`] and [`HashEntries::open`].
-pub(crate) fn open_to_walk(target: &Target, stored: bool) -> Result<Box<dyn Walk>, Failure> {
-    Ok(match target.home().is_hash() {
-        true => Box::new(HashEntries::open(target, stored)?),
-        false => Box::new(Readable::open(target, stored)?),
-    })
 }
 
 /// The keys of a range.

@@ -1,6 +1,6 @@
 //! Block devices behind polled queue pairs.
 
-use crate::drive::Nature;
+use crate::nature::Nature;
 use crate::{Buffer, Watch};
 use std::fmt;
 use std::io;

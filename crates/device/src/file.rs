@@ -5,8 +5,7 @@
 
 use crate::block::check_request;
 use crate::blocking;
-use crate::drive::Nature;
-use crate::flock;
+use crate::nature::Nature;
 use crate::target::Target;
 use crate::{Buffer, Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
 use std::collections::VecDeque;
@@ -54,7 +53,7 @@ impl Device for FileDevice {
     }
 
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
-        flock::lock_target(&self.target)
+        self.target.lock()
     }
 
     fn geometry(&self) -> Geometry {

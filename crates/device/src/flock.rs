@@ -10,7 +10,6 @@
 mod loops;
 
 use crate::DeviceLock;
-use crate::target::{Kind, Target};
 use rustix::fs::{FileType, FlockOperation, OFlags, Stat, flock, fstat};
 use rustix::io::Errno;
 use situ_base::lock;
@@ -90,10 +89,6 @@ struct FileLock {
 
 impl DeviceLock for FileLock {}
 
-pub(crate) fn lock_target(target: &Target) -> io::Result<Box<dyn DeviceLock>> {
-    lock_path(&target.path, target.kind == Kind::BlockDevice, Some(&target.file))
-}
-
 /// Takes the lock of the path, if it is still the path of `opened`. None: of a device that has another node for it.
 pub(crate) fn lock_path(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result<Box<dyn DeviceLock>> {
     Ok(Box::new(take(path, is_block_device, opened)?))
@@ -160,6 +155,7 @@ fn identity_of(stat: &Stat) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::Target;
 
     /// While another thread starts a process, the lock that was given back was still held.
     #[test]
@@ -211,15 +207,15 @@ mod tests {
             std::fs::write(path, [1; 8192]).unwrap();
         }
         let target = Target::open(&path, false).unwrap();
-        lock_target(&target).unwrap();
+        target.lock().unwrap();
         std::fs::rename(&other, &path).unwrap();
-        let error = lock_target(&target).unwrap_err();
+        let error = target.lock().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().contains("open it again"), "{error}");
         // By another name of the same file it is.
         std::fs::hard_link(&path, &other).unwrap();
         let target = Target::open(&other, false).unwrap();
         std::fs::rename(&path, directory.path().join("third")).unwrap();
-        lock_target(&target).unwrap();
+        target.lock().unwrap();
     }
 }

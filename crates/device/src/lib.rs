@@ -20,7 +20,9 @@ mod file;
 mod flock;
 mod ioctl;
 pub mod memory;
+mod nature;
 mod nvme;
+mod nvme_device;
 mod open;
 #[cfg(test)]
 #[path = "../tests/common/skipped.rs"]
@@ -32,9 +34,10 @@ mod watch;
 
 pub use block::{Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
 pub use buffer::{Buffer, PAGE_BYTES};
-pub use drive::{Compresses, Counts, Drive, Nature};
+pub use drive::{Counts, Drive};
 pub use file::FileDevice;
 pub use flock::Flocked;
+pub use nature::{Compresses, Nature};
 pub use open::{Backend, OpenOptions, open};
 pub use uring::{FileRead, FileReads};
 pub use watch::Watch;

@@ -8,7 +8,8 @@
 //! | an NVMe drive's generic character device, `/dev/ngXnY` | commands passed through rings | it takes nothing else |
 //! | the system gives no rings (seccomp, `kernel.io_uring_disabled`) | plain calls | the description says so |
 
-use crate::nvme::{self, NvmeDevice};
+use crate::nvme;
+use crate::nvme_device::NvmeDevice;
 use crate::target::Target;
 use crate::uring::RingDevice;
 use crate::{Device, FileDevice};

@@ -21,7 +21,8 @@
 
 use crate::drive::{Counts, Drive};
 use crate::extents::is_settled;
-use crate::{Buffer, Geometry, PAGE_BYTES, Space};
+use crate::flock;
+use crate::{Buffer, DeviceLock, Geometry, PAGE_BYTES, Space};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, Stat, Statx, StatxFlags, fallocate, fcntl_getfl, fstat,
     fstatfs, fstatvfs, major, minor, seek, stat, statx,
@@ -139,6 +140,14 @@ impl Target {
             self.bytes
         );
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
+    }
+
+    /// Takes the right to write to the file or the block device.
+    ///
+    /// # Errors
+    /// `WouldBlock` if another opener has it; `InvalidInput` if the path has become another file.
+    pub(crate) fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
+        flock::lock_path(&self.path, self.kind == Kind::BlockDevice, Some(&self.file))
     }
 
     /// See [`Device::reserve`](crate::Device::reserve).

@@ -20,8 +20,7 @@ mod registry;
 mod ring;
 mod table;
 
-use crate::drive::Nature;
-use crate::flock;
+use crate::nature::Nature;
 use crate::target::Target;
 use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space};
 use file::FileCommands;
@@ -105,7 +104,7 @@ impl Device for RingDevice {
     }
 
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
-        flock::lock_target(&self.target)
+        self.target.lock()
     }
 
     fn geometry(&self) -> Geometry {

@@ -3,13 +3,13 @@
 //!
 //! What a decoder accepts is encoded again, and must give the same bytes. So no two inputs mean the same, and nothing is lost.
 
-use crate::address::{State, overflow_key};
-use crate::bucket::{self, BUCKET_BYTES, BUCKET_HEADER_BYTES, BucketCodec, Stamp, USABLE_BYTES};
-use crate::entry::{Entry, Value};
-use crate::image::{IMAGE_PAGE_BYTES, ImageBatch, ImageWriter};
-use crate::record::{Operation, Operations, Record};
-use crate::space::{MARK_BYTES, MARK_OFFSETS, SPACE_HEADER_BYTES, SpaceMark};
-use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
+use crate::format::address::{State, overflow_key};
+use crate::format::bucket::{self, BUCKET_BYTES, BUCKET_HEADER_BYTES, BucketCodec, Stamp, USABLE_BYTES};
+use crate::format::entry::{Entry, Value};
+use crate::format::image::{IMAGE_PAGE_BYTES, ImageBatch, ImageWriter};
+use crate::format::record::{Operation, Operations, Record};
+use crate::format::space::{MARK_BYTES, MARK_OFFSETS, SPACE_HEADER_BYTES, SpaceMark};
+use crate::format::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::{Error, StoreId};
 
 /// The store that the bytes are taken for.

@@ -14,92 +14,55 @@
 //! The live store, [`HashStore`]:
 //!
 //! ```text
-//!  put ──> writes.rs: the pipeline's log ──> pending.rs ──> worker.rs ──> rewrite.rs: overflow, images, buckets
-//!  get ──> read.rs: pending, one bucket, the overflow if the bucket has a mark ──> large.rs: a value of the value log
-//!          keeper.rs: checkpoints; resize.rs: splits and merges; collect.rs: garbage of the value log; purge.rs: what is dead
+//!  put ──> writing/writes.rs: the pipeline's log ──> writing/pending.rs ──> live/worker.rs ──> live/rewrite.rs: overflow, images, buckets
+//!  get ──> live/read.rs: pending, one bucket, the overflow if the bucket has a mark ──> disk/large.rs: a value of the value log
+//!          live/keeper.rs: checkpoints; resize.rs: splits and merges; live/collect.rs: garbage of the value log; api/purge.rs: what is dead
 //! ```
 //!
-//! * `shortage.rs`: what the store does when a disk takes no more.
-//! * `core.rs` has the invariants that all parts share. `opening.rs` recovers a store after a crash.
-//! * [`HashBatch`]: changes that happen together. [`HashStore::compare_and_set`]: changes under a condition (`conditions.rs`).
-//! * [`HashSnapshot`]: the state of a moment, with scans (`snapshots.rs`, `scan.rs`). [`HashReport`]: a check of everything.
+//! * `writing/shortage.rs`: what the store does when a disk takes no more.
+//! * `live/core.rs` has the invariants that all parts share. `opening.rs` recovers a store after a crash.
+//! * [`HashBatch`]: changes that happen together. [`HashStore::compare_and_set`]: changes under a condition (`api/conditions.rs`).
+//! * [`HashSnapshot`]: the state of a moment, with scans (`live/snapshots.rs`, `api/scan.rs`). [`HashReport`]: a check of everything.
 //!
 //! **Promises.** They are the engine's, for one map without an order: what was acknowledged as synced survives any crash, and a crash
 //! leaves a prefix of the writes. Batches are whole. Counts are exact after a crash, too.
 
 #![forbid(unsafe_code)]
 
-pub mod address;
-mod batch;
-pub mod bucket;
-mod builder;
-mod clock_file;
-mod collect;
-mod conditions;
-mod core;
-pub mod entry;
-mod error;
-mod events;
-mod fields;
-#[cfg(test)]
-mod format_page;
+mod api;
+mod base;
+mod check;
+mod disk;
+mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod gate;
-mod geometry;
-pub mod image;
-mod images;
-mod io;
-mod keeper;
-mod large;
-mod logs;
-pub mod model;
+mod live;
 mod opening;
-mod options;
-mod overflow;
-mod pending;
-mod properties;
-mod purge;
-mod purges;
-mod read;
-mod read_queue;
-mod readers;
-mod rebuild;
-pub mod record;
-mod repair;
 mod resize;
-mod retry;
-mod rewrite;
-mod scan;
-mod shortage;
-mod snapshots;
-pub mod space;
-mod store;
-mod store_id;
-pub mod superblock;
 #[cfg(test)]
 mod tests;
-mod verify;
-mod worker;
-mod writes;
+mod writing;
 
-pub use batch::HashBatch;
-pub use builder::HashStoreBuilder;
-pub use conditions::Expected;
-pub use error::{Error, Result};
-pub use events::{HashEvent, OnEvent};
-pub use options::HashOptions;
-pub use properties::HashProperties;
-pub use purges::IsDead;
-pub use read_queue::OnValue;
-pub use repair::HashRepair;
-pub use scan::{Expiring, HashScan, HashSnapshot, Pair, SortedScan};
+pub use check::model;
+pub use format::{address, bucket, entry, image, record, space, superblock};
+
+pub use api::builder::HashStoreBuilder;
+pub use api::conditions::Expected;
+pub use api::properties::HashProperties;
+pub use api::scan::{Expiring, HashScan, HashSnapshot, Pair, SortedScan};
+pub use api::store::{HashStore, HashWrite};
+pub use base::error::{Error, Result};
+pub use base::events::{HashEvent, OnEvent};
+pub use base::store_id::StoreId;
+pub use check::verify::HashReport;
+pub use disk::options::HashOptions;
+pub use live::read_queue::OnValue;
+pub use opening::repair::HashRepair;
 pub use situ_log::Durability;
 pub use situ_pipeline::{SpaceChange, SpaceLevel, SpaceProperties, SpaceShortage};
-pub use store::{HashStore, HashWrite};
-pub use store_id::StoreId;
-pub use verify::HashReport;
+pub use writing::batch::HashBatch;
+pub use writing::purges::IsDead;
 
 /// Lets a test refuse and measure allocations.
 #[cfg(test)]

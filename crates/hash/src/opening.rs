@@ -19,25 +19,27 @@
 //! beside a bucket space without a mark is a store that was being made.
 //! **Failure.** Until step 6 a crash leaves what was there, or buckets that are further on; the next opening does the same again.
 
-use crate::address::{State, hash_of};
-use crate::batch::Changes;
-use crate::bucket::BucketCodec;
-use crate::clock_file;
-use crate::core::{Core, LogBound, Parts, Sums, SuperblockFile};
-use crate::events::{Events, HashEvent};
-use crate::images::{self, ImageJournal};
-use crate::io::{BUCKETS_MAX, BucketIo};
-use crate::large::LargeValues;
-use crate::options::{HashOptions, IMAGE_BYTES_MIN};
-use crate::overflow::{Overflow, Whose};
-use crate::pending::{Pending, PendingChange};
-use crate::purges::Purges;
-use crate::record::{Operations, Record};
-use crate::repair::HashRepair;
-use crate::shortage::{Party, Shortage, watch};
-use crate::space::{SPACE_HEADER_BYTES, SpaceMark};
-use crate::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock, Totals};
-use crate::writes::{Pipeline, Writes};
+pub(crate) mod repair;
+
+use crate::base::events::{Events, HashEvent};
+use crate::disk::images::{self, ImageJournal};
+use crate::disk::io::{BUCKETS_MAX, BucketIo};
+use crate::disk::large::LargeValues;
+use crate::disk::options::{HashOptions, IMAGE_BYTES_MIN};
+use crate::disk::overflow::{Overflow, Whose};
+use crate::format::address::{State, hash_of};
+use crate::format::bucket::BucketCodec;
+use crate::format::clock_file;
+use crate::format::record::{Operations, Record};
+use crate::format::space::{SPACE_HEADER_BYTES, SpaceMark};
+use crate::format::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock, Totals};
+use crate::live::core::{Core, LogBound, Parts, Sums, SuperblockFile};
+use crate::opening::repair::HashRepair;
+use crate::writing::batch::Changes;
+use crate::writing::pending::{Pending, PendingChange};
+use crate::writing::purges::Purges;
+use crate::writing::shortage::{Party, Shortage, watch};
+use crate::writing::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
 use situ_base::{ClockKeeper, ClockRecord, Env, StoreClock};
 use situ_device::{Buffer, Device, DeviceLock};

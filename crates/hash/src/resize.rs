@@ -29,15 +29,15 @@
 //! **Rejected.** Moving a bucket without closing the gate: a worker and the keeper would have to agree on each bucket. A group takes
 //! as long as a few durable writes; writers do not notice while there is room for their writes in memory.
 
-use crate::address::{State, Step, hash_of};
-use crate::bucket::{Bucket, Header, Tally, USABLE_BYTES};
-use crate::core::{Core, LogBound};
-use crate::entry::Entry;
-use crate::io::BUCKETS_MAX;
-use crate::overflow::Stored;
-use crate::rebuild::{Before, Contents, rebuild};
-use crate::rewrite::{Place, Rewrites, decode_all, entries_of};
-use crate::shortage::Patience;
+use crate::disk::io::BUCKETS_MAX;
+use crate::disk::overflow::Stored;
+use crate::format::address::{State, Step, hash_of};
+use crate::format::bucket::{Bucket, Header, Tally, USABLE_BYTES};
+use crate::format::entry::Entry;
+use crate::format::rebuild::{Before, Contents, rebuild};
+use crate::live::core::{Core, LogBound};
+use crate::live::rewrite::{Place, Rewrites, decode_all, entries_of};
+use crate::writing::shortage::Patience;
 use crate::{Error, Result};
 use situ_device::Buffer;
 use situ_pipeline::SpaceLevel;

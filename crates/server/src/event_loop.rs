@@ -4,7 +4,7 @@
 //!
 //! 1. Collect reads that have ended, where the engine lets the loop read. Take the messages of the inbox: new connections, finished writes
 //!    and reads, granted stripes.
-//! 2. Serve every connection that has something to do: one read each, and its [share](crate::turn) of commands, so that
+//! 2. Serve every connection that has something to do: one read each, and its [share](crate::commands::turn) of commands, so that
 //!    none starves another. One with more to run goes to the end of the queue.
 //! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the engine
 //!    holds them back. Hand the reads to the disk.
@@ -19,6 +19,9 @@
 //! read and run: a client may say `noreply` and close at once. Out of descriptors, one kept spare serves to
 //! take connections, say so and close them; without it, the listeners rest for a moment.
 
+mod connection;
+pub(crate) mod loops;
+
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -30,15 +33,16 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, send, sockopt};
 
-use crate::connection::{Connection, READ_BYTES};
+use crate::admin::metrics::Counter;
+use crate::admin::watch::Closed;
+use crate::commands::execute::Executor;
+use crate::commands::output::Progress;
+use crate::commands::turn::Share;
 use crate::engine::Engine;
-use crate::execute::Executor;
-use crate::inbox::{Inbox, Message};
-use crate::metrics::Counter;
-use crate::output::Progress;
-use crate::server::Shared;
-use crate::turn::Share;
-use crate::watch::{self, Closed};
+use crate::event_loop::connection::{Connection, READ_BYTES};
+use crate::event_loop::loops::Loops;
+use crate::protocol::interests;
+use crate::waiting::inbox::{Inbox, Message};
 
 /// Epoll data of the inbox's eventfd; connection tokens are generations and slots, which never reach this.
 const WAKE: u64 = u64::MAX;
@@ -65,7 +69,7 @@ pub(crate) struct Listener {
 
 /// See the module.
 pub(crate) struct EventLoop<E: Engine> {
-    shared: Arc<Shared<E>>,
+    loops: Arc<Loops>,
     executor: Executor<E>,
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
@@ -89,20 +93,20 @@ pub(crate) struct EventLoop<E: Engine> {
 
 impl<E: Engine> EventLoop<E> {
     pub(crate) fn new(
-        shared: Arc<Shared<E>>,
+        loops: Arc<Loops>,
         executor: Executor<E>,
         listeners: Vec<Listener>,
     ) -> std::io::Result<EventLoop<E>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let inbox = Arc::clone(&executor.inbox);
         epoll::add(&epoll, inbox.wake_fd(), EventData::new_u64(WAKE), EventFlags::IN)?;
-        if let Some(reader) = &executor.reader {
+        if let Some(reader) = &executor.read_side.reader {
             // By edges: nobody reads from the descriptor.
             epoll::add(&epoll, reader.descriptor(), EventData::new_u64(READS), EventFlags::IN | EventFlags::ET)?;
         }
         let spare = if listeners.is_empty() { None } else { Some(spare_descriptor()?) };
         let event_loop = EventLoop {
-            shared,
+            loops,
             executor,
             epoll,
             inbox,
@@ -137,25 +141,26 @@ impl<E: Engine> EventLoop<E> {
         let mut messages = Vec::new();
         loop {
             self.refresh_time();
-            self.executor.advance_reads();
+            self.executor.read_side.advance();
             self.take_messages(&mut messages);
             self.admit_reads();
-            self.executor.share =
-                Share::of(self.ready.len(), self.shared.open(), self.executor.limits.output_bytes_option);
+            self.executor.quotas.share =
+                Share::of(self.ready.len(), self.loops.open(), self.executor.limits.output_bytes_option);
             for _ in 0..self.ready.len() {
                 let Some(token) = self.ready.pop_front() else { break };
                 self.serve(token);
             }
             self.executor.submit();
-            let has_reads_left = self.executor.advance_reads();
+            let has_reads_left = self.executor.read_side.advance();
             self.take_messages(&mut messages);
             for token in std::mem::take(&mut self.dirty) {
                 self.send(token);
             }
-            if self.stopping && (self.open == 0 || self.shared.stop_deadline_passed()) {
+            if self.stopping && (self.open == 0 || self.loops.stop_deadline_passed()) {
                 break;
             }
-            let nothing_to_run = self.ready.is_empty() && !has_reads_left && !self.executor.fetches.can_admit();
+            let nothing_to_run =
+                self.ready.is_empty() && !has_reads_left && !self.executor.read_side.fetches.can_admit();
             let idle = nothing_to_run && self.inbox.may_sleep();
             let timeout = if idle { self.sleep_time() } else { Some(Duration::ZERO) };
             let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
@@ -178,21 +183,21 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn refresh_time(&mut self) {
-        self.executor.now = Instant::now();
-        let clock = &self.shared.clock;
-        self.executor.rule = self.executor.durable.rule(clock.seconds());
-        self.executor.unix_ahead = clock.difference_seconds();
+        self.executor.moment.now = Instant::now();
+        let clock = &self.loops.clock;
+        self.executor.moment.rule = self.executor.durable.rule(clock.seconds());
+        self.executor.moment.unix_ahead = clock.difference_seconds();
     }
 
     fn sleep_time(&self) -> Option<Duration> {
         if self.stopping || self.accept_again.is_some() {
             return Some(Duration::from_millis(20));
         }
-        if self.executor.reader.as_ref().is_some_and(|reader| reader.is_busy()) {
+        if self.executor.read_side.is_busy() {
             return Some(READS_AGAIN);
         }
         // Without a limit for idleness an idle loop sleeps for ever.
-        (self.shared.limits.idle_timeout.is_some() && self.open > 0).then_some(SWEEP_EVERY)
+        (self.loops.limits.idle_timeout.is_some() && self.open > 0).then_some(SWEEP_EVERY)
     }
 
     fn periodic(&mut self) {
@@ -202,16 +207,16 @@ impl<E: Engine> EventLoop<E> {
                 self.rest_listeners();
             }
         }
-        if let Some(limit) = self.shared.limits.idle_timeout
-            && self.executor.now.saturating_duration_since(self.swept) >= SWEEP_EVERY
+        if let Some(limit) = self.loops.limits.idle_timeout
+            && self.executor.moment.now.saturating_duration_since(self.swept) >= SWEEP_EVERY
         {
-            self.swept = self.executor.now;
+            self.swept = self.executor.moment.now;
             self.close_idle(limit);
         }
     }
 
     fn close_idle(&mut self, limit: Duration) {
-        let now = self.executor.now;
+        let now = self.executor.moment.now;
         // What has arrived while the loop did not run is still to be read: its connection is queued, and not idle.
         let is_idle = |connection: &Connection<E>| {
             now.saturating_duration_since(connection.active) > limit && connection.is_silent() && !connection.queued
@@ -279,7 +284,7 @@ impl<E: Engine> EventLoop<E> {
                 Message::Accepted { socket, local } => self.adopt(socket, local),
                 Message::Taken { batch } => self.taken(batch),
                 Message::Room => {
-                    self.executor.outside = false;
+                    self.executor.batcher.may_enter();
                     self.release_held();
                 }
                 Message::Completed { batch, connections, result } => {
@@ -294,7 +299,7 @@ impl<E: Engine> EventLoop<E> {
                     }
                 }
                 Message::Arrived => {
-                    for arrival in self.executor.fetches.arrivals() {
+                    for arrival in self.executor.read_side.fetches.arrivals() {
                         let token = arrival.connection;
                         // A connection that is gone needs no answer.
                         if self.connection(token).is_some_and(|connection| connection.arrive(arrival)) {
@@ -317,10 +322,10 @@ impl<E: Engine> EventLoop<E> {
 
     /// Reads have ended: connections that waited for that may begin theirs.
     fn admit_reads(&mut self) {
-        if !self.executor.fetches.can_admit() {
+        if !self.executor.read_side.fetches.can_admit() {
             return;
         }
-        for token in self.executor.fetches.admit() {
+        for token in self.executor.read_side.fetches.admit() {
             if self.connection(token).is_some_and(|connection| connection.admit_read()) {
                 self.make_ready(token);
             }
@@ -329,7 +334,7 @@ impl<E: Engine> EventLoop<E> {
 
     /// The engine has taken a batch: if it is the one that waits, others may go on.
     fn taken(&mut self, batch: u64) {
-        if self.executor.taken(batch) {
+        if self.executor.batcher.taken(batch) {
             self.release_held();
         }
     }
@@ -366,8 +371,7 @@ impl<E: Engine> EventLoop<E> {
         }
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         connection.queued = false;
-        self.executor.commands_left = self.executor.share.commands;
-        self.executor.copied_bytes.set(0);
+        self.executor.quotas.begin();
         let result = connection.serve(&mut self.executor, &mut self.scratch);
         self.connections[slot] = Some(connection);
         match result {
@@ -459,11 +463,11 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn deal(&mut self, socket: OwnedFd, local: bool) {
-        if !self.shared.try_open_connection() {
+        if !self.loops.try_open_connection() {
             self.refuse(&socket);
             return;
         }
-        let inboxes = &self.shared.inboxes;
+        let inboxes = &self.loops.inboxes;
         self.next_loop = (self.next_loop + 1) % inboxes.len();
         if self.next_loop == self.executor.loop_index {
             self.adopt(socket, local);
@@ -491,7 +495,7 @@ impl<E: Engine> EventLoop<E> {
         let token = u64::from(self.generations[slot]) << 32 | slot as u64;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let added = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags);
-        let connection = Connection::new(socket, token, self.executor.now);
+        let connection = Connection::new(socket, token, self.executor.moment.now);
         self.tell(&connection, None);
         self.connections[slot] = Some(Box::new(connection));
         self.open += 1;
@@ -502,13 +506,13 @@ impl<E: Engine> EventLoop<E> {
 
     fn count_closed(&self) {
         self.executor.counters.add(Counter::ConnectionsClosed, 1);
-        self.shared.connection_closed();
+        self.loops.connection_closed();
     }
 
     /// Tells watchers that a connection has begun, or has ended for a reason.
     fn tell(&self, connection: &Connection<E>, closed: Option<Closed>) {
         let watchers = &self.executor.stats.watchers;
-        if watchers.want(watch::CONNECTIONS) {
+        if watchers.want(interests::CONNECTIONS) {
             watchers.connection(connection.peer, closed, connection.session.descriptor);
         }
     }

@@ -1,10 +1,10 @@
 //! The parsers under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature
 //! `fuzzing` and in tests.
 
-use crate::auth;
-use crate::foreign;
-use crate::http::{REQUEST_BYTES_MAX, asked};
-use crate::parse::{Request, next_key, parse};
+use crate::admin::http::{REQUEST_BYTES_MAX, asked};
+use crate::protocol::auth;
+use crate::protocol::foreign;
+use crate::protocol::parse::{Request, next_key, parse};
 
 /// Parses any line and walks over what came out of it; panics if the parser does, or if it contradicts itself.
 pub fn request(line: &[u8]) {

@@ -16,7 +16,7 @@
 //! tools that compact, write and read a store that they do not serve.
 //!
 //! A few event loops, no thread per connection. A read is answered on the loop if its answer can be had at once. A read
-//! that needs the disk parks its own connection, and all others go on: see `fetch.rs`. Writes are gathered over all
+//! that needs the disk parks its own connection, and all others go on: see `waiting/fetch.rs`. Writes are gathered over all
 //! connections of a turn, handed to the engine as one batch, and answered when the engine says so.
 //!
 //! **Back-pressure.** While the engine holds writers back, the batch of a loop waits in the engine and the loop goes on
@@ -27,16 +27,16 @@
 //!
 //! **Clients among each other.** A connection has a share of the commands and of the answers of a turn, and runs nothing
 //! while its client takes no answers: at most 256 KiB of answers wait for it, twice that in memory while they grow. See
-//! `turn.rs`.
+//! `commands/turn.rs`.
 //!
 //! **Other protocols.** The first bytes of HTTP, of TLS and of memcached's binary protocol end the connection, and nothing
-//! behind them is run. The metric `situ_server_connections_foreign_total` counts. See `foreign.rs`.
+//! behind them is run. The metric `situ_server_connections_foreign_total` counts. See `protocol/foreign.rs`.
 //!
 //! # What differs from memcached
 //!
 //! * Over a store, items are kept until deleted, expired or flushed: there is no eviction, and items survive a restart with their
 //!   expiration times, cas ids and stale marks.
-//! * There is no binary protocol, no UDP, no SASL, and no `watch`, `lru`, `lru_crawler`, `slabs` and `extstore`
+//! * There is no binary protocol, no UDP, no SASL, and no `lru`, `slabs` and `extstore`
 //!   commands; they answer `ERROR`. `cache_memlimit` and `stats cachedump` are refused. `verbosity` changes what
 //!   `stats settings` shows, and nothing else.
 //! * A retrieval of several keys that is the first line of a connection cannot end in a key like `HTTP/1.1`: the line is
@@ -55,67 +55,39 @@
 #[cfg(test)]
 extern crate self as situ_server;
 
-mod access;
-mod allowance;
-mod auth;
-mod base64;
-mod cache;
-mod classic;
-pub mod compactions;
-mod completion;
-mod connection;
-mod descriptors;
-mod dump;
-mod durable;
+mod admin;
+mod commands;
 mod engine;
+mod engines;
 mod event_loop;
-mod execute;
-mod feed;
-mod fetch;
-mod filter;
-mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod hash_records;
-mod hash_store;
-mod http;
-mod inbox;
-mod item;
 #[cfg(test)]
 #[path = "../tests/memory/mod.rs"]
 mod memory;
-mod meta;
-mod metrics;
-mod notices;
-mod number;
-mod offline;
-mod output;
-mod parse;
-mod prefixes;
-mod pressure;
-mod room;
+mod process;
+mod protocol;
 mod server;
-mod stats;
-mod store;
-mod stripe;
-mod turn;
-mod watch;
+mod waiting;
 
-pub use cache::{CacheEngine, CacheValue, FOLLOWS_BYTES_MIN, OnTrouble};
-pub use descriptors::raise_limit;
+pub use engine::cache::{
+    CacheExtras, CacheState, EvictedItem, FlashState, LoopReader, NoCache, OnEvicted, OnTrouble, Reserved, Shown,
+    ShownItem,
+};
+pub use engine::compactions;
+pub use engine::item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired, item_in_unix_time};
 pub use engine::{
-    Admission, Beside, CacheState, Change, ChangeInParts, Done, Engine, EngineError, EvictedItem, FlashState, Get,
-    Health, Metric, MetricKind, OnEvicted, OnRead, OnTaken, Reserved, Shown, ShownItem, Survey, SurveyedItem,
-    WriteBatch,
+    Admission, Beside, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, MAX_VALUE_BYTES_LIMIT, Metric,
+    MetricKind, OnRead, OnTaken, Survey, SurveyedItem, WriteBatch,
 };
-pub use filter::{item_filter, open_unserved, open_unserved_by};
-pub use hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};
-pub use hash_store::HashEngine;
-pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired, item_in_unix_time};
-pub use offline::{ItemWriter, stored_clock, stored_rule};
-pub use pressure::machine_memory_bytes;
-pub use server::{
-    CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal, outlive_file_limit,
-};
-pub use store::{ITEMS_KEYSPACE, META_KEYSPACE, StoreEngine};
+pub use engines::cache::{CacheEngine, CacheValue, FOLLOWS_BYTES_MIN};
+pub use engines::filter::{item_filter, open_unserved, open_unserved_by};
+pub use engines::hash_records::{HashItemWriter, holds_entries, is_reserved, reserved, stored_hash_rule};
+pub use engines::hash_store::HashEngine;
+pub use engines::keyspaces::{ITEMS_KEYSPACE, META_KEYSPACE};
+pub use engines::offline::{ItemWriter, stored_clock, stored_rule};
+pub use engines::store::StoreEngine;
+pub use process::descriptors::raise_limit;
+pub use process::pressure::machine_memory_bytes;
+pub use server::{CaughtSignals, Server, ServerOptions, StartError, StopSignal, outlive_file_limit};

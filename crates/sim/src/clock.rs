@@ -1,6 +1,6 @@
 //! Simulated time.
 
-use crate::executor::World;
+use crate::executor::{SimExecutor, World};
 use situ_base::{Clock, Env, SystemClock, ThreadExecutor};
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +14,18 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct SimClock {
     pub(crate) world: Arc<World>,
+}
+
+impl SimExecutor {
+    /// Clock and executor of this machine, to open a store with.
+    pub fn env(&self) -> Env {
+        Env { clock: Arc::new(self.clock()), executor: Arc::new(self.clone()) }
+    }
+
+    /// This machine's time.
+    pub fn clock(&self) -> SimClock {
+        SimClock { world: Arc::clone(&self.world) }
+    }
 }
 
 impl SimClock {

@@ -237,6 +237,12 @@ impl SimDevice {
     }
 }
 
+impl From<&SimDevice> for Power {
+    fn from(device: &SimDevice) -> Power {
+        device.power()
+    }
+}
+
 impl fmt::Debug for SimDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.lock();

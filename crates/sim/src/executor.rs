@@ -27,8 +27,8 @@
 //! Rejected: coroutines instead of threads (every blocking call of the engine would have to be `async`), and
 //! intercepting every atomic as loom does (the state space of a whole store is too large; loom checks single structures).
 
-use crate::{SimClock, Trace};
-use situ_base::{Env, Event, Executor, JobHandle};
+use crate::Trace;
+use situ_base::{Event, Executor, JobHandle};
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,6 +39,7 @@ use world::{JobOutcome, Status, enter, panic_message};
 
 pub(crate) use world::{World, current_thread, is_dying};
 
+mod note;
 mod world;
 
 /// A simulated machine's threads and time. Clones are the same machine.
@@ -66,16 +67,6 @@ impl SimExecutor {
     /// The seed, to be printed wherever a test fails.
     pub fn seed(&self) -> u64 {
         self.world.seed
-    }
-
-    /// Clock and executor of this machine, to open a store with.
-    pub fn env(&self) -> Env {
-        Env { clock: Arc::new(self.clock()), executor: Arc::new(self.clone()) }
-    }
-
-    /// This machine's time.
-    pub fn clock(&self) -> SimClock {
-        SimClock { world: Arc::clone(&self.world) }
     }
 
     /// The operations of all simulated volumes that this machine's threads used; its hash also covers each choice of

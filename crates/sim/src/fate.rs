@@ -1,7 +1,7 @@
 //! What becomes of an operation, on a volume or on a device: it is counted, the plan has its say, and the power may fail.
 
+use crate::Rng;
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};
-use crate::{Rng, SimDevice, SimVolume};
 use situ_storage::FileName;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,18 +19,6 @@ impl Power {
 
     fn fail(&self) {
         self.0.store(true, Ordering::Release);
-    }
-}
-
-impl From<&SimVolume> for Power {
-    fn from(volume: &SimVolume) -> Power {
-        volume.power()
-    }
-}
-
-impl From<&SimDevice> for Power {
-    fn from(device: &SimDevice) -> Power {
-        device.power()
     }
 }
 

@@ -1,13 +1,10 @@
 //! What happened: the last operations for people, a hash over all of them for determinism tests.
 
-use crate::executor::current_thread;
 use crate::fault::Operation;
-use situ_base::Env;
 use situ_base::lock;
 use situ_storage::FileName;
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -93,29 +90,6 @@ impl Trace {
     pub(crate) fn fold(&self, word: u64) {
         let mut ring = self.ring();
         ring.hash = mix(ring.hash, word);
-    }
-
-    /// Records an operation of the calling thread, here and in its executor's trace.
-    pub(crate) fn note(
-        &self,
-        env: &Env,
-        operation: Operation,
-        file: Option<FileName>,
-        place: &Range<u64>,
-        content: u64,
-        failure: Option<String>,
-    ) {
-        let current = current_thread();
-        let thread = match &current {
-            Some((name, _)) => Arc::clone(name),
-            None => std::thread::current().name().unwrap_or("unnamed").into(),
-        };
-        let (at, offset, bytes) = (env.clock.now(), place.start, place.end - place.start);
-        let entry = Entry { at, thread, operation, file, offset, bytes, content, failure };
-        if let Some((_, world)) = current {
-            world.record(entry.clone());
-        }
-        self.record(entry);
     }
 
     pub(crate) fn record(&self, entry: Entry) {

@@ -220,6 +220,12 @@ impl SimVolume {
     }
 }
 
+impl From<&SimVolume> for Power {
+    fn from(volume: &SimVolume) -> Power {
+        volume.power()
+    }
+}
+
 impl fmt::Debug for SimVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.lock();

@@ -22,12 +22,12 @@ use crate::key::{KeyKind, KeyRef, SequenceNumber, Trailer};
 use crate::options::{Reach, ReadOptions};
 use crate::properties::Properties;
 use crate::range_del::{RangeTombstone, TombstoneIndex, tombstone_bytes};
-use crate::table_cursor::TableCursor;
 use situ_storage::memory::{resize, zeroed};
 use situ_storage::{Error, Excerpt, Reader, Result};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+pub(crate) mod cursor;
 mod parts;
 mod verify;
 
@@ -250,22 +250,6 @@ impl Table {
             }
         };
         Ok(Some(TableEntry { trailer, value: ValueRef::new(block, start, end) }))
-    }
-
-    /// A cursor over the entries; it stands nowhere yet. It reads through the cache, block by block, and ahead in
-    /// growing pieces once it notices that it is going forward.
-    pub fn cursor(self: &Arc<Self>, options: ReadOptions) -> TableCursor {
-        TableCursor::new(Arc::clone(self), options, None)
-    }
-
-    /// A cursor for reading all or most of the table forward, as compactions do: past the cache, `read_bytes` at a time
-    /// (64 KiB at least), with every checksum verified and no allocation per block.
-    pub fn sequential_cursor(self: &Arc<Self>, read_bytes: usize) -> TableCursor {
-        TableCursor::new(
-            Arc::clone(self),
-            ReadOptions { fill_cache: false, ..ReadOptions::default() },
-            Some(read_bytes),
-        )
     }
 
     /// Takes the table's blocks out of the cache: for a table that is about to be deleted. Blocks below an index block

@@ -2,7 +2,7 @@ use super::*;
 use crate::memory::MemoryFactory;
 use crate::options::BenchOptions;
 use crate::run::run;
-use crate::workload::Workload;
+use crate::workloads::Workload;
 
 fn measured(label: &str, workloads: &[Workload]) -> BenchResult {
     let directory = tempfile::tempdir().expect("temporary directory");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::memory::MemoryFactory;
 use crate::options::BenchOptions;
-use crate::workload::Workload;
+use crate::workloads::Workload;
 use situ::offload::Policy;
 
 fn settings() -> SituSettings {

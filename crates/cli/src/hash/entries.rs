@@ -2,7 +2,7 @@
 
 use super::{OpenHash, check_key};
 use crate::DONE;
-use crate::entries::{Answer, told};
+use crate::answer::{Answer, told};
 use crate::failure::{Failure, Outcome};
 use crate::options::{DeleteOptions, GetOptions, PutOptions};
 use crate::output::Output;

@@ -11,9 +11,9 @@
 use super::source::Source;
 use crate::failure::Failure;
 use crate::options::ImportRocksdbOptions;
+use crate::options::MARKS;
 use crate::store::Writable;
 use crate::text::Encoding;
-use crate::transfer::MARKS;
 use serde::{Deserialize, Serialize};
 use situ::{Durability, Error, Keyspace, ReadOptions, WriteBatch};
 use situ_server::{ITEMS_KEYSPACE, META_KEYSPACE};

@@ -2,9 +2,19 @@
 
 use super::Directory;
 use crate::failure::Failure;
-use crate::store::StoreKind;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
+
+/// What a directory holds, as the names of its files say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    /// No store.
+    None,
+    /// An ordered store, perhaps damaged.
+    Ordered,
+    /// A hash store.
+    Hash,
+}
 
 /// The engine of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

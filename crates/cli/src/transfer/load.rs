@@ -29,8 +29,6 @@ use std::path::Path;
 use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Where loads keep their places.
-pub(crate) const MARKS: &str = "situ.load";
 /// A batch ends here, however few entries it has.
 const BATCH_BYTES: usize = 1 << 20;
 /// So much of a file is hashed to tell it from another one of the same name and size.

@@ -14,9 +14,8 @@ mod json;
 
 use super::packed::Input;
 use super::sink::io_error;
-use crate::options::Format;
+use crate::options::{Format, Layout};
 use crate::text::{self, Encoding};
-use clap::Args;
 use columns::Columns;
 use csv::ByteRecord;
 use std::collections::VecDeque;
@@ -35,21 +34,6 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A key and its value.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
-
-/// The columns or fields of a file that hold keys and values.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Layout {
-    /// Column or JSON field that holds the key [default: key]. Without --value, the value is the column `value`, or else a JSON object
-    /// of all other columns. For JSON lines, it is the whole line
-    #[arg(long, value_name = "NAME", visible_alias = "key-field")]
-    pub(crate) key: Option<String>,
-    /// Column or JSON field that holds the value. If given several times, the value is a JSON object of these columns or fields
-    #[arg(long = "value", value_name = "NAME", visible_alias = "value-field")]
-    pub(crate) values: Vec<String>,
-    /// Read the first line of a CSV or TSV file as an entry. The file has two columns, key and value
-    #[arg(long, conflicts_with_all = ["key", "values"])]
-    pub(crate) no_header: bool,
-}
 
 /// The names that a dump gives to a field or column.
 struct Own {

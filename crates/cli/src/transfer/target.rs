@@ -6,9 +6,9 @@
 use crate::failure::Failure;
 use crate::hash::{OpenHash, check_key, check_value};
 use crate::options::LoadOptions;
+use crate::options::MARKS;
 use crate::store::{Writable, durability};
 use crate::text::EXPIRES_MS;
-use crate::transfer::MARKS;
 use situ::hash::HashBatch;
 use situ::{Keyspace, WriteBatch};
 use situ_server::{HashItemWriter, ItemWriter, reserved};

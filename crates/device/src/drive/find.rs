@@ -4,7 +4,7 @@
 //! volumes, multipath devices and arrays hand bytes on as they are. An encrypted device hands on bytes that no drive can
 //! compress. A device of the device mapper that does not say what it is may do either, and ends the way down.
 
-use super::{Compresses, Nature};
+use crate::{Compresses, Nature};
 use rustix::fs::{FileType, major, minor, stat};
 use std::fs;
 use std::path::{Path, PathBuf};

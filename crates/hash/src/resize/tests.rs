@@ -1,8 +1,8 @@
 //! When buckets are split and merged.
 
 use super::{Resize, resize_for};
-use crate::address::State;
-use crate::bucket::USABLE_BYTES;
+use crate::format::address::State;
+use crate::format::bucket::USABLE_BYTES;
 use std::ops::RangeInclusive;
 
 const GROUP: RangeInclusive<u64> = 4..=64;
@@ -35,7 +35,7 @@ fn a_store_grows_until_its_load_is_what_it_should_be_and_stays_so() {
 #[test]
 fn a_store_shrinks_when_less_than_half_of_its_load_is_left() {
     let (grown, _) = settle(State::new(4), full_buckets(400), MANY);
-    let state = crate::core::state_of(4, grown);
+    let state = crate::live::core::state_of(4, grown);
     assert_eq!(settle(state, full_buckets(220), MANY), (grown, 0), "more than half");
     let (shrunk, _) = settle(state, full_buckets(100), MANY);
     assert!((500..=520).contains(&shrunk), "{shrunk}");

@@ -516,7 +516,7 @@ fn rot_of_a_bucket_is_found_by_reads_and_by_a_check() {
         let store = open(&env, &volumes, &device, &small()).unwrap();
         (0..40_u32).for_each(|number| store.put(number.to_le_bytes(), [7; 40]).unwrap());
         store.checkpoint().unwrap();
-        device.rot(crate::space::bucket_offset(2) + 100, 3);
+        device.rot(crate::format::space::bucket_offset(2) + 100, 3);
         let reads: Vec<_> = (0..40_u32).map(|number| store.get(number.to_le_bytes())).collect();
         assert!(reads.iter().any(|read| matches!(read, Err(error) if error.is_corruption())));
         assert!(reads.iter().any(Result::is_ok));
@@ -805,7 +805,7 @@ fn a_bucket_space_that_is_too_short_for_its_store_is_refused_and_stays_as_it_is(
     let options = made_in(directory.path());
     let buckets = directory.path().join("buckets");
     let whole = std::fs::read(&buckets).unwrap();
-    let cut = crate::space::bucket_offset(255);
+    let cut = crate::format::space::bucket_offset(255);
     std::fs::OpenOptions::new().write(true).open(&buckets).unwrap().set_len(cut).unwrap();
     let error = HashStore::open(directory.path(), options.clone()).unwrap_err();
     assert!(matches!(error, Error::OtherGeometry { .. }), "{error}");
@@ -867,7 +867,7 @@ fn a_discard_is_rounded_inwards_and_counted_as_it_was_done() {
     let plain = device(&env, Nature::Safe, FaultPlan::none(), 1);
     let geometry = situ_device::Geometry { discard_bytes: 16384, ..situ_device::Device::geometry(&plain) };
     let wide = situ_sim::SimDevice::with_geometry(&env, 1 << 20, geometry, FaultPlan::none(), 1);
-    let io = crate::io::BucketIo::new(Arc::new(wide), Arc::clone(&env.clock));
+    let io = crate::disk::io::BucketIo::new(Arc::new(wide), Arc::clone(&env.clock));
     sim.run(|| {
         for (buckets, discarded) in [(1..9, 4), (1..4, 0), (0..4, 4), (5..6, 0)] {
             let before = io.discards.load(Ordering::Relaxed);
@@ -940,33 +940,33 @@ fn a_torn_batch_of_images_keeps_its_number() {
     let volume = SimVolume::new(&env, FaultPlan::none(), 1);
     let device = device(&env, Nature::Volatile, FaultPlan::none(), 1);
     let store = StoreId([7; 16]);
-    let io = crate::io::BucketIo::new(Arc::new(device), Arc::clone(&env.clock));
-    let codec = crate::bucket::BucketCodec::new("buckets", store);
+    let io = crate::disk::io::BucketIo::new(Arc::new(device), Arc::clone(&env.clock));
+    let codec = crate::format::bucket::BucketCodec::new("buckets", store);
     sim.run(|| {
-        let journal = crate::images::ImageJournal::open(&volume, store, 64 << 10, 5).unwrap();
+        let journal = crate::disk::images::ImageJournal::open(&volume, store, 64 << 10, 5).unwrap();
         let mut random = vec![0; 4096];
         let mut rng = Rng::new(1);
         let images: Vec<_> = (0..3_u64)
             .map(|bucket| {
                 let mut block = vec![0; 4096];
                 rng.fill(&mut random);
-                let mut writer = crate::bucket::BucketWriter::new(&mut block);
-                let entry = crate::entry::Entry {
+                let mut writer = crate::format::bucket::BucketWriter::new(&mut block);
+                let entry = crate::format::entry::Entry {
                     key: b"a",
-                    value: crate::entry::Value::Inline(&random[..2900]),
+                    value: crate::format::entry::Value::Inline(&random[..2900]),
                     expires_ms: None,
                 };
                 assert!(writer.push(&entry));
-                let stamp = crate::bucket::Stamp { sequence: 1, epoch: 1, ..Default::default() };
+                let stamp = crate::format::bucket::Stamp { sequence: 1, epoch: 1, ..Default::default() };
                 writer.finish(&codec, bucket, &stamp);
                 (bucket, situ_device::Buffer::copy_of(&block))
             })
             .collect();
-        let room = journal.reserve(crate::images::pages_for(3)).unwrap();
+        let room = journal.reserve(crate::disk::images::pages_for(3)).unwrap();
         journal.write(&journal.place(&images)).unwrap();
         drop(room);
         assert!(volume.rot(FileName::Images, 4096 + 100, 3), "the second page of the batch is torn");
-        assert_eq!(crate::images::redo(&volume, store, 5, &codec, &io).unwrap(), 6);
+        assert_eq!(crate::disk::images::redo(&volume, store, 5, &codec, &io).unwrap(), 6);
     });
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn device_of(env: &Env, nature: Nature, buckets: u64, plan: FaultPlan
         discard_bytes: PAGE_BYTES as u32,
         discard_zeroes: true,
     };
-    let bytes = crate::space::SPACE_HEADER_BYTES as u64 + buckets * PAGE_BYTES as u64;
+    let bytes = crate::format::space::SPACE_HEADER_BYTES as u64 + buckets * PAGE_BYTES as u64;
     SimDevice::with_geometry(env, bytes, geometry, plan, seed)
 }
 

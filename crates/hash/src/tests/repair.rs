@@ -2,8 +2,8 @@
 
 use super::live::copy_tree;
 use super::model::check_sound;
-use crate::bucket::{BUCKET_BYTES, at, is_blank};
-use crate::space::bucket_offset;
+use crate::format::bucket::{BUCKET_BYTES, at, is_blank};
+use crate::format::space::bucket_offset;
 use crate::{Durability, HashOptions, HashRepair, HashStore, HashStoreBuilder};
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 
+use crate::engine::WriteBatch;
 use crate::memory::MemoryEngine;
 use situ::base::Clock;
 
@@ -497,8 +498,8 @@ fn absolute_times_are_those_of_the_wall_clock_and_its_difference_is_shown() {
     server.stop(Duration::from_secs(5));
 }
 
-/// A connection `a` over a Unix socket whose `set a`, `get big` and `set k` wait, the last for the stripe of `k`. When the
-/// engine lets go, one turn of the loop grants the stripe and sends the first answers, in this order.
+/// A connection `a` over a Unix socket whose `set a`, `get big` and `set k` wait, the last for the stripe of `k`. When
+/// the engine lets go, one turn of the loop grants the stripe and sends the first answers, in this order.
 struct Granted {
     engine: Arc<MemoryEngine>,
     server: Server,

@@ -6,7 +6,7 @@ use crate::skipped::skipped;
 use situ::Durability;
 use situ::cache::{Cache, Flash, Meta, Options, Start};
 use situ::device::{Backend, OpenOptions};
-use situ_server::{CacheEngine, Engine, Server, ServerOptions};
+use situ_server::{CacheEngine, CacheExtras, Server, ServerOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -168,7 +168,7 @@ fn what_has_no_room_is_evicted_and_counted() {
     assert_eq!(client.ask("mn\r\n"), "MN\r\n");
     assert_eq!(client.value("1"), None);
     assert_eq!(client.value("199999"), Some(value(199_999)));
-    let state = engine.cache().unwrap();
+    let state = engine.state();
     assert!(state.evicted > 100_000 && state.memory_bytes <= MEMORY_BYTES as u64, "{state:?}");
     client.send(b"stats\r\n");
     let mut stats = Vec::new();

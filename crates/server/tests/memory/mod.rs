@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use situ::base::StoreClock;
 use situ_server::{
-    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, NoCache, OnRead, OnTaken, WriteBatch,
 };
 use situ_sim::SetClock;
 
@@ -260,6 +260,7 @@ fn apply(shards: &[Shard], hasher: &RandomState, batch: &WriteBatch) {
 
 impl Engine for MemoryEngine {
     type Value = Shared;
+    type Cache = NoCache;
 
     fn get(&self, key: &[u8], later: &mut dyn FnMut() -> Option<OnRead<Shared>>) -> Result<Get<Shared>, EngineError> {
         let found = match self.failing_reads.load(Ordering::SeqCst) {

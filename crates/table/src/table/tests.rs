@@ -1,4 +1,5 @@
 use super::*;
+use crate::TableCursor;
 use crate::testing::{MemoryReader, OwnedEntry, Random, build, open};
 use crate::{
     Compression, MAX_SEQUENCE, Piece, PieceCursor, ReadMeter, TableAppender, TableBuilder, TableOptions, WarmBytes,

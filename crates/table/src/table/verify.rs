@@ -8,7 +8,7 @@ use crate::format::{BlockHandle, Damage, FOOTER_BYTES, HEADER_BYTES, KEY_TRAILER
 use crate::key::{KeyKind, KeyRef, MAX_SEQUENCE};
 use crate::options::Reach;
 use crate::properties::Properties;
-use crate::table_cursor::Window;
+use crate::table::cursor::Window;
 use crate::value_lengths::ValueLengths;
 use situ_storage::Result;
 use situ_storage::memory::zeroed;

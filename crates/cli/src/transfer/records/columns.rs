@@ -8,7 +8,8 @@
 //!
 //! A column that would be dropped silently is an error. So is a first line without these names, because it may be an entry.
 
-use super::{KEY, Layout, Own, Record, VALUE, decode, one_name};
+use super::{KEY, Own, Record, VALUE, decode, one_name};
+use crate::options::Layout;
 use crate::text::{EXPIRES_MS, Encoding};
 use csv::ByteRecord;
 

@@ -4,7 +4,8 @@
 //! `_base64`, and `expires_ms`. Any other field is an error, because it would be dropped silently. With `--key`, the value is the whole
 //! line, or the fields that `--value` names. A string stands for its text; any other JSON value but null stands for its JSON text.
 
-use super::{KEY, Layout, Own, Record, VALUE, decode, one_name};
+use super::{KEY, Own, Record, VALUE, decode, one_name};
+use crate::options::Layout;
 use crate::text::{self, EXPIRES_MS};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};

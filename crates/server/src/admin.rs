@@ -1,0 +1,10 @@
+//! The pages and commands that show what the server does: metrics, statistics, watchers, dumps, lines for the log.
+
+pub(crate) mod access;
+pub(crate) mod dump;
+pub(crate) mod http;
+pub(crate) mod metrics;
+pub(crate) mod notices;
+pub(crate) mod prefixes;
+pub(crate) mod stats;
+pub(crate) mod watch;

@@ -1,0 +1,715 @@
+//! One connection: bytes in, commands cut from them, answers out.
+//!
+//! 1. What the socket gives is cut into lines; a line is parsed and run. A storage command runs when its data block
+//!    has arrived; a large block is collected in a buffer of its own that grows with what really arrives, so that an
+//!    announced gigabyte costs nothing until it is sent.
+//! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
+//!    unsent output is what bounds the memory of a client that sends and does not read.
+//!    A connection that waits for a [read](crate::waiting::fetch) is parked, too. The answers before it are sent, and the rest of
+//!    its commands stay in order behind it.
+//!    A connection that has used up its [share](crate::commands::turn) of a turn is parked until the turn ends, and one whose client
+//!    takes no answers now until it does.
+//! 3. Between commands a connection holds no buffers.
+//! 4. A client that takes no more answers makes the connection *unheard*: what it sent before is still read, to the end
+//!    of its input, and run but for commands that only read; the answers are dropped.
+//! 5. The first bytes tell a client of [another protocol](crate::protocol::foreign); nothing of it is run. If the server has
+//!    [users](crate::protocol::auth), nothing else is run before the client has shown that it is one.
+//!
+//! **Invariants.** `input[start..]` is read and not yet run. While parked, nothing is read, so `input` holds at most
+//! one read beyond an incomplete command, and an incomplete command is bounded by [`LINE_BYTES_MAX`] and [`Body`].
+//! A connection holds a granted stripe only from the grant to its next turn, and while it waits for a read. `park` gives
+//! the stripe back in all other cases. A client that takes no answers therefore never holds up other writers.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, read};
+use rustix::net::getpeername;
+
+use crate::admin::metrics::{Command, Counter};
+use crate::commands::classic::Unstorable;
+use crate::commands::execute::{Executor, Lap, Outcome, Session};
+use crate::commands::output::{Output, Progress};
+use crate::engine::Engine;
+use crate::engine::cache::{CacheExtras, Reserved};
+use crate::protocol::auth::{self, Users};
+use crate::protocol::foreign::{self, Protocol};
+use crate::protocol::parse::{Request, find, parse};
+use crate::waiting::feed::Taken;
+use crate::waiting::fetch::{Arrival, Reads};
+use crate::waiting::{StripeIndex, Wait};
+
+/// One read from a socket.
+pub(crate) const READ_BYTES: usize = 64 << 10;
+/// A line without an end is cut off here, unless it is a retrieval.
+const SHORT_LINE_BYTES_MAX: usize = 2048;
+/// A retrieval of many keys may be as long as this.
+const LINE_BYTES_MAX: usize = 1 << 20;
+/// A data block above this that has not arrived whole is collected apart.
+const INLINE_DATA_BYTES_MAX: usize = 16 << 10;
+/// How much a [`Body`] grows at a time, at least.
+const BODY_STEP_BYTES: usize = 256 << 10;
+
+/// A storage command whose large data block is arriving.
+struct Body {
+    line: Vec<u8>,
+    /// Data and its end of line.
+    data: Vec<u8>,
+    needed: usize,
+    /// Memory of the data.
+    reserved: Reserved,
+    /// There is no memory for it: so many bytes that are still to come are dropped.
+    refused: Option<usize>,
+}
+
+impl Body {
+    /// Counts so many more bytes. If there is no room for them the body is given up.
+    fn reserve(&mut self, engine: &impl Engine, bytes: usize) -> bool {
+        let has_room = engine.cache().is_none_or(|cache| cache.reserve(&mut self.reserved, bytes));
+        if !has_room {
+            self.give_up();
+        }
+        has_room
+    }
+
+    /// Allocates `bytes` more, which were counted already. If memory runs out, the body is dropped.
+    fn grow(&mut self, bytes: usize) -> bool {
+        let has_memory = self.data.try_reserve_exact(bytes).is_ok();
+        if !has_memory {
+            self.give_up();
+        }
+        has_memory
+    }
+
+    fn give_up(&mut self) {
+        self.refused = Some(self.needed - self.data.len());
+        (self.data, self.reserved) = (Vec::new(), Reserved::default());
+    }
+}
+
+/// A retrieval that has answered some of its keys. A line of a megabyte is not searched for its end, and its keys not
+/// looked over, each time that it goes on. All places are counted from the beginning of the line.
+struct Interrupted {
+    end: usize,
+    keys: Range<usize>,
+    with_cas: bool,
+    touch: Option<i32>,
+}
+
+impl Interrupted {
+    fn request<'a>(&self, line: &'a [u8]) -> Request<'a> {
+        let keys = line.get(self.keys.clone()).unwrap_or_default();
+        Request::Get { keys, with_cas: self.with_cas, touch: self.touch }
+    }
+}
+
+/// What became of the command at the beginning of the input.
+enum Step {
+    /// It has run; so many bytes are used up.
+    Run(usize),
+    /// It is to be run again.
+    Stopped(Outcome),
+    /// It has not arrived whole.
+    Incomplete,
+    /// All that has arrived is used up.
+    Taken,
+}
+
+/// See the module.
+pub(crate) struct Connection<E: Engine> {
+    pub(crate) socket: OwnedFd,
+    pub(crate) session: Session<E::Value>,
+    input: Vec<u8>,
+    start: usize,
+    /// Bytes that must be there before the next command can run, if known.
+    needed: usize,
+    body: Option<Body>,
+    /// The command at the beginning of the input, if it has run in part.
+    interrupted: Option<Interrupted>,
+    swallow: usize,
+    /// A line has arrived.
+    begun: bool,
+    /// The client has shown that it is a user, if the server has users.
+    authenticated: bool,
+    /// Why nothing is read or run for now.
+    parked: Option<Wait>,
+    /// The socket may have more.
+    pub(crate) readable: bool,
+    /// No more is read or run; close when everything is sent.
+    pub(crate) closing: bool,
+    /// The server is stopping: run what was read, then close.
+    pub(crate) draining: bool,
+    pub(crate) queued: bool,
+    /// The client's address; `None` on a Unix socket.
+    pub(crate) peer: Option<SocketAddr>,
+    /// When a byte was last received or sent.
+    pub(crate) active: Instant,
+}
+
+/// The connection is of no more use.
+pub(crate) struct Broken;
+
+impl<E: Engine> Connection<E> {
+    pub(crate) fn new(socket: OwnedFd, token: u64, now: Instant) -> Connection<E> {
+        let output = Output::new();
+        let descriptor = socket.as_raw_fd();
+        let peer = getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
+        Connection {
+            socket,
+            session: Session {
+                token,
+                output,
+                granted: None,
+                reads: Reads::new(),
+                resume: 0,
+                started: now,
+                lap: Lap::NEW,
+                last_batch: None,
+                unheard: false,
+                feed: None,
+                watches: false,
+                descriptor,
+            },
+            peer,
+            input: Vec::new(),
+            start: 0,
+            needed: 0,
+            body: None,
+            interrupted: None,
+            swallow: 0,
+            begun: false,
+            authenticated: false,
+            parked: None,
+            readable: false,
+            closing: false,
+            draining: false,
+            queued: false,
+            active: now,
+        }
+    }
+
+    /// Reads once and runs what can be run. `scratch` is the loop's, empty, with room for a read.
+    pub(crate) fn serve(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>) -> Result<(), Broken> {
+        let result = self.take_turn(executor, scratch);
+        executor.end_lap(&mut self.session);
+        let may_hold = self.parked == Some(Wait::Read);
+        debug_assert!(may_hold || self.session.granted.is_none(), "a connection holds a stripe after its turn");
+        result
+    }
+
+    fn take_turn(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>) -> Result<(), Broken> {
+        if self.parked.is_some() || self.closing {
+            return Ok(());
+        }
+        // A command that has waited for its reads began before it waited.
+        if self.session.reads.is_empty() {
+            self.session.started = Instant::now();
+        } else {
+            self.session.lap = Lap::ALONE;
+        }
+        if self.input.len() > self.start || self.body_is_whole() {
+            // Left over from before parking.
+            let input = std::mem::take(&mut self.input);
+            let start = std::mem::take(&mut self.start);
+            let used = start + self.run(executor, &input[start..])?;
+            self.keep(input, used);
+            if self.parked.is_some() || self.closing {
+                return Ok(());
+            }
+        }
+        if self.draining || !self.readable {
+            return Ok(());
+        }
+        if let Some(body) = &mut self.body {
+            let missing = body.needed.saturating_sub(body.data.len());
+            let room = missing.min(BODY_STEP_BYTES.max(body.data.len()));
+            let more = (body.data.len() + room).saturating_sub(body.data.capacity());
+            if (more > 0 && !body.reserve(executor.engine.as_ref(), more)) || !body.grow(room) {
+                self.run(executor, &[])?;
+                return Ok(());
+            }
+            let got = read(&self.socket, spare_capacity(&mut body.data));
+            // The allocator may have given more room than was asked for.
+            let beyond = body.data.len().saturating_sub(body.needed);
+            let input = body.data.split_off(body.data.len() - beyond);
+            if !self.received(got, executor)? {
+                return Ok(());
+            }
+            if self.body_is_whole() {
+                let used = self.run(executor, &input)?;
+                self.keep(input, used);
+            }
+            return Ok(());
+        }
+        if self.input.is_empty() {
+            scratch.clear();
+            let got = read(&self.socket, spare_capacity(scratch));
+            if self.received(got, executor)? {
+                let used = self.run(executor, scratch)?;
+                self.input.extend_from_slice(&scratch[used..]);
+            }
+        } else {
+            if self.start > 0 {
+                self.input.drain(..self.start);
+                self.start = 0;
+            }
+            self.input.reserve(READ_BYTES.max(self.needed.saturating_sub(self.input.len())));
+            let got = read(&self.socket, spare_capacity(&mut self.input));
+            if self.received(got, executor)? {
+                let input = std::mem::take(&mut self.input);
+                let used = self.run(executor, &input)?;
+                self.keep(input, used);
+            }
+        }
+        Ok(())
+    }
+
+    /// The outcome of a read: true if there are new bytes.
+    fn received(&mut self, got: rustix::io::Result<usize>, executor: &Executor<E>) -> Result<bool, Broken> {
+        match got {
+            Ok(0) => Err(Broken),
+            Ok(bytes) => {
+                executor.counters.add(Counter::BytesRead, bytes as u64);
+                self.active = executor.moment.now;
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                Ok(false)
+            }
+            Err(Errno::INTR) => Ok(false),
+            Err(_) => Err(Broken),
+        }
+    }
+
+    fn keep(&mut self, input: Vec<u8>, used: usize) {
+        if used < input.len() && self.body.is_none() {
+            self.input = input;
+            self.start = used;
+        } else if used < input.len() {
+            self.input = input[used..].to_vec();
+        }
+    }
+
+    fn body_is_whole(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.data.len() >= body.needed || body.refused.is_some())
+    }
+
+    /// Runs the commands in `input`; the number of bytes used up.
+    fn run(&mut self, executor: &mut Executor<E>, input: &[u8]) -> Result<usize, Broken> {
+        let mut used = 0;
+        loop {
+            if self.session.watches {
+                return Ok(input.len());
+            }
+            if self.session.granted.is_none()
+                && self.session.reads.is_empty()
+                && let Some(reason) = executor.check(&self.session)
+            {
+                return Ok(self.stop(executor, Outcome::Wait(reason), used, input.len()));
+            }
+            if self.body_is_whole() && !self.run_body(executor) {
+                return Ok(used);
+            }
+            let rest = input.get(used..).unwrap_or_default();
+            if self.swallow > 0 {
+                let dropped = self.swallow.min(rest.len());
+                self.swallow -= dropped;
+                used += dropped;
+                if self.swallow > 0 {
+                    return Ok(used);
+                }
+                continue;
+            }
+            if rest.is_empty() || rest.len() < self.needed {
+                return Ok(used);
+            }
+            self.needed = 0;
+            match self.run_first(executor, rest) {
+                Step::Run(length) => used += length,
+                Step::Stopped(outcome) => return Ok(self.stop(executor, outcome, used, input.len())),
+                Step::Incomplete => return Ok(used),
+                Step::Taken => return Ok(input.len()),
+            }
+        }
+    }
+
+    /// Runs the command at the beginning of `input`, if all of it is there.
+    fn run_first(&mut self, executor: &mut Executor<E>, input: &[u8]) -> Step {
+        if !self.begun
+            && let Some(protocol) = input.first().copied().and_then(foreign::of_first_byte)
+        {
+            return self.refuse_foreign(executor, protocol);
+        }
+        let interrupted = self.interrupted.take();
+        let end = match &interrupted {
+            Some(interrupted) => Some(interrupted.end),
+            None => find(input, b'\n'),
+        };
+        let Some(end) = end else {
+            if !line_too_long(input) {
+                return Step::Incomplete;
+            }
+            executor.counters.add(Counter::ConnectionsBroken, 1);
+            self.closing = true;
+            return Step::Taken;
+        };
+        // A line that is only "\r\n" keeps its "\r", as in memcached.
+        let line = input.get(..end).unwrap_or_default();
+        let line = if end > 1 { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
+        if !std::mem::replace(&mut self.begun, true) && foreign::is_first_line(line) {
+            return self.refuse_foreign(executor, Protocol::Http);
+        }
+        executor.quotas.use_commands(1);
+        let request = match &interrupted {
+            Some(interrupted) => interrupted.request(line),
+            None => parse(line),
+        };
+        if request == Request::Foreign {
+            return self.refuse_foreign(executor, Protocol::Http);
+        }
+        if !self.authenticated
+            && let Some(users) = executor.users.clone()
+        {
+            return self.authenticate(executor, &users, line, (input, end + 1));
+        }
+        let mut length = end + 1;
+        let outcome = match &request {
+            Request::Store(store) if store.length > executor.limits.value_bytes_max => {
+                let outcome = executor.refuse(&mut self.session, store, Unstorable::TooLarge);
+                if outcome == Outcome::Done {
+                    self.swallow = store.length + 2;
+                }
+                outcome
+            }
+            Request::Store(store) => {
+                let data_end = length + store.length + 2;
+                let Some(block) = input.get(length..data_end) else {
+                    if store.length <= INLINE_DATA_BYTES_MAX {
+                        self.needed = data_end;
+                        return Step::Incomplete;
+                    }
+                    let room = BODY_STEP_BYTES.min(store.length + 2).max(input.len() - length);
+                    let mut body = Body {
+                        line: line.to_vec(),
+                        data: input[length..].to_vec(),
+                        needed: store.length + 2,
+                        reserved: Reserved::default(),
+                        refused: None,
+                    };
+                    if body.reserve(executor.engine.as_ref(), room) {
+                        body.grow(room - body.data.len());
+                    }
+                    let is_refused = body.refused.is_some();
+                    self.body = Some(body);
+                    if is_refused {
+                        self.run_body(executor);
+                    }
+                    return Step::Taken;
+                };
+                length = data_end;
+                run_store(executor, &mut self.session, &request, block)
+            }
+            Request::Answer { swallow, .. } => {
+                self.swallow = *swallow;
+                executor.execute(&mut self.session, &request, &[])
+            }
+            _ => executor.execute(&mut self.session, &request, &[]),
+        };
+        if outcome == Outcome::Done {
+            return Step::Run(length);
+        }
+        if let Request::Get { keys, with_cas, touch } = request
+            && self.session.resume > 0
+        {
+            let keys_at = (keys.as_ptr() as usize).saturating_sub(line.as_ptr() as usize);
+            let keys = keys_at..keys_at + keys.len();
+            self.interrupted = Some(Interrupted { end, keys, with_cas, touch });
+        }
+        Step::Stopped(outcome)
+    }
+
+    /// The client speaks another protocol: nothing of it is run.
+    fn refuse_foreign(&mut self, executor: &Executor<E>, protocol: Protocol) -> Step {
+        executor.counters.add(Counter::ConnectionsForeign, 1);
+        executor.notices.refused(protocol, self.peer, executor.moment.now);
+        self.closing = true;
+        Step::Taken
+    }
+
+    /// Lets the client in if `line` is a `set` and the data behind it, at `data_at`, a user and the password.
+    fn authenticate(
+        &mut self,
+        executor: &mut Executor<E>,
+        users: &Users,
+        line: &[u8],
+        (input, data_at): (&[u8], usize),
+    ) -> Step {
+        let Some(data_end) = auth::announced_bytes(line).map(|bytes| data_at.saturating_add(bytes + 2)) else {
+            executor.say(&mut self.session, Command::Other, "CLIENT_ERROR unauthenticated", false);
+            return Step::Run(data_at);
+        };
+        let too_long = data_end - data_at > auth::DATA_BYTES_MAX;
+        let (is_known, text) = match input.get(data_at..data_end) {
+            _ if too_long => (false, auth::FAILURE),
+            Some(block) => users.answer(block),
+            None => {
+                self.needed = data_end;
+                return Step::Incomplete;
+            }
+        };
+        executor.counters.add(Counter::Logins, 1);
+        executor.counters.add(Counter::LoginFailures, u64::from(!is_known));
+        executor.say(&mut self.session, Command::Other, text, false);
+        self.authenticated = is_known;
+        self.closing |= too_long;
+        if too_long { Step::Taken } else { Step::Run(data_end) }
+    }
+
+    /// Runs the storage command whose body has arrived; false if the connection is parked now.
+    fn run_body(&mut self, executor: &mut Executor<E>) -> bool {
+        let Some(body) = self.body.take() else { return true };
+        let request = parse(&body.line);
+        if let (Some(missing), Request::Store(store)) = (body.refused, &request) {
+            return match executor.refuse(&mut self.session, store, Unstorable::NoMemory) {
+                Outcome::Done => {
+                    self.swallow = missing;
+                    true
+                }
+                outcome => {
+                    self.stop(executor, outcome, 0, 0);
+                    self.body = Some(body);
+                    false
+                }
+            };
+        }
+        match run_store(executor, &mut self.session, &request, &body.data) {
+            Outcome::Done => true,
+            outcome => {
+                self.stop(executor, outcome, 0, 0);
+                self.body = Some(body);
+                false
+            }
+        }
+    }
+
+    fn stop(&mut self, executor: &mut Executor<E>, outcome: Outcome, used: usize, all: usize) -> usize {
+        match outcome {
+            Outcome::Done => used,
+            Outcome::Wait(reason) => {
+                self.park(executor, reason);
+                self.queue(executor, reason);
+                used
+            }
+            Outcome::Quit => {
+                self.closing = true;
+                all
+            }
+        }
+    }
+
+    /// Enters the connection where those wait that have the same reason.
+    fn queue(&self, executor: &mut Executor<E>, reason: Wait) {
+        match reason {
+            Wait::ReadSlot => executor.read_side.fetches.wait(self.session.token),
+            Wait::Turn => executor.counters.add(Counter::ConnectionYields, 1),
+            Wait::Admission => executor.batcher.hold(self.session.token),
+            // An owner, the loop's mailbox or the client ends the others.
+            Wait::Stripe(_) | Wait::Read | Wait::Output | Wait::Feed | Wait::Answers => {}
+        }
+    }
+
+    /// The only place where a connection is parked. Unless the command waits for its reads, a granted stripe goes to the
+    /// next connection that waits for it, and the command asks again when it runs again. What was read is kept for the next
+    /// turn only: a client or another writer decides how long everything else takes.
+    fn park(&mut self, executor: &Executor<E>, reason: Wait) {
+        if reason != Wait::Read {
+            executor.let_go(&mut self.session);
+        }
+        if !matches!(reason, Wait::Read | Wait::Turn) {
+            self.session.reads.give_up();
+        }
+        self.parked = Some(reason);
+    }
+
+    /// A read has ended. True if the command that waited for it can run; the caller makes the connection ready.
+    pub(crate) fn arrive(&mut self, arrival: Arrival<E::Value>) -> bool {
+        let can_run = self.session.reads.arrive(arrival.number, arrival.fetched);
+        if can_run {
+            assert!(
+                self.parked == Some(Wait::Read),
+                "a command waits for a read while its connection is {:?}",
+                self.parked
+            );
+            self.parked = None;
+        }
+        can_run
+    }
+
+    /// Lets the connection try again to read; false if it does not wait for that.
+    pub(crate) fn admit_read(&mut self) -> bool {
+        let waits = self.parked == Some(Wait::ReadSlot);
+        if waits {
+            self.parked = None;
+        }
+        waits
+    }
+
+    /// Takes `stripe` for the command that waits for it; the caller makes the connection ready. False if no command waits.
+    pub(crate) fn grant(&mut self, stripe: StripeIndex) -> bool {
+        let waits = self.parked == Some(Wait::Stripe(stripe));
+        if waits {
+            self.parked = None;
+            self.session.granted = Some(stripe);
+        }
+        waits
+    }
+
+    /// Lets the connection go on if the engine held it back; false if it did not.
+    pub(crate) fn admit(&mut self) -> bool {
+        let waits = self.parked == Some(Wait::Admission);
+        if waits {
+            self.parked = None;
+        }
+        waits
+    }
+
+    /// True if nothing is read or run for now.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.is_some()
+    }
+
+    /// Appends what the feed has, if most of the output has been sent. True if there was something.
+    fn take_feed(&mut self, executor: &Executor<E>) -> bool {
+        let Some(feed) = &self.session.feed else { return false };
+        let unheard = self.session.unheard;
+        if !unheard && !executor.has_drained(&self.session.output) {
+            return false;
+        }
+        let Taken { text, skipped, has_ended, is_cut } = feed.0.take();
+        let is_there = !text.is_empty() || skipped > 0;
+        if !unheard {
+            self.session.output.append(|out| {
+                out.extend_from_slice(&text);
+                if skipped > 0 {
+                    out.extend_from_slice(format!("skipped={skipped}\n").as_bytes());
+                }
+            });
+        }
+        if has_ended || unheard {
+            self.session.feed = None;
+            self.closing |= self.session.watches || is_cut;
+            if self.parked == Some(Wait::Feed) {
+                self.parked = None;
+            }
+        }
+        is_there
+    }
+
+    /// The server is stopping: what a feed has for the client is not worth waiting for.
+    pub(crate) fn cut_feed(&mut self) {
+        if self.session.feed.take().is_some() {
+            self.session.output.discard();
+            self.closing = true;
+            if self.parked == Some(Wait::Feed) {
+                self.parked = None;
+            }
+        }
+    }
+
+    /// Sends what can be sent, of the feed as well, and unparks what that allows.
+    pub(crate) fn send(&mut self, executor: &Executor<E>) -> Progress {
+        self.take_feed(executor);
+        let progress = self.send_output(executor);
+        match progress {
+            // What was too much before.
+            Progress::Empty if self.take_feed(executor) => self.send_output(executor),
+            _ => progress,
+        }
+    }
+
+    fn send_output(&mut self, executor: &Executor<E>) -> Progress {
+        let mut sent_bytes = 0;
+        let progress = match self.session.unheard {
+            true => self.session.output.discard(),
+            false => self.session.output.send(&self.socket, &mut sent_bytes).unwrap_or_else(|_| {
+                self.session.unheard = true;
+                // The end of the input may have been announced before; if it was not, it is soon.
+                self.readable = true;
+                self.session.output.discard()
+            }),
+        };
+        executor.counters.add(Counter::BytesWritten, sent_bytes);
+        if sent_bytes > 0 {
+            self.active = executor.moment.now;
+        }
+        let output = &self.session.output;
+        let blocked = progress == Progress::Blocked;
+        match self.parked {
+            None | Some(Wait::Turn) if blocked => self.park(executor, Wait::Output),
+            Some(Wait::Output) if blocked => {}
+            Some(Wait::Turn) => self.parked = None,
+            Some(Wait::Output) if executor.has_drained(output) => self.parked = None,
+            Some(Wait::Answers) if executor.has_been_answered(output) => self.parked = None,
+            _ => {}
+        }
+        if self.input.is_empty() && self.parked.is_none() {
+            self.input = Vec::new();
+            self.session.output.shrink();
+        }
+        progress
+    }
+
+    /// True if there is something to run or read now.
+    pub(crate) fn has_work(&self) -> bool {
+        self.parked.is_none() && !self.closing && (self.readable && !self.draining)
+    }
+
+    /// True if it neither sends nor takes anything, for no reason on our side.
+    pub(crate) fn is_silent(&self) -> bool {
+        let waits_for_client = match self.parked {
+            None => !self.session.watches || !self.session.output.is_empty(),
+            Some(Wait::Output) => true,
+            Some(Wait::Feed) => !self.session.output.is_empty(),
+            Some(_) => false,
+        };
+        self.session.output.awaiting() == 0 && waits_for_client
+    }
+
+    /// True if the connection has ended and everything is sent. One that is queued has commands left to run.
+    pub(crate) fn is_finished(&self) -> bool {
+        let drained = self.draining && self.parked.is_none() && !self.queued;
+        (self.closing || drained) && self.session.output.is_empty()
+    }
+}
+
+fn run_store<E: Engine>(
+    executor: &mut Executor<E>,
+    session: &mut Session<E::Value>,
+    request: &Request<'_>,
+    block: &[u8],
+) -> Outcome {
+    match (block.strip_suffix(b"\r\n"), request) {
+        (Some(data), _) => executor.execute(session, request, data),
+        (None, Request::Store(store)) => {
+            let noreply = store.noreply && store.meta.is_none();
+            let request = Request::Answer { text: "CLIENT_ERROR bad data chunk", noreply, swallow: 0 };
+            executor.execute(session, &request, &[])
+        }
+        (None, _) => executor.execute(session, request, &[]),
+    }
+}
+
+/// True if bytes without an end of line cannot become a line that is worth waiting for.
+fn line_too_long(bytes: &[u8]) -> bool {
+    if bytes.len() <= SHORT_LINE_BYTES_MAX {
+        return false;
+    }
+    let spaces = bytes.iter().take_while(|byte| **byte == b' ').count();
+    let text = &bytes[spaces..];
+    let retrieval = text.starts_with(b"get ") || text.starts_with(b"gets ");
+    spaces > 100 || !retrieval || bytes.len() > LINE_BYTES_MAX
+}

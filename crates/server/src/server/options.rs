@@ -1,0 +1,153 @@
+//! The options of a server, and the reasons for which it does not start.
+
+use crate::engine::{EngineError, MAX_VALUE_BYTES_LIMIT};
+use crate::protocol::auth::Users;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// How a server is set up. Start from [`ServerOptions::default`] and change what you need.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// TCP addresses to serve. Port 0 takes a free port; see [`Server::addresses`](crate::Server::addresses). Default:
+    /// 127.0.0.1:11211.
+    pub listen: Vec<SocketAddr>,
+    /// Names to serve, as `host:port`: every address of the name, as in memcached. One that this machine does not have
+    /// is passed over with a warning if another one can be served. Default: none.
+    pub listen_names: Vec<String>,
+    /// A Unix socket to serve, if any. A socket file that nobody listens on any more is replaced.
+    pub unix_socket: Option<PathBuf>,
+    /// Permission bits of the Unix socket. Default: 0o700, only the same user, as in memcached.
+    pub unix_socket_mode: u32,
+    /// Where `/metrics` and `/healthz` are served over HTTP, if anywhere. Default: nowhere.
+    pub http: Option<SocketAddr>,
+    /// Event loops, each a thread. 0 takes one per core. Default: 0.
+    pub threads: usize,
+    /// Connections at a time; one more is told so and closed. An idle one costs under 1 KB here. Held to what the
+    /// process's limit of open files leaves when a quarter is set aside for the engine: see
+    /// [`Server::connections_max`](crate::Server::connections_max). Default: 10 240.
+    pub max_connections: usize,
+    /// Connections on which no byte has moved either way for this many seconds are closed, unless the engine owes them
+    /// an answer; 0 never. Default: 0.
+    pub idle_timeout_seconds: u64,
+    /// Largest data block stored. Default: 1 MiB, as in memcached. At most [`MAX_VALUE_BYTES_LIMIT`].
+    pub max_value_bytes: usize,
+    /// Unsent answers of one connection, those that wait for a write included, above which nothing more is read from
+    /// it. Default: 256 KiB. A single value may be larger. With more than 256 connections each has less: all together
+    /// share 64 MiB, and none has less than 16 KiB.
+    pub max_output_bytes: usize,
+    /// Commands of one connection whose writes may be under way at once. Default: 1024.
+    pub max_outstanding_writes: usize,
+    /// File of those who may use the server, as memcached's `-Y`: a line `user:password` for each, 64 at most. A client
+    /// sends `set <any key> 0 0 <length>` with the data `user password` first. Read once, at the start. Default: none,
+    /// everybody may.
+    pub auth_file: Option<PathBuf>,
+    /// `flush_all` is refused, as with memcached's `-F`. Default: false.
+    pub disable_flush_all: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
+            listen_names: Vec::new(),
+            unix_socket: None,
+            unix_socket_mode: 0o700,
+            http: None,
+            threads: 0,
+            max_connections: 10_240,
+            idle_timeout_seconds: 0,
+            max_value_bytes: 1 << 20,
+            max_output_bytes: 256 << 10,
+            max_outstanding_writes: 1024,
+            auth_file: None,
+            disable_flush_all: false,
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Finds out what [`Server::start`](crate::Server::start) would refuse without an engine and without a socket, the
+    /// file of users included.
+    ///
+    /// # Errors
+    /// As [`Server::start`](crate::Server::start).
+    pub fn check(&self) -> Result<(), StartError> {
+        check(self)?;
+        self.users().map(drop)
+    }
+
+    /// Reads the file of users, if there is one, with a warning about it.
+    ///
+    /// # Errors
+    /// As [`Users::read`].
+    pub(crate) fn users(&self) -> Result<Option<(Users, Option<String>)>, StartError> {
+        self.auth_file.as_deref().map(Users::read).transpose().map_err(StartError::Option)
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An option has no meaning; what to change.
+    Option(String),
+    /// An address cannot be listened on.
+    Listen {
+        /// The address or path.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Threads, descriptors or memory are short.
+    System(io::Error),
+    /// The engine could not give or keep the server's own records.
+    Engine(EngineError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Option(text) => f.write_str(text),
+            StartError::Listen { address, source } => {
+                write!(f, "cannot listen on {address}: {source}")?;
+                match source.kind() {
+                    io::ErrorKind::AddrInUse => f.write_str(
+                        "; another process serves it (`ss -ltnp` shows which): stop that one or choose another address",
+                    ),
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; ports below 1024 and some directories need rights that this user does not have")
+                    }
+                    io::ErrorKind::AddrNotAvailable => f.write_str("; this machine has no such address"),
+                    _ => Ok(()),
+                }
+            }
+            StartError::System(error) => write!(f, "the system refused a resource that the server needs: {error}"),
+            StartError::Engine(error) => write!(f, "the engine could not be prepared for serving: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Refuses options that have no meaning.
+pub(crate) fn check(options: &ServerOptions) -> Result<(), StartError> {
+    let refuse = |text: String| Err(StartError::Option(text));
+    if options.listen.is_empty() && options.listen_names.is_empty() && options.unix_socket.is_none() {
+        return refuse("there is nothing to listen on: give an address or a Unix socket".to_owned());
+    }
+    if options.max_value_bytes == 0 || options.max_value_bytes > MAX_VALUE_BYTES_LIMIT {
+        return refuse(format!(
+            "max_value_bytes is {}: it must be between 1 and {MAX_VALUE_BYTES_LIMIT}",
+            options.max_value_bytes
+        ));
+    }
+    if options.max_connections == 0 || options.max_output_bytes == 0 || options.max_outstanding_writes == 0 {
+        return refuse("max_connections, max_output_bytes and max_outstanding_writes must be at least 1".to_owned());
+    }
+    if options.threads > 1024 {
+        return refuse(format!("threads is {}: at most 1024 event loops are supported", options.threads));
+    }
+    Ok(())
+}
