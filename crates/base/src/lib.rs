@@ -3,7 +3,7 @@
 //! * [`Clock`], [`Executor`] and [`Event`]: time, background threads and blocking. The caller hands them in, and they are never
 //!   globals. So a simulator can own them and replay a run from one seed.
 //! * [`StoreClock`]: the clock by which entries expire.
-//! * [`Requests`], [`Turns`] and [`OneForAll`]: work for a few threads, work that one thread does for all, and results that all share.
+//! * [`Workers`], [`Turns`] and [`OneForAll`]: work for a few threads, work that one thread does for all, and results that all share.
 //! * [`lock`], [`wake`] and [`panic_text`]: locks and wakers after a panic.
 //! * [`s3_fifo`]: the policy of caches.
 //!
@@ -17,15 +17,15 @@
 
 mod env;
 mod one_for_all;
-mod requests;
 pub mod s3_fifo;
 mod store_clock;
 mod sync;
 mod turns;
+mod workers;
 
 pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecutor};
 pub use one_for_all::OneForAll;
-pub use requests::{Next, Requests};
 pub use store_clock::{ClockKeeper, ClockRecord, StoreClock, Tell};
 pub use sync::{lock, panic_text, wake};
 pub use turns::Turns;
+pub use workers::{Job, Queue, Workers};

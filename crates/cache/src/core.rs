@@ -11,7 +11,7 @@ use crate::flash::{Located, Read, Record};
 use crate::item::Hit;
 use crate::memory::{Arrived, Lookup, Memory, OnFlash};
 use crate::reads::{self, Flight, OnItem, Pending, READ_BYTES, READ_DEPTH, Request, TRANSFERS_MAX};
-use situ_base::{Env, JobHandle, Next, Requests, lock};
+use situ_base::{Env, JobHandle, Queue, Workers, lock};
 use situ_device::Watch;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,7 @@ pub(crate) struct Core {
     pub(crate) memory: Memory,
     pub(crate) counters: Counters,
     pub(crate) env: Env,
-    reads: Requests<Request>,
+    reads: Workers<Request>,
     /// What the only reader waits for, and whether it does.
     watch: OnceLock<Arc<dyn Watch>>,
     sleeps: AtomicBool,
@@ -53,7 +53,7 @@ impl Core {
         Core {
             memory,
             counters: Counters::default(),
-            reads: Requests::new(&env, readers, WAITING_MAX),
+            reads: Workers::new(&env, "cache-read", readers, WAITING_MAX),
             watch: OnceLock::new(),
             sleeps: AtomicBool::new(false),
             env,
@@ -116,10 +116,11 @@ impl Core {
             flash.flusher.notify();
         }
         let flusher = std::mem::take(&mut *lock(&self.threads));
-        let readers = self.reads.close();
+        self.reads.end();
         self.watch.get().into_iter().for_each(|watch| watch.wake());
+        self.reads.close();
         // A panic of a thread has been shown already.
-        readers.into_iter().chain(flusher).for_each(|thread| _ = thread.join());
+        flusher.into_iter().for_each(|thread| _ = thread.join());
     }
 
     /// Reads the item of a key and tells `done`, from this thread or another.
@@ -129,23 +130,19 @@ impl Core {
 
     /// Gives a request to the readers.
     fn hand_over(self: &Arc<Core>, request: Request) {
-        match self.reads.push(request) {
-            Ok(true) => {
-                let core = Arc::clone(self);
-                let spawned = self.env.executor.spawn("cache-read", Box::new(move || core.serve_reads()));
-                if self.reads.started(spawned.ok()) {
-                    // There is no thread: what waits is read here.
-                    self.reads.take(usize::MAX).into_iter().for_each(|request| self.serve_here(request));
-                }
-            }
-            Ok(false) => {
+        let body = || {
+            let core = Arc::clone(self);
+            move |queue: &Queue<Request>| core.serve_reads(queue)
+        };
+        match self.reads.submit(request, body) {
+            Ok(()) => {
                 if self.sleeps.swap(false, Ordering::SeqCst)
                     && let Some(watch) = self.watch.get()
                 {
                     watch.wake();
                 }
             }
-            Err(request) => self.serve_here(request),
+            Err(requests) => requests.into_iter().for_each(|request| self.serve_here(request)),
         }
     }
 
@@ -218,42 +215,37 @@ impl Core {
     }
 
     /// The body of a reader.
-    fn serve_reads(self: &Arc<Core>) {
+    fn serve_reads(self: &Arc<Core>, queue: &Queue<Request>) {
         let Some(flash) = &self.memory.flash else { return };
         let mut flight: Option<Flight> = None;
         loop {
-            let seen = self.reads.generation();
-            let requests = match &flight {
-                Some(flight) if !flight.pending.is_empty() => Vec::new(),
-                _ => match self.reads.next(1) {
-                    Next::Serve(requests) => requests,
-                    Next::End => return,
-                    Next::Sleep => {
-                        self.reads.sleep(seen);
-                        continue;
-                    }
+            let request = match &flight {
+                Some(flight) if !flight.pending.is_empty() => None,
+                _ => match queue.next() {
+                    None => return,
+                    request => request,
                 },
             };
             if flight.is_none() {
                 match flash.log.queue(TRANSFERS_MAX as u32) {
-                    Ok(mut queue) => {
-                        let watch = queue.watch();
+                    Ok(mut device) => {
+                        let watch = device.watch();
                         if let Ok(Some(watch)) = watch {
-                            let mut new = Flight::new(queue, flash.piece_bytes_max(), READ_BYTES, usize::MAX);
-                            requests.into_iter().for_each(|request| self.begin(&mut new, request));
-                            return self.serve_watched(new, &**self.watch.get_or_init(|| watch));
+                            let mut new = Flight::new(device, flash.piece_bytes_max(), READ_BYTES, usize::MAX);
+                            request.into_iter().for_each(|request| self.begin(&mut new, request));
+                            return self.serve_watched(queue, new, &**self.watch.get_or_init(|| watch));
                         }
                         // Plain calls would read the pieces one after the other.
-                        flight = Some(Flight::new(queue, flash.log.transfer_bytes_max(), READ_BYTES, usize::MAX));
+                        flight = Some(Flight::new(device, flash.log.transfer_bytes_max(), READ_BYTES, usize::MAX));
                     }
                     Err(error) => self.note(&Err(error)),
                 }
             }
             let Some(flight) = &mut flight else {
-                requests.into_iter().for_each(|request| self.serve_here(request));
+                request.into_iter().for_each(|request| self.serve_here(request));
                 continue;
             };
-            requests.into_iter().for_each(|request| self.begin(flight, request));
+            request.into_iter().for_each(|request| self.begin(flight, request));
             flight.submit();
             if flight.refused.is_empty() {
                 flight.queue.wait(&mut flight.done, WAIT);
@@ -265,18 +257,18 @@ impl Core {
     }
 
     /// The body of the only reader of a queue that can be watched.
-    fn serve_watched(self: &Arc<Core>, mut flight: Flight, watch: &dyn Watch) {
+    fn serve_watched(self: &Arc<Core>, queue: &Queue<Request>, mut flight: Flight, watch: &dyn Watch) {
         loop {
             // Long items are taken one by one: so what is read at once stays within its bytes.
-            if self.advance(&mut flight, || self.reads.take(1).pop()) {
+            if self.advance(&mut flight, || queue.take()) {
                 continue;
             }
-            if flight.pending.is_empty() && self.reads.is_over() {
+            if flight.pending.is_empty() && queue.is_over() {
                 return;
             }
             self.sleeps.store(true, Ordering::SeqCst);
             // A request that came before is seen here; the sender of a later one wakes.
-            if self.reads.is_empty() || !flight.has_room() {
+            if queue.is_empty() || !flight.has_room() {
                 watch.wait(Some(WAIT));
             }
             self.sleeps.store(false, Ordering::SeqCst);

@@ -17,7 +17,7 @@
 //! one that no answer can name any more is ([`crate::task_files`]). What is kept is bounded: running and waiting tasks by the options, ended
 //! ones by [`ExecutorOptions::ended_max`] for each session.
 //!
-//! **Threads.** A running task has one of the environment's executor, which ends when no task waits. Requests come on the reader threads
+//! **Threads.** A running task has one of the environment's executor, which starts when it is needed and ends with the executor. Requests come on the reader threads
 //! of connections, and do not wait there. Tables that nobody wants are removed by one more thread, as the disk
 //! or another node may take its time. Sessions end when somebody calls [`Executor::sweep`], as the daemon's janitor does. Locks: a session's before the queue's, and none while a reply is sent.
 //!
@@ -37,11 +37,10 @@ use crate::host_files::HostFiles;
 use crate::message::{CancelTask, Done, GetLoad, LoadAnswer, Message, Operation, PlaceVolumes, PollTasks, RunTask};
 use crate::message::{TaskDone, TaskOutcome, TellMeasures, VolumePlace};
 use crate::peer::{Peer, Reply};
-use crate::pool::{Job, Pool};
 use crate::task_files::{GivenUp, OtherNode, SharedDirectory, TaskFiles};
 use host::{RemoteHost, Tables};
 use session::{Begun, Found, Session};
-use situ_base::{Env, JobHandle, lock};
+use situ_base::{Env, Job, Queue, Workers, lock};
 use situ_compaction::{
     CompactionFilter, Encoder, InputTable, RunReport, TablePlace, Task, TaskError, TaskHost, TaskOutput, run_with,
 };
@@ -50,7 +49,7 @@ use situ_offload::{
 };
 use situ_storage::{Error, Result};
 use situ_table::{BlockCache, Table};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
@@ -92,6 +91,11 @@ impl ExecutorOptions {
             shared: Vec::new(),
         }
     }
+
+    /// Returns how many tasks run and wait at most.
+    fn tasks_max(&self) -> usize {
+        self.threads.max(1) + self.waiting_max
+    }
 }
 
 /// Runs tasks; see the module.
@@ -107,24 +111,21 @@ pub(crate) struct Shared {
     /// The node has one processor and one disk. Each session has a decider beside this one.
     decider: Decider,
     /// For what takes its time and nobody waits for.
-    later: Pool,
+    later: Workers<Job>,
+    tasks: Workers<Waiting>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     sessions: HashMap<u128, Arc<Session>>,
-    waiting: VecDeque<Waiting>,
-    running: usize,
+    /// Tasks that run and wait.
+    held: usize,
     /// Input bytes of what runs and waits. Each task has as many as a u64 holds, at most.
     input_bytes: u128,
     /// Input bytes of tasks that succeeded, and how long these took, of late.
     measured_bytes: u64,
     measured: Duration,
-    workers: Vec<(u64, Box<dyn JobHandle>)>,
-    /// Workers that have ended, and are to be joined.
-    ended: Vec<u64>,
-    last_worker: u64,
     is_closed: bool,
 }
 
@@ -140,6 +141,21 @@ struct Waiting {
     mode: ModeRule,
     task: Arc<Task>,
     host: Arc<RemoteHost>,
+    held: Held,
+}
+
+/// The place of a task that runs or waits.
+struct Held {
+    shared: Arc<Shared>,
+    input_bytes: u128,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared.state);
+        state.held -= 1;
+        state.input_bytes -= self.input_bytes;
+    }
 }
 
 /// A host's tasks, as one connection of the host uses them. Dropped, the connection is lost.
@@ -154,8 +170,9 @@ impl Executor {
     pub fn new(env: &Env, options: ExecutorOptions) -> Executor {
         let sampler = env.executor.is_machine().then(|| Box::new(MachineSampler::default()) as Box<dyn Sampler>);
         let (env, cache, decider) = (env.clone(), BlockCache::new(0), Decider::new(sampler));
-        let later = Pool::new(&env, "node-remove", 1, LATER_MAX);
-        Executor { shared: Arc::new(Shared { env, options, cache, decider, later, state: Mutex::default() }) }
+        let later = Workers::new(&env, "node-remove", 1, LATER_MAX);
+        let tasks = Workers::new(&env, "node-task", options.threads, options.tasks_max());
+        Executor { shared: Arc::new(Shared { env, options, cache, decider, later, tasks, state: Mutex::default() }) }
     }
 
     /// Attaches a connection to the session of a host. `own` are the files of the host's store on this node, if there are any.
@@ -207,17 +224,13 @@ impl Executor {
 
     /// Cancels all tasks, and returns when none runs any more, and their tables are removed.
     pub fn close(&self) {
-        let (sessions, workers) = {
+        let sessions: Vec<_> = {
             let mut state = lock(&self.shared.state);
             state.is_closed = true;
-            let sessions: Vec<_> = state.sessions.drain().map(|(_, session)| session).collect();
-            (sessions, std::mem::take(&mut state.workers))
+            state.sessions.drain().map(|(_, session)| session).collect()
         };
         sessions.iter().for_each(|session| self.shared.end(session));
-        for (_, worker) in workers {
-            // A panic of a task is in its answer already.
-            let _ = worker.join();
-        }
+        self.shared.tasks.close();
         self.shared.later.close();
     }
 }
@@ -276,7 +289,8 @@ impl HostTasks {
             Ok(task) => {
                 host.expect(&task);
                 let (session, mode, task) = (Arc::clone(&self.session), request.mode, Arc::new(task));
-                self.shared.enqueue(Waiting { session, attempt, mode, task, host })
+                let held = self.shared.hold(&task);
+                held.map(|held| self.shared.enqueue(Waiting { session, attempt, mode, task, host, held }))
             }
             Err(error) => {
                 self.session.answer(attempt, &done(Err(error.into()), Duration::ZERO, Ran::default()));
@@ -373,96 +387,35 @@ fn gone() -> CallError {
 }
 
 impl Shared {
-    fn enqueue(self: &Arc<Self>, waiting: Waiting) -> Result<(), CallError> {
+    /// Takes a place for a task.
+    fn hold(self: &Arc<Self>, task: &Task) -> Result<Held, CallError> {
         let mut state = lock(&self.state);
         if state.is_closed {
             return Err(CallError::Busy("the node is being closed".to_owned()));
         }
-        let (running, held) = (state.running, state.running + state.waiting.len());
-        if held >= self.tasks_max() {
+        let held = state.held;
+        if held >= self.options.tasks_max() {
             return Err(CallError::Busy(format!("the node has {held} tasks, and takes no more")));
         }
-        state.input_bytes += u128::from(waiting.task.input_bytes());
-        state.waiting.push_back(waiting);
-        if running >= self.options.threads.max(1) {
-            return Ok(());
-        }
-        state.running += 1;
-        drop(state);
-        self.begin_worker()
+        let input_bytes = u128::from(task.input_bytes());
+        state.held += 1;
+        state.input_bytes += input_bytes;
+        Ok(Held { shared: Arc::clone(self), input_bytes })
     }
 
-    fn begin_worker(self: &Arc<Self>) -> Result<(), CallError> {
-        self.reap();
-        let number = {
-            let mut state = lock(&self.state);
-            state.last_worker += 1;
-            state.last_worker
+    fn enqueue(self: &Arc<Self>, waiting: Waiting) {
+        let body = || {
+            let shared = Arc::clone(self);
+            move |queue: &Queue<Waiting>| queue.serve(|waiting| shared.run_one(waiting))
         };
-        let shared = Arc::clone(self);
-        let begun = self.env.executor.spawn("node-task", Box::new(move || shared.work(number)));
-        let mut state = lock(&self.state);
-        match begun {
-            Ok(worker) => {
-                state.workers.push((number, worker));
-                Ok(())
-            }
-            Err(error) => {
-                state.running -= 1;
-                // Whoever runs now takes it later. If nobody does, it is the only one that waits.
-                let alone = if state.running == 0 { state.waiting.pop_back() } else { None };
-                match alone {
-                    None => Ok(()),
-                    Some(waiting) => {
-                        state.input_bytes -= u128::from(waiting.task.input_bytes());
-                        Err(CallError::Busy(format!("the node cannot start a thread: {error}")))
-                    }
-                }
-            }
+        for refused in self.tasks.submit(waiting, body).err().into_iter().flatten() {
+            let why = CallError::Busy("the system gives the node no thread for tasks".to_owned());
+            refused.session.refuse(refused.attempt, &why);
         }
-    }
-
-    /// Joins workers that have ended: they do nothing any more but return.
-    fn reap(&self) {
-        let ended: Vec<_> = {
-            let mut state = lock(&self.state);
-            let State { workers, ended, .. } = &mut *state;
-            let (over, run) = std::mem::take(workers).into_iter().partition(|(number, _)| ended.contains(number));
-            *workers = run;
-            let over: Vec<(u64, Box<dyn JobHandle>)> = over;
-            ended.retain(|number| !over.iter().any(|(joined, _)| joined == number));
-            over
-        };
-        for (_, worker) in ended {
-            let _ = worker.join();
-        }
-    }
-
-    fn tasks_max(&self) -> usize {
-        self.options.threads.max(1) + self.options.waiting_max
-    }
-
-    /// Runs tasks until none waits.
-    fn work(&self, number: u64) {
-        while let Some(waiting) = self.next(number) {
-            let bytes = u128::from(waiting.task.input_bytes());
-            self.run_one(waiting);
-            lock(&self.state).input_bytes -= bytes;
-        }
-    }
-
-    fn next(&self, number: u64) -> Option<Waiting> {
-        let mut state = lock(&self.state);
-        let next = state.waiting.pop_front();
-        if next.is_none() {
-            state.running -= 1;
-            state.ended.push(number);
-        }
-        next
     }
 
     fn run_one(&self, waiting: Waiting) {
-        let Waiting { session, attempt, mode, task, host } = waiting;
+        let Waiting { session, attempt, mode, task, host, held: _held } = waiting;
         if !matches!(session.begin(attempt), Begun::Yes) {
             return;
         }
@@ -533,8 +486,8 @@ impl Shared {
         // Over all threads: each task was measured alone.
         let bytes_per_s = u128::from(state.measured_bytes) * 1_000_000_000 * threads as u128 / nanos;
         LoadAnswer {
-            tasks: count(state.running + state.waiting.len()),
-            tasks_max: if state.is_closed { 0 } else { count(self.tasks_max()) },
+            tasks: count(state.held),
+            tasks_max: if state.is_closed { 0 } else { count(self.options.tasks_max()) },
             input_bytes: u64::try_from(state.input_bytes).unwrap_or(u64::MAX),
             bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
             resources,
@@ -550,7 +503,7 @@ impl Shared {
 
     fn later(&self, job: Job) {
         // With so many before it, it is left undone: the host clears places that are in no output when it opens its store.
-        drop(self.later.submit(job));
+        drop(self.later.run(job));
     }
 
     /// Nobody waits for an attempt any more.
@@ -558,12 +511,8 @@ impl Shared {
         if let Some(unwanted) = session.cancel(attempt) {
             self.remove(unwanted);
         }
-        let mut state = lock(&self.state);
         let is_it = |waiting: &Waiting| waiting.attempt == attempt && Arc::ptr_eq(&waiting.session, session);
-        if let Some(at) = state.waiting.iter().position(is_it) {
-            let waiting = state.waiting.remove(at);
-            state.input_bytes -= waiting.map_or(0, |waiting| u128::from(waiting.task.input_bytes()));
-        }
+        drop(self.tasks.remove(is_it));
     }
 
     /// Nobody waits for any attempt of a session any more.

@@ -30,7 +30,6 @@ mod host_files;
 mod lease;
 pub mod message;
 mod peer;
-mod pool;
 mod secret;
 mod task_files;
 #[cfg(test)]

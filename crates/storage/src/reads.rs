@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   caller ── ReadQueue::submit ──> Reader::submit(ReadRequest)
-//!                  ^                     │  directory: a ring of the kernel, or threads     pump.rs, threads.rs
+//!                  ^                     │  directory: a ring of the kernel, or threads     pump.rs, service.rs
 //!                  │                     │  raw disk:  a queue of the device, or threads
 //!             poll, wait                 │  simulator: one simulated thread for each read
 //!                  │                     │  others:    at once, on the caller's thread
@@ -52,11 +52,9 @@
 
 mod pump;
 mod service;
-mod threads;
 
 pub(crate) use pump::{Pump, Source};
 pub(crate) use service::{QueuedRead, ReadService, Served};
-pub(crate) use threads::ReadThreads;
 
 use crate::{Error, Reader, Result};
 use situ_base::{Event, lock};

@@ -221,7 +221,7 @@ impl DiskRead<'_> {
         let (key, options) = (self.key.to_vec(), table_read_options(self.options));
         let core = &self.keyspace.core;
         let under_way = core.pipeline.under_way();
-        core.readers.submit(&core.env, move || {
+        core.readers.submit(move || {
             let _under_way = under_way;
             let found = Lookup::new(&key, sequence, options).run(&view)?;
             keyspace.finished_read(begun, found.is_some());
@@ -342,7 +342,7 @@ impl Keyspace {
         }
         let (keyspace, view, options) = (self.clone(), Guard::into_inner(view), table_read_options(options));
         let under_way = self.core.pipeline.under_way();
-        self.core.readers.submit(&self.core.env, move || {
+        self.core.readers.submit(move || {
             let _under_way = under_way;
             for (at, key) in left {
                 values[at] = Lookup::new(&key, sequence, options).run(&view)?;
@@ -369,7 +369,7 @@ impl Keyspace {
         }
         let (keyspace, options) = (self.clone(), options.clone());
         let under_way = self.core.pipeline.under_way();
-        self.core.readers.submit(&self.core.env, move || {
+        self.core.readers.submit(move || {
             let _under_way = under_way;
             let table_options = table_read_options(&options.read);
             let mut iterator = keyspace.cursor_over(view, sequence, options.for_page(), table_options)?;

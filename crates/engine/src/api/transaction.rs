@@ -608,7 +608,7 @@ impl Transaction {
         }
         // Tables have to be read first, on a thread of the store.
         let there = Arc::clone(&core);
-        let admission = core.readers.submit(&core.env, move || {
+        let admission = core.readers.submit(move || {
             commit.check_published(true)?;
             if commit.batch.is_empty() {
                 return Ok(CommitState::Done(commit.nothing_to_write(&there)));

@@ -5,9 +5,8 @@ use crate::base::store_id::StoreId;
 use crate::base::sync::{lock, panic_text, wake};
 use crate::base::value::Value;
 use crate::{Error, Result};
-use situ_base::{Env, Event};
+use situ_base::{Env, Job, Queue, Workers};
 use situ_storage::Error as StorageError;
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,93 +74,41 @@ const WAITING_READS_MAX: usize = 4096;
 /// Threads that read for asynchronous calls: enough in flight to keep an SSD busy.
 const READ_THREADS_MAX: usize = 16;
 
-/// Reads, and fills a future's cell. Does not panic.
-type ReadJob = Box<dyn FnOnce() + Send>;
-
-/// Threads that read for [`ReadFuture`]s; started when first needed.
+/// Threads that read for [`ReadFuture`]s.
 pub(crate) struct Readers {
     store: StoreId,
-    state: Arc<Mutex<ReadersState>>,
-    event: Arc<dyn Event>,
-}
-
-#[derive(Default)]
-struct ReadersState {
-    waiting: VecDeque<ReadJob>,
-    threads: Vec<Box<dyn situ_base::JobHandle>>,
-    idle: usize,
-    closed: bool,
+    workers: Workers<Job>,
 }
 
 impl Readers {
     pub(crate) fn new(store: StoreId, env: &Env) -> Readers {
-        Readers { store, state: Arc::default(), event: env.executor.event() }
+        Readers { store, workers: Workers::new(env, "situ-read", READ_THREADS_MAX, WAITING_READS_MAX) }
     }
 
+    /// Has a thread read. The caller's thread reads if too many reads wait, or if there is no thread.
     pub(crate) fn submit<T: Send + Sync + 'static>(
         &self,
-        env: &Env,
         read: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<ReadFuture<T>> {
+        if self.workers.is_closed() {
+            return Err(Error::Closed);
+        }
         let cell = ReadCell::new();
         let future = ReadFuture { cell: Arc::clone(&cell) };
-        let job: ReadJob = Box::new(move || cell.fill(answer(read)));
-        let (run_here, start_thread) = {
-            let mut state = lock(&self.state);
-            if state.closed {
-                return Err(Error::Closed);
-            }
-            if state.waiting.len() >= WAITING_READS_MAX {
-                (Some(job), false)
-            } else {
-                state.waiting.push_back(job);
-                let wanted = state.idle < state.waiting.len() && state.threads.len() < READ_THREADS_MAX;
-                (None, wanted)
-            }
-        };
-        if let Some(job) = run_here {
-            job();
-            return Ok(future);
-        }
-        if start_thread {
-            self.start_thread(env);
-        }
-        self.event.notify();
-        Ok(future)
-    }
-
-    fn start_thread(&self, env: &Env) {
-        let (store, state, event) = (self.store, Arc::clone(&self.state), Arc::clone(&self.event));
-        let job = Box::new(move || {
+        let store = self.store;
+        let body = move |queue: &Queue<Job>| {
             crate::base::store_id::belong_to(store);
-            serve(&state, &*event);
-        });
-        match env.executor.spawn("situ-read", job) {
-            Ok(handle) => lock(&self.state).threads.push(handle),
-            // No thread to be had: if there is none at all, the caller's thread does the work.
-            Err(_) => {
-                let job = {
-                    let mut state = lock(&self.state);
-                    if state.threads.is_empty() { state.waiting.pop_front() } else { None }
-                };
-                if let Some(job) = job {
-                    job();
-                }
-            }
+            queue.serve(|read| read());
+        };
+        if let Err(reads) = self.workers.submit(Box::new(move || cell.fill(answer(read))), || body) {
+            reads.into_iter().for_each(|read| read());
         }
+        Ok(future)
     }
 
     /// Finishes what was submitted and ends the threads.
     pub(crate) fn close(&self) {
-        let threads = {
-            let mut state = lock(&self.state);
-            state.closed = true;
-            std::mem::take(&mut state.threads)
-        };
-        self.event.notify();
-        for thread in threads {
-            let _ = thread.join();
-        }
+        self.workers.close();
     }
 }
 
@@ -172,30 +119,6 @@ fn answer<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
         let text = format!("a bug: the read panicked: {}; other reads are not affected", panic_text(&*panic));
         Err(StorageError::Invalid(text).into())
     })
-}
-
-fn serve(state: &Mutex<ReadersState>, event: &dyn Event) {
-    loop {
-        let seen = event.generation();
-        let job = {
-            let mut state = lock(state);
-            match state.waiting.pop_front() {
-                None if state.closed => return,
-                None => {
-                    state.idle += 1;
-                    None
-                }
-                job => job,
-            }
-        };
-        match job {
-            Some(job) => job(),
-            None => {
-                event.wait(seen, None);
-                lock(state).idle -= 1;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -276,7 +276,8 @@ impl Inner {
         if pipeline.is_empty() && buckets.is_empty() {
             return Ok(());
         }
-        let joined = join(pipeline).and(join(core.readers.close()));
+        let joined = join(pipeline);
+        core.readers.close();
         let applied = joined.and_then(|()| core.wait_applied(core.writes.visible()));
         core.stopping.store(true, Ordering::Release);
         core.writes.begin_closing();

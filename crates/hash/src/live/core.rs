@@ -30,7 +30,7 @@ use crate::live::snapshots::Snapshots;
 use crate::writing::shortage::Patience;
 use crate::writing::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
-use situ_base::{Env, Requests, StoreClock, lock};
+use situ_base::{Env, StoreClock, Workers, lock};
 use situ_device::Buffer;
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, PageFile, Volume};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -64,7 +64,7 @@ pub(crate) struct Core {
     totals: Mutex<Sums>,
     pub(crate) keeper: KeeperWishes,
     pub(crate) counters: Counters,
-    pub(crate) readers: Requests<Request>,
+    pub(crate) readers: Workers<Request>,
     pub(crate) snapshots: Snapshots,
     pub(crate) large: LargeValues,
     pub(crate) check: CheckUnderWay,

@@ -1,7 +1,7 @@
 //! Reads that wait for a thread of the store.
 
 use crate::Result;
-use situ_base::{Env, Requests};
+use situ_base::{Env, Workers};
 
 /// Called once with the value of a key, or none. It does not wait.
 pub type OnValue = Box<dyn FnOnce(Result<Option<Vec<u8>>>) + Send>;
@@ -17,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) done: OnValue,
 }
 
-/// No reads.
-pub(crate) fn read_queue(env: &Env) -> Requests<Request> {
-    Requests::new(env, THREADS_MAX, WAITING_MAX)
+/// An empty queue of reads.
+pub(crate) fn read_queue(env: &Env) -> Workers<Request> {
+    Workers::new(env, "hash-read", THREADS_MAX, WAITING_MAX)
 }

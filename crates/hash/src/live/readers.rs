@@ -14,7 +14,7 @@ use crate::live::core::Core;
 use crate::live::read::{InBucket, Located};
 use crate::live::read_queue::{OnValue, Request};
 use crate::{Error, Result};
-use situ_base::Next;
+use situ_base::Queue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,18 +28,6 @@ fn answer(request: Request, value: Result<Option<Vec<u8>>>) {
 }
 
 impl Core {
-    /// The body of a reader.
-    fn serve_reads(&self) {
-        loop {
-            let seen = self.readers.generation();
-            match self.readers.next(LANE_DEPTH) {
-                Next::Serve(requests) => self.read_and_answer(requests),
-                Next::End => return,
-                Next::Sleep => self.readers.sleep(seen),
-            }
-        }
-    }
-
     /// Reads as one batch, and answers each.
     fn read_and_answer(&self, requests: Vec<Request>) {
         let keys: Vec<&[u8]> = requests.iter().map(|request| &*request.key).collect();
@@ -63,22 +51,12 @@ impl Core {
 
     /// Reads a key and tells `done`, from this thread or another.
     pub(crate) fn get_async(self: &Arc<Self>, key: &[u8], done: OnValue) {
-        match self.readers.push(Request { key: key.into(), done }) {
-            Ok(true) => self.start_reader(),
-            Ok(false) => {}
-            Err(request) => {
-                let value = self.get(key);
-                answer(request, value);
-            }
-        }
-    }
-
-    fn start_reader(self: &Arc<Self>) {
-        let body = Arc::clone(self);
-        let spawned = self.env.executor.spawn("hash-read", Box::new(move || body.serve_reads()));
-        if self.readers.started(spawned.ok()) {
-            // There is no thread: what waits is read here.
-            self.read_and_answer(self.readers.take(usize::MAX));
+        let body = || {
+            let core = Arc::clone(self);
+            move |queue: &Queue<Request>| queue.serve_batches(LANE_DEPTH, |requests| core.read_and_answer(requests))
+        };
+        if let Err(requests) = self.readers.submit(Request { key: key.into(), done }, body) {
+            self.read_and_answer(requests);
         }
     }
 

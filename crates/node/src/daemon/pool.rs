@@ -13,7 +13,7 @@
 //! **Invariants.** A job runs once, or is dropped when the pool ends. **Failure.** A job that panics ends no thread; what it was
 //! to answer is dropped, which answers it with an error.
 
-use situ_base::{Env, Event, JobHandle, lock};
+use situ_base::{Env, Event, Job, JobHandle, lock};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,9 +25,6 @@ use std::time::Duration;
 const SLOW: Duration = Duration::from_millis(10);
 /// For so long after one that has taken long, jobs go to the pool.
 const SLOW_PAUSE: Duration = Duration::from_millis(200);
-
-/// A request that waits.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// See the module's page.
 pub(crate) struct Pool {

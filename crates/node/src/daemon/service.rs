@@ -3,12 +3,13 @@
 //! A service names the operations that it answers. The daemon gives it each such request, with the [`Caller`]: the connection, who is at
 //! its other end, and that client's files. A new group of operations is a new service, and changes nothing else.
 
-use super::pool::{Job, LaneHandle, Strands};
+use super::pool::{LaneHandle, Strands};
 use crate::error::CallError;
 use crate::files::Attached;
 use crate::gate::Pass;
 use crate::message::{Call, Message, Operation};
 use crate::peer::{Peer, Reply};
+use situ_base::Job;
 use situ_storage::Volume;
 use std::fmt;
 use std::sync::Arc;

@@ -15,8 +15,7 @@ use crate::message::{
     ReservedPlace, VolumePlace, WriterDrop, WriterFinish, WriterFlush, WriterSync,
 };
 use crate::peer::Reply;
-use crate::pool::{Job, Pool};
-use situ_base::{Env, lock};
+use situ_base::{Env, Job, Workers, lock};
 use situ_compaction::TablePlace;
 use situ_storage::memory::zeroed;
 use situ_storage::{Error, FileName, Reader, Writer};
@@ -31,8 +30,8 @@ const OPEN_MAX: usize = 4096;
 type Answer<T> = Result<T, CallError>;
 
 pub(super) struct Callbacks {
-    work: Pool,
-    pace: Pool,
+    work: Workers<Job>,
+    pace: Workers<Job>,
     files: Mutex<Files>,
 }
 
@@ -48,6 +47,21 @@ struct Files {
 struct OpenInput {
     place: TablePlace,
     reader: Arc<dyn Reader>,
+}
+
+/// A strand that waits for a thread. If it gets none, its requests are dropped, which answers them.
+struct StrandTurn(Option<Arc<Strand>>);
+
+impl Drop for StrandTurn {
+    fn drop(&mut self) {
+        let Some(strand) = self.0.take() else { return };
+        let refused = {
+            let mut state = lock(&strand.state);
+            state.is_busy = false;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(refused);
+    }
 }
 
 /// A table that the node writes here, and what it has asked about it.
@@ -67,8 +81,8 @@ struct Strands {
 
 impl Callbacks {
     pub(super) fn new(env: &Env) -> Callbacks {
-        let work = Pool::new(env, "node-callback", 2, QUEUE_MAX);
-        let pace = Pool::new(env, "node-pace", 1, QUEUE_MAX);
+        let work = Workers::new(env, "node-callback", 2, QUEUE_MAX);
+        let pace = Workers::new(env, "node-pace", 1, QUEUE_MAX);
         Callbacks { work, pace, files: Mutex::default() }
     }
 
@@ -115,10 +129,9 @@ pub(super) fn request(shared: &Arc<Shared>, operation: u16, payload: Vec<u8>, re
 }
 
 /// Has a thread answer, or says that there are too many requests.
-fn submit(pool: &Pool, reply: Reply, work: impl FnOnce(Reply) + Send + 'static) {
-    // The pool drops a job that it does not take, and the reply with it, which answers.
-    let job: Job = Box::new(move || work(reply));
-    drop(pool.submit(job));
+fn submit(workers: &Workers<Job>, reply: Reply, work: impl FnOnce(Reply) + Send + 'static) {
+    // A job that comes back is dropped, and the reply with it, which answers.
+    drop(workers.run(Box::new(move || work(reply))));
 }
 
 fn unknown(attempt: u64) -> CallError {
@@ -283,15 +296,9 @@ impl Shared {
                 return;
             }
         }
-        let (shared, taken) = (Arc::clone(self), Arc::clone(&strand));
-        let job: Job = Box::new(move || shared.drain(&taken));
-        if self.callbacks.work.submit(job).is_err() {
-            let mut state = lock(&strand.state);
-            state.is_busy = false;
-            let waiting = std::mem::take(&mut state.waiting);
-            drop(state);
-            drop(waiting);
-        }
+        let (shared, mut turn) = (Arc::clone(self), StrandTurn(Some(strand)));
+        let job = move || turn.0.take().iter().for_each(|strand| shared.drain(strand));
+        drop(self.callbacks.work.run(Box::new(job)));
     }
 
     /// Does what was asked about a writer, in its order.

@@ -1,7 +1,7 @@
 //! Submitted reads of a directory's files: by a ring of the kernel, or by threads where there is none.
 
 use super::{OpenFile, read_exact, read_failed};
-use crate::reads::{Pump, QueuedRead, ReadService, ReadThreads, Served, Source};
+use crate::reads::{Pump, QueuedRead, ReadService, Served, Source};
 use crate::{ReadCompletion, ReadRequest};
 use situ_base::Env;
 use situ_device::{FileRead, FileReads};
@@ -33,7 +33,7 @@ pub(super) fn start() -> io::Result<Served<DirectoryRead>> {
     match FileReads::new(DEPTH) {
         Ok(ring) => Ok(Served::Pump(Pump::start(&env, ring.watch(), RingSource::over(ring))?)),
         // The system gives no rings to this process, as in many containers.
-        Err(_) => Ok(Served::Threads(ReadThreads::new(&env))),
+        Err(_) => Ok(Served::threads(&env)),
     }
 }
 

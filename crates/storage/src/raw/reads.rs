@@ -18,7 +18,7 @@ use super::cache::UNIT_BYTES;
 use super::layout::PAGE;
 use super::reader::{RawReader, units};
 use super::transfer::{Transfers, pieces, places};
-use crate::reads::{Pump, QueuedRead, ReadThreads, Served, Source};
+use crate::reads::{Pump, QueuedRead, Served, Source};
 use crate::{Error, ReadCompletion, ReadRequest, Reader};
 use situ_device::{Buffer, Completion, Op, PAGE_BYTES, Queue, Ticket};
 use std::collections::{HashMap, VecDeque};
@@ -56,7 +56,7 @@ pub(super) fn start(transfers: &Transfers) -> io::Result<Served<RawRead>> {
     let mut queue = transfers.device.queue(DEPTH)?;
     Ok(match queue.watch()? {
         Some(watch) => Served::Pump(Pump::start(&transfers.env, watch, DeviceSource::over(queue))?),
-        None => Served::Threads(ReadThreads::new(&transfers.env)),
+        None => Served::threads(&transfers.env),
     })
 }
 

@@ -1,7 +1,7 @@
 //! What does the submitted reads of one volume, started when the first is submitted.
 
-use super::{Pump, ReadThreads};
-use situ_base::lock;
+use super::{Pump, WAITING_READS_MAX};
+use situ_base::{Env, Queue, Workers, lock};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -17,14 +17,24 @@ pub(crate) enum Served<R: QueuedRead> {
     /// One thread with a queue.
     Pump(Pump<R>),
     /// Several threads, each with one read at a time.
-    Threads(ReadThreads<R>),
+    Threads(Workers<R>),
 }
 
+/// Threads of one volume that read by calls that block: enough in flight to keep an SSD busy.
+pub(crate) const THREADS_MAX: usize = 16;
+
 impl<R: QueuedRead> Served<R> {
-    fn submit(&self, read: R) -> Result<(), R> {
+    /// Threads for what can be read only by a call that blocks. They end when the last handle is dropped and no read waits.
+    pub(crate) fn threads(env: &Env) -> Served<R> {
+        Served::Threads(Workers::new(env, "situ-reads", THREADS_MAX, WAITING_READS_MAX))
+    }
+
+    /// Hands a read over. Reads that are not done by another thread come back.
+    pub(crate) fn submit(&self, read: R) -> Result<(), Vec<R>> {
         match self {
-            Served::Pump(pump) => pump.submit(read),
-            Served::Threads(threads) => threads.submit(read),
+            Served::Pump(pump) => pump.submit(read).map_err(|read| vec![read]),
+            // A read that panics has completed by then, as its completion is dropped; reads change nothing.
+            Served::Threads(workers) => workers.submit(read, || |queue: &Queue<R>| queue.serve(R::run)),
         }
     }
 }
@@ -50,13 +60,11 @@ impl<R: QueuedRead> ReadService<R> {
     /// Hands a read over. It is done here if nothing can be started, or if too many wait.
     pub(crate) fn submit(&self, read: R, start: impl FnOnce() -> io::Result<Served<R>>) {
         let started = lock(&self.state).started.clone();
-        let refused = match started.or_else(|| self.start(start)) {
-            Some(served) => served.submit(read).err(),
-            None => Some(read),
+        let done = match started.or_else(|| self.start(start)) {
+            Some(served) => served.submit(read),
+            None => Err(vec![read]),
         };
-        if let Some(read) = refused {
-            read.run();
-        }
+        done.err().into_iter().flatten().for_each(R::run);
     }
 
     /// Why reads are done on their callers' threads: the system refused what would do them.

@@ -1,8 +1,8 @@
 use super::*;
+use service::THREADS_MAX;
 use situ_base::{Env, Executor, JobHandle};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use threads::THREADS_MAX;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -110,7 +110,7 @@ impl Reader for SlowFile {
 
     fn submit(&self, request: ReadRequest) {
         let read = Slow { takes: self.takes, request };
-        self.reads.submit(read, || Ok(Served::Threads(ReadThreads::new(&self.env))));
+        self.reads.submit(read, || Ok(Served::threads(&self.env)));
     }
 }
 
@@ -250,16 +250,15 @@ impl Executor for RefusesTwo {
 fn callers_that_are_refused_threads_at_the_same_time_read_both() {
     let executor = Arc::new(RefusesTwo(std::sync::Barrier::new(2)));
     let env = Env { executor, ..Env::system() };
-    let threads = ReadThreads::new(&env);
+    let threads = Served::threads(&env);
     let done = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 let (answer, answered) = std::sync::mpsc::channel();
                 let request = ReadRequest::new(7, vec![0; 2], move |buffer, _| answer.send(buffer).unwrap());
-                if let Err(read) = threads.submit(Slow { takes: Duration::ZERO, request }) {
-                    read.run();
-                }
+                let refused = threads.submit(Slow { takes: Duration::ZERO, request }).err();
+                refused.into_iter().flatten().for_each(QueuedRead::run);
                 assert_eq!(answered.recv_timeout(LONG).expect("the read is done"), [7, 8]);
                 done.fetch_add(1, Ordering::SeqCst);
             });

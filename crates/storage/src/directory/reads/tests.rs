@@ -101,7 +101,7 @@ fn threads_read_a_directory_as_the_ring_does() {
     let volume = DirectoryVolume::open(directory.path()).unwrap();
     let contents: Vec<u8> = (0..100_000u32).map(|at| (at / 7) as u8).collect();
     volume.replace(FileName::Table(1), &contents).unwrap();
-    let threads = || Ok(Served::Threads(ReadThreads::new(&Env::system())));
+    let threads = || Ok(Served::threads(&Env::system()));
     let (answers, ended) = (Arc::new(std::sync::Mutex::new(Vec::new())), event());
     let file = Arc::new(File::open(directory.path().join("000001.table")).unwrap());
     let open = Arc::new(OpenFile { file, path: "000001.table".to_owned() });
