@@ -4,7 +4,7 @@
 //! 2. The thread runs the task, checks the output, and notes the result. The last task of a job finishes the job.
 //! 3. A task that fails ends its job: the hosts of the other tasks answer "cancelled", and no further task of the job begins.
 //!
-//! A task that runs alone is [pipelined](RunMode::Pipelined), if there is a second processor for its stages. Otherwise each task has one
+//! A task is [pipelined](RunMode::Pipelined) while the processors suffice for a pipeline in each task that runs. Otherwise it has one
 //! thread, and the tasks keep the processors busy.
 //!
 //! **Invariants.** At most `threads` tasks run. A job finishes once, when none of its tasks runs.
@@ -31,6 +31,9 @@ use std::time::Duration;
 
 /// The pause before the next try, if the system refuses a thread.
 const THREAD_AGAIN: Duration = Duration::from_millis(100);
+
+/// The number of processors that a pipelined run keeps busy, about.
+const PIPELINE_PROCESSORS: usize = 2;
 
 /// Makes a [`LocalCompactor`] for each store.
 #[derive(Debug, Clone, Copy, Default)]
@@ -155,9 +158,8 @@ impl State {
         let TaskState::Waiting(task) = std::mem::replace(&mut job.tasks[at], running) else {
             unreachable!("the task waits")
         };
-        // The other stages of a pipeline take about one processor more.
-        let is_alone = self.running.is_empty() && processors > 1;
-        let mode = if is_alone { RunMode::PIPELINED } else { RunMode::Linear };
+        let are_left = PIPELINE_PROCESSORS.saturating_mul(self.running.len() + 1) <= processors;
+        let mode = if are_left { RunMode::PIPELINED } else { RunMode::Linear };
         self.attempts += 1;
         self.running.push(self.attempts);
         Some(Attempt { number: self.attempts, job: job.number, at, task, host, mode })
@@ -222,7 +224,7 @@ impl LocalCompactor {
     fn start(&self, attempt: Attempt) -> bool {
         let (shared, number, job, at) = (Arc::clone(&self.shared), attempt.number, attempt.job, attempt.at);
         let task = Arc::clone(&attempt.task);
-        let started = self.shared.env.executor.spawn("situ-compact-task", Box::new(move || shared.work(&attempt)));
+        let started = self.shared.env.executor.spawn("compaction", Box::new(move || shared.work(&attempt)));
         match started {
             Ok(handle) => {
                 lock(&self.workers).push(Worker { attempt: number, handle });
