@@ -270,7 +270,7 @@ fn measure(task: &Arc<Task>, host: &Arc<Host>, rounds: usize) -> Result<()> {
         .iter_mut()
         .map(|runs| {
             runs.sort_by_key(|(took, _)| *took);
-            runs[runs.len() / 2].clone()
+            runs[runs.len() / 2]
         })
         .collect();
     let linear = medians[0].1.stages;

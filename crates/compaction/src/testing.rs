@@ -1,5 +1,5 @@
 //! Random stores and what reading them must give, for the tests of this crate.
-#![allow(missing_docs, reason = "for tests")]
+#![allow(missing_docs, clippy::new_without_default, reason = "for tests")]
 
 use crate::merge::Source;
 use crate::span::{KeyRange, KeySpan};

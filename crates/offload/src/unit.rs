@@ -6,11 +6,11 @@
 //!
 //! How others fit:
 //!
-//! * **Linear and pipelined CPU runs.** A unit runs a task by [`run_with`](crate::run_with), in the mode that the assignment's rule
+//! * **Linear and pipelined CPU runs.** A unit runs a task by [`run_with`](situ_compaction::run_with), in the mode that the assignment's rule
 //!   gives: read, merge and write one after the other on one thread, or each stage on threads of its own.
 //! * **A remote node, or a drive that computes.** [`submit`](Unit::submit) encodes the task ([`encode_task`](crate::encode_task))
 //!   and queues the message. A thread that reads answers puts them into the finished list and notifies [`Assignment::done`]. The
-//!   host reserves a place for each output ([`TaskHost::reserve`]); the node makes the file there, next to the inputs.
+//!   host reserves a place for each output ([`TaskHost::reserve`](situ_compaction::TaskHost::reserve)); the node makes the file there, next to the inputs.
 //!   `examples/compaction_worker` of the engine is the smallest such unit: another process, over a pipe.
 //! * **An accelerator.** [`Limits`] say how long keys and values may be and how many runs it can merge. Blocks stand alone, so that
 //!   decoding, merging and encoding can happen on the device. What the accelerator refuses, the CPU does.
@@ -249,7 +249,7 @@ pub trait Unit: Send + Sync {
     /// Moves all finished attempts into `finished`, in any order.
     fn poll(&self, finished: &mut Vec<Finished>);
 
-    /// Takes a [metric message](crate::encode_measures) for the decisions that the unit makes: what the host has measured. A unit that
+    /// Takes a [metric message](situ_compaction::encode_measures) for the decisions that the unit makes: what the host has measured. A unit that
     /// decides nothing takes no notice, and so does one that cannot read the message.
     fn measured(&self, message: &[u8]) {
         let _ = message;

@@ -91,7 +91,7 @@ pub fn encode_output(output: &TaskOutput) -> Vec<u8> {
 }
 
 /// The output in `bytes`. Whether it is the answer to the task is another question, which
-/// [`check_output`](crate::check_output) answers.
+/// [`check_output`](situ_compaction::check_output) answers.
 ///
 /// # Errors
 /// [`Corruption`](Error::Corruption): the bytes are not an output.

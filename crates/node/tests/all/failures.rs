@@ -150,7 +150,7 @@ fn a_node_that_is_killed_in_its_tasks_keeps_no_file_that_nobody_needs() {
             scope.spawn(move || {
                 let end = Instant::now() + Duration::from_secs(30);
                 while Scheduler::of(store.compactor()).unwrap().loads()[1].tasks == 0 {
-                    assert!(Instant::now() < end, "no task is given to the node: {:?}", units(&store)[1]);
+                    assert!(Instant::now() < end, "no task is given to the node: {:?}", units(store)[1]);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 std::thread::sleep(pause);
