@@ -2,7 +2,8 @@
 //!
 //! 1. The store asks for a [`Division`] of a job's keys and makes a task of each [`Part`].
 //! 2. It [submits](Compactor::submit) the tasks as one [`JobOrder`]. The job holds no thread of the store.
-//! 3. The store's threads take [turns](Compactor::turn) and [take](Compactor::take_finished) the jobs that have finished.
+//! 3. The store's threads take [turns](Compactor::turn) and [take](Compactor::take_finished) the jobs that have
+//!    finished.
 //!
 //! [`LocalCompactor`](crate::LocalCompactor) runs tasks on this machine's processors. Others may send them elsewhere.
 
@@ -17,8 +18,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The urgency of a job: the greater priority goes first. Level 0 goes before all others, as it holds writers back; then the level that
-/// exceeds its target by the greatest factor.
+/// The urgency of a job: the greater priority goes first. Level 0 goes before all others, as it holds writers back;
+/// then the level that exceeds its target by the greatest factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Priority {
     /// The job takes tables out of level 0.
@@ -65,7 +66,8 @@ pub struct Part {
     pub destination: Destination,
 }
 
-/// The compactor's own notes on a job. They have no meaning for the store, which passes them on from [`Division`] to [`JobOrder`].
+/// The compactor's own notes on a job. They have no meaning for the store, which passes them on from [`Division`] to
+/// [`JobOrder`].
 #[derive(Clone, Default)]
 pub struct JobNotes(Option<Arc<dyn Any + Send + Sync>>);
 
@@ -140,8 +142,8 @@ pub trait Compactor: Any + Send + Sync {
     /// An index block of a table cannot be read.
     fn divide(&self, job: &JobShape<'_>) -> situ_storage::Result<Division>;
 
-    /// Puts the tasks of a job into the queue. The caller takes a [`turn`](Compactor::turn) next. Output places that the host has handed
-    /// out and that are in no output are the caller's to clear.
+    /// Puts the tasks of a job into the queue. The caller takes a [`turn`](Compactor::turn) next. Output places that
+    /// the host has handed out and that are in no output are the caller's to clear.
     fn submit(&self, job: JobOrder);
 
     /// Moves all jobs on as far as possible now.
@@ -163,8 +165,8 @@ pub trait Compactor: Any + Send + Sync {
         Elsewhere::default()
     }
 
-    /// Returns the number of tables of the upper level that a job of a deeper level begins with, if there are as many. More tables fill
-    /// a pipeline better, and cost write amplification.
+    /// Returns the number of tables of the upper level that a job of a deeper level begins with, if there are as many.
+    /// More tables fill a pipeline better, and cost write amplification.
     fn tables_per_job(&self) -> usize {
         1
     }

@@ -4,7 +4,8 @@
 //!    block boundaries so that a part of the wanted size has about [`SAMPLES_A_PART`] samples over all tables.
 //! 2. The samples are sorted by key, and their bytes added up. Behind each key there may be a cut.
 //! 3. Each cut goes where the bytes before it are nearest to the shares before it.
-//! 4. A part without bytes is left out. A part of less than half of the least size joins the smaller one of its neighbours.
+//! 4. A part without bytes is left out. A part of less than half of the least size joins the smaller one of its
+//!    neighbours.
 //!
 //! All tables count, whatever level they lie in: a part's work is its bytes. A cut is a user key, the first of the next
 //! part, so that no two versions of a key are parted. Keys that weigh more than a part (many versions of one
@@ -50,9 +51,10 @@ pub fn cut(inputs: &[Run], max_tasks: usize, min_bytes: u64) -> Result<Vec<KeyRa
     Ok(cut_shares(inputs, &shares, min_bytes)?.into_iter().map(|part| part.range).collect())
 }
 
-/// Divides all keys into ranges whose input bytes are in proportion to `shares`, in the shares' order, as near as the blocks
-/// allow. A share that is too small to have a range of its own has none, and neither has one of 0. No range has less than half of
-/// `min_bytes`, unless it is the only one. The ranges follow each other without a gap; the first and the last are open.
+/// Divides all keys into ranges whose input bytes are in proportion to `shares`, in the shares' order, as near as the
+/// blocks allow. A share that is too small to have a range of its own has none, and neither has one of 0. No range has
+/// less than half of `min_bytes`, unless it is the only one. The ranges follow each other without a gap; the first and
+/// the last are open.
 ///
 /// # Errors
 /// An index block cannot be read.

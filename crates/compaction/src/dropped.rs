@@ -1,19 +1,21 @@
 //! What a merge drops.
 //!
-//! Only a merge knows when a version of a key is dead: no snapshot and no present reader can ask for the version. If its value
-//! lies in a value log, the value's bytes there are dead from then on. The log has to know how many bytes of which *segment* are
-//! dead, so that it can clean the segments that are worth it.
+//! Only a merge knows when a version of a key is dead: no snapshot and no present reader can ask for the version. If
+//! its value lies in a value log, the value's bytes there are dead from then on. The log has to know how many bytes of
+//! which *segment* are dead, so that it can clean the segments that are worth it.
 //!
 //! 1. The stream of versions tells its sink of each input entry that is not in the outputs as it was, and why.
 //! 2. The outputs look at value handles only. [`ValueHandles`], which the host may have, says where a value lies.
-//! 3. The sums by segment are in the task's output as [`DroppedValues`]. They count when the output is installed, and never if
-//!    the attempt is given up.
-//! 4. The output also lists the places of the values, one by one ([`ValueLocation`]). The log may erase them when nobody reads
-//!    the input tables any more. Only a unit in this process lists them; the sums are all that a task needs.
+//! 3. The sums by segment are in the task's output as [`DroppedValues`]. They count when the output is installed, and
+//!    never if the attempt is given up.
+//! 4. The output also lists the places of the values, one by one ([`ValueLocation`]). The log may erase them when
+//!    nobody reads the input tables any more. Only a unit in this process lists them; the sums are all that a task
+//!    needs.
 //!
-//! **Invariants**: each input entry is kept or reported, exactly once. The sums depend on the task and on the handles alone.
-//! **Cost**: nothing without [`ValueHandles`]; a value is read only if it is a handle. Sums take memory for each segment, the
-//! list for each value, up to [`LISTED_MAX`] of a part of a task. Values beyond are in the sums only.
+//! **Invariants**: each input entry is kept or reported, exactly once. The sums depend on the task and on the handles
+//! alone.
+//! **Cost**: nothing without [`ValueHandles`]; a value is read only if it is a handle. Sums take memory for each
+//! segment, the list for each value, up to [`LISTED_MAX`] of a part of a task. Values beyond are in the sums only.
 //! **Failure**: a handle that nobody can read is corruption: its bytes could never be counted again.
 
 use crate::error::Result;
@@ -45,8 +47,8 @@ pub(crate) struct DroppedEntry<'a> {
     pub(crate) source: Option<&'a dyn DyingEntry>,
 }
 
-/// What a source tells of the entry that it stands on. `next` is left out: in a table of virtual calls, it would no longer be a
-/// part of the merge's loop.
+/// What a source tells of the entry that it stands on. `next` is left out: in a table of virtual calls, it would no
+/// longer be a part of the merge's loop.
 pub(crate) trait DyingEntry {
     /// See [`Source::value`].
     fn dying_value(&self) -> &[u8];
@@ -91,8 +93,8 @@ pub trait ValueHandles: Send + Sync {
     /// Where the value of this handle lies; `None` if these bytes are no handle. The answer depends on the bytes alone.
     fn locate(&self, handle: &[u8]) -> Option<ValueLocation>;
 
-    /// The first `bytes` bytes of the handle's value, or the whole value if it is shorter; `None` if the handle does not carry so
-    /// many. The answer depends on the bytes of the handle alone. The default carries none.
+    /// The first `bytes` bytes of the handle's value, or the whole value if it is shorter; `None` if the handle does
+    /// not carry so many. The answer depends on the bytes of the handle alone. The default carries none.
     fn prefix<'a>(&self, handle: &'a [u8], bytes: usize) -> Option<&'a [u8]> {
         let _ = (handle, bytes);
         None

@@ -1,9 +1,9 @@
 //! What an application may say about entries while they are rewritten anyway.
 //!
-//! A filter often decides by something that changes while the program runs: a clock, a date before which all is dead. A task
-//! has to give the same bytes whenever and wherever it runs (promise 5 of `docs/architecture.md`). So the filter *freezes*
-//! what it decides by into plain bytes, its parameters, once, when the tasks of a job are made. The parameters travel in the
-//! task; whoever runs the task gives them back to the filter with each entry.
+//! A filter often decides by something that changes while the program runs: a clock, a date before which all is dead. A
+//! task has to give the same bytes whenever and wherever it runs (promise 5 of `docs/architecture.md`). So the filter
+//! *freezes* what it decides by into plain bytes, its parameters, once, when the tasks of a job are made. The
+//! parameters travel in the task; whoever runs the task gives them back to the filter with each entry.
 //!
 //! ```text
 //! job ──freeze──> parameters ──in every task of the job──> decide(context with the parameters, key, value)
@@ -12,8 +12,8 @@
 //! A unit in another process finds the filter by its name and interprets the same bytes.
 //!
 //! Rejected: a second object that the filter makes of the parameters once for each task. `benches/merge.rs` shows no
-//! difference between a filter that reads two integers out of its parameters for each entry and one that has them at hand,
-//! and one trait is easier to implement than two. Large parameters should have a form that needs no parsing.
+//! difference between a filter that reads two integers out of its parameters for each entry and one that has them at
+//! hand, and one trait is easier to implement than two. Large parameters should have a form that needs no parsing.
 
 use crate::error::{Result, TaskError};
 use situ_table::{DeadBefore, Lifetime};
@@ -55,50 +55,53 @@ impl<'a> FilterContext<'a> {
 /// Looks at entries during compaction and may remove or change them: expiry, schema changes.
 ///
 /// A filter sees an entry only if it is the newest version of its key among the task's inputs, no snapshot protects it
-/// and no tombstone covers it. A filter may see the same entry in many compactions, or in none for long. It is a way to save
-/// space, never the only thing that hides data from readers.
+/// and no tombstone covers it. A filter may see the same entry in many compactions, or in none for long. It is a way to
+/// save space, never the only thing that hides data from readers.
 ///
-/// A value in a value log is not read for a filter. A filter that needs a few bytes at the beginning of a value says how many
-/// ([`value_prefix_bytes`](CompactionFilter::value_prefix_bytes)): the table then keeps these bytes beside the value's handle. The values
-/// of a keyspace with any other filter stay in tables. A collection of the value log may write an entry again that a filter removes or
-/// changes at the same moment. Then readers see the entry as it was, until the next compaction shows it to the filter.
+/// A value in a value log is not read for a filter. A filter that needs a few bytes at the beginning of a value says
+/// how many ([`value_prefix_bytes`](CompactionFilter::value_prefix_bytes)): the table then keeps these bytes beside the
+/// value's handle. The values of a keyspace with any other filter stay in tables. A collection of the value log may
+/// write an entry again that a filter removes or changes at the same moment. Then readers see the entry as it was,
+/// until the next compaction shows it to the filter.
 ///
 /// The same task has to give the same bytes whenever and wherever it runs. So [`decide`](CompactionFilter::decide) must
-/// depend on its arguments alone. A filter that decides by something that changes (a clock, a counter, a setting) gives it as
-/// bytes in [`freeze`](CompactionFilter::freeze), and finds these bytes in the context of each decision.
+/// depend on its arguments alone. A filter that decides by something that changes (a clock, a counter, a setting) gives
+/// it as bytes in [`freeze`](CompactionFilter::freeze), and finds these bytes in the context of each decision.
 ///
 /// A panic in a filter fails the task, not the process, where the unit can contain it.
 pub trait CompactionFilter: Send + Sync {
     /// For logs, and for units that know some filters by name.
     fn name(&self) -> &str;
 
-    /// What the filter decides by at this moment, as bytes that can be interpreted by whoever knows the filter's name, in
-    /// another process too. `now_unix` is the wall-clock time since 1970 UTC that the context will show.
+    /// What the filter decides by at this moment, as bytes that can be interpreted by whoever knows the filter's name,
+    /// in another process too. `now_unix` is the wall-clock time since 1970 UTC that the context will show.
     ///
-    /// The engine asks once for each compaction job; all tasks of the job get these bytes, and so does a task that is run
-    /// again. They should be short: every task has a copy. The default is no bytes, for a filter that decides by the entry,
-    /// the time and the level alone.
+    /// The engine asks once for each compaction job; all tasks of the job get these bytes, and so does a task that is
+    /// run again. They should be short: every task has a copy. The default is no bytes, for a filter that decides by
+    /// the entry, the time and the level alone.
     fn freeze(&self, now_unix: Duration) -> Vec<u8> {
         let _ = now_unix;
         Vec::new()
     }
 
-    /// How many bytes at the beginning of a value the filter decides by, if it does not need all of it. Of a value in a value log it
-    /// is given these and no others. The default needs all of every value.
+    /// How many bytes at the beginning of a value the filter decides by, if it does not need all of it. Of a value in a
+    /// value log it is given these and no others. The default needs all of every value.
     fn value_prefix_bytes(&self) -> Option<usize> {
         None
     }
 
-    /// Returns the lifetime of an entry, if its value has one. `value` is the same as for [`decide`](CompactionFilter::decide), and the
-    /// result must depend on it alone. Tables count the lifetimes of their entries, so an idle store finds tables with removable
-    /// entries without reading them. The default returns `None`. Entries then go only when levels are full.
+    /// Returns the lifetime of an entry, if its value has one. `value` is the same as for
+    /// [`decide`](CompactionFilter::decide), and the result must depend on it alone. Tables count the lifetimes of
+    /// their entries, so an idle store finds tables with removable entries without reading them. The default returns
+    /// `None`. Entries then go only when levels are full.
     fn lifetime(&self, value: &[u8]) -> Option<Lifetime> {
         let _ = value;
         None
     }
 
-    /// Returns the bounds below which entries are dead now: those that [`decide`](CompactionFilter::decide) would remove with the parameters
-    /// that [`freeze`](CompactionFilter::freeze) returns now. An idle store calls this to find tables to rewrite. The default is `None`.
+    /// Returns the bounds below which entries are dead now: those that [`decide`](CompactionFilter::decide) would
+    /// remove with the parameters that [`freeze`](CompactionFilter::freeze) returns now. An idle store calls this to
+    /// find tables to rewrite. The default is `None`.
     fn dead_before(&self, now_unix: Duration) -> Option<DeadBefore> {
         let _ = now_unix;
         None

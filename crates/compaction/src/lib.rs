@@ -5,10 +5,10 @@
 //! ```
 //!
 //! * [`Task`] and [`TaskOutput`] are plain values; [`TaskHost`] is what a run asks of the world while it runs.
-//! * [`run()`] is the reference merge: it defines the bytes that every run must give for a task. [`run_with`] gives them linear or
-//!   pipelined, and measures its stages.
-//! * [`Compactor`] is the seam between a store and whatever runs its compactions. [`LocalCompactor`] runs them on this machine's
-//!   processors.
+//! * [`run()`] is the reference merge: it defines the bytes that every run must give for a task. [`run_with`] gives
+//!   them linear or pipelined, and measures its stages.
+//! * [`Compactor`] is the seam between a store and whatever runs its compactions. [`LocalCompactor`] runs them on this
+//!   machine's processors.
 //! * [`cut()`] divides a job by key ranges of about equal bytes, [`cut_shares`] by any proportion.
 //! * [`ValueHandles`] is what a store with a value log gives; [`DroppedValues`] is what a task then says of the log.
 //! * [`Merge`] is the forward k-way merge under it all.

@@ -2,15 +2,17 @@
 //!
 //! 1. Jobs wait in the order of their priority. A [turn](Compactor::turn) starts a thread for each task that may begin.
 //! 2. The thread runs the task, checks the output, and notes the result. The last task of a job finishes the job.
-//! 3. A task that fails ends its job: the hosts of the other tasks answer "cancelled", and no further task of the job begins.
+//! 3. A task that fails ends its job: the hosts of the other tasks answer "cancelled", and no further task of the job
+//!    begins.
 //!
-//! A task is [pipelined](RunMode::Pipelined) while the processors suffice for a pipeline in each task that runs. Otherwise it has one
-//! thread, and the tasks keep the processors busy.
+//! A task is [pipelined](RunMode::Pipelined) while the processors suffice for a pipeline in each task that runs.
+//! Otherwise it has one thread, and the tasks keep the processors busy.
 //!
 //! **Invariants.** At most `threads` tasks run. A job finishes once, when none of its tasks runs.
-//! **Threads.** Any thread calls any method. A thread of a task ends with the task: a task reads megabytes, so that starting a thread
-//! costs little, and an idle store has no thread waiting.
-//! **Failure.** A panic in a run becomes the result of its task. If the system refuses a thread, the task waits for the next turn.
+//! **Threads.** Any thread calls any method. A thread of a task ends with the task: a task reads megabytes, so that
+//! starting a thread costs little, and an idle store has no thread waiting.
+//! **Failure.** A panic in a run becomes the result of its task. If the system refuses a thread, the task waits for the
+//! next turn.
 
 use crate::attempt_host::AttemptHost;
 use crate::check::check_output;

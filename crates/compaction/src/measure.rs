@@ -4,9 +4,9 @@
 //! | size | flag, length, value | flag, length, value | ... | CRC-32C |
 //! ```
 //!
-//! **Invariants.** A message that was encoded is decoded to the same measures. A decoded share lies in 0 to 1, and a decoded number is
-//! finite. **Failure.** Bytes that break a rule are an error that names the field. A measure with an unknown flag is skipped, so that
-//! a newer side can feed an older one.
+//! **Invariants.** A message that was encoded is decoded to the same measures. A decoded share lies in 0 to 1, and a
+//! decoded number is finite. **Failure.** Bytes that break a rule are an error that names the field. A measure with an
+//! unknown flag is skipped, so that a newer side can feed an older one.
 
 use crc32c::crc32c;
 use situ_storage::{Error, Result};
@@ -83,8 +83,8 @@ impl Measure {
 /// Measures as one message.
 ///
 /// # Panics
-/// A name is longer than [`MEASURE_NAME_BYTES_MAX`] or empty, a number is not finite, a share is not one, or the message is longer than
-/// [`MESSAGE_BYTES_MAX`].
+/// A name is longer than [`MEASURE_NAME_BYTES_MAX`] or empty, a number is not finite, a share is not one, or the
+/// message is longer than [`MESSAGE_BYTES_MAX`].
 pub fn encode_measures(measures: &[Measure]) -> Vec<u8> {
     encode_values(measures.iter().map(parts))
 }

@@ -1,8 +1,8 @@
 //! How a task is run: linear or pipelined, and what a run says of its stages.
 //!
-//! A run has three stages: it reads stored blocks, it merges (decode, merge, thin out, encode), and it writes files. A linear run
-//! does one after the other on one thread. A pipelined run gives each stage threads of its own, with bounded buffers in between.
-//! Both give the same bytes for the same task (promise 5).
+//! A run has three stages: it reads stored blocks, it merges (decode, merge, thin out, encode), and it writes files. A
+//! linear run does one after the other on one thread. A pipelined run gives each stage threads of its own, with bounded
+//! buffers in between. Both give the same bytes for the same task (promise 5).
 //!
 //! Terms after PCP (Zhang et al., IPDPS 2014) and CoPro.
 

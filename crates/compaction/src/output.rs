@@ -13,8 +13,8 @@
 //! that began it to the cut that ends it. So tables never overlap, whatever tombstones they hold, and none reaches over
 //! the task's range. A long stretch of tombstones without entries is cut by size as well.
 //!
-//! The size of a table is an estimate that lags behind the encoder: [`size`]. So a cut never waits for the block before it,
-//! and blocks may be encoded and appended elsewhere: [`blocks`].
+//! The size of a table is an estimate that lags behind the encoder: [`size`]. So a cut never waits for the block before
+//! it, and blocks may be encoded and appended elsewhere: [`blocks`].
 //!
 //! **Invariants**: spans of finished tables ascend and are disjoint; no table is empty; every fragment of the retained
 //! tombstones is written exactly once, in one piece or in several that touch.

@@ -20,8 +20,8 @@
 //! 5. Where nothing lies below, a version in stripe 0 gets sequence number 0: everyone sees it, nothing is older, and
 //!    equal trailers compress well. Not so under a range tombstone of stripe 0 that is kept: it would hide the entry.
 //!
-//! Range tombstones are fragments, which have one sequence for each stripe, its newest. The one of stripe 0 goes if nothing
-//! lies below the fragment.
+//! Range tombstones are fragments, which have one sequence for each stripe, its newest. The one of stripe 0 goes if
+//! nothing lies below the fragment.
 //!
 //! **Invariants**: for every live snapshot, and for the present, reading any key gives the same before and after.
 //! Input keys ascend strictly; the stream checks it, because a merge of sorted inputs is sorted, so that a disorder

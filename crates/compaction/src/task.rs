@@ -78,8 +78,8 @@ impl TableInput {
         Arc::clone(&self.table).open()
     }
 
-    /// The lengths of its longest user key and of its longest value, in bytes. A table of an older program does not tell: then
-    /// the longest that there can be. Opens the table.
+    /// The lengths of its longest user key and of its longest value, in bytes. A table of an older program does not
+    /// tell: then the longest that there can be. Opens the table.
     ///
     /// # Errors
     /// It cannot be opened, or is damaged.
@@ -90,8 +90,8 @@ impl TableInput {
         Ok((known(properties.longest_key_bytes, MAX_KEY_BYTES), known(properties.longest_value_bytes, MAX_VALUE_BYTES)))
     }
 
-    /// As an input of a task that works on `range`; `None` if none of it lies there. A table that reaches over the range is
-    /// opened, and its index asked; no data is read.
+    /// As an input of a task that works on `range`; `None` if none of it lies there. A table that reaches over the
+    /// range is opened, and its index asked; no data is read.
     fn clipped(&self, range: &KeyRange) -> Option<situ_storage::Result<TableInput>> {
         let share = || {
             if range.encloses(&self.span) {
@@ -127,8 +127,8 @@ pub struct Grandparent {
     pub bytes: u64,
 }
 
-/// Whose compressed bytes are written. Two encoders of one format may give different bytes for the same block, and both can be
-/// read; so a promise of equal bytes has to name the encoder.
+/// Whose compressed bytes are written. Two encoders of one format may give different bytes for the same block, and both
+/// can be read; so a promise of equal bytes has to name the encoder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Encoder(Cow<'static, str>);
 
@@ -217,9 +217,9 @@ impl Task {
         self.tables().map(|table| table.bytes_in_range).fold(0, u64::saturating_add)
     }
 
-    /// The same task without what lies outside its range: input tables, runs that have none left, spans of what lies below,
-    /// grandparents. What is left of a table that reaches over the range is known by its index. So units see how large the
-    /// task is, and not how large the job is that it was cut from. The output is the same.
+    /// The same task without what lies outside its range: input tables, runs that have none left, spans of what lies
+    /// below, grandparents. What is left of a table that reaches over the range is known by its index. So units see how
+    /// large the task is, and not how large the job is that it was cut from. The output is the same.
     ///
     /// # Errors
     /// A table cannot be opened, or an index block is damaged.
@@ -265,16 +265,16 @@ pub struct TablePlace {
 
 /// What a run asks of the world around it.
 pub trait TaskHost: Send + Sync {
-    /// Chooses a volume and a number for an output table of `level`. Nothing is made: a unit elsewhere makes the file itself. Every
-    /// place that is not in the task's output, be it because the task failed or was given to another unit, is the caller's to
-    /// clear.
+    /// Chooses a volume and a number for an output table of `level`. Nothing is made: a unit elsewhere makes the file
+    /// itself. Every place that is not in the task's output, be it because the task failed or was given to another
+    /// unit, is the caller's to clear.
     ///
     /// # Errors
     /// There are no more places: the task was given up.
     fn reserve(&self, level: u32) -> situ_storage::Result<TablePlace>;
 
-    /// Begins the file of a table of `level` in a place that was reserved. If the volume refuses, the host may choose another
-    /// place; the place where the file is comes back.
+    /// Begins the file of a table of `level` in a place that was reserved. If the volume refuses, the host may choose
+    /// another place; the place where the file is comes back.
     ///
     /// # Errors
     /// The volume's.
@@ -296,26 +296,27 @@ pub trait TaskHost: Send + Sync {
         self.create(level, self.reserve(level)?)
     }
 
-    /// For the cache through which the output will be read, under the numbers of their [places](TaskHost::reserve): blocks
-    /// that hold what was read of late are put into it as they are written. Without it, readers fill their cache themselves.
+    /// For the cache through which the output will be read, under the numbers of their [places](TaskHost::reserve):
+    /// blocks that hold what was read of late are put into it as they are written. Without it, readers fill their cache
+    /// themselves.
     fn warming(&self) -> Option<Arc<Warming>> {
         None
     }
 
-    /// For a store with a value log: how its value handles are read. With it, the output says what was dropped of the log, see
-    /// [`TaskOutput::dropped_values`].
+    /// For a store with a value log: how its value handles are read. With it, the output says what was dropped of the
+    /// log, see [`TaskOutput::dropped_values`].
     fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {
         None
     }
 
-    /// Returns the filter of the keyspace, for a flush. Its table counts the lifetimes of entries, and the filter removes none. A task
-    /// has its filter in its rules.
+    /// Returns the filter of the keyspace, for a flush. Its table counts the lifetimes of entries, and the filter
+    /// removes none. A task has its filter in its rules.
     fn lifetimes_by(&self) -> Option<Arc<dyn CompactionFilter>> {
         None
     }
 
-    /// Values of this length and longer ones are [separated](TaskHost::separate). Only a flush has such a host: the files of a task
-    /// must not depend on who runs it. The default separates none.
+    /// Values of this length and longer ones are [separated](TaskHost::separate). Only a flush has such a host: the
+    /// files of a task must not depend on who runs it. The default separates none.
     fn separates_from(&self) -> usize {
         usize::MAX
     }
@@ -329,8 +330,9 @@ pub trait TaskHost: Send + Sync {
         Err(Error::Invalid("the host separates no values".to_owned()))
     }
 
-    /// Whether a table of an output lies where a unit says, and says of itself what the unit says of it. The scheduler asks before
-    /// it believes a unit elsewhere: the inputs are deleted when the output is installed. The default believes the unit.
+    /// Whether a table of an output lies where a unit says, and says of itself what the unit says of it. The scheduler
+    /// asks before it believes a unit elsewhere: the inputs are deleted when the output is installed. The default
+    /// believes the unit.
     ///
     /// # Errors
     /// What is wrong, in words.
@@ -376,8 +378,8 @@ pub struct TaskOutput {
     /// What nobody can ask for any more of a value log, by segment ascending. Empty without
     /// [`TaskHost::value_handles`].
     pub dropped_values: Vec<DroppedValues>,
-    /// The same values one by one, by segment and offset ascending, as far as the unit lists them: it may list fewer or none. They
-    /// do not go over the wire.
+    /// The same values one by one, by segment and offset ascending, as far as the unit lists them: it may list fewer or
+    /// none. They do not go over the wire.
     pub dropped_places: Vec<ValueLocation>,
 }
 

@@ -422,9 +422,9 @@ pub fn numbered(count: u64, step: usize, sequence: SequenceNumber) -> Contents {
     Contents { entries: (0..count).step_by(step).map(entry).collect(), tombstones: Vec::new() }
 }
 
-/// Plays the cases of `testdata/<directory>/*.txt`: what stands above `----` is the question, what stands below is the answer. Cases
-/// end with an empty line; a paragraph without `----` is a remark. With `SITU_BLESS=1` in the environment the answers are written
-/// anew; read the difference before you keep it.
+/// Plays the cases of `testdata/<directory>/*.txt`: what stands above `----` is the question, what stands below is the
+/// answer. Cases end with an empty line; a paragraph without `----` is a remark. With `SITU_BLESS=1` in the environment
+/// the answers are written anew; read the difference before you keep it.
 pub fn golden(directory: &str, answer: impl Fn(&str) -> String) {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(directory);
     let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();

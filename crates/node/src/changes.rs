@@ -1,11 +1,14 @@
 //! What changed of a few pages since an image that both ends have.
 //!
-//! A page of a log is written again with each record that it takes, and little of it is new. So the client sends pieces, each with its
-//! place, and the node puts them into its own image of the page. What comes of that is a whole page, which the node writes as any other.
+//! A page of a log is written again with each record that it takes, and little of it is new. So the client sends
+//! pieces, each with its place, and the node puts them into its own image of the page. What comes of that is a whole
+//! page, which the node writes as any other.
 //!
-//! A piece is an offset (u16), a length (u16) and the bytes. Pieces come in the order of their offsets, and do not overlap.
+//! A piece is an offset (u16), a length (u16) and the bytes. Pieces come in the order of their offsets, and do not
+//! overlap.
 //!
-//! **Invariants.** Applied to the base that they were found against, the pieces give the new bytes. Applied again, they give the same.
+//! **Invariants.** Applied to the base that they were found against, the pieces give the new bytes. Applied again, they
+//! give the same.
 //! **Failure.** Bytes that are no such pieces are an error, and the base may hold some of them by then.
 
 use situ_device::PAGE_BYTES;
@@ -20,8 +23,8 @@ const _: () = assert!(PAGES_MAX * PAGE_BYTES - 1 <= u16::MAX as usize);
 
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
-/// The pieces in which `new`, a few whole pages, differs from `image` in the first page and from zeros in the others. Without an image,
-/// the first page differs from zeros, too.
+/// The pieces in which `new`, a few whole pages, differs from `image` in the first page and from zeros in the others.
+/// Without an image, the first page differs from zeros, too.
 pub(crate) fn find(image: Option<&[u8]>, new: &[u8]) -> Vec<u8> {
     assert!(new.len() <= PAGES_MAX * PAGE_BYTES, "{} bytes of changed pages", new.len());
     let mut pieces = Vec::new();

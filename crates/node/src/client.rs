@@ -1,22 +1,23 @@
 //! The host's end of a node: one connection that is kept alive, a session that outlives it, and the right to write.
 //!
 //! 1. [`NodeClient::connect`] draws a session, connects and greets. The *keeper*, a thread, takes over.
-//! 2. When the connection is lost, the keeper connects again, with growing pauses. On the new connection it first says which files stay
-//!    open, then renews the lease. Only then do others use the connection.
-//! 3. A request that was under way when the connection was lost is sent again on the next one, until the caller's patience is
-//!    over: [`NodeOptions::read_patience`] or [`NodeOptions::write_patience`]. Every request can be sent twice; the table of
-//!    `docs/formats/node-protocol.md` says why.
+//! 2. When the connection is lost, the keeper connects again, with growing pauses. On the new connection it first says
+//!    which files stay open, then renews the lease. Only then do others use the connection.
+//! 3. A request that was under way when the connection was lost is sent again on the next one, until the caller's
+//!    patience is over: [`NodeOptions::read_patience`] or [`NodeOptions::write_patience`]. Every request can be sent
+//!    twice; the table of `docs/formats/node-protocol.md` says why.
 //! 4. While there is a lease, the keeper renews it three times in its time.
 //!
-//! **Invariants.** A request that changes something carries the token of the lease that was in force when it was first sent. Of a lease that
-//! another host has by now, the client says so in [`fenced`](NodeClient::fenced), for good.
+//! **Invariants.** A request that changes something carries the token of the lease that was in force when it was first
+//! sent. Of a lease that another host has by now, the client says so in [`fenced`](NodeClient::fenced), for good.
 //!
-//! **Threads.** The keeper; a thread for submitted reads that have to be tried again; two of the connection. All end on drop.
+//! **Threads.** The keeper; a thread for submitted reads that have to be tried again; two of the connection. All end on
+//! drop.
 //!
-//! **Failure.** The node is slow: a request waits for its patience, if heartbeats come. The node is gone: requests wait for a new
-//! connection, for their patience. The daemon was restarted: open files are opened again by name, writers are lost. The machine was
-//! restarted: in addition, the host writes the pages again that were not synced (`volume/buffered.rs`).
-//! An error names the node, and says since when it does not answer.
+//! **Failure.** The node is slow: a request waits for its patience, if heartbeats come. The node is gone: requests wait
+//! for a new connection, for their patience. The daemon was restarted: open files are opened again by name, writers are
+//! lost. The machine was restarted: in addition, the host writes the pages again that were not synced
+//! (`volume/buffered.rs`). An error names the node, and says since when it does not answer.
 
 mod keeper;
 mod retry;
@@ -58,7 +59,8 @@ pub struct NodeOptions {
     pub reconnect_min: Duration,
     /// The longest pause. 2 s.
     pub reconnect_max: Duration,
-    /// A writer sends pieces of so many bytes: a request that somebody waits for may have to wait for one piece. 128 KiB.
+    /// A writer sends pieces of so many bytes: a request that somebody waits for may have to wait for one piece. 128
+    /// KiB.
     pub append_bytes: usize,
     /// A writer has at most so many bytes under way. 4 MiB.
     pub append_bytes_in_flight: usize,
@@ -159,8 +161,8 @@ impl NodeClient {
         NodeClient::connect_with(address, options, Arc::new(NoRequests))
     }
 
-    /// Connects to a node. `handler` takes what the node asks of its host. An address that answers nothing is tried until
-    /// [`NodeOptions::read_patience`] is over.
+    /// Connects to a node. `handler` takes what the node asks of its host. An address that answers nothing is tried
+    /// until [`NodeOptions::read_patience`] is over.
     ///
     /// # Errors
     /// Nobody answers there, or the node refuses: version, secret, store.

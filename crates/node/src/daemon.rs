@@ -10,20 +10,19 @@
 //! 1. A listener's thread accepts. A connection has a place among the greetings until its client has proven itself
 //!    (`daemon/greetings.rs`). One that has not after [`GREETING`] is hung up on.
 //! 2. A thread of the connection's own agrees on TLS. Then its reader thread greets ([`Doorkeeper`]).
-//! 3. A thread of its own lets a client in that has proven itself: that opens the store, and waits for changes of the client's former
-//!    connection. The client is attached to its session. A further client than [`DaemonOptions::connections_max`] is told to try again.
-//!    Then its requests go to the services by their operation.
-//! 4. [`Daemon::stop`] takes no new connections and requests, lets what is running end, and then hangs up. Clients ask again for what was
-//!    not answered. Leases stay noted: their owners
-//!    go on when the node is back.
+//! 3. A thread of its own lets a client in that has proven itself: that opens the store, and waits for changes of the
+//!    client's former connection. The client is attached to its session. A further client than
+//!    [`DaemonOptions::connections_max`] is told to try again. Then its requests go to the services by their operation.
+//! 4. [`Daemon::stop`] takes no new connections and requests, lets what is running end, and then hangs up. Clients ask
+//!    again for what was not answered. Leases stay noted: their owners go on when the node is back.
 //!
-//! **Bounds.** Connections, stores, sessions, open files, threads, bytes of requests (the peer's credit) and of answers (a thread that
-//! answers waits for room). A connection that is silent is ended by its peer.
+//! **Bounds.** Connections, stores, sessions, open files, threads, bytes of requests (the peer's credit) and of answers
+//! (a thread that answers waits for room). A connection that is silent is ended by its peer.
 //!
-//! **Failure.** A disk that does not answer holds up whoever asks for it, the threads that let clients of its stores in, and the sweeper.
-//! Greetings, the janitor and other stores go on. A session has one entry thread at a time, however often its client connects.
-//! A listener that cannot accept, because too many files are open, tries again after a moment. A service that panics
-//! leaves its request unanswered, which answers it with an error.
+//! **Failure.** A disk that does not answer holds up whoever asks for it, the threads that let clients of its stores
+//! in, and the sweeper. Greetings, the janitor and other stores go on. A session has one entry thread at a time,
+//! however often its client connects. A listener that cannot accept, because too many files are open, tries again after
+//! a moment. A service that panics leaves its request unanswered, which answers it with an error.
 
 mod file_service;
 mod greetings;
@@ -184,8 +183,8 @@ impl Daemon {
     /// Starts a node.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid): it has no secret and shall listen for other machines, or something else makes no sense; an address or
-    /// the directory cannot be used.
+    /// [`Invalid`](Error::Invalid): it has no secret and shall listen for other machines, or something else makes no
+    /// sense; an address or the directory cannot be used.
     pub fn start(env: &Env, options: DaemonOptions) -> Result<Daemon> {
         check(&options)?;
         let listen = options.listen.clone();
@@ -223,7 +222,8 @@ impl Daemon {
         &self.shared.traffic
     }
 
-    /// Ends the node: lets what is running end, for `patience` at most. True if everything that clients had asked for was answered.
+    /// Ends the node: lets what is running end, for `patience` at most. True if everything that clients had asked for
+    /// was answered.
     pub fn stop(&self, patience: Duration) -> bool {
         let shared = &self.shared;
         if shared.stopping.swap(true, Ordering::SeqCst) {
@@ -282,8 +282,8 @@ fn machine() -> Result<[u8; 16]> {
     }
 }
 
-/// Files that clients may have open: three quarters of what the system lets the process have. The rest is for connections, locks, notes
-/// and tasks.
+/// Files that clients may have open: three quarters of what the system lets the process have. The rest is for
+/// connections, locks, notes and tasks.
 fn files_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4 * 3).unwrap_or(usize::MAX))
@@ -402,8 +402,8 @@ impl Shared {
         }
     }
 
-    /// A change that the disk holds up on the reader thread of its connection is a sign of its client, whose heartbeats nobody reads
-    /// meanwhile. The lease could not be handed over before the change ends anyway.
+    /// A change that the disk holds up on the reader thread of its connection is a sign of its client, whose heartbeats
+    /// nobody reads meanwhile. The lease could not be handed over before the change ends anyway.
     fn renew_held_up(&self) {
         let held_up = |open: &&Made| open.connection.peer().held_up_for() >= HELD_UP;
         let is_alive = |open: &&Made| open.connection.peer().lost().is_none();
@@ -529,8 +529,8 @@ impl Door for NodeDoor {
         self.shared.peer.payload_bytes_max
     }
 
-    /// On a thread of its own. A session has one such thread: a client that connects again while its store's disk does not answer
-    /// would leave one for each connection.
+    /// On a thread of its own. A session has one such thread: a client that connects again while its store's disk does
+    /// not answer would leave one for each connection.
     fn begin_entry(&self, hello: &Hello, entry: Entry) {
         let shared = Arc::clone(&self.shared);
         let entering = (hello.store.clone(), hello.session);

@@ -1,7 +1,7 @@
 //! Why a call got no answer, as a value that travels.
 //!
-//! An error of the other end's volume arrives as the [`situ_storage::Error`] that it was there. What only the protocol knows (a file
-//! that is not open, a lease that is another's) has a variant of its own: the client acts on it.
+//! An error of the other end's volume arrives as the [`situ_storage::Error`] that it was there. What only the protocol
+//! knows (a file that is not open, a lease that is another's) has a variant of its own: the client acts on it.
 
 use crate::fields::{Field, Fields};
 use situ_storage::{Corruption, Error, Result};

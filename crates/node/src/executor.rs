@@ -5,24 +5,28 @@
 //!                 │  connection, newest                    │
 //!                 └──────── Reserve, Pace <── RemoteHost ──┘ ──> TaskFiles
 //! ```
-//! 1. A host attaches its connection to its *session*. A host that lost its connection attaches the next one, and finds its tasks.
-//! 2. A task is decoded as it comes, and waits in one queue for all hosts. At most [`ExecutorOptions::threads`] run. A full queue is
-//!    [`CallError::Busy`].
+//! 1. A host attaches its connection to its *session*. A host that lost its connection attaches the next one, and finds
+//!    its tasks.
+//! 2. A task is decoded as it comes, and waits in one queue for all hosts. At most [`ExecutorOptions::threads`] run. A
+//!    full queue is [`CallError::Busy`].
 //! 3. While a task runs, it asks its host for places and for leave to go on, over whichever connection the session has
 //!    ([`host`]). Outputs are made where the place lies ([`TaskFiles`]).
 //! 4. The answer is kept until the host says that it has it ([`CancelTask`]), for the session's time at most. So a
 //!    connection that is lost loses no result.
 //!
-//! **Invariants.** An attempt of a session runs once, however often it is asked for. A table that an answer has named is never removed here;
-//! one that no answer can name any more is ([`crate::task_files`]). What is kept is bounded: running and waiting tasks by the options, ended
-//! ones by [`ExecutorOptions::ended_max`] for each session.
+//! **Invariants.** An attempt of a session runs once, however often it is asked for. A table that an answer has named
+//! is never removed here; one that no answer can name any more is ([`crate::task_files`]). What is kept is bounded:
+//! running and waiting tasks by the options, ended ones by [`ExecutorOptions::ended_max`] for each session.
 //!
-//! **Threads.** A running task has one of the environment's executor, which starts when it is needed and ends with the executor. Requests come on the reader threads
-//! of connections, and do not wait there. Tables that nobody wants are removed by one more thread, as the disk
-//! or another node may take its time. Sessions end when somebody calls [`Executor::sweep`], as the daemon's janitor does. Locks: a session's before the queue's, and none while a reply is sent.
+//! **Threads.** A running task has one of the environment's executor, which starts when it is needed and ends with the
+//! executor. Requests come on the reader threads of connections, and do not wait there. Tables that nobody wants are
+//! removed by one more thread, as the disk or another node may take its time. Sessions end when somebody calls
+//! [`Executor::sweep`], as the daemon's janitor does. Locks: a session's before the queue's, and none while a reply is
+//! sent.
 //!
-//! **Failure.** A task that fails or panics is an answer. An attempt whose request panics before it is queued is refused. A host that stays away for [`ExecutorOptions::linger`] has no tasks any more: they
-//! are cancelled. A task whose token is overtaken fails at its next write.
+//! **Failure.** A task that fails or panics is an answer. An attempt whose request panics before it is queued is
+//! refused. A host that stays away for [`ExecutorOptions::linger`] has no tasks any more: they are cancelled. A task
+//! whose token is overtaken fails at its next write.
 //!
 //! Rejected: a thread for each session. Ten hosts would then share a machine with one core as if it had ten.
 
@@ -175,7 +179,8 @@ impl Executor {
         Executor { shared: Arc::new(Shared { env, options, cache, decider, later, tasks, state: Mutex::default() }) }
     }
 
-    /// Attaches a connection to the session of a host. `own` are the files of the host's store on this node, if there are any.
+    /// Attaches a connection to the session of a host. `own` are the files of the host's store on this node, if there
+    /// are any.
     pub fn attach(&self, session: u128, own: Option<Arc<dyn TaskFiles>>, peer: &Peer) -> HostTasks {
         let session = {
             let mut state = lock(&self.shared.state);
@@ -187,8 +192,8 @@ impl Executor {
         HostTasks { shared: Arc::clone(&self.shared), session, peer: peer.clone() }
     }
 
-    /// Ends the sessions of hosts that have been away for too long; how many. Does not wait for their tables to be removed. Whoever has
-    /// an executor calls it every now and then.
+    /// Ends the sessions of hosts that have been away for too long; how many. Does not wait for their tables to be
+    /// removed. Whoever has an executor calls it every now and then.
     pub fn sweep(&self) -> usize {
         let mut over = Vec::new();
         lock(&self.shared.state).sessions.retain(|_, session| {
@@ -367,7 +372,8 @@ impl Drop for HostTasks {
     }
 }
 
-/// An attempt that was entered and may not be queued yet. If that panics, the attempt is refused: it would wait for ever.
+/// An attempt that was entered and may not be queued yet. If that panics, the attempt is refused: it would wait for
+/// ever.
 struct Entered<'a> {
     session: &'a Session,
     attempt: u64,
@@ -502,7 +508,8 @@ impl Shared {
     }
 
     fn later(&self, job: Job) {
-        // With so many before it, it is left undone: the host clears places that are in no output when it opens its store.
+        // With so many before it, it is left undone: the host clears places that are in no output when it opens its
+        // store.
         drop(self.later.run(job));
     }
 

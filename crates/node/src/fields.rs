@@ -1,7 +1,8 @@
 //! How the fields of messages become bytes, and bytes fields.
 //!
-//! Integers are little-endian. Bytes, texts and lists have their length (u32) before them. **Failure.** Bytes that break a rule are an
-//! error that names the message and the field; nothing is allocated for a length that the bytes do not have.
+//! Integers are little-endian. Bytes, texts and lists have their length (u32) before them. **Failure.** Bytes that
+//! break a rule are an error that names the message and the field; nothing is allocated for a length that the bytes do
+//! not have.
 
 use situ_storage::{Error, FileName, Result};
 use std::time::Duration;

@@ -5,29 +5,34 @@
 //!        │  gate of the connection            │
 //!        └── changes also pass the lease ─────┘
 //! ```
-//! 1. A client has a *session*, for as long as it lives. [`Files::attach`] ties a connection to it. A client that lost its connection
-//!    attaches another one, and finds its open files and its unfinished writers.
-//! 2. The client numbers what it opens. So a request that is sent again, because its answer was lost, means the same file.
-//! 3. Each change passes two gates: that of its connection, and that of the lease's token. [`Files::attach`] closes the gates of all
-//!    former connections and waits for the changes inside. So no older copy of a request is carried out after a newer one.
+//! 1. A client has a *session*, for as long as it lives. [`Files::attach`] ties a connection to it. A client that lost
+//!    its connection attaches another one, and finds its open files and its unfinished writers.
+//! 2. The client numbers what it opens. So a request that is sent again, because its answer was lost, means the same
+//!    file.
+//! 3. Each change passes two gates: that of its connection, and that of the lease's token. [`Files::attach`] closes the
+//!    gates of all former connections and waits for the changes inside. So no older copy of a request is carried out
+//!    after a newer one.
 //!
-//! **Writers.** An append says where it begins. Bytes that the file has already are passed over, and a gap is an error. Finishing twice
-//! is finishing once. A writer that has failed answers with its error until the client forgets it. So does a page file whose sync has
-//! failed (`files/pages.rs`). After a restart of the node, a
-//! client goes on with [`Attached::resume`]: what it had synced is copied to a new file, which takes the name.
+//! **Writers.** An append says where it begins. Bytes that the file has already are passed over, and a gap is an error.
+//! Finishing twice is finishing once. A writer that has failed answers with its error until the client forgets it. So
+//! does a page file whose sync has failed (`files/pages.rs`). After a restart of the node, a client goes on with
+//! [`Attached::resume`]: what it had synced is copied to a new file, which takes the name.
 //!
-//! **Images.** A session keeps the pages that it wrote last, a few of them. Of a page that is written again, the client then sends what changed
-//! ([`Attached::patch_pages`]). What is written is always a whole page, and its checksum is the client's.
+//! **Images.** A session keeps the pages that it wrote last, a few of them. Of a page that is written again, the client
+//! then sends what changed ([`Attached::patch_pages`]). What is written is always a whole page, and its checksum is the
+//! client's.
 //!
-//! **Invariants.** A session has at most so many handles and writers as [`Limits`] says. A writer is used by one thread at a time.
-//! While a change of any former connection is under way, no newer connection of the session is attached, and the session stays.
+//! **Invariants.** A session has at most so many handles and writers as [`Limits`] says. A writer is used by one thread
+//! at a time. While a change of any former connection is under way, no newer connection of the session is attached, and
+//! the session stays.
 //! **Threads.** Any. No lock is held while the volume works.
 //! **Failure.** The volume's errors are passed on as they are. A session that no connection is attached to for
-//! [`Limits::linger`] is swept: its handles are closed, and its unfinished files stay for the owner of the store to remove. A session
-//! that has nothing open is swept at once. The owner of the lease finds the lease again in either case.
+//! [`Limits::linger`] is swept: its handles are closed, and its unfinished files stay for the owner of the store to
+//! remove. A session that has nothing open is swept at once. The owner of the lease finds the lease again in either
+//! case.
 //!
-//! Rejected: to wait for the last connection's changes only. A change that hangs outlasts the wait of the next connection, and the one
-//! after that finds a former connection without changes.
+//! Rejected: to wait for the last connection's changes only. A change that hangs outlasts the wait of the next
+//! connection, and the one after that finds a former connection without changes.
 
 mod images;
 mod listing;
@@ -106,8 +111,8 @@ impl Files {
         &self.lease
     }
 
-    /// Ties a connection to the client's session, which it begins if there is none; whether there was one. The session's former
-    /// connections are cut off first.
+    /// Ties a connection to the client's session, which it begins if there is none; whether there was one. The
+    /// session's former connections are cut off first.
     ///
     /// # Errors
     /// There are too many sessions, or a change of a former connection does not end.
@@ -128,8 +133,8 @@ impl Files {
         Ok((attached, is_known))
     }
 
-    /// The client's session with this gate as the newest one, the former gates that have a change inside, and whether there was a
-    /// session. One step, so that no session is swept in between.
+    /// The client's session with this gate as the newest one, the former gates that have a change inside, and whether
+    /// there was a session. One step, so that no session is swept in between.
     fn session(&self, client: &Owner, gate: &Arc<Gate>) -> Result<(Arc<Session>, Vec<Arc<Gate>>, bool)> {
         let mut sessions = lock(&self.sessions);
         if let Some(session) = sessions.get(&client.id) {
@@ -145,8 +150,8 @@ impl Files {
         Ok((session, former, false))
     }
 
-    /// Ends sessions whose client has no connection, no change under way, and either nothing open or been away for too long; how many.
-    /// The owner of the lease is waited for as long as the lease awaits it.
+    /// Ends sessions whose client has no connection, no change under way, and either nothing open or been away for too
+    /// long; how many. The owner of the lease is waited for as long as the lease awaits it.
     pub(crate) fn sweep(&self) -> usize {
         let now = self.env.clock.now();
         let awaited = self.lease.awaits(self.limits.linger);
@@ -169,7 +174,8 @@ impl Files {
         lock(&self.sessions).len()
     }
 
-    /// Whether it has no client, and its lease awaits nobody. Opened again, it knows the owner of the lease from the note.
+    /// Whether it has no client, and its lease awaits nobody. Opened again, it knows the owner of the lease from the
+    /// note.
     pub(crate) fn is_unused(&self) -> bool {
         self.clients() == 0 && self.lease.awaits(self.limits.linger).is_none()
     }

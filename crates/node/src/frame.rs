@@ -1,10 +1,11 @@
 //! Frames: what travels on a connection (`docs/formats/node-protocol.md`).
 //!
-//! A frame is a header of fixed length and a payload. The header has a checksum of its own, so that a receiver trusts no length
-//! before it has checked it. The payload's checksum lies in the header.
+//! A frame is a header of fixed length and a payload. The header has a checksum of its own, so that a receiver trusts
+//! no length before it has checked it. The payload's checksum lies in the header.
 //!
-//! **Invariants.** What was encoded is decoded to the same header. **Failure.** Bytes that are no header are an error that says
-//! which field was wrong. A receiver ends the connection then: after a bad header nobody knows where the next one begins.
+//! **Invariants.** What was encoded is decoded to the same header. **Failure.** Bytes that are no header are an error
+//! that says which field was wrong. A receiver ends the connection then: after a bad header nobody knows where the next
+//! one begins.
 
 use crc32c::crc32c;
 use situ_storage::{Error, Result};

@@ -1,5 +1,5 @@
-//! What comes from the network under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature
-//! `fuzzing` and in tests.
+//! What comes from the network under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with
+//! the feature `fuzzing` and in tests.
 
 use crate::error::CallError;
 use crate::frame::{HEADER_BYTES, Header, place};
@@ -13,7 +13,8 @@ use situ_base::{Env, lock};
 use std::io::{self, Cursor, Read};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// A payload, after two bytes with its operation: as the request and as the answer. And any bytes as an error and as an address.
+/// A payload, after two bytes with its operation: as the request and as the answer. And any bytes as an error and as an
+/// address.
 pub fn message(data: &[u8]) {
     let _ = CallError::decode(data).to_string();
     if let Ok(address) = std::str::from_utf8(data).unwrap_or_default().parse::<NodeAddress>() {
@@ -25,7 +26,8 @@ pub fn message(data: &[u8]) {
     }
 }
 
-/// What a host sends to a node, from its first byte. The lowest bit of the first byte says that checksums are put right before.
+/// What a host sends to a node, from its first byte. The lowest bit of the first byte says that checksums are put right
+/// before.
 pub fn to_node(data: &[u8]) {
     conversation(Side::Device, data);
 }

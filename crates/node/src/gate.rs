@@ -1,13 +1,13 @@
 //! A gate that changes pass, so that they can be kept out for good.
 //!
-//! A change [enters](Gate::enter), does its work, and leaves when its pass is dropped. [`close`](Gate::close) lets no further change
-//! in, and [`shut`](Gate::shut) waits for those inside, too. A gate that was closed stays closed.
+//! A change [enters](Gate::enter), does its work, and leaves when its pass is dropped. [`close`](Gate::close) lets no
+//! further change in, and [`shut`](Gate::shut) waits for those inside, too. A gate that was closed stays closed.
 //!
-//! Each connection of a session has a gate, and so has each token of a lease. An older copy of a request that was sent again is not
-//! carried out after the newer one, and a change of a former owner not after its successor's.
+//! Each connection of a session has a gate, and so has each token of a lease. An older copy of a request that was sent
+//! again is not carried out after the newer one, and a change of a former owner not after its successor's.
 //!
-//! **Threads.** Any. **Failure.** A disk that does not answer keeps a change inside. `shut` gives up after a while and says so;
-//! the gate is shut all the same.
+//! **Threads.** Any. **Failure.** A disk that does not answer keeps a change inside. `shut` gives up after a while and
+//! says so; the gate is shut all the same.
 
 use situ_base::{Env, Event, lock};
 use std::sync::{Arc, Mutex};

@@ -8,11 +8,12 @@
 //!                                  <──   Welcome: the node's proof, what it is
 //! ```
 //!
-//! Until the node has checked the proof, it answers nothing else, takes short frames only, and gives little credit. The host sends nothing
-//! else, and answers nothing, before it has checked the node's proof. Without a secret, the proofs are zeros.
+//! Until the node has checked the proof, it answers nothing else, takes short frames only, and gives little credit. The
+//! host sends nothing else, and answers nothing, before it has checked the node's proof. Without a secret, the proofs
+//! are zeros.
 //!
-//! **Failure.** What does not fit (version, secret, store) is [`CallError::Refused`], with words for people. A refused connection stays
-//! refused: the host has to connect again.
+//! **Failure.** What does not fit (version, secret, store) is [`CallError::Refused`], with words for people. A refused
+//! connection stays refused: the host has to connect again.
 
 use crate::error::CallError;
 use crate::message::{Call, Challenge, Hello, Message, Operation, Prove, Welcome};
@@ -110,15 +111,16 @@ pub trait Door: Send + Sync {
     /// The longest payload that the node takes.
     fn payload_bytes_max(&self) -> u32;
 
-    /// Runs the entry of a host that has proven what it has to: the entry calls [`enter`](Door::enter), and answers the host. Called
-    /// on the connection's reader thread. A door whose `enter` waits for anything has the entry run elsewhere. An entry that is dropped
-    /// tells the host to try again.
+    /// Runs the entry of a host that has proven what it has to: the entry calls [`enter`](Door::enter), and answers the
+    /// host. Called on the connection's reader thread. A door whose `enter` waits for anything has the entry run
+    /// elsewhere. An entry that is dropped tells the host to try again.
     fn begin_entry(&self, hello: &Hello, entry: Entry) {
         let _ = hello;
         entry();
     }
 
-    /// Lets a host in that has proven what it has to: what it is told, and who takes its requests. The proof is filled in later.
+    /// Lets a host in that has proven what it has to: what it is told, and who takes its requests. The proof is filled
+    /// in later.
     ///
     /// # Errors
     /// Why not, for people.

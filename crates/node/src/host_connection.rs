@@ -1,4 +1,5 @@
-//! The newest connection of a host that has tasks here: files and tasks of the host outlive a connection, and wait for the next one.
+//! The newest connection of a host that has tasks here: files and tasks of the host outlive a connection, and wait for
+//! the next one.
 
 use crate::peer::Peer;
 use situ_base::{Env, Event, lock};

@@ -1,10 +1,12 @@
 //! Files of the host's store, as a node that only computes uses them: over the connection, from the host.
 //!
-//! Reads are asked for again over the next connection, for the session's time at most. Appends are not: a table that the host was
-//! sent a part of is lost with the connection, and the task with it. The host then has another unit do the task.
-//! A host may be connected and answer nothing. So each wait for an answer ends when the attempt is given up; a wait for credit, after 30 s.
+//! Reads are asked for again over the next connection, for the session's time at most. Appends are not: a table that
+//! the host was sent a part of is lost with the connection, and the task with it. The host then has another unit do the
+//! task. A host may be connected and answer nothing. So each wait for an answer ends when the attempt is given up; a
+//! wait for credit, after 30 s.
 //!
-//! **Threads.** A task's own. Answers to appends come on the connection's. **Bounds.** 4 MiB of appends are under way for a table.
+//! **Threads.** A task's own. Answers to appends come on the connection's. **Bounds.** 4 MiB of appends are under way
+//! for a table.
 
 use crate::error::CallError;
 use crate::fields::Rest;

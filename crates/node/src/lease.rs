@@ -2,25 +2,28 @@
 //!
 //! 1. A client asks for the lease. It gets a *token*: a number that is larger than every token given out before.
 //! 2. Each change carries the token. The node refuses a change with any other token than the last.
-//! 3. The owner renews the lease. Every change that is let through from the owner's own session renews it, too. A change of a helper, which
-//!    writes a task's output under the owner's token, does not: it is no sign that the owner is alive.
-//! 4. An owner that has not renewed for the lease's *term* keeps the lease until another client asks. Then the node first keeps the
-//!    owner's changes out, and waits for those under way. Only then does the successor get its token.
+//! 3. The owner renews the lease. Every change that is let through from the owner's own session renews it, too. A
+//!    change of a helper, which writes a task's output under the owner's token, does not: it is no sign that the owner
+//!    is alive.
+//! 4. An owner that has not renewed for the lease's *term* keeps the lease until another client asks. Then the node
+//!    first keeps the owner's changes out, and waits for those under way. Only then does the successor get its token.
 //!
-//! **Invariants.** A token is durable before it is given out. Two clients never hold tokens that are let through. After a
-//! restart of the node, the owner that is noted has a whole term to renew.
+//! **Invariants.** A token is durable before it is given out. Two clients never hold tokens that are let through. After
+//! a restart of the node, the owner that is noted has a whole term to renew.
 //!
-//! While a client has the lease, the node has the volume's own lock. So no process on the node opens the store beside it.
+//! While a client has the lease, the node has the volume's own lock. So no process on the node opens the store beside
+//! it.
 //!
-//! **Threads.** Any. One thread at a time hands the lease over, or gives it back. A client that asks meanwhile is refused if another
-//! one is given the lease. It waits if the lease is given back, or is given to that client itself: its request was sent again. One client
-//! waits at a time. No lock is held while the note is written or changes are waited for.
+//! **Threads.** Any. One thread at a time hands the lease over, or gives it back. A client that asks meanwhile is
+//! refused if another one is given the lease. It waits if the lease is given back, or is given to that client itself:
+//! its request was sent again. One client waits at a time. No lock is held while the note is written or changes are
+//! waited for.
 //!
-//! **Failure.** A note that cannot be written is an error of the client that asked; nobody has the lease then, and the token is not
-//! given out again. A note that is damaged is an error: without it, nobody knows which tokens are too old.
+//! **Failure.** A note that cannot be written is an error of the client that asked; nobody has the lease then, and the
+//! token is not given out again. A note that is damaged is an error: without it, nobody knows which tokens are too old.
 //!
-//! Rejected: a lease that ends when its term is over. An owner that a slow network holds up for a while would lose its store,
-//! though nobody else wants it.
+//! Rejected: a lease that ends when its term is over. An owner that a slow network holds up for a while would lose its
+//! store, though nobody else wants it.
 
 mod note;
 
@@ -194,7 +197,8 @@ impl Lease {
         self.term
     }
 
-    /// The id of the client that has it, unless that one has been silent for `linger` and for a term. Of a lease that changes hands, too.
+    /// The id of the client that has it, unless that one has been silent for `linger` and for a term. Of a lease that
+    /// changes hands, too.
     pub(crate) fn awaits(&self, linger: Duration) -> Option<u128> {
         let now = self.env.clock.now();
         let state = lock(&self.state);
@@ -210,9 +214,9 @@ impl Lease {
         lock(&self.state).holder.as_ref().map(|holder| holder.owner.id)
     }
 
-    /// Gives the lease to `owner`. If another one has it, and has lost its connection or is silent, the call waits until that one's
-    /// term is over, `patience` at most. So does a call while the lease is given back. The owner itself gets its token again: it did not
-    /// hear of the first answer.
+    /// Gives the lease to `owner`. If another one has it, and has lost its connection or is silent, the call waits
+    /// until that one's term is over, `patience` at most. So does a call while the lease is given back. The owner
+    /// itself gets its token again: it did not hear of the first answer.
     ///
     /// # Errors
     /// [`Locked`](Error::Locked): another client has it, or a process on the node; the note cannot be written.
@@ -309,8 +313,8 @@ impl Lease {
         self.pass(token)
     }
 
-    /// Lets a change pass that somebody else makes for the owner, such as the output of a task. It is no sign that the owner is alive: a
-    /// task must not keep the lease of an owner that has died.
+    /// Lets a change pass that somebody else makes for the owner, such as the output of a task. It is no sign that the
+    /// owner is alive: a task must not keep the lease of an owner that has died.
     ///
     /// # Errors
     /// As [`enter`](Lease::enter).

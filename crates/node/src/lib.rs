@@ -1,8 +1,8 @@
 //! A node: a machine that owns storage and computes on it.
 //!
 //! * The protocol (`docs/formats/node-protocol.md`), its client and its daemon.
-//! * The client is a [`Volume`](situ_storage::Volume) whose files lie on the node, and a [`Unit`](situ_offload::Unit) that
-//!   compacts them there.
+//! * The client is a [`Volume`](situ_storage::Volume) whose files lie on the node, and a [`Unit`](situ_offload::Unit)
+//!   that compacts them there.
 //!
 //! ```text
 //!   NodeVolume ── NodeClient ── Peer ═══ connection ═══ Peer ── Handler: files, tasks ── Volume

@@ -1,12 +1,12 @@
 //! The operations and their messages (`docs/formats/node-protocol.md`).
 //!
-//! Each operation has a request and an answer. Both are structs with an encoder and a decoder that is total: any bytes are a message or
-//! an error. [`Call`] ties a request to its operation and to its answer.
+//! Each operation has a request and an answer. Both are structs with an encoder and a decoder that is total: any bytes
+//! are a message or an error. [`Call`] ties a request to its operation and to its answer.
 //!
 //! What the messages say about files follows [`Volume`](situ_storage::Volume). Three things come from the network:
 //!
-//! * The caller numbers open files and writers ([`Open::handle`], [`Create::handle`]), each number once in a session. So a
-//!   request that is sent again opens nothing twice.
+//! * The caller numbers open files and writers ([`Open::handle`], [`Create::handle`]), each number once in a session.
+//!   So a request that is sent again opens nothing twice.
 //! * Bytes of a writer carry their offset. So an append that is sent again appends nothing twice.
 //! * Requests that change something carry the token of the lease ([`Lock`]); 0 without one.
 //!
@@ -15,15 +15,20 @@
 //! * Open files, page files and writers belong to the session ([`Hello::session`]). They survive a lost connection for
 //!   [`Welcome::session_ms`]. Their numbers are drawn from one set. A number that the server does not know is
 //!   [`CallError::Unknown`](crate::CallError::Unknown): the client opens the file again by its name.
-//! * [`Create`], [`CreatePages`], [`Open`] and [`OpenPages`] with a number that is open under the same name answer as they did before.
-//! * Requests of one writer are done in the order in which they came; requests of others pass them. An append adds what the file
-//!   does not have yet, which may be nothing. An append behind the end is an error. After an error, all requests of the writer get
-//!   that error.
-//! * [`WriterFinish`] with the number of a writer that has finished answers as it did before, for as long as the session is kept.
-//! * [`Lock`] by the session that has the lease answers with the same token. [`Renew`] succeeds while no newer token was given out.
-//! * A token that is not the newest one is [`CallError::Fenced`](crate::CallError::Fenced). So is 0 while a lease is in force.
+//! * [`Create`], [`CreatePages`], [`Open`] and [`OpenPages`] with a number that is open under the same name answer as
+//!   they did before.
+//! * Requests of one writer are done in the order in which they came; requests of others pass them. An append adds what
+//!   the file does not have yet, which may be nothing. An append behind the end is an error. After an error, all
+//!   requests of the writer get that error.
+//! * [`WriterFinish`] with the number of a writer that has finished answers as it did before, for as long as the
+//!   session is kept.
+//! * [`Lock`] by the session that has the lease answers with the same token. [`Renew`] succeeds while no newer token
+//!   was given out.
+//! * A token that is not the newest one is [`CallError::Fenced`](crate::CallError::Fenced). So is 0 while a lease is in
+//!   force.
 //!
-//! `volume` is 0 for the store's files on the node. A node that asks its host for files says by it which of the store's volumes.
+//! `volume` is 0 for the store's files on the node. A node that asks its host for files says by it which of the store's
+//! volumes.
 
 #[macro_use]
 mod macros;
@@ -199,7 +204,8 @@ messages! {
     /// The answer that says no more than that it is done.
     Done {}
 
-    /// The host's first request: which versions it speaks, which store it wants. Only this is answered before [`Prove`].
+    /// The host's first request: which versions it speaks, which store it wants. Only this is answered before
+    /// [`Prove`].
     Hello {
         /// The oldest version of the protocol that the host speaks.
         version_min: u16,
@@ -207,7 +213,8 @@ messages! {
         version_max: u16,
         /// The store: a namespace on the node. Empty for a node that only computes.
         store: String,
-        /// Drawn by the client when it begins. Open files, writers and the lease belong to it, and survive a lost connection.
+        /// Drawn by the client when it begins. Open files, writers and the lease belong to it, and survive a lost
+        /// connection.
         session: [u8; 16],
         /// Drawn for this connection.
         nonce: [u8; 32],
@@ -495,8 +502,8 @@ messages! {
         handle: u64,
     }
 
-    /// Goes on with a file on its way, after another daemon has forgotten the writer. What was synced of it is copied to a new file of this
-    /// name; what is behind it is dropped.
+    /// Goes on with a file on its way, after another daemon has forgotten the writer. What was synced of it is copied
+    /// to a new file of this name; what is behind it is dropped.
     Resume {
         /// The lease's.
         token: u64,
@@ -560,7 +567,8 @@ messages! {
         handle: u64,
     }
 
-    /// Closes all open files and page files of the session but these. The first request on a new connection of an old session.
+    /// Closes all open files and page files of the session but these. The first request on a new connection of an old
+    /// session.
     Keep {
         /// The numbers of those that stay open.
         handles: Vec<u64>,
@@ -622,8 +630,8 @@ messages! {
         bytes: u32,
     }
 
-    /// Writes whole pages, of which it carries what the node does not have yet: the pieces in which the first page differs from the
-    /// node's image of it, or from zeros, and the others from zeros. A node without an image answers
+    /// Writes whole pages, of which it carries what the node does not have yet: the pieces in which the first page
+    /// differs from the node's image of it, or from zeros, and the others from zeros. A node without an image answers
     /// [`CallError::Unknown`](crate::CallError::Unknown), and has written nothing.
     PatchPages {
         /// The lease's.

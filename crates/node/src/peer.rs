@@ -5,35 +5,44 @@
 //!   completions, Handler::request <────────────────────────────── reader thread <═══════════════ stream
 //! ```
 //!
-//! 1. A caller takes credit for its request, enters it into the table of open requests, and queues the frame. The credit is what
-//!    the other end lets this end send in requests. Without credit, or with a full queue, the caller waits, until its deadline.
-//! 2. The caller writes the frame if nobody else writes and the stream takes the bytes without a wait (`peer/sink.rs`). Otherwise the
-//!    writer thread does. The writer thread also sends a heartbeat when it has sent nothing for a while. It completes requests whose deadline
-//!    is over. It gives the connection up when nothing has come for too long. The time in which a handler keeps the reader thread does not count.
-//! 3. The reader thread reads frames. An answer completes its request. A request goes to the [`Handler`], with a [`Reply`].
+//! 1. A caller takes credit for its request, enters it into the table of open requests, and queues the frame. The
+//!    credit is what the other end lets this end send in requests. Without credit, or with a full queue, the caller
+//!    waits, until its deadline.
+//! 2. The caller writes the frame if nobody else writes and the stream takes the bytes without a wait (`peer/sink.rs`).
+//!    Otherwise the writer thread does. The writer thread also sends a heartbeat when it has sent nothing for a while.
+//!    It completes requests whose deadline is over. It gives the connection up when nothing has come for too long. The
+//!    time in which a handler keeps the reader thread does not count.
+//! 3. The reader thread reads frames. An answer completes its request. A request goes to the [`Handler`], with a
+//!    [`Reply`].
 //! 4. A [`Reply`] queues the answer, and gives the request's credit back in its header.
 //!
-//! Frames are *urgent* or *bulk*. Bulk is what is appended to files, what belongs to its order, and long answers. A request that a caller
-//! waits for, and its short answer, pass the bulk. Otherwise a read would wait for the 4 MiB that a writer has in the queue, and the
-//! answer to that writer for the 4 MiB that were read: each direction of the link would be idle half of the time.
+//! Frames are *urgent* or *bulk*. Bulk is what is appended to files, what belongs to its order, and long answers. A
+//! request that a caller waits for, and its short answer, pass the bulk. Otherwise a read would wait for the 4 MiB that
+//! a writer has in the queue, and the answer to that writer for the 4 MiB that were read: each direction of the link
+//! would be idle half of the time.
 //!
-//! **Invariants.** A request completes exactly once: with its answer, at its deadline, or with the end of the connection. The other end
-//! never has more requests here than it was granted; one more ends the connection. A request that is dropped unanswered is answered with
-//! an error.
+//! **Invariants.** A request completes exactly once: with its answer, at its deadline, or with the end of the
+//! connection. The other end never has more requests here than it was granted; one more ends the connection. A request
+//! that is dropped unanswered is answered with an error.
 //!
-//! **Bounds.** Requests in flight, by their credit: at least 1 KiB each. Frames to go: [`PeerOptions::queue_bytes_max`], and one frame.
-//! Answers have no credit: their bytes are asked for, and threads that answer wait for room in the queue. A thread that has waited for
-//! [`PeerOptions::answer_wait_max`] loses the connection: an end that takes its answers slowly must not keep the other end's threads.
+//! **Bounds.** Requests in flight, by their credit: at least 1 KiB each. Frames to go:
+//! [`PeerOptions::queue_bytes_max`], and one frame. Answers have no credit: their bytes are asked for, and threads that
+//! answer wait for room in the queue. A thread that has waited for [`PeerOptions::answer_wait_max`] loses the
+//! connection: an end that takes its answers slowly must not keep the other end's threads.
 //!
-//! **Threads.** Two for each connection, from [`Env::executor`]. Handlers and completions run on the reader thread. They must not wait: a
-//! [`Peer::call`] there fails with [`CallError::Busy`]. A node runs a short buffered write there all the same, which a disk may hold up
-//! (`daemon/file_service.rs`). Until the write ends, this end reads nothing, and does not count the other end as silent.
+//! **Threads.** Two for each connection, from [`Env::executor`]. Handlers and completions run on the reader thread.
+//! They must not wait: a [`Peer::call`] there fails with [`CallError::Busy`]. A node runs a short buffered write there
+//! all the same, which a disk may hold up (`daemon/file_service.rs`). Until the write ends, this end reads nothing, and
+//! does not count the other end as silent.
 //!
 //! **Failure.** Whatever is wrong with the stream or with a frame loses the connection: all open requests complete with
-//! [`CallError::Lost`], and so does every later one. Nothing is tried again here. That a frame was written does not say that it arrived.
+//! [`CallError::Lost`], and so does every later one. Nothing is tried again here. That a frame was written does not say
+//! that it arrived.
 //!
-//! **Rejected:** credit for answers, too. Who calls knows how long the answer may be, and two kinds of credit can wait for each other.
-//! **Rejected:** handing each frame to the writer thread: a request then wakes six threads one after another, and its caller waits for all.
+//! **Rejected:** credit for answers, too. Who calls knows how long the answer may be, and two kinds of credit can wait
+//! for each other.
+//! **Rejected:** handing each frame to the writer thread: a request then wakes six threads one after another, and its
+//! caller waits for all.
 //! **Rejected:** answers to heartbeats. Both ends send them, so silence tells each of them the same.
 
 mod sink;
@@ -73,8 +82,8 @@ pub struct PeerOptions {
     pub payload_bytes_max: u32,
     /// Frames that wait to be written, in bytes. 8 MiB.
     pub queue_bytes_max: usize,
-    /// So long a thread with an answer waits for room among them. Then the other end takes its answers too slowly, and the connection
-    /// is lost. 30 s.
+    /// So long a thread with an answer waits for room among them. Then the other end takes its answers too slowly, and
+    /// the connection is lost. 30 s.
     pub answer_wait_max: Duration,
 }
 
@@ -92,7 +101,8 @@ impl Default for PeerOptions {
 }
 
 impl PeerOptions {
-    /// With a window in which four of the longest requests fit: the other end hears of credit when a quarter of it is owed.
+    /// With a window in which four of the longest requests fit: the other end hears of credit when a quarter of it is
+    /// owed.
     fn checked(mut self) -> PeerOptions {
         self.payload_bytes_max = self.payload_bytes_max.clamp(frame::FIRST_PAYLOAD_BYTES, frame::PAYLOAD_BYTES_LIMIT);
         self.window_bytes = self.window_bytes.max(4 * frame::charge(self.payload_bytes_max as usize));
@@ -102,11 +112,13 @@ impl PeerOptions {
 
 /// What the other end may ask for.
 pub trait Handler: Send + Sync {
-    /// Takes a request of the other end. Called on the reader thread: it does not wait. What takes time goes to another thread, with
-    /// the reply. Requests about one writer come in the order in which the other end's threads sent them; others may have passed them.
+    /// Takes a request of the other end. Called on the reader thread: it does not wait. What takes time goes to another
+    /// thread, with the reply. Requests about one writer come in the order in which the other end's threads sent them;
+    /// others may have passed them.
     fn request(&self, peer: &Peer, operation: u16, payload: Vec<u8>, reply: Reply);
 
-    /// A whole frame has come, of any kind: a heartbeat, too. Called on the reader thread before the frame is looked at; it takes no time.
+    /// A whole frame has come, of any kind: a heartbeat, too. Called on the reader thread before the frame is looked
+    /// at; it takes no time.
     fn heard(&self, peer: &Peer) {
         let _ = peer;
     }
@@ -252,7 +264,8 @@ impl Peer {
         lock(&self.shared.state).lost.clone()
     }
 
-    /// How long a handler or a completion has kept the reader thread by now. Meanwhile nothing is read, whatever the other end sends.
+    /// How long a handler or a completion has kept the reader thread by now. Meanwhile nothing is read, whatever the
+    /// other end sends.
     pub fn held_up_for(&self) -> Duration {
         match self.shared.held_up_ns.load(Ordering::Acquire) {
             0 => Duration::ZERO,
@@ -265,8 +278,8 @@ impl Peer {
         self.shared.silent_for()
     }
 
-    /// Both ends know each other: payloads may be as long as both take, and the other end gets its credit. The node calls it before it
-    /// answers [`Prove`](crate::message::Prove), the host before it sends that.
+    /// Both ends know each other: payloads may be as long as both take, and the other end gets its credit. The node
+    /// calls it before it answers [`Prove`](crate::message::Prove), the host before it sends that.
     pub fn open_up(&self, other_payload_bytes_max: u32) {
         let options = &self.shared.options;
         let mut state = lock(&self.shared.state);
@@ -319,9 +332,10 @@ impl Peer {
         C::Answer::decode(&answer).map_err(CallError::Storage)
     }
 
-    /// Asks. `answer` runs once, on a thread of the connection or on this one, and must not wait. This call waits for credit, and not for
-    /// the answer; on the reader thread it does not wait, and fails with [`CallError::Busy`] instead. A deadline that passes while
-    /// the stream takes no bytes may be told of later, when the connection is given up.
+    /// Asks. `answer` runs once, on a thread of the connection or on this one, and must not wait. This call waits for
+    /// credit, and not for the answer; on the reader thread it does not wait, and fails with [`CallError::Busy`]
+    /// instead. A deadline that passes while the stream takes no bytes may be told of later, when the connection is
+    /// given up.
     pub fn call_later(
         &self,
         operation: u16,

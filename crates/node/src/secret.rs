@@ -1,12 +1,14 @@
 //! The secret that host and node share, proven without being sent.
 //!
-//! 1. Each end draws a nonce for the connection: [`Hello`](crate::message::Hello) and [`Challenge`](crate::message::Challenge).
-//! 2. The host proves first: HMAC-SHA256 of both messages, under the secret. Who connects and does not know the secret gets nothing to
-//!    guess it by.
+//! 1. Each end draws a nonce for the connection: [`Hello`](crate::message::Hello) and
+//!    [`Challenge`](crate::message::Challenge).
+//! 2. The host proves first: HMAC-SHA256 of both messages, under the secret. Who connects and does not know the secret
+//!    gets nothing to guess it by.
 //! 3. The node checks, and proves with the same messages and another label. So no proof can be sent back to its sender.
 //!
-//! With TLS, both proofs also cover a value that only the two ends of that TLS connection know. So nobody in between can pass proofs
-//! on. Without TLS, whoever sits between the two reads and changes what follows: use TLS, or a network that is your own.
+//! With TLS, both proofs also cover a value that only the two ends of that TLS connection know. So nobody in between
+//! can pass proofs on. Without TLS, whoever sits between the two reads and changes what follows: use TLS, or a network
+//! that is your own.
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};

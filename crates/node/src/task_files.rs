@@ -7,12 +7,14 @@
 //! | on another node | read there | made there | the gate of the lease's token, there |
 //! | with the host | read over the connection | made by the host | the host, which has given the attempt up |
 //!
-//! **Who removes what.** A table that a task has made is the host's from the moment in which the node hands out an answer that names it. If
-//! the node never hands out such an answer, nobody can install the table, and the node removes it, under the same token. Where no token
-//! guards the files, the node removes nothing. A successor of the owner may have given the same number to a table of its own.
+//! **Who removes what.** A table that a task has made is the host's from the moment in which the node hands out an
+//! answer that names it. If the node never hands out such an answer, nobody can install the table, and the node removes
+//! it, under the same token. Where no token guards the files, the node removes nothing. A successor of the owner may
+//! have given the same number to a table of its own.
 //!
-//! **A shared directory has no lease.** A task of an owner that has died goes on until the node misses the owner's connection. Files are made
-//! under names that are free only, and are not touched again. So the task damages no table. But it may take a name that the successor wants.
+//! **A shared directory has no lease.** A task of an owner that has died goes on until the node misses the owner's
+//! connection. Files are made under names that are free only, and are not touched again. So the task damages no table.
+//! But it may take a name that the successor wants.
 
 use crate::address::NodeAddress;
 use crate::client::{NodeClient, NodeOptions};

@@ -1,8 +1,9 @@
 //! Sockets as [`Stream`]s: TCP and Unix sockets, with TLS or without.
 //!
-//! A connection is made, and TLS is agreed on, before a [`Peer`](crate::Peer) begins. The timeout of the caller is for all of that
-//! together, but for the name of a host: nothing bounds how long the system looks for its address. Later, reads wait without a
-//! bound (the peer counts the silence), and a write that makes no progress for [`WRITE_STALL_MAX`] fails.
+//! A connection is made, and TLS is agreed on, before a [`Peer`](crate::Peer) begins. The timeout of the caller is for
+//! all of that together, but for the name of a host: nothing bounds how long the system looks for its address. Later,
+//! reads wait without a bound (the peer counts the silence), and a write that makes no progress for [`WRITE_STALL_MAX`]
+//! fails.
 
 mod tls;
 
@@ -89,8 +90,8 @@ impl Write for Socket {
     }
 }
 
-/// Connects to a node, in TLS if `roots` are given, within `timeout`. The time in which the system looks for the address of a host's name
-/// is not bounded.
+/// Connects to a node, in TLS if `roots` are given, within `timeout`. The time in which the system looks for the
+/// address of a host's name is not bounded.
 ///
 /// # Errors
 /// There is no such host, nobody listens there, or TLS cannot be agreed on.
@@ -108,7 +109,8 @@ pub fn connect(place: &Place, roots: Option<&TlsRoots>, timeout: Duration) -> Re
     }
 }
 
-/// A listener that does not accept, because its process was stopped, makes a plain `connect` wait without a bound once its queue is full.
+/// A listener that does not accept, because its process was stopped, makes a plain `connect` wait without a bound once
+/// its queue is full.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let at_least = timeout.max(Duration::from_millis(1));
@@ -117,8 +119,8 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// What the system holds of a connection to be sent. Frames in it cannot be overtaken by one that somebody waits for, so it is short:
-/// 2 ms at 1 Gbit/s. It still fills 10 Gbit/s to a machine that is 0.2 ms away.
+/// What the system holds of a connection to be sent. Frames in it cannot be overtaken by one that somebody waits for,
+/// so it is short: 2 ms at 1 Gbit/s. It still fills 10 Gbit/s to a machine that is 0.2 ms away.
 const SEND_BUFFER_BYTES: usize = 256 << 10;
 
 fn tune(socket: &TcpStream) -> io::Result<()> {
@@ -260,7 +262,8 @@ impl Listener {
         }
     }
 
-    /// Ends the listening: a thread that waits in [`accept`](Listener::accept) comes back with an error, and so does every later one.
+    /// Ends the listening: a thread that waits in [`accept`](Listener::accept) comes back with an error, and so does
+    /// every later one.
     pub fn wake(&self) {
         // It listens no more already.
         let _ = match self {
@@ -301,8 +304,8 @@ impl Accepted {
         Ok(Box::new(move || socket.shut_down()))
     }
 
-    /// The connection, in TLS if the node has it, within `timeout`. Not for the thread that accepts: a slow host would keep
-    /// the others waiting.
+    /// The connection, in TLS if the node has it, within `timeout`. Not for the thread that accepts: a slow host would
+    /// keep the others waiting.
     ///
     /// # Errors
     /// TLS cannot be agreed on.

@@ -7,23 +7,27 @@
 //!                  TaskHost <── callback threads <══ Reserve, Pace, files ═╛
 //! ```
 //! 1. [`submit`](Unit::submit) encodes a task and puts it among those that are held. It never waits.
-//! 2. The *courier*, a thread, speaks with the node. On each new connection it first says where the store's volumes lie, and asks what
-//!    became of the tasks. Then it sends tasks, cancels attempts, and asks how busy the node is.
-//! 3. Answers come on the connection's reader thread. What the node asks of a task's host is done by threads of this unit ([`callbacks`]).
+//! 2. The *courier*, a thread, speaks with the node. On each new connection it first says where the store's volumes
+//!    lie, and asks what became of the tasks. Then it sends tasks, cancels attempts, and asks how busy the node is.
+//! 3. Answers come on the connection's reader thread. What the node asks of a task's host is done by threads of this
+//!    unit ([`callbacks`]).
 //!
-//! **Lost connections.** What became of a task is not known then. On the next connection, a task that the node still has is asked for again:
-//! the answer is that of the attempt that has run, or runs. A task that the node does not know is told as failed. If no connection comes
-//! within [`NodeUnitOptions::patience`], all are told as failed. The scheduler has the processor do them again.
+//! **Lost connections.** What became of a task is not known then. On the next connection, a task that the node still
+//! has is asked for again: the answer is that of the attempt that has run, or runs. A task that the node does not know
+//! is told as failed. If no connection comes within [`NodeUnitOptions::patience`], all are told as failed. The
+//! scheduler has the processor do them again.
 //!
-//! **Invariants.** A held attempt is told once, or cancelled. The node hears of each attempt that it may have and that nobody waits for. Places
-//! are given to held attempts only, on volumes that the node reaches.
+//! **Invariants.** A held attempt is told once, or cancelled. The node hears of each attempt that it may have and that
+//! nobody waits for. Places are given to held attempts only, on volumes that the node reaches.
 //!
 //! **Bounds.** Tasks: what the node takes. Callbacks that wait: [`callbacks::QUEUE_MAX`]; of more, the node is told so.
 //!
-//! **Threads.** The courier begins with [`NodeUnit::link`] and ends with [`close`](Unit::close). It sleeps while there is nothing to do. Callback threads begin when they are needed. No lock
-//! is held while a host or the connection is spoken to.
+//! **Threads.** The courier begins with [`NodeUnit::link`] and ends with [`close`](Unit::close). It sleeps while there
+//! is nothing to do. Callback threads begin when they are needed. No lock is held while a host or the connection is
+//! spoken to.
 //!
-//! **Failure.** A busy node is asked again, for the patience. A node that cannot reach a volume suits no task; the reason is in the offer.
+//! **Failure.** A busy node is asked again, for the patience. A node that cannot reach a volume suits no task; the
+//! reason is in the offer.
 
 mod callbacks;
 
@@ -180,13 +184,14 @@ impl NodeUnit {
         NodeUnit { shared: Arc::new(shared), courier: Mutex::default() }
     }
 
-    /// What takes the node's requests: the handler of the connection. It outlives the unit, and answers that there is no task then.
+    /// What takes the node's requests: the handler of the connection. It outlives the unit, and answers that there is
+    /// no task then.
     pub fn handler(&self) -> Arc<dyn Handler> {
         Arc::new(UnitHandler(Arc::downgrade(&self.shared)))
     }
 
-    /// Says how the node is reached, and gives the volumes that lie with the host: the node reads them over the connection. The unit lets go
-    /// of the link when it is closed.
+    /// Says how the node is reached, and gives the volumes that lie with the host: the node reads them over the
+    /// connection. The unit lets go of the link when it is closed.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -461,7 +466,8 @@ impl State {
         self.held.values().filter(is_over).map(|held| held.assignment.attempt).collect()
     }
 
-    /// What the node does not know is lost, and what nobody waits for is to be forgotten there. The rest is asked for again.
+    /// What the node does not know is lost, and what nobody waits for is to be forgotten there. The rest is asked for
+    /// again.
     fn settle_unknown(&mut self, on_node: &BTreeSet<u64>, lost: &mut Vec<u64>) {
         for (attempt, held) in &mut self.held {
             match held.stage {
@@ -653,7 +659,8 @@ impl Unit for NodeUnit {
         Some(lock(&self.shared.state).decisions.clone())
     }
 
-    /// The node says how an attempt ran when it has ended. Until then, one that may run pipelined counts as one that does.
+    /// The node says how an attempt ran when it has ended. Until then, one that may run pipelined counts as one that
+    /// does.
     fn pipelines(&self) -> Option<Pipelines> {
         Some(self.shared.pipelines.clone())
     }
@@ -695,7 +702,8 @@ impl NodeLink for NodeClient {
 
 // Units by address.
 impl NodeUnit {
-    /// Opens the files of a store on a node, with a unit beside them: its tasks read and write nothing over the network.
+    /// Opens the files of a store on a node, with a unit beside them: its tasks read and write nothing over the
+    /// network.
     ///
     /// # Errors
     /// As [`NodeClient::connect`] and [`NodeVolume::open`].
@@ -723,8 +731,8 @@ impl NodeUnit {
         Ok(Arc::new(NodeClient::connect_with(address, options, self.handler())?))
     }
 
-    /// Takes tasks of a store whose home is `home`. That is what the node reads and writes over the connection, if the home lies there.
-    /// The client lives until the unit is closed.
+    /// Takes tasks of a store whose home is `home`. That is what the node reads and writes over the connection, if the
+    /// home lies there. The client lives until the unit is closed.
     ///
     /// # Errors
     /// The system refuses a thread.

@@ -1,12 +1,16 @@
 //! The files of a store on a node, as a [`Volume`].
 //!
-//! Each call becomes one request or several, which [`NodeClient`] sends again when a connection is lost. What the client adds:
+//! Each call becomes one request or several, which [`NodeClient`] sends again when a connection is lost. What the
+//! client adds:
 //!
-//! * **Open files** have a number that the client chose. After the daemon was restarted, the number is unknown there, and the client
-//!   opens the file again by the name that it has by then (`volume/open.rs`). A file that was removed while it was open is lost then.
+//! * **Open files** have a number that the client chose. After the daemon was restarted, the number is unknown there,
+//!   and the client opens the file again by the name that it has by then (`volume/open.rs`). A file that was removed
+//!   while it was open is lost then.
 //! * **Writers** send bytes ahead, several pieces at once, and keep them until they are answered (`volume/writer.rs`).
-//! * **Pages that were not synced** may be lost with the machine. The client keeps them and writes them again (`volume/buffered.rs`).
-//! * **Names that were not synced** may be lost with the daemon. A sync removes again what was removed, and fails after a rename.
+//! * **Pages that were not synced** may be lost with the machine. The client keeps them and writes them again
+//!   (`volume/buffered.rs`).
+//! * **Names that were not synced** may be lost with the daemon. A sync removes again what was removed, and fails after
+//!   a rename.
 //!
 //! Nothing is cached here but what callers cannot wait for: room and geometry.
 
@@ -54,7 +58,8 @@ pub struct NodeVolume {
     unsynced: Mutex<Unsynced>,
 }
 
-/// Changes of names that are not synced yet, each with the daemon's start: a daemon that is restarted may have lost them.
+/// Changes of names that are not synced yet, each with the daemon's start: a daemon that is restarted may have lost
+/// them.
 #[derive(Default)]
 struct Unsynced {
     /// The old name and the new one, in the order of the renames.
@@ -162,7 +167,8 @@ impl NodeVolume {
             (renamed, lost.map(|(name, _)| *name).collect::<Vec<FileName>>())
         };
         for (from, to) in renamed {
-            // A file whose old name is gone has the new one, or was renamed or removed since. No store uses an old name again.
+            // A file whose old name is gone has the new one, or was renamed or removed since. No store uses an old name
+            // again.
             if attempt.ask(&Stat { volume: VOLUME, name: from })?.bytes.is_some() {
                 attempt.ask(&Rename { token, volume: VOLUME, from, to })?;
             }

@@ -1,7 +1,7 @@
 //! Classes of tasks: tasks of one class run about as fast as each other on one unit.
 //!
-//! A speed that was measured with one class says little of another one: level 0 has many runs, large values cost no comparisons, and
-//! a compressor works or does not. There are twelve classes, so that each of them is measured soon.
+//! A speed that was measured with one class says little of another one: level 0 has many runs, large values cost no
+//! comparisons, and a compressor works or does not. There are twelve classes, so that each of them is measured soon.
 
 use situ_compaction::{Run, Task};
 use situ_table::Compression;

@@ -1,11 +1,11 @@
 //! The unit that is always there: tasks on threads of the executor.
 //!
 //! Each task has a thread of its own, started when the task is given and gone when it is done: a task reads megabytes,
-//! so that starting a thread costs nothing beside it, and an idle store has no thread waiting for compactions. A pipelined run
-//! has further threads; they are gone before the task's own.
+//! so that starting a thread costs nothing beside it, and an idle store has no thread waiting for compactions. A
+//! pipelined run has further threads; they are gone before the task's own.
 //!
-//! How a task runs is the assignment's to say, or the unit's own [`Decider`]'s to decide by the assignment's rules. The thread of the
-//! task decides when it begins, so that the giver does not wait for tables to open.
+//! How a task runs is the assignment's to say, or the unit's own [`Decider`]'s to decide by the assignment's rules. The
+//! thread of the task decides when it begins, so that the giver does not wait for tables to open.
 //!
 //! **Invariants**: never more than `threads` tasks that are running or not collected; so the list of finished attempts
 //! is bounded too. **Threads**: any may submit and poll; the lock is held for moving values only.
@@ -24,8 +24,9 @@ use std::time::Duration;
 /// Speed is measured over about this many bytes; what is older fades.
 const MEASURED_BYTES: u64 = 1 << 30;
 
-/// Runs tasks by [`run_with`], each on a thread of its own, and on further ones if the run is pipelined. A host may keep its unit alive, and so must not be the
-/// last that does: [`close`](Unit::close) it before it is dropped, or one of its threads may find itself waiting for itself.
+/// Runs tasks by [`run_with`], each on a thread of its own, and on further ones if the run is pipelined. A host may
+/// keep its unit alive, and so must not be the last that does: [`close`](Unit::close) it before it is dropped, or one
+/// of its threads may find itself waiting for itself.
 pub struct CpuUnit {
     env: Env,
     threads: usize,
@@ -60,8 +61,8 @@ struct Running {
 }
 
 impl CpuUnit {
-    /// A unit with at most `threads` tasks at a time (at least one). It decides by what the machine tells, if the environment is the
-    /// machine's.
+    /// A unit with at most `threads` tasks at a time (at least one). It decides by what the machine tells, if the
+    /// environment is the machine's.
     pub fn new(env: Env, threads: usize) -> CpuUnit {
         let sampler = env.executor.is_machine().then(|| Box::new(MachineSampler::default()) as Box<dyn Sampler>);
         CpuUnit::deciding(env, threads, Decider::new(sampler))

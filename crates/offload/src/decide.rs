@@ -1,4 +1,5 @@
-//! The decision component: whether a task runs linear or pipelined. Each side has its own, and none depends on another's.
+//! The decision component: whether a task runs linear or pipelined. Each side has its own, and none depends on
+//! another's.
 //!
 //! ```text
 //! sampler of the machine ─┐
@@ -7,22 +8,25 @@
 //! tables of the task ─── share of large values ────────────┘
 //! ```
 //!
-//! 1. The *collector* keeps the last value of each measure. It is fed with metric messages ([`encode_measures`]), as CoPro has it.
-//! 2. A decision is asked for with the rules and the task. The decider asks its sampler for news of the machine first, and the
-//!    task's tables for the share of large values (`large_values.rs`).
-//! 3. f is the sum of each measure times its weight (CoPro, formula 1). A missing measure counts as 0, and the record says so.
+//! 1. The *collector* keeps the last value of each measure. It is fed with metric messages ([`encode_measures`]), as
+//!    CoPro has it.
+//! 2. A decision is asked for with the rules and the task. The decider asks its sampler for news of the machine first,
+//!    and the task's tables for the share of large values (`large_values.rs`).
+//! 3. f is the sum of each measure times its weight (CoPro, formula 1). A missing measure counts as 0, and the record
+//!    says so.
 //! 4. f, what reads say, and how it stood before give the mode (`judge.rs`).
 //! 5. The record of the decision goes with the task's result, and the counters count it.
 //!
 //! Other rules than those of the decision before begin anew: pipelined, without a dwell time. The measures stay.
 //!
-//! A node decides for several hosts. Each has a decider [beside](Decider::beside) the others: the machine's measures and the counts are
-//! shared; rules, standing and what the host has told are its own. Rejected: one decider for all. Hosts with different rules would begin
-//! anew at each turn, and one host's reads would decide for another's tasks.
+//! A node decides for several hosts. Each has a decider [beside](Decider::beside) the others: the machine's measures
+//! and the counts are shared; rules, standing and what the host has told are its own. Rejected: one decider for all.
+//! Hosts with different rules would begin anew at each turn, and one host's reads would decide for another's tasks.
 //!
-//! **Invariants**: the same rules, measures, tasks and times give the same modes. A measure is used for [`MEASURE_AGE_MAX`] at most, one
-//! of reads for [`READ_AGE_MAX`]; so a source that has died does not decide.
-//! **Threads**: any may collect and decide. The lock is held for moving values and for sums; the tables of a task are opened before.
+//! **Invariants**: the same rules, measures, tasks and times give the same modes. A measure is used for
+//! [`MEASURE_AGE_MAX`] at most, one of reads for [`READ_AGE_MAX`]; so a source that has died does not decide.
+//! **Threads**: any may collect and decide. The lock is held for moving values and for sums; the tables of a task are
+//! opened before.
 //! **Failure**: a message that is not one changes nothing. A sampler that finds nothing leaves its measures missing.
 
 mod calibrate;
@@ -96,13 +100,14 @@ struct Collected {
 }
 
 impl Decider {
-    /// A decider that asks `sampler` for news of the machine. Without one, these measures are missing unless messages have them.
+    /// A decider that asks `sampler` for news of the machine. Without one, these measures are missing unless messages
+    /// have them.
     pub fn new(sampler: Option<Box<dyn Sampler>>) -> Decider {
         Decider { machine: Arc::new(Machine { sampler, ..Machine::default() }), state: Mutex::default() }
     }
 
-    /// One for another host on the same machine: it shares the machine's measures, the count of pipelined runs, and the report. It knows
-    /// nothing yet of this one's rules, standing and other measures.
+    /// One for another host on the same machine: it shares the machine's measures, the count of pipelined runs, and the
+    /// report. It knows nothing yet of this one's rules, standing and other measures.
     pub fn beside(&self) -> Decider {
         Decider { machine: Arc::clone(&self.machine), state: Mutex::default() }
     }

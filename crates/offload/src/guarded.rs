@@ -2,10 +2,12 @@
 //!
 //! 1. Each call of the unit is caught. A unit that panics is not spoken to again, but for [`close`](Unit::close).
 //! 2. The attempts that such a unit held are told as failed in the next [`poll`](Unit::poll).
-//! 3. An answer passes if the unit holds its attempt. So a second answer is dropped, and so is one for an attempt of another unit.
+//! 3. An answer passes if the unit holds its attempt. So a second answer is dropped, and so is one for an attempt of
+//!    another unit.
 //!
 //! **Threads.** As those of [`Unit`]. The lock is not held while the unit is spoken to.
-//! **Failure.** The panic of a unit is an answer of that unit. It neither ends a thread of the store nor takes a job with it.
+//! **Failure.** The panic of a unit is an answer of that unit. It neither ends a thread of the store nor takes a job
+//! with it.
 
 use crate::decide::DecisionReport;
 use crate::ran::Ran;

@@ -1,13 +1,16 @@
-//! Compactions divided between this machine's processors and other units: near-data nodes, other processes, accelerators.
+//! Compactions divided between this machine's processors and other units: near-data nodes, other processes,
+//! accelerators.
 //!
 //! ```text
 //! job ──divide──> parts ──store──> tasks ──Scheduler──> units ──run──> tables ──check──> outputs, in order
 //! ```
 //!
 //! * [`Offload`] makes the compactor of a store, and tells what its units do. It is given to the store's builder.
-//! * [`Unit`] is the seam to whatever runs tasks, and [`CpuUnit`] the one that is always there. The [`Scheduler`] divides, chooses
-//!   and checks, and has the CPU do again what went wrong elsewhere. [`TaskRecord`] and [`UnitReport`] tell of it.
-//! * [`Policy`] says how jobs are divided and how each side runs its part; a [`Decider`] chooses between a linear and a pipelined run.
+//! * [`Unit`] is the seam to whatever runs tasks, and [`CpuUnit`] the one that is always there. The [`Scheduler`]
+//!   divides, chooses and checks, and has the CPU do again what went wrong elsewhere. [`TaskRecord`] and [`UnitReport`]
+//!   tell of it.
+//! * [`Policy`] says how jobs are divided and how each side runs its part; a [`Decider`] chooses between a linear and a
+//!   pipelined run.
 //! * [`encode_task`] and its kin make bytes of tasks and outputs, for units in other processes.
 //!
 //! A drive's firmware can hold this crate: nothing in it knows of versions, logs or memtables.

@@ -14,8 +14,8 @@ pub struct Resources {
     pub bandwidth_free_bytes_per_s: u64,
 }
 
-/// What a decision weighs: f = a * CPU + b * memory + c * large values, against a threshold (CoPro, formula 1). Above it, a run is
-/// linear; below it, a run is pipelined.
+/// What a decision weighs: f = a * CPU + b * memory + c * large values, against a threshold (CoPro, formula 1). Above
+/// it, a run is linear; below it, a run is pipelined.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionRules {
     /// a: the weight of the share of processors in use, 0 to 1.
@@ -34,15 +34,17 @@ pub struct DecisionRules {
     pub hysteresis: f64,
     /// A mode stays at least so long.
     pub dwell_min: Duration,
-    /// Pipelines go off while the p99 of foreground reads exceeds this multiple of what it is without them; `None` to not look.
+    /// Pipelines go off while the p99 of foreground reads exceeds this multiple of what it is without them; `None` to
+    /// not look.
     pub read_p99_factor_max: Option<f64>,
     /// How many threads merge in a pipelined run.
     pub merge_threads: u32,
 }
 
 impl DecisionRules {
-    /// The rules of the paper's CoPro+: only the share of large values counts, 70% of them turn pipelines off, and nothing keeps the
-    /// decision from changing with every task. Values are large from 32 KiB on the host, from 16 KiB on a device.
+    /// The rules of the paper's CoPro+: only the share of large values counts, 70% of them turn pipelines off, and
+    /// nothing keeps the decision from changing with every task. Values are large from 32 KiB on the host, from 16 KiB
+    /// on a device.
     pub fn copro_plus(large_value_bytes: u64) -> DecisionRules {
         DecisionRules {
             cpu_weight: 0.0,

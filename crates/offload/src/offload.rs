@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// Is called with what happens to units.
 type Listener = Arc<dyn Fn(&UnitEvent) + Send + Sync>;
 
-/// Makes the compactor of a store: this machine's processors, and other units. It is a [`Scheduler`], which tells what the units do.
+/// Makes the compactor of a store: this machine's processors, and other units. It is a [`Scheduler`], which tells what
+/// the units do.
 ///
 /// What a unit refuses, loses or gets wrong, the processors do. A unit belongs to one store, which closes the unit.
 ///
@@ -46,8 +47,8 @@ impl Offload {
         self
     }
 
-    /// Sets the policy: how jobs are divided, and how each side runs its part. The default measures what is fastest, and without units
-    /// leaves all to the processors.
+    /// Sets the policy: how jobs are divided, and how each side runs its part. The default measures what is fastest,
+    /// and without units leaves all to the processors.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Offload {
         self.policy = policy;
@@ -61,8 +62,8 @@ impl Offload {
         self
     }
 
-    /// Has one of so many tasks run on two units, and compares their files bit by bit; 1 for every task. Without it, only a unit that is
-    /// out of service proves itself on such tasks.
+    /// Has one of so many tasks run on two units, and compares their files bit by bit; 1 for every task. Without it,
+    /// only a unit that is out of service proves itself on such tasks.
     #[must_use]
     pub fn check_every(mut self, tasks: u32) -> Offload {
         self.check_every = Some(tasks);

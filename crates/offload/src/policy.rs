@@ -50,8 +50,8 @@ pub struct Policy {
     pub host: ModeRule,
     /// How other units are asked to run tasks.
     pub elsewhere: ModeRule,
-    /// A job of a deeper level begins with this many tables of the upper level, if there are so many; 1 at least. More tables fill a
-    /// pipeline better, and cost write amplification.
+    /// A job of a deeper level begins with this many tables of the upper level, if there are so many; 1 at least. More
+    /// tables fill a pipeline better, and cost write amplification.
     pub tables_per_job: usize,
 }
 
@@ -95,11 +95,12 @@ impl Policy {
     }
 }
 
-/// The rules of the policy that decides by itself: busy processors and large values turn pipelines off, and so do reads that suffer.
+/// The rules of the policy that decides by itself: busy processors and large values turn pipelines off, and so do reads
+/// that suffer.
 ///
-/// A pipelined run does the work of a linear one on about one processor more. So a pipeline pays while a processor is free for part of
-/// the time, and takes from others when none is. With half of the memory in use, pipelines are on below these shares of busy
-/// processors:
+/// A pipelined run does the work of a linear one on about one processor more. So a pipeline pays while a processor is
+/// free for part of the time, and takes from others when none is. With half of the memory in use, pipelines are on
+/// below these shares of busy processors:
 ///
 /// | large values | goes off at | comes back below | processors free then, of 2 / 4 / 8 |
 /// |---|---|---|---|
@@ -108,12 +109,13 @@ impl Policy {
 /// | all | 70% | 60% | 0.8 / 1.6 / 3.2 |
 ///
 /// * **Processors** weigh 1: alone they reach the threshold only where all are in use.
-/// * **Memory** weighs little. The buffers of a pipeline are bounded at a few MiB, so memory only moves the border by some percent.
-/// * **Large values** gain less for each processor than small ones (CoPro, figure 7), but still gain. So they need more that is free,
-///   and alone turn nothing off.
+/// * **Memory** weighs little. The buffers of a pipeline are bounded at a few MiB, so memory only moves the border by
+///   some percent.
+/// * **Large values** gain less for each processor than small ones (CoPro, figure 7), but still gain. So they need more
+///   that is free, and alone turn nothing off.
 ///
-/// The processors' share has the store's own runs in it. The distance between off and on covers what one run adds on a machine of
-/// several processors. `situ bench calibrate` is to replace these figures by measured ones.
+/// The processors' share has the store's own runs in it. The distance between off and on covers what one run adds on a
+/// machine of several processors. `situ bench calibrate` is to replace these figures by measured ones.
 fn automatic() -> DecisionRules {
     DecisionRules {
         cpu_weight: 1.0,

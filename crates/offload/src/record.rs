@@ -4,8 +4,8 @@
 //! 2. An attempt that has ended goes into a ring of the last [`RECORDS_MAX`] records, with a sequence number.
 //! 3. The sums over all attempts of a unit are in its [`UnitReport`].
 //!
-//! A task that no unit has taken has no attempt. A unit that says a task does not suit it, or that the unit is gone, has a record all
-//! the same: it begins and ends at once.
+//! A task that no unit has taken has no attempt. A unit that says a task does not suit it, or that the unit is gone,
+//! has a record all the same: it begins and ends at once.
 
 use crate::class::TaskClass;
 use crate::ran::Ran;
@@ -268,7 +268,8 @@ impl Records {
         record
     }
 
-    /// The attempts that have ended with this sequence number or a later one, as far as they are kept, and then all that run.
+    /// The attempts that have ended with this sequence number or a later one, as far as they are kept, and then all
+    /// that run.
     pub(crate) fn since(&self, sequence: u64) -> Vec<TaskRecord> {
         let first = self.ended.partition_point(|record| record.sequence < Some(sequence));
         self.ended.range(first..).chain(self.running.values()).cloned().collect()

@@ -1,27 +1,31 @@
 //! Which unit runs which task, and what happens when that goes wrong.
 //!
 //! 1. A job is submitted as its tasks. It holds no thread: its tasks lie in one queue until a unit has room.
-//! 2. A *turn* collects what the units have finished, checks it, and gives tasks that wait to units (`settle.rs`, `assign.rs`). Urgent
-//!    jobs go first. A task that is meant for a unit goes there. Of the units that take any other task, the one that says that it
-//!    would be done first gets it.
-//! 3. An attempt that fails, gives a wrong answer, or is late is given up: its host answers "cancelled" from then on, so that the
-//!    attempt can neither go on nor create files. The task waits again, for the *reference unit* only. The unit that failed rests
-//!    for a while; one that keeps failing is out of service (`service.rs`).
-//! 4. The reference unit is never late and is believed: if a task fails there, its job fails. The output is checked all the same.
-//! 5. A task that is *checked* runs on the reference unit and on another one, and their files are compared (`compare.rs`).
-//! 6. A job whose last task has landed, or that has failed and runs nowhere any more, is finished: [`take_finished`](Compactor::take_finished)
-//!    gives it to one caller.
+//! 2. A *turn* collects what the units have finished, checks it, and gives tasks that wait to units (`settle.rs`,
+//!    `assign.rs`). Urgent jobs go first. A task that is meant for a unit goes there. Of the units that take any other
+//!    task, the one that says that it would be done first gets it.
+//! 3. An attempt that fails, gives a wrong answer, or is late is given up: its host answers "cancelled" from then on,
+//!    so that the attempt can neither go on nor create files. The task waits again, for the *reference unit* only. The
+//!    unit that failed rests for a while; one that keeps failing is out of service (`service.rs`).
+//! 4. The reference unit is never late and is believed: if a task fails there, its job fails. The output is checked all
+//!    the same.
+//! 5. A task that is *checked* runs on the reference unit and on another one, and their files are compared
+//!    (`compare.rs`).
+//! 6. A job whose last task has landed, or that has failed and runs nowhere any more, is finished:
+//!    [`take_finished`](Compactor::take_finished) gives it to one caller.
 //!
-//! How a job is divided between units is decided before it is submitted: [`divide`](Compactor::divide) (`plan.rs`, and `split.rs` of the crate).
+//! How a job is divided between units is decided before it is submitted: [`divide`](Compactor::divide) (`plan.rs`, and
+//! `split.rs` of the crate).
 //!
-//! **Invariants**: a task has at most [`Patience::tries_elsewhere_max`] attempts elsewhere and one on the reference unit. An output is
-//! accepted from the attempt that is current, so never two for a task. Places in it were handed out to that attempt.
-//! **Threads**: any thread may submit, take a turn and take finished jobs. One turn runs at a time; a thread that comes during a turn
-//! leaves at once, and the turn is repeated for it. Threads sleep on the event that the scheduler was made with: units, and jobs that
-//! finish, notify it. No lock is held while a unit or the listener is spoken to.
-//! **Failure**: a unit that panics is not spoken to again (`guarded.rs`). A unit that is lost costs speed, not data: its tasks return
-//! when they are late. A unit may go on with an attempt that
-//! was given up; what it writes then lies in places that no table of the store will ever have.
+//! **Invariants**: a task has at most [`Patience::tries_elsewhere_max`] attempts elsewhere and one on the reference
+//! unit. An output is accepted from the attempt that is current, so never two for a task. Places in it were handed out
+//! to that attempt.
+//! **Threads**: any thread may submit, take a turn and take finished jobs. One turn runs at a time; a thread that comes
+//! during a turn leaves at once, and the turn is repeated for it. Threads sleep on the event that the scheduler was
+//! made with: units, and jobs that finish, notify it. No lock is held while a unit or the listener is spoken to.
+//! **Failure**: a unit that panics is not spoken to again (`guarded.rs`). A unit that is lost costs speed, not data:
+//! its tasks return when they are late. A unit may go on with an attempt that was given up; what it writes then lies in
+//! places that no table of the store will ever have.
 //!
 //! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that installs the job.
 
@@ -87,8 +91,8 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// `reference` runs what no other unit can or should; `others` are tried when they are faster. `event` is notified when a turn
-    /// may find something to do, and when a job has finished. The policy is the default one.
+    /// `reference` runs what no other unit can or should; `others` are tried when they are faster. `event` is notified
+    /// when a turn may find something to do, and when a job has finished. The policy is the default one.
     pub fn new(
         env: Env,
         event: Arc<dyn Event>,
@@ -129,15 +133,16 @@ impl Scheduler {
         self
     }
 
-    /// Has one of so many tasks run on two units, and compares their files bit by bit; 1 for every task. `None` for those only on which
-    /// a unit has to prove itself.
+    /// Has one of so many tasks run on two units, and compares their files bit by bit; 1 for every task. `None` for
+    /// those only on which a unit has to prove itself.
     #[must_use]
     pub fn check_every(mut self, tasks: Option<u32>) -> Scheduler {
         self.check_every = tasks;
         self
     }
 
-    /// Tells `listener` what happens to units. It is called at the end of a turn, with no lock held, and must not wait for a job.
+    /// Tells `listener` what happens to units. It is called at the end of a turn, with no lock held, and must not wait
+    /// for a job.
     #[must_use]
     pub fn listener(mut self, listener: impl Fn(&UnitEvent) + Send + Sync + 'static) -> Scheduler {
         self.listener = Some(Box::new(listener));
@@ -149,29 +154,31 @@ impl Scheduler {
         lock(&self.queue).units.iter().map(|unit| unit.report.clone()).collect()
     }
 
-    /// The attempts that have ended with sequence number `since` or a later one, oldest first, and then all that run. The last 4096
-    /// that have ended are kept.
+    /// The attempts that have ended with sequence number `since` or a later one, oldest first, and then all that run.
+    /// The last 4096 that have ended are kept.
     pub fn records(&self, since: u64) -> Vec<TaskRecord> {
         lock(&self.records).since(since)
     }
 
-    /// Puts the tasks of a job into the queue, of which at most `abreast` are to run at a time. Any unit may run them. As
-    /// [`submit`](Compactor::submit).
+    /// Puts the tasks of a job into the queue, of which at most `abreast` are to run at a time. Any unit may run them.
+    /// As [`submit`](Compactor::submit).
     pub fn submit_tasks(&self, job: u64, tasks: Vec<Task>, host: Arc<dyn TaskHost>, abreast: usize) {
         let priority = Priority::new(tasks.iter().map(|task| task.level).min().unwrap_or(0), 0.0);
         let tasks = tasks.into_iter().map(|task| (task, Destination::default())).collect();
         self.submit(JobOrder { number: job, tasks, host, abreast, priority, notes: JobNotes::default() });
     }
 
-    /// How many tasks more the units would take now, beyond those that wait. Units that rest or are out of service, or did not suit the
-    /// last task that they were asked about, do not count. Neither do units that the policy leaves alone.
+    /// How many tasks more the units would take now, beyond those that wait. Units that rest or are out of service, or
+    /// did not suit the last task that they were asked about, do not count. Neither do units that the policy leaves
+    /// alone.
     pub fn room(&self) -> usize {
         let loads = self.units_in_use().map(|(_, unit)| unit.load());
         let room = loads.map(|load| load.tasks_max.saturating_sub(load.tasks)).fold(0, usize::saturating_add);
         room.saturating_sub(lock(&self.queue).tasks_waiting)
     }
 
-    /// How many tasks the units besides the reference unit hold at most, all together; as [`room`](Scheduler::room) counts them.
+    /// How many tasks the units besides the reference unit hold at most, all together; as [`room`](Scheduler::room)
+    /// counts them.
     pub fn tasks_max_elsewhere(&self) -> usize {
         let others = self.units_in_use().filter(|(at, _)| *at != REFERENCE);
         others.map(|(_, unit)| unit.load().tasks_max).fold(0, usize::saturating_add)
@@ -186,8 +193,8 @@ impl Scheduler {
         self.units.iter().enumerate().filter(move |(at, _)| *at == REFERENCE || in_use[*at])
     }
 
-    /// Runs all tasks of one job on a scheduler that has no other, and returns their outputs in the tasks' order. Blocks until the
-    /// last one is done.
+    /// Runs all tasks of one job on a scheduler that has no other, and returns their outputs in the tasks' order.
+    /// Blocks until the last one is done.
     ///
     /// # Errors
     /// The first failure of the reference unit; other tasks of the job are then given up.
@@ -231,7 +238,8 @@ impl Scheduler {
         self.tell();
     }
 
-    /// Ends the turn: jobs that have ended are finished, the others go back into the queue before those that came meanwhile.
+    /// Ends the turn: jobs that have ended are finished, the others go back into the queue before those that came
+    /// meanwhile.
     fn put_back(&self, jobs: Vec<Job>, now: Duration) {
         let (ended, jobs): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(Job::has_ended);
         let waits = jobs.iter().any(|job| job.tasks_waiting() > 0 || job.lacks_a_thread());

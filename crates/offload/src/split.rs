@@ -1,34 +1,41 @@
 //! Which share of a job goes to which unit: pure decisions, over what was measured.
 //!
-//! 1. A policy's [`Split`] says how a job is divided: not at all, by fixed shares, by measured speed, by free resources, or by what has
-//!    proved best.
-//! 2. A job too small for two parts is not divided: the unit gets it that would be done first. Fixed shares hold over many jobs: what a
-//!    unit did not get of one job, because the job was too small or its blocks too large, the unit is owed of the next ones.
+//! 1. A policy's [`Split`] says how a job is divided: not at all, by fixed shares, by measured speed, by free
+//!    resources, or by what has proved best.
+//! 2. A job too small for two parts is not divided: the unit gets it that would be done first. Fixed shares hold over
+//!    many jobs: what a unit did not get of one job, because the job was too small or its blocks too large, the unit is
+//!    owed of the next ones.
 //! 3. A unit whose part would be too small gets none.
-//! 4. Each job that has landed tells how fast each of its units was ([`Splitter::note`]). The speed of a unit is the bytes of all its
-//!    tasks of the job, over the time from the first one's beginning to the last one's end. So it holds what tasks side by side cost each
-//!    other, and the way to the unit and back. Speeds are smoothed, for each class of tasks.
+//! 4. Each job that has landed tells how fast each of its units was ([`Splitter::note`]). The speed of a unit is the
+//!    bytes of all its tasks of the job, over the time from the first one's beginning to the last one's end. So it
+//!    holds what tasks side by side cost each other, and the way to the unit and back. Speeds are smoothed, for each
+//!    class of tasks.
 //!
 //! # Automatic
-//! A class of tasks has three *arms*: all on the host, all elsewhere, and divided by speed. The time that a byte takes is measured for
-//! each of them, over whole jobs. The arm that takes the least time is used. So no job is divided if one side alone was measured to be
-//! faster, whatever the two share: a disk, a network, the host's memory.
+//! A class of tasks has three *arms*: all on the host, all elsewhere, and divided by speed. The time that a byte takes
+//! is measured for each of them, over whole jobs. The arm that takes the least time is used. So no job is divided if
+//! one side alone was measured to be faster, whatever the two share: a disk, a network, the host's memory.
 //!
-//! * While the host's processors are in use, clients wait for what the host compacts. So the time of an arm counts as longer, by
-//!   [`HOST_COST`] times the host's share in the arm and the part of a processor that is not free there. That favours neither an arm that
-//!   takes more than twice the time of the quickest one, nor a division that is slower than one side alone.
-//! * An arm that was never measured is used once, unless the speed of its units says that it takes more than twice as long.
-//! * An arm may have had bad luck when it was measured, or its units were slower then. Their speed may promise more than the best arm has.
-//!   Such an arm is looked at again after [`LOOK_AGAIN_JOBS`] jobs. Each time that it is not the best, it rests twice as long.
-//! * Otherwise, and when it was not used for [`MEASURE_AGAIN_JOBS`] jobs, an arm is measured out of a budget: [`EXPLORE_SHARE`] of the time of all
-//!   jobs. What the arm is expected to take longer than the best one is paid from it, and so is what it took longer than expected. So
-//!   looking elsewhere costs at most that share, the first look, and the looks that were promising.
+//! * While the host's processors are in use, clients wait for what the host compacts. So the time of an arm counts as
+//!   longer, by [`HOST_COST`] times the host's share in the arm and the part of a processor that is not free there.
+//!   That favours neither an arm that takes more than twice the time of the quickest one, nor a division that is slower
+//!   than one side alone.
+//! * An arm that was never measured is used once, unless the speed of its units says that it takes more than twice as
+//!   long.
+//! * An arm may have had bad luck when it was measured, or its units were slower then. Their speed may promise more
+//!   than the best arm has. Such an arm is looked at again after [`LOOK_AGAIN_JOBS`] jobs. Each time that it is not the
+//!   best, it rests twice as long.
+//! * Otherwise, and when it was not used for [`MEASURE_AGAIN_JOBS`] jobs, an arm is measured out of a budget:
+//!   [`EXPLORE_SHARE`] of the time of all jobs. What the arm is expected to take longer than the best one is paid from
+//!   it, and so is what it took longer than expected. So looking elsewhere costs at most that share, the first look,
+//!   and the looks that were promising.
 //!
-//! **Invariants**: shares are in the units' order, none is negative, and they sum up to one. A unit that cannot be used has none.
+//! **Invariants**: shares are in the units' order, none is negative, and they sum up to one. A unit that cannot be used
+//! has none.
 //! **Threads**: none; the scheduler has it under a lock.
 //!
-//! Rejected: choosing at random how often to look elsewhere. A test could not say what comes next, and a slow unit would cost without
-//! bound.
+//! Rejected: choosing at random how often to look elsewhere. A test could not say what comes next, and a slow unit
+//! would cost without bound.
 
 use crate::class::TaskClass;
 use crate::mode::Resources;
@@ -39,7 +46,8 @@ use std::time::Duration;
 
 /// The weight of the latest job in a smoothed measure.
 const SMOOTHING: f64 = 0.25;
-/// A measure that is so many times as much as before, or as little, is odd. Two odd ones after each other are no matter of chance.
+/// A measure that is so many times as much as before, or as little, is odd. Two odd ones after each other are no matter
+/// of chance.
 const CHANGED: f64 = 2.0;
 /// The weight of the second odd measure, and of a measure of what was not measured for long.
 const CHANGED_SMOOTHING: f64 = 0.7;
@@ -130,8 +138,8 @@ pub(crate) enum Shares {
     ByArm(Arm, Vec<f64>),
 }
 
-/// A smoothed measure. Measures are smoothed by their factors: a unit that is ten times as slow is noticed as soon as one that is ten
-/// times as fast. The second field says whether the last measure was odd, and how.
+/// A smoothed measure. Measures are smoothed by their factors: a unit that is ten times as slow is noticed as soon as
+/// one that is ten times as fast. The second field says whether the last measure was odd, and how.
 #[derive(Debug, Clone, Copy, Default)]
 struct Smoothed(Option<f64>, Option<Ordering>);
 
@@ -262,8 +270,8 @@ impl Splitter {
         }
     }
 
-    /// The speed of each unit that can be used: as measured with this class, with any class, as it says itself, or as that of the
-    /// others.
+    /// The speed of each unit that can be used: as measured with this class, with any class, as it says itself, or as
+    /// that of the others.
     fn speeds(&self, job: &ToSplit<'_>) -> Vec<f64> {
         let known: Vec<Option<f64>> = (0..job.units.len()).map(|unit| self.speed(unit, job)).collect();
         let some: Vec<f64> = known.iter().flatten().copied().collect();
@@ -363,8 +371,8 @@ fn of(shares: Option<Vec<f64>>) -> Shares {
     shares.map_or(Shares::Anywhere, Shares::Of)
 }
 
-/// The share of each unit is that of its scarcest resource among all that is free. What no unit tells does not count, and a unit that
-/// does not tell counts as the others are on average.
+/// The share of each unit is that of its scarcest resource among all that is free. What no unit tells does not count,
+/// and a unit that does not tell counts as the others are on average.
 fn by_resources(units: &[UnitView]) -> Vec<f64> {
     let kinds: [fn(&Resources) -> f64; 3] = [
         |free| f64::from(free.processors_free_milli),
@@ -398,7 +406,8 @@ fn by_resources(units: &[UnitView]) -> Vec<f64> {
 }
 
 impl Arms {
-    /// The arm for a job. `expected` is how many seconds a byte would take with each of them, by the speed of the units.
+    /// The arm for a job. `expected` is how many seconds a byte would take with each of them, by the speed of the
+    /// units.
     fn choose(&mut self, bytes: u64, can_split: bool, expected: Option<[f64; 3]>) -> Arm {
         self.jobs += 1;
         let arm = self.best_for(bytes as f64, can_split, expected);
@@ -444,8 +453,8 @@ impl Arms {
         }
     }
 
-    /// The seconds that a byte counts as. Slow compactions hold writers up. So an arm that is much slower than the quickest one counts as if the
-    /// host did all of it, and so does a division that is slower than one side alone.
+    /// The seconds that a byte counts as. Slow compactions hold writers up. So an arm that is much slower than the
+    /// quickest one counts as if the host did all of it, and so does a division that is slower than one side alone.
     fn counted(&self, arm: Arm) -> Option<f64> {
         let took = |arm: Arm| self.states[arm as usize].seconds_a_byte.0;
         let quickest = Arm::ALL.into_iter().filter_map(took).fold(f64::INFINITY, f64::min);

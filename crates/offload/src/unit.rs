@@ -1,23 +1,26 @@
 //! The seam between the engine and whatever runs tasks.
 //!
-//! A [`Unit`] says whether it takes a task and how soon it would be done, is given tasks without ever blocking the giver, and is
-//! asked for what has finished. The [`Scheduler`](crate::Scheduler) does the asking. [`CpuUnit`](crate::CpuUnit) is the unit that is
-//! always there, and its output defines what is right.
+//! A [`Unit`] says whether it takes a task and how soon it would be done, is given tasks without ever blocking the
+//! giver, and is asked for what has finished. The [`Scheduler`](crate::Scheduler) does the asking.
+//! [`CpuUnit`](crate::CpuUnit) is the unit that is always there, and its output defines what is right.
 //!
 //! How others fit:
 //!
-//! * **Linear and pipelined CPU runs.** A unit runs a task by [`run_with`](situ_compaction::run_with), in the mode that the assignment's rule
-//!   gives: read, merge and write one after the other on one thread, or each stage on threads of its own.
-//! * **A remote node, or a drive that computes.** [`submit`](Unit::submit) encodes the task ([`encode_task`](crate::encode_task))
-//!   and queues the message. A thread that reads answers puts them into the finished list and notifies [`Assignment::done`]. The
-//!   host reserves a place for each output ([`TaskHost::reserve`](situ_compaction::TaskHost::reserve)); the node makes the file there, next to the inputs.
+//! * **Linear and pipelined CPU runs.** A unit runs a task by [`run_with`](situ_compaction::run_with), in the mode that
+//!   the assignment's rule gives: read, merge and write one after the other on one thread, or each stage on threads of
+//!   its own.
+//! * **A remote node, or a drive that computes.** [`submit`](Unit::submit) encodes the task
+//!   ([`encode_task`](crate::encode_task)) and queues the message. A thread that reads answers puts them into the
+//!   finished list and notifies [`Assignment::done`]. The host reserves a place for each output
+//!   ([`TaskHost::reserve`](situ_compaction::TaskHost::reserve)); the node makes the file there, next to the inputs.
 //!   `examples/compaction_worker` of the engine is the smallest such unit: another process, over a pipe.
-//! * **An accelerator.** [`Limits`] say how long keys and values may be and how many runs it can merge. Blocks stand alone, so that
-//!   decoding, merging and encoding can happen on the device. What the accelerator refuses, the CPU does.
+//! * **An accelerator.** [`Limits`] say how long keys and values may be and how many runs it can merge. Blocks stand
+//!   alone, so that decoding, merging and encoding can happen on the device. What the accelerator refuses, the CPU
+//!   does.
 //!
-//! Two units that name the same [encoder](Unit::encoder) give the same bytes for the same task, or fail. Units with different
-//! encoders agree on what is decided before compression: entries, and the blocks of each file. Where a file ends follows the encoder's
-//! own lengths (`output/size.rs`).
+//! Two units that name the same [encoder](Unit::encoder) give the same bytes for the same task, or fail. Units with
+//! different encoders agree on what is decided before compression: entries, and the blocks of each file. Where a file
+//! ends follows the encoder's own lengths (`output/size.rs`).
 
 use crate::decide::DecisionReport;
 use crate::mode::{ModeRule, Resources};
@@ -45,9 +48,11 @@ pub struct Limits {
     pub runs: usize,
     /// The most bytes of input in a task: those in its range.
     pub input_bytes: u64,
-    /// The longest user key. A table that does not tell its longest key counts as having the longest one that there can be.
+    /// The longest user key. A table that does not tell its longest key counts as having the longest one that there can
+    /// be.
     pub key_bytes: u32,
-    /// The longest value. A table that does not tell its longest value counts as having the longest one that there can be.
+    /// The longest value. A table that does not tell its longest value counts as having the longest one that there can
+    /// be.
     pub value_bytes: u32,
     /// The filters that it can call.
     pub filters: KnownFilters,
@@ -74,8 +79,8 @@ impl Limits {
         }
     }
 
-    /// Why a unit with these limits cannot take `task`, if it cannot. Where keys or values are bounded, tables are opened to ask for
-    /// their longest ones.
+    /// Why a unit with these limits cannot take `task`, if it cannot. Where keys or values are bounded, tables are
+    /// opened to ask for their longest ones.
     ///
     /// # Errors
     /// The reason, for the log.
@@ -147,7 +152,8 @@ pub struct Load {
 const UNKNOWN_BYTES_PER_S: u64 = 100 << 20;
 
 impl Load {
-    /// What a unit with this load offers for a task that it can take: the task's turn comes when all that it holds is done.
+    /// What a unit with this load offers for a task that it can take: the task's turn comes when all that it holds is
+    /// done.
     pub fn offer(&self, task_bytes: u64) -> Offer {
         if self.tasks >= self.tasks_max {
             return Offer::Busy;
@@ -215,9 +221,9 @@ pub struct Finished {
     pub ran: Ran,
 }
 
-/// Something that runs tasks. No call waits for a task or for another machine, but for [`close`](Unit::close), and none calls the
-/// scheduler back. A unit belongs to one store, which closes it. A unit that panics in a call is not spoken to again, but for `close`:
-/// the CPU does what it held.
+/// Something that runs tasks. No call waits for a task or for another machine, but for [`close`](Unit::close), and none
+/// calls the scheduler back. A unit belongs to one store, which closes it. A unit that panics in a call is not spoken
+/// to again, but for `close`: the CPU does what it held.
 pub trait Unit: Send + Sync {
     /// For logs.
     fn name(&self) -> &str;
@@ -227,21 +233,22 @@ pub trait Unit: Send + Sync {
         Encoder::default()
     }
 
-    /// Whether it would take the task, and how soon it would be done: by where the tables lie, by what they hold, by its load.
+    /// Whether it would take the task, and how soon it would be done: by where the tables lie, by what they hold, by
+    /// its load.
     fn offer(&self, task: &Task) -> Offer;
 
     /// How busy it is.
     fn load(&self) -> Load;
 
-    /// Gives it a task. A unit that takes a task tells of it in [`poll`](Unit::poll), once, whatever happens, unless the unit dies
-    /// or the attempt is cancelled.
+    /// Gives it a task. A unit that takes a task tells of it in [`poll`](Unit::poll), once, whatever happens, unless
+    /// the unit dies or the attempt is cancelled.
     ///
     /// # Errors
     /// It does not take the task.
     fn submit(&self, assignment: Assignment) -> Result<(), Refused>;
 
-    /// Nobody waits for an attempt any more: it may end without a result. Its host answers "cancelled" already. An attempt that the
-    /// unit does not know, or that has finished, is nothing to it.
+    /// Nobody waits for an attempt any more: it may end without a result. Its host answers "cancelled" already. An
+    /// attempt that the unit does not know, or that has finished, is nothing to it.
     fn cancel(&self, attempt: u64) {
         let _ = attempt;
     }
@@ -249,8 +256,8 @@ pub trait Unit: Send + Sync {
     /// Moves all finished attempts into `finished`, in any order.
     fn poll(&self, finished: &mut Vec<Finished>);
 
-    /// Takes a [metric message](situ_compaction::encode_measures) for the decisions that the unit makes: what the host has measured. A unit that
-    /// decides nothing takes no notice, and so does one that cannot read the message.
+    /// Takes a [metric message](situ_compaction::encode_measures) for the decisions that the unit makes: what the host
+    /// has measured. A unit that decides nothing takes no notice, and so does one that cannot read the message.
     fn measured(&self, message: &[u8]) {
         let _ = message;
     }
@@ -260,13 +267,14 @@ pub trait Unit: Send + Sync {
         None
     }
 
-    /// Counts the unit's pipelined runs; `None` if it tells nothing of them. Asked for once. The unit counts a run of an attempt that
-    /// it has lost no more.
+    /// Counts the unit's pipelined runs; `None` if it tells nothing of them. Asked for once. The unit counts a run of
+    /// an attempt that it has lost no more.
     fn pipelines(&self) -> Option<Pipelines> {
         None
     }
 
-    /// Takes no more tasks, and returns when it has let go of the hosts of all that it had. They decide how soon that is.
+    /// Takes no more tasks, and returns when it has let go of the hosts of all that it had. They decide how soon that
+    /// is.
     fn close(&self);
 }
 

@@ -1,11 +1,12 @@
 //! Tasks and their outputs as bytes, for units in another process or on another machine: `docs/formats/task.md`.
 //!
-//! A task is plain values but for two things, which the reader of the bytes finds in its own world ([`Surroundings`]): an input
-//! table, by its place, and a compaction filter, by its name.
+//! A task is plain values but for two things, which the reader of the bytes finds in its own world ([`Surroundings`]):
+//! an input table, by its place, and a compaction filter, by its name.
 //!
-//! **Invariants.** What was encoded is decoded to the same values. What is decoded keeps the rules that a run relies on: snapshots
-//! ascend, spans and ranges are not empty, options are in bounds, sizes and counts have sums. **Failure.** Bytes that break a rule are an error that names the
-//! field; nothing is allocated for a length that the bytes do not have.
+//! **Invariants.** What was encoded is decoded to the same values. What is decoded keeps the rules that a run relies
+//! on: snapshots ascend, spans and ranges are not empty, options are in bounds, sizes and counts have sums.
+//! **Failure.** Bytes that break a rule are an error that names the field; nothing is allocated for a length that the
+//! bytes do not have.
 
 mod mode;
 
@@ -49,7 +50,8 @@ pub fn encode_task(task: &Task) -> Vec<u8> {
 /// The task in `bytes`.
 ///
 /// # Errors
-/// [`Corruption`](Error::Corruption): the bytes are not a task. [`Invalid`](Error::Invalid): the task's filter is not known here.
+/// [`Corruption`](Error::Corruption): the bytes are not a task. [`Invalid`](Error::Invalid): the task's filter is not
+/// known here.
 pub fn decode_task(bytes: &[u8], surroundings: &dyn Surroundings) -> Result<Task> {
     let mut fields = In::open(bytes, TASK_MAGIC, "task")?;
     let (id, keyspace, level) = (fields.u64()?, fields.u32()?, fields.u32()?);

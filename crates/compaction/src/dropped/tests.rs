@@ -188,8 +188,8 @@ fn kinds(contents: &Contents) -> Vec<(&str, u64, Option<KeyKind>, &str)> {
     all.map(|((sequence, kind), key, value)| (key, sequence, kind, value)).collect()
 }
 
-/// One of the bound's length is, one that is shorter is not. A value that dies in the merge is not written elsewhere first. What is a
-/// handle already stays one, however long it is.
+/// One of the bound's length is, one that is shorter is not. A value that dies in the merge is not written elsewhere
+/// first. What is a handle already stays one, however long it is.
 #[test]
 fn values_of_the_bound_and_longer_ones_are_separated_and_nothing_else() {
     use KeyKind::{Delete, Put, ValueHandle};

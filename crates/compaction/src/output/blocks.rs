@@ -3,8 +3,8 @@
 //! The merge fills blocks and decides where files end. What then happens to the blocks is a [`BlockOutput`]'s business:
 //! [`OnThisThread`] encodes and appends each block at once. Another one may hand blocks to other threads.
 //!
-//! **Invariants**: blocks and ends come in the order of the files' bytes; so do stored lengths and summaries. A stored length
-//! is asked for once for each block, as late as [`LaggedSize`](super::size::LaggedSize) allows.
+//! **Invariants**: blocks and ends come in the order of the files' bytes; so do stored lengths and summaries. A stored
+//! length is asked for once for each block, as late as [`LaggedSize`](super::size::LaggedSize) allows.
 
 use crate::error::Result;
 use crate::meters::Meters;

@@ -9,12 +9,13 @@
 //!                                                 └────────────── lag: T / 8 ───────────────────┘
 //! ```
 //!
-//! The lag is an eighth of the target size T. So up to T / 8 plain bytes may be on their way through encoders while the merge
-//! goes on. An estimate that knew each stored length at once would stop the merge at each block.
+//! The lag is an eighth of the target size T. So up to T / 8 plain bytes may be on their way through encoders while the
+//! merge goes on. An estimate that knew each stored length at once would stop the merge at each block.
 //!
-//! **Invariants**: which lengths are counted depends on plain lengths alone, never on which thread was faster. So the same task
-//! has the same cuts. Without compression the estimate is exact. With compression the estimate is wrong by at most the lag
-//! times the change of the ratio within the lag: T / 8 at most. The first T / 8 plain bytes of a task count in full.
+//! **Invariants**: which lengths are counted depends on plain lengths alone, never on which thread was faster. So the
+//! same task has the same cuts. Without compression the estimate is exact. With compression the estimate is wrong by at
+//! most the lag times the change of the ratio within the lag: T / 8 at most. The first T / 8 plain bytes of a task
+//! count in full.
 //!
 //! What the rule gives with T of 512 KiB (tests `files_are_about_as_large_as_asked_...`):
 //!
@@ -24,10 +25,10 @@
 //! | 100 bytes compress to 6 or 8 | 90 to 93, as the index counts uncompressed |
 //! | stretches that compress to a tenth, and stretches that do not compress | 91 to 106 |
 //!
-//! Rejected: plain bytes times a ratio that the task fixes. A unit with another encoder would make the same cuts. But levels
-//! may differ in their compression, options change, and within one task values of one kind follow values of another. Take a
-//! task with a ratio of 0.5 whose halves have 0.1 and 0.9: its files would have a fifth of T, or 1.8 T. So a unit with
-//! another encoder gives the same blocks, and cuts them by its own lengths.
+//! Rejected: plain bytes times a ratio that the task fixes. A unit with another encoder would make the same cuts. But
+//! levels may differ in their compression, options change, and within one task values of one kind follow values of
+//! another. Take a task with a ratio of 0.5 whose halves have 0.1 and 0.9: its files would have a fifth of T, or 1.8 T.
+//! So a unit with another encoder gives the same blocks, and cuts them by its own lengths.
 
 use std::collections::VecDeque;
 

@@ -94,7 +94,8 @@ impl<F: Fn(u64) -> usize> crate::Source for Generated<F> {
     }
 }
 
-/// The sizes of the files that are not the last, in percent of the target, and stored bytes for each hundred plain ones.
+/// The sizes of the files that are not the last, in percent of the target, and stored bytes for each hundred plain
+/// ones.
 fn sizes(compression: Compression, plain_bytes: u64, random_percent: impl Fn(u64) -> usize) -> (Vec<u64>, u64) {
     const TARGET: u64 = 512 << 10;
     let mut rules = rules(TARGET, u64::MAX);

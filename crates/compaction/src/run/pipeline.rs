@@ -27,10 +27,11 @@
 //! * Every buffer between stages is bounded and used again. Where one block or one entry is larger than a bound, there
 //!   is one of these at a time.
 //! * No deadlock. The reader always reads for a lane that is empty. A merge thread that waits encodes whatever is to be
-//!   encoded. A writer waits for nothing but encoded blocks, and for its turn. The host's `pace` holds the builder only.
+//!   encoded. A writer waits for nothing but encoded blocks, and for its turn. The host's `pace` holds the builder
+//!   only.
 //!
-//! **Threads**: one reader, [`WRITERS`] writers, and as many workers as there are merge threads if there are several; all from
-//! the executor. All have ended when the run returns. Each stage waits on an event of its own.
+//! **Threads**: one reader, [`WRITERS`] writers, and as many workers as there are merge threads if there are several;
+//! all from the executor. All have ended when the run returns. Each stage waits on an event of its own.
 //!
 //! **Failure**: the first error, panic or cancellation is the run's. It halts the run: each wait ends, and each thread
 //! returns at its next step. Merge threads that wait ask the host every [`PATIENCE`] whether the run is cancelled. A

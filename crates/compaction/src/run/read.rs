@@ -2,7 +2,8 @@
 //!
 //! There is a *lane* for each run of each sub-range. It holds pieces in key order, and belongs to one merge thread.
 //!
-//! 1. The index of a table says which blocks a lane needs. Blocks that follow each other make a piece. The first piece of a lane is short.
+//! 1. The index of a table says which blocks a lane needs. Blocks that follow each other make a piece. The first piece
+//!    of a lane is short.
 //! 2. The index also says when a piece will be needed: when the merge has passed the last key of the piece before. So
 //!    the reader reads, of all lanes, the piece first that will be needed first.
 //! 3. Several reads are in flight, through a [`ReadQueue`]. They may be answered in any order; a lane hands out its
@@ -34,7 +35,8 @@ use std::sync::{Arc, Mutex};
 const READS_IN_FLIGHT: usize = 16;
 /// So many pieces may be read ahead, beside one for each lane.
 const PIECES_AHEAD: u64 = 8;
-/// The first piece of a lane has so many bytes at most, and each one behind it twice as many: the merge begins when all lanes have one.
+/// The first piece of a lane has so many bytes at most, and each one behind it twice as many: the merge begins when all
+/// lanes have one.
 const FIRST_PIECE_BYTES: u64 = 64 << 10;
 /// With many lanes, pieces are smaller: down to one in this many.
 const SMALLEST_PIECE_PART: u64 = 8;

@@ -3,16 +3,16 @@
 //! 1. The builder gives out *chunks*: some blocks of a table one behind the other, and the end of the table.
 //! 2. With one merge thread, the builder has encoded the blocks. With several, any merge thread that waits encodes the
 //!    chunk that was given out first, and says how long its blocks are in the file.
-//! 3. A writer has the *turn* for one table. It takes encoded chunks in order, creates the file, appends, and gives used
-//!    memory back to the builder. Behind the end of the table it gives the turn to another writer, and finishes the file.
-//!    So the run does not wait for a file to become durable, on its disk or behind a network.
+//! 3. A writer has the *turn* for one table. It takes encoded chunks in order, creates the file, appends, and gives
+//!    used memory back to the builder. Behind the end of the table it gives the turn to another writer, and finishes
+//!    the file. So the run does not wait for a file to become durable, on its disk or behind a network.
 //!
 //! **Invariants**: blocks in chunks have at most [`Sizes::write_bytes`] bytes, uncompressed, with the ends of tables;
 //! or there is one chunk. Spare memory has the same bound. Chunks, and their lengths, keep their order, whichever
 //! thread encodes.
 //!
-//! **Threads**: one builder, [`WRITERS`] writers, any number that encode. The lock is held for moving values only. **Failure**:
-//! an error ends the run; a file that was begun is the caller's to remove.
+//! **Threads**: one builder, [`WRITERS`] writers, any number that encode. The lock is held for moving values only.
+//! **Failure**: an error ends the run; a file that was begun is the caller's to remove.
 
 use super::pipeline::{Shared, Wait};
 use crate::error::Result;
@@ -197,7 +197,8 @@ impl WriteQueue {
         })
     }
 
-    /// Waits for the turn to write a table; its number, or `None` when there are no more. Waiting writers starve only if none has the turn.
+    /// Waits for the turn to write a table; its number, or `None` when there are no more. Waiting writers starve only
+    /// if none has the turn.
     fn take_turn(&self, shared: &Shared, waited: &mut Duration) -> Result<Option<u64>> {
         loop {
             let seen = shared.to_writer.generation();

@@ -67,8 +67,8 @@ fn may_end(error: &CallError) -> bool {
 }
 
 impl Shared {
-    /// The first connection. What the node refuses is final. An address that does not answer, or is busy, is tried for the patience
-    /// of a read. A node that may be lost is left to the keeper instead.
+    /// The first connection. What the node refuses is final. An address that does not answer, or is busy, is tried for
+    /// the patience of a read. A node that may be lost is left to the keeper instead.
     pub(super) fn connect_first(&self) -> Result<(), CallError> {
         let deadline = self.now() + self.options.read_patience;
         let mut pause = self.options.reconnect_min;

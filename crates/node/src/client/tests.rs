@@ -9,7 +9,8 @@ use crate::transport::Listener;
 use crate::{NodeAddress, Place};
 use std::sync::atomic::AtomicUsize;
 
-/// An impostor that knows no secret: it asks its host as soon as the host says hello, and again when the host has proven itself.
+/// An impostor that knows no secret: it asks its host as soon as the host says hello, and again when the host has
+/// proven itself.
 fn impostor(refused: Arc<AtomicUsize>) -> Arc<dyn Handler> {
     let challenge = Challenge { version: 1, secret: true, nonce: [3; 32], payload_bytes_max: 0 };
     Arc::new(Asked(move |peer: &Peer, operation, _: Vec<u8>, reply: Reply| {

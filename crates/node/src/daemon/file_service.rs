@@ -1,11 +1,11 @@
 //! The operations on files, carried out by the caller's session.
 //!
-//! Requests about one writer run in the order in which they came. All others run at once, on any of the pool's threads. `Renew` is
-//! answered on the reader thread, and every frame of the connection that took the lease renews it. So an owner whose disk is slow
-//! does not lose its lease, also while its requests wait for credit. While a request keeps the reader thread, the janitor renews the lease
-//! in its place, and the connection does not count as silent. A short write of pages that need not be durable runs
-//! there, too, if the connection has no other request under way: handing it over takes longer than the write. One that takes long sends
-//! those after it to the pool.
+//! Requests about one writer run in the order in which they came. All others run at once, on any of the pool's threads.
+//! `Renew` is answered on the reader thread, and every frame of the connection that took the lease renews it. So an
+//! owner whose disk is slow does not lose its lease, also while its requests wait for credit. While a request keeps the
+//! reader thread, the janitor renews the lease in its place, and the connection does not count as silent. A short write
+//! of pages that need not be durable runs there, too, if the connection has no other request under way: handing it over
+//! takes longer than the write. One that takes long sends those after it to the pool.
 
 use super::service::{Caller, Service, answer, finish};
 use crate::error::CallError;

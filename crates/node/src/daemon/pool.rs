@@ -1,17 +1,19 @@
 //! Threads for requests that wait for a disk.
 //!
-//! Each connection has a *lane*: its requests wait there in the order in which they came. The pool takes from the lanes in turn. Three
-//! quarters of the threads are for everybody, and the last quarter is for lanes of which nothing runs. So a client with many requests
-//! on several connections, or one that takes its answers slowly, leaves threads for the others.
+//! Each connection has a *lane*: its requests wait there in the order in which they came. The pool takes from the lanes
+//! in turn. Three quarters of the threads are for everybody, and the last quarter is for lanes of which nothing runs.
+//! So a client with many requests on several connections, or one that takes its answers slowly, leaves threads for the
+//! others.
 //!
-//! A short job may run on the thread that brings it ([`LaneHandle::run_here`]), if the lane has no other: handing it over takes longer.
+//! A short job may run on the thread that brings it ([`LaneHandle::run_here`]), if the lane has no other: handing it
+//! over takes longer.
 //!
 //! One thread wakes for a job, and not all that sleep. A thread that ends a job takes the next one itself.
 //!
 //! Requests about one writer run one after another, in their order ([`Strands`]).
 //!
-//! **Invariants.** A job runs once, or is dropped when the pool ends. **Failure.** A job that panics ends no thread; what it was
-//! to answer is dropped, which answers it with an error.
+//! **Invariants.** A job runs once, or is dropped when the pool ends. **Failure.** A job that panics ends no thread;
+//! what it was to answer is dropped, which answers it with an error.
 
 use situ_base::{Env, Event, Job, JobHandle, lock};
 use std::collections::{HashMap, VecDeque};
@@ -129,7 +131,8 @@ impl Drop for Pool {
 }
 
 impl Pool {
-    /// Ends the pool: what waits is dropped. With `join`, what runs is waited for; not to be called on a thread of the pool then.
+    /// Ends the pool: what waits is dropped. With `join`, what runs is waited for; not to be called on a thread of the
+    /// pool then.
     pub(crate) fn end(&self, join: bool) {
         let dropped = {
             let mut state = lock(&self.shared.state);
@@ -167,8 +170,8 @@ impl LaneHandle {
 }
 
 impl LaneHandle {
-    /// Runs a short job on this thread, if no other one of the lane waits or runs, and none has taken long lately. If not, the job is
-    /// given back.
+    /// Runs a short job on this thread, if no other one of the lane waits or runs, and none has taken long lately. If
+    /// not, the job is given back.
     pub(crate) fn run_here<J: FnOnce()>(&self, job: J) -> Result<(), J> {
         let now = || self.shared.env.clock.now();
         let began = now();
@@ -261,7 +264,8 @@ impl Shared {
                 if begun.is_none() {
                     state.asleep.push(thread);
                 }
-                // A job of another lane may be left that no thread could begin before: the lane's last one has just ended.
+                // A job of another lane may be left that no thread could begin before: the lane's last one has just
+                // ended.
                 let has_next = begun.is_some() && state.next_turn(self.shared_threads).is_some();
                 (begun, if has_next { state.asleep.pop() } else { None })
             };

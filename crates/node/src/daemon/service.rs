@@ -1,7 +1,8 @@
 //! What a node does for its clients, as a table of services.
 //!
-//! A service names the operations that it answers. The daemon gives it each such request, with the [`Caller`]: the connection, who is at
-//! its other end, and that client's files. A new group of operations is a new service, and changes nothing else.
+//! A service names the operations that it answers. The daemon gives it each such request, with the [`Caller`]: the
+//! connection, who is at its other end, and that client's files. A new group of operations is a new service, and
+//! changes nothing else.
 
 use super::pool::{LaneHandle, Strands};
 use crate::error::CallError;
@@ -20,8 +21,8 @@ pub trait Service: Send + Sync {
     /// The operations that it answers.
     fn operations(&self) -> &'static [Operation];
 
-    /// Takes a request. Called on the connection's reader thread: it does not wait. What takes time goes to [`Caller::later`], with the
-    /// reply.
+    /// Takes a request. Called on the connection's reader thread: it does not wait. What takes time goes to
+    /// [`Caller::later`], with the reply.
     fn request(&self, caller: &Arc<Caller>, operation: Operation, payload: Vec<u8>, reply: Reply);
 
     /// The connection of a caller is lost. The client may come back with another one, in the same session.

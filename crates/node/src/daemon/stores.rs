@@ -1,12 +1,13 @@
 //! The stores of a node, by name.
 //!
-//! In a directory, each store has a directory of its own. A disk without a file system has one store. Its name is noted with
-//! the first lease (`lease/note.rs`), and other names are refused.
+//! In a directory, each store has a directory of its own. A disk without a file system has one store. Its name is noted
+//! with the first lease (`lease/note.rs`), and other names are refused.
 //!
-//! **Bounds.** At most so many stores are kept as the options say, and no more are open at once. A store is closed when it has no client
-//! that could come back, and its lease awaits nobody. When too many are open, such stores make room at once.
-//! **Threads.** Any; one thread at a time opens a store. **Failure.** A store that could not be opened is opened anew by the next client
-//! that asks, also after a panic.
+//! **Bounds.** At most so many stores are kept as the options say, and no more are open at once. A store is closed when
+//! it has no client that could come back, and its lease awaits nobody. When too many are open, such stores make room at
+//! once.
+//! **Threads.** Any; one thread at a time opens a store. **Failure.** A store that could not be opened is opened anew
+//! by the next client that asks, also after a panic.
 
 use super::home::Home;
 use crate::address::check_store_name;
@@ -45,8 +46,8 @@ enum Slot {
     Open(Arc<Files>),
 }
 
-/// A thread opens the store of this name, or closes it, until this is dropped. A store that is not open then leaves no slot, also after a
-/// panic: the next client tries again.
+/// A thread opens the store of this name, or closes it, until this is dropped. A store that is not open then leaves no
+/// slot, also after a panic: the next client tries again.
 struct Changing<'a> {
     stores: &'a Stores,
     name: String,

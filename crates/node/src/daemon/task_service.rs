@@ -32,8 +32,9 @@ impl TaskService {
         if let Some((_, tasks)) = callers.iter().find(|(known, _)| is_it(known)) {
             return Ok(Arc::clone(tasks));
         }
-        // A connection is lost first, and then `gone` is called, which needs the lock. So a caller that is entered here is taken out there.
-        // One that `gone` did not find is not entered any more: nobody would detach it, and its session would never end.
+        // A connection is lost first, and then `gone` is called, which needs the lock. So a caller that is entered here
+        // is taken out there. One that `gone` did not find is not entered any more: nobody would detach it, and its
+        // session would never end.
         if let Some(lost) = caller.peer().lost() {
             return Err(lost);
         }

@@ -395,7 +395,8 @@ fn an_owner_without_credit_on_a_stalled_disk_keeps_its_lease() {
     Stuck::hold(&gate.0, true);
     let (done, answers) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        // All threads that the connection may have wait for the disk. Then the credit is used up, down to the last request.
+        // All threads that the connection may have wait for the disk. Then the credit is used up, down to the last
+        // request.
         let greedy = scope.spawn(|| {
             for _ in 0..120 {
                 let done = done.clone();
@@ -421,8 +422,8 @@ fn an_owner_without_credit_on_a_stalled_disk_keeps_its_lease() {
     owner.ask(&Renew { token }).unwrap();
 }
 
-/// A change that hangs held up the reader thread of its client's next connection, and then the janitor, which joins such threads:
-/// no place was given back any more.
+/// A change that hangs held up the reader thread of its client's next connection, and then the janitor, which joins
+/// such threads: no place was given back any more.
 #[test]
 fn a_client_that_waits_for_its_own_hung_change_takes_nothing_from_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -467,8 +468,8 @@ fn connections_that_prove_nothing_take_no_place_of_clients() {
     drop(others);
 }
 
-/// A buffered write runs on the thread that reads. One that the disk held up kept the node from reading heartbeats: the lease ran out, and
-/// the node gave the connection up.
+/// A buffered write runs on the thread that reads. One that the disk held up kept the node from reading heartbeats: the
+/// lease ran out, and the node gave the connection up.
 #[test]
 fn an_owner_whose_write_holds_the_reader_thread_up_keeps_its_lease_and_its_connection() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! What a task on a node asks of its host, over the host's newest connection.
 //!
-//! * **Places** are asked for ahead, as long as the task is likely to need more: the next table finds its place there. Places that are not
-//!   used are in no output; the host clears them.
-//! * **Pace** goes out for each MiB, and the run goes on meanwhile, until 2 MiB are unanswered. While the host is away, nobody holds the
-//!   run back.
+//! * **Places** are asked for ahead, as long as the task is likely to need more: the next table finds its place there.
+//!   Places that are not used are in no output; the host clears them.
+//! * **Pace** goes out for each MiB, and the run goes on meanwhile, until 2 MiB are unanswered. While the host is away,
+//!   nobody holds the run back.
 //!
 //! A run that needs a place waits for the host to come back, for the session's time at most.
 

@@ -220,7 +220,8 @@ impl Session {
 }
 
 impl State {
-    /// Of more ended attempts than that, the oldest is forgotten. Its tables come back if nobody can have heard of them.
+    /// Of more ended attempts than that, the oldest is forgotten. Its tables come back if nobody can have heard of
+    /// them.
     fn forget_old(&mut self, ended_max: usize) -> Option<Tables> {
         let is_ended = |attempt: &Attempt| matches!(attempt.stage, Stage::Ended { .. });
         if self.attempts.values().filter(|attempt| is_ended(attempt)).count() <= ended_max {

@@ -1,10 +1,10 @@
 //! A page file of a session, which fails for good when a sync fails.
 //!
-//! A system that could not write pages may forget them, and answers the next sync with success. The client's second copy of a
-//! request, sent because the first answer was lost, must not hear of that success.
+//! A system that could not write pages may forget them, and answers the next sync with success. The client's second
+//! copy of a request, sent because the first answer was lost, must not hear of that success.
 //!
-//! **Invariants.** After a sync or a durable write has failed, each further write or sync fails with the same error. Reads go on. A client
-//! that opens the file under another number begins anew.
+//! **Invariants.** After a sync or a durable write has failed, each further write or sync fails with the same error.
+//! Reads go on. A client that opens the file under another number begins anew.
 //! **Threads.** Any. No lock is held while the volume works.
 
 use situ_base::lock;

@@ -393,8 +393,8 @@ impl Attached {
         drop(former);
     }
 
-    /// A place for a file that is to be opened. It is taken before the volume opens or makes the file: a file that is refused must not be
-    /// there when the client tries again.
+    /// A place for a file that is to be opened. It is taken before the volume opens or makes the file: a file that is
+    /// refused must not be there when the client tries again.
     fn place(&self) -> Result<Place> {
         let state = lock(&self.session.state);
         let most = self.files.limits.handles;
@@ -473,8 +473,8 @@ impl Attached {
     /// Writes whole pages of which the client has sent what changed.
     ///
     /// # Errors
-    /// As [`write_pages`](Attached::write_pages). [`Unknown`](CallError::Unknown): there is no image of the first page here, or it
-    /// is not the client's; nothing was written then.
+    /// As [`write_pages`](Attached::write_pages). [`Unknown`](CallError::Unknown): there is no image of the first page
+    /// here, or it is not the client's; nothing was written then.
     pub(crate) fn patch_pages(&self, patch: &PatchPages) -> Result<()> {
         let _passes = self.enter(patch.token)?;
         let pages = self.pages(patch.handle)?;
@@ -521,8 +521,8 @@ impl Attached {
         Ok(())
     }
 
-    /// Makes pages durable. Token 0, of a client that only reads, will do: it changes nothing that can be read. A sync that fails fails
-    /// for good: the system may have forgotten the pages.
+    /// Makes pages durable. Token 0, of a client that only reads, will do: it changes nothing that can be read. A sync
+    /// that fails fails for good: the system may have forgotten the pages.
     ///
     /// # Errors
     /// As [`PageFile::sync`].
@@ -547,7 +547,8 @@ impl Attached {
     /// Begins a file under a number of the client's choice.
     ///
     /// # Errors
-    /// As [`Volume::create`](situ_storage::Volume::create); the number means another file, or the client writes too many.
+    /// As [`Volume::create`](situ_storage::Volume::create); the number means another file, or the client writes too
+    /// many.
     pub(crate) fn create(&self, token: u64, number: u64, name: FileName, bound: u64) -> Result<()> {
         let _passes = self.enter(token)?;
         check_name(name)?;
@@ -561,8 +562,8 @@ impl Attached {
         Ok(())
     }
 
-    /// Goes on with an unfinished file of which this node knows no writer any more. Its first `bytes` are copied to a new file that takes
-    /// its name; what is behind them is dropped.
+    /// Goes on with an unfinished file of which this node knows no writer any more. Its first `bytes` are copied to a
+    /// new file that takes its name; what is behind them is dropped.
     ///
     /// # Errors
     /// The file is shorter, or the volume refuses.
@@ -588,8 +589,8 @@ impl Attached {
         Ok(self.writer(number)?.append(offset, bytes)?)
     }
 
-    /// As [`Writer::sync`](situ_storage::Writer::sync), or [`Writer::flush`](situ_storage::Writer::flush) unless `durable`, of a file that
-    /// has `bytes`.
+    /// As [`Writer::sync`](situ_storage::Writer::sync), or [`Writer::flush`](situ_storage::Writer::flush) unless
+    /// `durable`, of a file that has `bytes`.
     ///
     /// # Errors
     /// See there; the file has another length.

@@ -171,7 +171,8 @@ fn the_parts_of_a_list_are_all_files_once_and_a_file_is_found_by_its_name() {
     });
 }
 
-/// Once, each part of a list was a list of all files, and so was the look at one file: a store of 100,000 tables opened slowly.
+/// Once, each part of a list was a list of all files, and so was the look at one file: a store of 100,000 tables opened
+/// slowly.
 #[test]
 fn all_parts_of_a_list_are_of_one_look_at_the_disk_unless_it_is_old() {
     let sim = SimExecutor::new(1);
@@ -345,8 +346,9 @@ fn a_write_hangs(hang: Duration) -> FaultPlan {
     FaultPlan::none().with(Rule::new(Fault::Delay(hang)).on(&[Operation::WritePages]).nth(0))
 }
 
-/// A page write hangs in the disk. The client connects anew, gives that connection up, and connects again. The second new connection
-/// must not be let in before the first one would have been: the page of the oldest connection would overwrite a newer page.
+/// A page write hangs in the disk. The client connects anew, gives that connection up, and connects again. The second
+/// new connection must not be let in before the first one would have been: the page of the oldest connection would
+/// overwrite a newer page.
 #[test]
 fn a_change_that_hangs_keeps_every_newer_connection_out_until_it_is_over() {
     for_each_seed(1, 20, |seed| {
@@ -453,8 +455,8 @@ fn an_owner_that_was_cut_off_writes_nothing_after_its_successor() {
     });
 }
 
-/// A helper writes the output of a task to another node, under the token of a host that has died. The host's successor waits for the
-/// term, and not for the helper.
+/// A helper writes the output of a task to another node, under the token of a host that has died. The host's successor
+/// waits for the term, and not for the helper.
 #[test]
 fn a_helper_that_writes_under_the_owners_token_does_not_keep_the_lease_of_a_dead_owner() {
     let sim = SimExecutor::new(1);
@@ -529,8 +531,8 @@ fn an_error_of_the_volume_reaches_the_client_as_it_is() {
     assert!(matches!(attached.write_pages(token, 2, 0, &page(1), true), Err(CallError::Storage(Error::Io { .. }))));
 }
 
-/// The disk fails once, and the node's answer is lost with the connection. The system has forgotten the pages: its next sync succeeds.
-/// The client's second copy of the request must not hear of that.
+/// The disk fails once, and the node's answer is lost with the connection. The system has forgotten the pages: its next
+/// sync succeeds. The client's second copy of the request must not hear of that.
 #[test]
 fn a_sync_of_pages_that_failed_is_not_tried_again() {
     let write = |attached: &Attached, token, durable| attached.write_pages(token, 1, 0, &page(1), durable);

@@ -384,7 +384,8 @@ fn a_handshake_of_a_byte_now_and_then_ends_in_time() {
     });
 }
 
-/// A connection to a stopped node with a full queue of connections once held the thread of the host that connects, and closing the store.
+/// A connection to a stopped node with a full queue of connections once held the thread of the host that connects, and
+/// closing the store.
 #[test]
 fn a_node_that_accepts_no_connection_does_not_answer() {
     let directory = tempfile::tempdir().unwrap();

@@ -7,11 +7,11 @@
 //! owner 0123456789abcdef0123456789abcdef 1700000000 situ serve, process 12 on alpha
 //! crc32c 01234567
 //! ```
-//! The line `owner` is there while somebody has the lease: the client's id, since when, and its name. The checksum covers the lines
-//! before its own.
+//! The line `owner` is there while somebody has the lease: the client's id, since when, and its name. The checksum
+//! covers the lines before its own.
 //!
-//! In a directory the note is the file `LEASE`, which is no name of a store's file. On a disk without a file system it is the file
-//! `LOCK`, which no store uses there.
+//! In a directory the note is the file `LEASE`, which is no name of a store's file. On a disk without a file system it
+//! is the file `LOCK`, which no store uses there.
 
 use super::Owner;
 use situ_storage::{Error, FileName, Result, Volume};

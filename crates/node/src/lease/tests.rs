@@ -232,7 +232,8 @@ fn a_lease_that_is_given_back_is_waited_for_and_a_refusal_says_what_takes_long()
     });
 }
 
-/// The client's connection is lost while its first request waits for the former owner's change, and it sends the request again.
+/// The client's connection is lost while its first request waits for the former owner's change, and it sends the
+/// request again.
 #[test]
 fn a_client_that_asks_again_while_it_is_given_the_lease_gets_the_same_token() {
     in_a_world(|env, at, world| {

@@ -8,8 +8,8 @@ use situ_storage::Result;
 use std::time::Duration;
 
 messages! {
-    /// Runs a task. The answer comes when the task is done. Sent again with the same attempt in the same session, it begins nothing: it
-    /// gets the answer of the attempt that is under way, or that has ended.
+    /// Runs a task. The answer comes when the task is done. Sent again with the same attempt in the same session, it
+    /// begins nothing: it gets the answer of the attempt that is under way, or that has ended.
     RunTask {
         /// The attempt's number.
         attempt: u64,
@@ -105,7 +105,8 @@ messages! {
         message: Bytes,
     }
 
-    /// Says where the volumes of the host's store lie. The host sends it on each connection before tasks; the last one counts.
+    /// Says where the volumes of the host's store lie. The host sends it on each connection before tasks; the last one
+    /// counts.
     PlaceVolumes {
         /// The volumes' numbers, and where each lies.
         volumes: Vec<(u32, VolumePlace)>,

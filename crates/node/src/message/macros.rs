@@ -1,4 +1,5 @@
-//! Structs that are messages, and the table of operations. The page's tables are checked against what these macros know.
+//! Structs that are messages, and the table of operations. The page's tables are checked against what these macros
+//! know.
 
 /// Structs whose fields, in their order, are their bytes.
 macro_rules! messages {
@@ -84,7 +85,8 @@ macro_rules! operations {
                 }
             }
 
-            /// Decodes a payload as the request and as the answer, and encodes again what it was. For fuzzers and tests.
+            /// Decodes a payload as the request and as the answer, and encodes again what it was. For fuzzers and
+            /// tests.
             #[cfg(any(test, feature = "fuzzing"))]
             pub(crate) fn decode_both(self, payload: &[u8]) {
                 match self {

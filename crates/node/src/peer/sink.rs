@@ -1,13 +1,17 @@
 //! Where frames leave: the stream, and what it has not taken yet.
 //!
-//! 1. A thread that has queued a frame calls [`Shared::send_now`]. If nobody else writes, it takes the next frames and offers them to the
-//!    stream. What the stream does not take at once is kept, in front of everything else, for the writer thread.
+//! 1. A thread that has queued a frame calls [`Shared::send_now`]. If nobody else writes, it takes the next frames and
+//!    offers them to the stream. What the stream does not take at once is kept, in front of everything else, for the
+//!    writer thread.
 //! 2. The writer thread writes what is kept, then what is queued, and waits for the stream if it must.
 //!
-//! **Invariants.** Frames leave in the order in which they are taken from the queue: they are taken under the sink's lock, which is held
-//! until they are written or kept. Urgent frames are taken before the bulk, each kind in its order (`peer/state.rs`). Only the writer thread waits for the stream. What is kept is no more than was taken at once.
-//! **Threads.** Who finds the sink locked wakes the writer thread, which waits for the lock. So no frame is left behind.
-//! **Failure.** An error that a caller meets is left to the writer thread, which meets it, too, and ends the connection.
+//! **Invariants.** Frames leave in the order in which they are taken from the queue: they are taken under the sink's
+//! lock, which is held until they are written or kept. Urgent frames are taken before the bulk, each kind in its order
+//! (`peer/state.rs`). Only the writer thread waits for the stream. What is kept is no more than was taken at once.
+//! **Threads.** Who finds the sink locked wakes the writer thread, which waits for the lock. So no frame is left
+//! behind.
+//! **Failure.** An error that a caller meets is left to the writer thread, which meets it, too, and ends the
+//! connection.
 
 use super::Shared;
 use super::state::Outgoing;
@@ -82,7 +86,8 @@ impl Sink {
 }
 
 impl Shared {
-    /// Writes what is queued if nobody has to wait for that, and wakes the writer thread if something is left for it, or if it `must_wake`.
+    /// Writes what is queued if nobody has to wait for that, and wakes the writer thread if something is left for it,
+    /// or if it `must_wake`.
     pub(super) fn send_now(&self, must_wake: bool) {
         let is_sent = self.sink.try_lock().is_ok_and(|mut sink| sink.offer_next(self));
         if !is_sent || must_wake {

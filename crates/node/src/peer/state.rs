@@ -42,8 +42,8 @@ impl Outgoing {
         self.operation
     }
 
-    /// Whether it may wait behind frames that are not: it is one of many that carry a file, or a request about a file that is written, which must
-    /// not overtake what is appended to the file.
+    /// Whether it may wait behind frames that are not: it is one of many that carry a file, or a request about a file
+    /// that is written, which must not overtake what is appended to the file.
     fn is_bulk(&self) -> bool {
         use Operation::{Append, Resume, WriterDrop, WriterFinish, WriterFlush, WriterSync};
         match self.flags & flag::ANSWER {

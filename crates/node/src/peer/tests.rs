@@ -134,7 +134,8 @@ fn a_caller_without_credit_gives_up_at_its_deadline() {
 
 #[test]
 fn an_answer_waits_for_a_slow_reader_and_the_queue_stays_bounded() {
-    // Workers answer while the host takes no bytes: they wait, and the queue holds no more than its bound and a frame for each.
+    // Workers answer while the host takes no bytes: they wait, and the queue holds no more than its bound and a frame
+    // for each.
     let answered = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&answered);
     let worker = Asked(move |_: &Peer, _, _, reply: Reply| {

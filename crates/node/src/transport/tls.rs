@@ -1,9 +1,9 @@
 //! TLS 1.3 over a socket, in both directions at once.
 //!
-//! The state of TLS is behind a lock that is held for computing only, never for a socket. The reader thread reads the socket, then takes
-//! the lock to decrypt. The writer thread takes the lock to encrypt, then writes the socket. Only the writer thread writes: what TLS
-//! itself wants to send (a new key, say) goes out with its next frame, a heartbeat at the latest. So a reader never waits for a
-//! writer, and two ends cannot wait for each other.
+//! The state of TLS is behind a lock that is held for computing only, never for a socket. The reader thread reads the
+//! socket, then takes the lock to decrypt. The writer thread takes the lock to encrypt, then writes the socket. Only
+//! the writer thread writes: what TLS itself wants to send (a new key, say) goes out with its next frame, a heartbeat
+//! at the latest. So a reader never waits for a writer, and two ends cannot wait for each other.
 
 use super::{Socket, stream};
 use crate::error::CallError;
@@ -145,7 +145,8 @@ impl Write for Hurried<'_> {
     }
 }
 
-/// What TLS itself finds wrong is final. Everything else may be another one with the next connection: the other end may just have been stopped.
+/// What TLS itself finds wrong is final. Everything else may be another one with the next connection: the other end may
+/// just have been stopped.
 fn failed(name: &str, e: &io::Error) -> CallError {
     match e.kind() {
         io::ErrorKind::InvalidData => refused(name, e),

@@ -3,9 +3,10 @@
 //! * [`Reserve`] and requests about files are done by two threads. Requests about one writer are done in their order.
 //! * [`Pace`] is done by a thread of its own, which the host may hold back for as long as it likes.
 //!
-//! **Invariants.** An attempt that is not held gets no place, makes no file and appends nothing. A table is made in a place that was given to its
-//! attempt only, and by the host itself. The node reads inputs of held attempts only: an input is closed when the last attempt that has it ends. So
-//! a node whose `Close` was lost with a connection keeps no table of the host open. Locks: the files' before the unit's.
+//! **Invariants.** An attempt that is not held gets no place, makes no file and appends nothing. A table is made in a
+//! place that was given to its attempt only, and by the host itself. The node reads inputs of held attempts only: an
+//! input is closed when the last attempt that has it ends. So a node whose `Close` was lost with a connection keeps no
+//! table of the host open. Locks: the files' before the unit's.
 
 use super::Shared;
 use crate::error::CallError;

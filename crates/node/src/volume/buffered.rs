@@ -1,26 +1,29 @@
 //! Pages that only the memory of the node's machine may have.
 //!
-//! A buffered write is answered when the node's system has the pages. A restart of that machine loses them, and the host goes on. A log
-//! must not go on behind lost pages: a recovery ends at the first of them. So the client keeps what it wrote, and writes it again:
+//! A buffered write is answered when the node's system has the pages. A restart of that machine loses them, and the
+//! host goes on. A log must not go on behind lost pages: a recovery ends at the first of them. So the client keeps what
+//! it wrote, and writes it again:
 //!
 //! 1. A write is kept before it is sent, in place of what was kept of its pages.
-//! 2. A buffered write is kept until a sync covers it that began after the write's answer. A durable one is let go with its answer.
-//! 3. A write or sync may meet another start of the machine. The first one that does writes all that is kept: file after file in the
-//!    order of their opening, and each file's pages ascending. The others wait, and go on then.
-//! 4. From [`SYNC_BYTES`] on, the client has the node sync the oldest file, and goes on meanwhile. At [`KEPT_BYTES_MAX`] a write waits
-//!    for a sync.
+//! 2. A buffered write is kept until a sync covers it that began after the write's answer. A durable one is let go with
+//!    its answer.
+//! 3. A write or sync may meet another start of the machine. The first one that does writes all that is kept: file
+//!    after file in the order of their opening, and each file's pages ascending. The others wait, and go on then.
+//! 4. From [`SYNC_BYTES`] on, the client has the node sync the oldest file, and goes on meanwhile. At
+//!    [`KEPT_BYTES_MAX`] a write waits for a sync.
 //!
-//! **Invariants.** Of a page, the newest image is kept. A machine gets no write before it has all that is kept. A file is forgotten
-//! before its name changes, as its room may be another file's then.
+//! **Invariants.** Of a page, the newest image is kept. A machine gets no write before it has all that is kept. A file
+//! is forgotten before its name changes, as its room may be another file's then.
 //!
-//! **Threads.** Any; no lock is held across a request. A thread that renames a file waits for those that write its pages again.
+//! **Threads.** Any; no lock is held across a request. A thread that renames a file waits for those that write its
+//! pages again.
 //!
-//! **Failure.** Pages that cannot be written again fail the write or the sync that met the restart, and the next one tries again. A sync
-//! that the client has begun by itself may fail: the next write or sync of that file has its error. A host and a machine that end
-//! together lose what was not synced, as after any power failure.
+//! **Failure.** Pages that cannot be written again fail the write or the sync that met the restart, and the next one
+//! tries again. A sync that the client has begun by itself may fail: the next write or sync of that file has its error.
+//! A host and a machine that end together lose what was not synced, as after any power failure.
 //!
-//! Rejected: to end the log file at a restart, and to make tables of the memtables. Acknowledged writes would be in no log until the
-//! tables are there.
+//! Rejected: to end the log file at a restart, and to make tables of the memtables. Acknowledged writes would be in no
+//! log until the tables are there.
 
 use super::open::OpenFile;
 use crate::client::{Attempt, Shared};

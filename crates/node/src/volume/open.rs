@@ -58,7 +58,8 @@ impl OpenFile {
         self.known(attempt, || attempt.ask(call))
     }
 
-    /// Asks for bytes of the file, exactly `bytes` of them. All of the answer's payload is bytes, which are not copied here.
+    /// Asks for bytes of the file, exactly `bytes` of them. All of the answer's payload is bytes, which are not copied
+    /// here.
     pub(super) fn read<C: Call<Answer = ReadBytes>>(
         &self,
         attempt: &Attempt,

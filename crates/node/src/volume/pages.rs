@@ -1,13 +1,14 @@
 //! A page file on the node.
 //!
-//! Short writes travel as what changed ([`PatchPages`]): of a page that was written before, since the image that the node has, and of
-//! other pages, since zeros. The client keeps the images of the pages that it wrote last. It tries a patch again as any other request.
-//! A node that does not have the image answers so, as after a restart, and gets the whole page.
+//! Short writes travel as what changed ([`PatchPages`]): of a page that was written before, since the image that the
+//! node has, and of other pages, since zeros. The client keeps the images of the pages that it wrote last. It tries a
+//! patch again as any other request. A node that does not have the image answers so, as after a restart, and gets the
+//! whole page.
 //!
 //! What is not synced is kept besides, for a machine that is restarted (`buffered.rs`).
 //!
-//! **Invariants.** An image is kept only of a write that was answered. While the page is written, it is not kept. **Threads.** Any; no
-//! page is written by two at once.
+//! **Invariants.** An image is kept only of a write that was answered. While the page is written, it is not kept.
+//! **Threads.** Any; no page is written by two at once.
 
 use super::buffered::{Buffered, FIELDS_BYTES};
 use super::open::OpenFile;
@@ -94,8 +95,8 @@ impl NodePageFile {
     }
 }
 
-/// What to send instead of pages: what changed in the first one since its image, and what is not zero in the others; `None` if that is
-/// not less.
+/// What to send instead of pages: what changed in the first one since its image, and what is not zero in the others;
+/// `None` if that is not less.
 fn patch_of(
     (token, handle): (u64, u64),
     first: u64,

@@ -1,7 +1,7 @@
 //! Reads of a finished file on the node.
 //!
-//! A submitted read is completed by the thread that receives its answer. One that is lost with its connection goes to the thread for second
-//! tries, which may wait for the next connection.
+//! A submitted read is completed by the thread that receives its answer. One that is lost with its connection goes to
+//! the thread for second tries, which may wait for the next connection.
 
 use super::open::{OpenFile, fit};
 use crate::client::{NodeClient, Shared};

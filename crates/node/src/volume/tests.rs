@@ -248,7 +248,8 @@ fn every_change_is_done_once_where_ever_its_connection_is_cut() {
     assert!(volume.client().connections() >= 30, "{}", volume.client().connections());
 }
 
-/// What a log does: page after page is written again with more bytes in it, and the first page of a longer write may be one of those.
+/// What a log does: page after page is written again with more bytes in it, and the first page of a longer write may be
+/// one of those.
 #[test]
 fn pages_that_are_written_again_travel_as_what_changed_and_arrive_whole() {
     let world = World::new();
@@ -328,8 +329,8 @@ fn a_writer_goes_on_after_a_restart_if_little_was_not_synced() {
     assert!(long.append(&[0; 1 << 20]).is_err() && long.finish().is_err(), "an error stays");
 }
 
-/// The daemon goes on with the file, and the connection is lost before the rest is appended again. The next append began behind the end
-/// of the file then, and the writer failed for good: of a manifest, that made the store read-only.
+/// The daemon goes on with the file, and the connection is lost before the rest is appended again. The next append
+/// began behind the end of the file then, and the writer failed for good: of a manifest, that made the store read-only.
 #[test]
 fn a_writer_goes_on_if_the_connection_is_lost_while_it_resumes() {
     let world = World::new();

@@ -1,15 +1,19 @@
 //! A file on its way to the node.
 //!
-//! 1. Appended bytes gather to a piece, and the piece is sent with its offset. Several pieces are under way, up to a bound.
-//! 2. A piece is kept until it is answered. On another connection than the one it was sent on, all that are kept are sent again, in
-//!    their order: the node knows by the offset what it has.
-//! 3. A sync, a flush and the end wait for an answer. The node does a writer's requests in order, so that answer covers all pieces.
+//! 1. Appended bytes gather to a piece, and the piece is sent with its offset. Several pieces are under way, up to a
+//!    bound.
+//! 2. A piece is kept until it is answered. On another connection than the one it was sent on, all that are kept are
+//!    sent again, in their order: the node knows by the offset what it has.
+//! 3. A sync, a flush and the end wait for an answer. The node does a writer's requests in order, so that answer covers
+//!    all pieces.
 //!
-//! 4. What was appended since the last sync is kept, too, up to [`RESUME_BYTES_MAX`]. A daemon that was restarted does not know the writer.
-//!    Then the file goes on behind what was synced ([`Resume`]), and what is kept is appended again. So a manifest outlives the daemon.
-//!    Should the connection be lost in between, the next one begins with that again.
+//! 4. What was appended since the last sync is kept, too, up to [`RESUME_BYTES_MAX`]. A daemon that was restarted does
+//!    not know the writer. Then the file goes on behind what was synced ([`Resume`]), and what is kept is appended
+//!    again. So a manifest outlives the daemon. Should the connection be lost in between, the next one begins with that
+//!    again.
 //!
-//! **Failure.** After an error, all later calls get that error. A file of which more was not synced is lost with the daemon.
+//! **Failure.** After an error, all later calls get that error. A file of which more was not synced is lost with the
+//! daemon.
 
 use crate::client::{Attempt, NodeClient};
 use crate::error::CallError;
@@ -312,8 +316,8 @@ impl Writer for NodeWriter {
 impl Drop for NodeWriter {
     fn drop(&mut self) {
         if let Some(peer) = self.client.peer() {
-            // The node keeps a finished writer, too, for a client that asks again. Where this does not arrive, the node forgets finished
-            // writers when the session has many, and unfinished ones with the session.
+            // The node keeps a finished writer, too, for a client that asks again. Where this does not arrive, the node
+            // forgets finished writers when the session has many, and unfinished ones with the session.
             let give_up = WriterDrop { token: self.token, handle: self.handle }.encode();
             let timeout = self.client.shared().options.read_patience;
             peer.call_later(WriterDrop::OPERATION as u16, give_up, Some(timeout), drop);

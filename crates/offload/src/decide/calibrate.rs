@@ -1,16 +1,20 @@
 //! From measurements of linear and pipelined runs to the rules of a machine, as section 3.3 of the CoPro paper does.
 //!
-//! 1. For each length of values, the *growth ratio* is measured: by how much a pipeline raises the compaction's bandwidth, over by how
-//!    much it raises the use of processors. A ratio of 1 turns all further processor time into bandwidth.
-//! 2. A value is large from the smallest length on from which the ratio stays below what is asked for: 1 on the paper's host, 0.5 on
-//!    its device, whose processors are slower.
-//! 3. With that length, the ratio is measured for several shares of large values, over several workloads. The mean over workloads is
-//!    lowest at some share. The threshold is the share before that one: there begins the stretch in which a pipeline pays least.
+//! 1. For each length of values, the *growth ratio* is measured: by how much a pipeline raises the compaction's
+//!    bandwidth, over by how much it raises the use of processors. A ratio of 1 turns all further processor time into
+//!    bandwidth.
+//! 2. A value is large from the smallest length on from which the ratio stays below what is asked for: 1 on the paper's
+//!    host, 0.5 on its device, whose processors are slower.
+//! 3. With that length, the ratio is measured for several shares of large values, over several workloads. The mean over
+//!    workloads is lowest at some share. The threshold is the share before that one: there begins the stretch in which
+//!    a pipeline pays least.
 //!
 //! [`rules_of`] makes rules of that, for a side that others use, too:
-//! * The *border* is the share of processors in use at which pipelines go off. It lies half-way between what a pipelined run uses while
-//!   the machine does nothing else, and all. So a store alone on a machine keeps its pipelines, and one without free processors does not.
-//! * Pipelines come back when a pipelined run would fit below the border: the hysteresis is what a pipeline adds to the share in use.
+//! * The *border* is the share of processors in use at which pipelines go off. It lies half-way between what a
+//!   pipelined run uses while the machine does nothing else, and all. So a store alone on a machine keeps its
+//!   pipelines, and one without free processors does not.
+//! * Pipelines come back when a pipelined run would fit below the border: the hysteresis is what a pipeline adds to the
+//!   share in use.
 //! * While the machine does nothing else, the threshold's share of large values turns pipelines off.
 //! * Memory was not measured, and weighs nothing.
 
@@ -68,8 +72,8 @@ pub struct Calibrated {
     pub threshold: Option<f64>,
 }
 
-/// How much bandwidth grows for what use of processors grows. Infinite if bandwidth grows and the use of processors does not; 0 if
-/// bandwidth does not grow, or a measurement is not above 0.
+/// How much bandwidth grows for what use of processors grows. Infinite if bandwidth grows and the use of processors
+/// does not; 0 if bandwidth does not grow, or a measurement is not above 0.
 pub fn growth_ratio(linear: Cost, pipelined: Cost) -> f64 {
     if linear.bytes_per_s <= 0.0 || linear.processors <= 0.0 {
         return 0.0;

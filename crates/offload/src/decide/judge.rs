@@ -1,15 +1,18 @@
-//! The decision itself: from f, what reads say, and how it stood before, to a mode. Nothing here asks for the time or the machine.
+//! The decision itself: from f, what reads say, and how it stood before, to a mode. Nothing here asks for the time or
+//! the machine.
 //!
-//! 1. Reads come first. If their p99 with pipelines exceeds the allowed multiple of their p99 without, the mode is linear at once, and
-//!    stays so for a *back-off*. Each back-off is twice as long as the one before. A trial after which reads do not suffer ends this.
+//! 1. Reads come first. If their p99 with pipelines exceeds the allowed multiple of their p99 without, the mode is
+//!    linear at once, and stays so for a *back-off*. Each back-off is twice as long as the one before. A trial after
+//!    which reads do not suffer ends this.
 //! 2. Otherwise f decides. At the threshold pipelines go off; below `threshold - hysteresis` they come back.
 //! 3. A change by f waits until the mode has stood for the dwell time. The first decision need not wait.
 //!
-//! **Reads suffer** if the lower bound of the p99 with pipelines exceeds the multiple of the upper bound of the p99 without. So few
-//! samples need a large difference. Below [`READ_SAMPLES_MIN`] samples on either side there is no verdict.
+//! **Reads suffer** if the lower bound of the p99 with pipelines exceeds the multiple of the upper bound of the p99
+//! without. So few samples need a large difference. Below [`READ_SAMPLES_MIN`] samples on either side there is no
+//! verdict.
 //!
-//! Rejected: to compare the two percentiles themselves. With 1000 samples of a usual distribution, a p99 is off by 7% on average. A
-//! factor of 1.1 would turn pipelines off by chance.
+//! Rejected: to compare the two percentiles themselves. With 1000 samples of a usual distribution, a p99 is off by 7%
+//! on average. A factor of 1.1 would turn pipelines off by chance.
 
 use crate::decide::record::{Held, ReadInputs};
 use crate::mode::DecisionRules;
@@ -18,8 +21,8 @@ use std::time::Duration;
 
 /// Fewer samples of reads than this, with pipelines or without, give no verdict.
 pub(crate) const READ_SAMPLES_MIN: u64 = 200;
-/// The first back-off is at least this long. It is longer than what is measured with pipelines reaches back, so a trial begins without
-/// samples of the last one.
+/// The first back-off is at least this long. It is longer than what is measured with pipelines reaches back, so a trial
+/// begins without samples of the last one.
 pub(crate) const READ_BACKOFF_MIN: Duration = Duration::from_secs(20);
 /// No back-off is longer than this.
 const READ_BACKOFF_MAX: Duration = Duration::from_secs(600);

@@ -1,18 +1,20 @@
 //! What the machine has in use, as far as this process may have it.
 //!
-//! * **Processors**: `/proc/stat`, over the processors that the process may run on (`Cpus_allowed_list`). Where a control group bounds
-//!   processor time, the group's use of its bound counts if that is more.
-//! * **Memory**: `/proc/meminfo`, what is not available; or a control group's use of its bound, if that is more. Pages of files that
-//!   could be dropped count as free.
+//! * **Processors**: `/proc/stat`, over the processors that the process may run on (`Cpus_allowed_list`). Where a
+//!   control group bounds processor time, the group's use of its bound counts if that is more.
+//! * **Memory**: `/proc/meminfo`, what is not available; or a control group's use of its bound, if that is more. Pages
+//!   of files that could be dropped count as free.
 //!
-//! A share of processors is one over a stretch of time: from one sample to the next. The first sample gives none. Stretches within
-//! runs and between runs follow each other, so the share is smoothed over about two seconds. After a long rest it is that of the rest.
+//! A share of processors is one over a stretch of time: from one sample to the next. The first sample gives none.
+//! Stretches within runs and between runs follow each other, so the share is smoothed over about two seconds. After a
+//! long rest it is that of the rest.
 //!
-//! **Threads**: any may sample. A thread that finds another one sampling gets nothing, and does not wait. Files of `/proc` and of
-//! control groups lie in memory. **Failure**: a file that is missing or not as expected leaves its measure out. Bounds of control
-//! groups are read with the first sample; a change of them later is not seen.
+//! **Threads**: any may sample. A thread that finds another one sampling gets nothing, and does not wait. Files of
+//! `/proc` and of control groups lie in memory. **Failure**: a file that is missing or not as expected leaves its
+//! measure out. Bounds of control groups are read with the first sample; a change of them later is not seen.
 //!
-//! Rejected: `getrusage`, which knows only this process. Others on the machine leave as little for a pipeline as the process itself.
+//! Rejected: `getrusage`, which knows only this process. Others on the machine leave as little for a pipeline as the
+//! process itself.
 
 use situ_compaction::Measure;
 use std::sync::{Mutex, PoisonError, TryLockError};

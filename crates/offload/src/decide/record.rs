@@ -78,7 +78,8 @@ pub struct DecisionRecord {
     pub why: String,
 }
 
-/// As one line for logs: `pipelined: f 0.420 is below 0.700 [processors 0.400 x 0.5, memory missing (not measured) x 0.2]`.
+/// As one line for logs: `pipelined: f 0.420 is below 0.700 [processors 0.400 x 0.5, memory missing (not measured) x
+/// 0.2]`.
 impl fmt::Display for DecisionRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = if self.mode.is_pipelined() { "pipelined" } else { "linear" };

@@ -87,7 +87,8 @@ fn changes(rules: &DecisionRules) -> u64 {
     decider.report().changed
 }
 
-/// The paper says of CoPro+ that it turns pipelines on again and again within a short time. Hysteresis and dwell end that.
+/// The paper says of CoPro+ that it turns pipelines on again and again within a short time. Hysteresis and dwell end
+/// that.
 #[test]
 fn a_share_that_hovers_at_the_threshold_makes_the_papers_rules_flap_and_no_others() {
     let paper = rules("copro-plus");
@@ -225,7 +226,8 @@ fn what_is_collected_is_whole_and_bounded() {
     assert_eq!((lock(&decider.machine.measured).processors, state.collected.named.len()), (None, NAMED_MAX));
 }
 
-/// One decider served all hosts of a node. Two stores with different rules then began anew at each turn, without hysteresis or dwell.
+/// One decider served all hosts of a node. Two stores with different rules then began anew at each turn, without
+/// hysteresis or dwell.
 #[test]
 fn hosts_of_one_machine_keep_their_own_standing() {
     let steady = DecisionRules { dwell_min: Duration::from_secs(60), ..rules("copro-plus") };

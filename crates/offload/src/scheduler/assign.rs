@@ -1,11 +1,12 @@
 //! Which unit gets which task: the half of a turn that gives.
 //!
 //! 1. The most urgent job comes first: level 0, then by score, then in the order in which the jobs were submitted.
-//! 2. Units are asked what they offer for a task. Not asked are units that rest, that have failed at this task, and that the task does
-//!    not suit. So a task beyond a unit's limits is told once, and goes elsewhere untried.
-//! 3. [`narrow`] says which of the offers count. A unit that has to prove itself goes first, and then the unit that the task is
-//!    meant for. A task waits for such a unit while the unit has no room; with the automatic split, for a while. A task of level 0
-//!    waits for a while with every split: writers wait for it, and the unit may be busy with the tasks of other stores.
+//! 2. Units are asked what they offer for a task. Not asked are units that rest, that have failed at this task, and
+//!    that the task does not suit. So a task beyond a unit's limits is told once, and goes elsewhere untried.
+//! 3. [`narrow`] says which of the offers count. A unit that has to prove itself goes first, and then the unit that the
+//!    task is meant for. A task waits for such a unit while the unit has no room; with the automatic split, for a
+//!    while. A task of level 0 waits for a while with every split: writers wait for it, and the unit may be busy with
+//!    the tasks of other stores.
 //! 4. Of the offers that count, the one that would be done first wins.
 
 use crate::class::TaskClass;
@@ -23,7 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Numbers of attempts are given once in a process: a unit that two stores were given by mistake does not exchange their results.
+/// Numbers of attempts are given once in a process: a unit that two stores were given by mistake does not exchange
+/// their results.
 static NEXT_ATTEMPT: AtomicU64 = AtomicU64::new(1);
 
 /// What a unit says of a task.

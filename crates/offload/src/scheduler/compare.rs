@@ -1,12 +1,13 @@
 //! Are the files of two units the same?
 //!
 //! 1. A thread of its own reads the files of both through the host, side by side, in pieces.
-//! 2. Units with one encoder have to give the same bytes. Of units with two encoders, the entries and the range tombstones are
-//!    compared, as they are before compression.
+//! 2. Units with one encoder have to give the same bytes. Of units with two encoders, the entries and the range
+//!    tombstones are compared, as they are before compression.
 //! 3. The verdict waits for the next turn of the scheduler, and the thread notifies the scheduler's event.
 //!
 //! **Threads.** One a comparison, from the executor. It ends early once the host of the job answers "cancelled".
-//! **Failure.** Files that cannot be read are no difference: the verdict says so, and the reference unit's files are taken.
+//! **Failure.** Files that cannot be read are no difference: the verdict says so, and the reference unit's files are
+//! taken.
 //!
 //! Rejected: to compare in the turn. The turn would wait for disks, or for a node that is gone.
 

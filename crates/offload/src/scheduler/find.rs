@@ -3,10 +3,11 @@
 //! 1. A thread of its own asks the host about each table of an answer: [`TaskHost::find`].
 //! 2. What was found waits for the next turn of the scheduler, and the thread notifies the scheduler's event.
 //!
-//! **Threads.** [`SEARCHES_MAX`] at most, one for each answer that is looked at, from the executor. It ends early once the host of the job
-//! answers "cancelled". Other answers wait for it.
+//! **Threads.** [`SEARCHES_MAX`] at most, one for each answer that is looked at, from the executor. It ends early once
+//! the host of the job answers "cancelled". Other answers wait for it.
 //!
-//! Rejected: to ask in the turn. The host reads the files, and a node that has just gone would hold up all tasks of all units.
+//! Rejected: to ask in the turn. The host reads the files, and a node that has just gone would hold up all tasks of all
+//! units.
 
 use crate::ran::Ran;
 use situ_base::{Env, Event, JobHandle, lock};
@@ -47,8 +48,8 @@ impl Drop for Search {
 }
 
 impl Search {
-    /// Begins to look; `None` if there is no thread for it now. `under_way` counts those that look, and is changed by one thread at a
-    /// time.
+    /// Begins to look; `None` if there is no thread for it now. `under_way` counts those that look, and is changed by
+    /// one thread at a time.
     pub(crate) fn begin(
         under_way: &Arc<AtomicUsize>,
         (env, event): (&Env, &Arc<dyn Event>),

@@ -14,8 +14,8 @@ pub struct Patience {
     pub rest_min: Duration,
     /// How long a unit rests at most. Default 60 s.
     pub rest_max: Duration,
-    /// How long a task that is meant for a unit waits while the unit has no room, with the automatic split, and from level 0 with every
-    /// split. Then any unit takes the task. Default 10 s.
+    /// How long a task that is meant for a unit waits while the unit has no room, with the automatic split, and from
+    /// level 0 with every split. Then any unit takes the task. Default 10 s.
     pub busy_max: Duration,
     /// A unit is out of service after so many failures in a row. Default 5.
     pub failures_max: u32,
@@ -37,7 +37,8 @@ impl Default for Patience {
     }
 }
 
-/// A unit that is out of service may take so many times as long as the reference unit for the task that it proves itself on.
+/// A unit that is out of service may take so many times as long as the reference unit for the task that it proves
+/// itself on.
 const PROOF_TIMES: u32 = 4;
 /// And this much longer.
 const PROOF_EXTRA: Duration = Duration::from_secs(1);

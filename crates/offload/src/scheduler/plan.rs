@@ -23,7 +23,8 @@ pub(crate) struct Plan {
 }
 
 impl Scheduler {
-    /// Divides a job between the units, by the policy. Without units elsewhere the job is cut into equal parts, one for each thread.
+    /// Divides a job between the units, by the policy. Without units elsewhere the job is cut into equal parts, one for
+    /// each thread.
     ///
     /// # Errors
     /// An index block of a table cannot be read.

@@ -1,9 +1,10 @@
 //! Which units are in service: what becomes of a unit that fails.
 //!
 //! 1. A unit rests after a failure, twice as long each time.
-//! 2. A unit that has failed [`Patience::failures_max`](crate::Patience::failures_max) times in a row is out of service. So is, at once,
-//!    a unit whose files differ from those of the reference unit.
-//! 3. When the rest of such a unit is over, it gets one task at a time. The reference unit runs the same task, and the files are compared.
+//! 2. A unit that has failed [`Patience::failures_max`](crate::Patience::failures_max) times in a row is out of
+//!    service. So is, at once, a unit whose files differ from those of the reference unit.
+//! 3. When the rest of such a unit is over, it gets one task at a time. The reference unit runs the same task, and the
+//!    files are compared.
 //! 4. The unit is in service again when its files are the same.
 
 use crate::record::{OutOfService, TaskOutcome, TaskRecord, UnitReport};

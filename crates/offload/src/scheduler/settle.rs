@@ -2,11 +2,13 @@
 //!
 //! 1. An attempt that has finished is checked without reading its files: [`check_output`].
 //! 2. Of an attempt elsewhere, the host looks whether the files are there, on a thread of its own (`find.rs`).
-//! 3. A task that runs on one unit is done then. Of a task that runs on two, the files are compared once both have landed.
-//! 4. An attempt that failed, or is late, is given up, and the task waits again. One that has answered is not late any more.
+//! 3. A task that runs on one unit is done then. Of a task that runs on two, the files are compared once both have
+//!    landed.
+//! 4. An attempt that failed, or is late, is given up, and the task waits again. One that has answered is not late any
+//!    more.
 //!
-//! **Invariants**: the output of the reference unit is the one of a task that was checked, whatever the comparison finds. A job ends
-//! after the threads that look at its files.
+//! **Invariants**: the output of the reference unit is the one of a task that was checked, whatever the comparison
+//! finds. A job ends after the threads that look at its files.
 
 use crate::ran::Ran;
 use crate::record::TaskOutcome;
@@ -126,8 +128,8 @@ impl Scheduler {
         Step::Judged(self.judge(attempt, End { checked, elapsed, ran, ended }, now))
     }
 
-    /// Has the files of an answer looked for; what was found, once that is known. Where there is no thread for it now, the next turn
-    /// tries again.
+    /// Has the files of an answer looked for; what was found, once that is known. Where there is no thread for it now,
+    /// the next turn tries again.
     fn look(&self, attempt: &mut Attempt) -> Option<(Answer, Found)> {
         let answer = attempt.answer.as_mut()?;
         if answer.search.is_none() {
@@ -329,8 +331,8 @@ impl Scheduler {
         unit.filter(|_| check.is_proof).into_iter().for_each(|unit| self.set_proves_itself(unit, false));
     }
 
-    /// Gives up a task of a job that has failed. What runs on the reference unit ends soon by itself, and so does a thread that looks at
-    /// files: they are waited for.
+    /// Gives up a task of a job that has failed. What runs on the reference unit ends soon by itself, and so does a
+    /// thread that looks at files: they are waited for.
     pub(crate) fn give_up(&self, task: &mut QueuedTask, now: Duration) {
         match std::mem::replace(&mut task.state, TaskState::Waiting) {
             TaskState::Running(attempt) => {

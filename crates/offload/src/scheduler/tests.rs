@@ -599,8 +599,8 @@ impl Unit for PanickingUnit {
     }
 }
 
-/// A unit that panics takes no thread with it, no job, and no task. With a patience that is longer than the test, what it held
-/// comes back because it has panicked, and not because it is late.
+/// A unit that panics takes no thread with it, no job, and no task. With a patience that is longer than the test, what
+/// it held comes back because it has panicked, and not because it is late.
 #[test]
 fn a_unit_that_panics_is_asked_no_more_and_its_tasks_come_back() {
     for at in [Call::Encoder, Call::Offer, Call::Load, Call::Submit, Call::Cancel, Call::Poll, Call::Close] {

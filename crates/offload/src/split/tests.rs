@@ -1,4 +1,5 @@
-//! Decisions as text: `testdata/split/*.txt`, and a simulated machine on which the automatic split has to find what is best.
+//! Decisions as text: `testdata/split/*.txt`, and a simulated machine on which the automatic split has to find what is
+//! best.
 //!
 //! ```text
 //! case: what it shows
@@ -267,7 +268,8 @@ fn the_automatic_split_follows_a_change() {
     }
 }
 
-/// Reads of clients, say, hold one job in eight up. An arm with bad luck is looked at again, and is not lost for hundreds of jobs.
+/// Reads of clients, say, hold one job in eight up. An arm with bad luck is looked at again, and is not lost for
+/// hundreds of jobs.
 #[test]
 fn the_automatic_split_is_not_led_astray_by_single_jobs() {
     let (mut all, mut all_best) = (0.0, 0.0);

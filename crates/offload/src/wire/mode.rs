@@ -1,8 +1,8 @@
-//! Rules of modes and records of decisions as bytes: `docs/formats/metrics.md`. A host sends its rule with a task; the unit elsewhere
-//! answers with the decision that it made by that rule.
+//! Rules of modes and records of decisions as bytes: `docs/formats/metrics.md`. A host sends its rule with a task; the
+//! unit elsewhere answers with the decision that it made by that rule.
 //!
-//! **Invariants.** What was encoded is decoded to the same values, and what is decoded is encoded to the same bytes. Decoded rules have
-//! finite numbers, and bounds on threads and names. **Failure.** As for tasks.
+//! **Invariants.** What was encoded is decoded to the same values, and what is decoded is encoded to the same bytes.
+//! Decoded rules have finite numbers, and bounds on threads and names. **Failure.** As for tasks.
 
 use super::{In, Out};
 use crate::decide::{DecisionRecord, Held, ReadInputs, Term};
@@ -379,7 +379,8 @@ mod tests {
         bytes[end..].copy_from_slice(&checksum);
     }
 
-    /// No bytes break the decoders: small damage under a checksum that is right. What is taken is encoded to the same bytes.
+    /// No bytes break the decoders: small damage under a checksum that is right. What is taken is encoded to the same
+    /// bytes.
     #[test]
     fn damaged_bytes_are_refused_or_are_whole() {
         let (mut taken, mut refused) = (0, 0);

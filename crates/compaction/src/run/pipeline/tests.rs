@@ -391,8 +391,8 @@ impl Executor for Refusing {
 /// For [`assert_refused`]: no thread of the executor.
 const CALLER: &str = "the caller's thread";
 
-/// Runs the task while one thread gets no allocation of `bytes` bytes or more: the run fails for want of memory for `what`, and no file
-/// has come, gone or changed.
+/// Runs the task while one thread gets no allocation of `bytes` bytes or more: the run fails for want of memory for
+/// `what`, and no file has come, gone or changed.
 fn assert_refused(
     task: &Task,
     host: &Arc<TestHost>,

@@ -63,7 +63,8 @@ fn a_lost_connection_loses_no_task() {
 #[test]
 fn a_result_that_came_while_the_host_was_away_is_fetched_later() {
     let world = world(Patience::default());
-    // A short one: the first answer has all its places. Once a file is there, the answer has arrived, and the connection can go.
+    // A short one: the first answer has all its places. Once a file is there, the answer has arrived, and the
+    // connection can go.
     world.store.holds.store(true, Ordering::SeqCst);
     let task = world.store.task(1, 1_200_000);
     world.host.submit(1, task);
@@ -184,8 +185,8 @@ fn a_host_that_vanishes_has_no_tasks_after_a_while() {
     store.is_cancelled.store(true, Ordering::SeqCst);
 }
 
-/// The node's `Close` of an input was lost with the connection. The host had the table open until the unit was closed, and refused
-/// all further inputs after 4096 of them.
+/// The node's `Close` of an input was lost with the connection. The host had the table open until the unit was closed,
+/// and refused all further inputs after 4096 of them.
 #[test]
 fn inputs_of_a_lost_connection_are_closed_when_their_attempt_has_ended() {
     let at = tempfile::tempdir().unwrap();
@@ -265,7 +266,8 @@ impl Handler for Mute {
     }
 }
 
-/// The host is connected and answers nothing. The task asked again for ever, and kept its thread after it was cancelled.
+/// The host is connected and answers nothing. The task asked again for ever, and kept its thread after it was
+/// cancelled.
 #[test]
 fn a_task_that_waits_for_a_silent_host_ends_soon_after_it_is_cancelled() {
     let at = tempfile::tempdir().unwrap();

@@ -149,8 +149,8 @@ impl TaskFiles for Slow {
     }
 }
 
-/// The host gives up an attempt that has ended unheard. The thread that reads its connection removed the tables, and nothing else of
-/// the host was heard meanwhile.
+/// The host gives up an attempt that has ended unheard. The thread that reads its connection removed the tables, and
+/// nothing else of the host was heard meanwhile.
 #[test]
 fn a_slow_disk_under_removals_holds_no_connection_up() {
     let mut slow = None;

@@ -1,6 +1,7 @@
 //! The node's machine is restarted, and has lost what it had not synced. The host goes on.
 //!
-//! A log used to go on behind pages that the machine had lost. A recovery ended at the first of them, and dropped all writes behind it.
+//! A log used to go on behind pages that the machine had lost. A recovery ended at the first of them, and dropped all
+//! writes behind it.
 
 use super::*;
 use crate::volume::buffered::{KEPT_BYTES_MAX, SYNC_BYTES};

@@ -1,4 +1,5 @@
-//! A node for the client's tests: one directory, one worker a connection, and connections that are cut where a test says.
+//! A node for the client's tests: one directory, one worker a connection, and connections that are cut where a test
+//! says.
 
 use crate::error::CallError;
 use crate::fields::Rest;

@@ -1,6 +1,7 @@
 //! The host looks for the files of a unit elsewhere on a thread of its own.
 //!
-//! It did so in the scheduler's turn. A node that had just gone held up the tasks of all units, for five seconds for each of its answers.
+//! It did so in the scheduler's turn. A node that had just gone held up the tasks of all units, for five seconds for
+//! each of its answers.
 
 use super::super::find::SEARCHES_MAX;
 use super::*;

@@ -220,7 +220,8 @@ fn a_fixed_split_waits_for_its_units() {
     assert_eq!(world.holds(), [1, 0, 0]);
 }
 
-/// A node may be busy with the tasks of other stores for as long as it likes. Level 0 waited as long, and with it the writers.
+/// A node may be busy with the tasks of other stores for as long as it likes. Level 0 waited as long, and with it the
+/// writers.
 #[test]
 fn level_0_does_not_wait_for_ever_for_a_busy_unit_whatever_the_split() {
     let half = Split::Static { elsewhere_percent: 50 };
