@@ -176,7 +176,8 @@ pub trait Compactor: Any + Send + Sync {
         let _ = message;
     }
 
-    /// Returns the counts of pipelined runs, if decisions weigh how reads fare beside them. Asked for once.
+    /// Returns the counts of pipelined runs, if decisions compare reads with and without pipelined runs. The store
+    /// calls it once.
     fn pipelines(&self) -> Vec<Pipelines> {
         Vec::new()
     }
@@ -185,7 +186,7 @@ pub trait Compactor: Any + Send + Sync {
     fn close(&self);
 }
 
-/// What a store gives to its compactor.
+/// The parts of a store that its compactor uses.
 pub struct CompactorParts {
     /// Time and threads.
     pub env: Env,

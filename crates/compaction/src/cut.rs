@@ -1,7 +1,7 @@
 //! Cutting a job into parts that can run side by side, in any proportion.
 //!
-//! 1. The tables' own index says where blocks end: "so many bytes lie before this key". Each table is sampled at
-//!    block boundaries so that a part of the wanted size has about [`SAMPLES_A_PART`] samples over all tables.
+//! 1. The tables' own index says where blocks end: "`n` bytes lie before this key". Each table is sampled at block
+//!    boundaries so that a part of the wanted size has about [`SAMPLES_A_PART`] samples over all tables.
 //! 2. The samples are sorted by key, and their bytes added up. Behind each key there may be a cut.
 //! 3. Each cut goes where the bytes before it are nearest to the shares before it.
 //! 4. A part without bytes is left out. A part of less than half of the least size joins the smaller one of its

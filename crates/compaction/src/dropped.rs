@@ -8,15 +8,15 @@
 //! 2. The outputs look at value handles only. [`ValueHandles`], which the host may have, says where a value lies.
 //! 3. The sums by segment are in the task's output as [`DroppedValues`]. They count when the output is installed, and
 //!    never if the attempt is given up.
-//! 4. The output also lists the places of the values, one by one ([`ValueLocation`]). The log may erase them when
-//!    nobody reads the input tables any more. Only a unit in this process lists them; the sums are all that a task
+//! 4. The output also lists the places of the values, one by one ([`ValueLocation`]). The log may erase them when the
+//!    input tables have no readers any more. Only a unit in this process lists them; the sums are all that a task
 //!    needs.
 //!
 //! **Invariants**: each input entry is kept or reported, exactly once. The sums depend on the task and on the handles
 //! alone.
 //! **Cost**: nothing without [`ValueHandles`]; a value is read only if it is a handle. Sums take memory for each
 //! segment, the list for each value, up to [`LISTED_MAX`] of a part of a task. Values beyond are in the sums only.
-//! **Failure**: a handle that nobody can read is corruption: its bytes could never be counted again.
+//! **Failure**: an unreadable handle is corruption: its bytes could never be counted again.
 
 use crate::error::Result;
 use crate::merge::Source;
@@ -72,19 +72,19 @@ impl DroppedEntry<'_> {
     }
 }
 
-/// A part of a task lists so many dropped values at most: 32 bytes each.
+/// The maximum number of dropped values that a part of a task lists: 32 bytes each.
 const LISTED_MAX: usize = 1 << 20;
 
-/// Where a value lies in a value log.
+/// The location of a value in a value log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ValueLocation {
     /// The part of the log that is cleaned as one.
     pub segment: u64,
-    /// Where in the segment the value's record begins.
+    /// The offset of the value's record in the segment.
     pub offset: u64,
-    /// How long the record is.
+    /// The length of the record.
     pub length: u64,
-    /// How many bytes of the segment are dead without the value.
+    /// The number of bytes of the segment that are dead without the value.
     pub bytes: u64,
 }
 
@@ -93,15 +93,15 @@ pub trait ValueHandles: Send + Sync {
     /// Where the value of this handle lies; `None` if these bytes are no handle. The answer depends on the bytes alone.
     fn locate(&self, handle: &[u8]) -> Option<ValueLocation>;
 
-    /// The first `bytes` bytes of the handle's value, or the whole value if it is shorter; `None` if the handle does
-    /// not carry so many. The answer depends on the bytes of the handle alone. The default carries none.
+    /// Returns the first `bytes` bytes of the handle's value, or the whole value if it is shorter. Returns `None` if
+    /// the handle carries fewer bytes. The answer depends on the bytes of the handle alone. The default carries none.
     fn prefix<'a>(&self, handle: &'a [u8], bytes: usize) -> Option<&'a [u8]> {
         let _ = (handle, bytes);
         None
     }
 }
 
-/// What a task has dropped of one segment of a value log.
+/// The values that a task has dropped of one segment of a value log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedValues {
     /// The segment.

@@ -3,7 +3,7 @@
 //! A filter often decides by something that changes while the program runs: a clock, a date before which all is dead. A
 //! task has to give the same bytes whenever and wherever it runs (promise 5 of `docs/architecture.md`). So the filter
 //! *freezes* what it decides by into plain bytes, its parameters, once, when the tasks of a job are made. The
-//! parameters travel in the task; whoever runs the task gives them back to the filter with each entry.
+//! parameters travel in the task; the unit that runs the task gives them back to the filter with each entry.
 //!
 //! ```text
 //! job ──freeze──> parameters ──in every task of the job──> decide(context with the parameters, key, value)
@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What becomes of an entry.
+/// The fate of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// It stays as it is.
@@ -33,7 +33,7 @@ pub enum Decision {
     Change(Vec<u8>),
 }
 
-/// What a filter may decide by, apart from the entry. It is the same for all entries of a task.
+/// The facts that a filter may decide by, apart from the entry. They are the same for all entries of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FilterContext<'a> {
@@ -41,7 +41,7 @@ pub struct FilterContext<'a> {
     pub now_unix: Duration,
     /// The level that the output goes to.
     pub level: u32,
-    /// What [`CompactionFilter::freeze`] gave when the task was made.
+    /// The bytes that [`CompactionFilter::freeze`] returned when the task was made.
     pub parameters: &'a [u8],
 }
 
@@ -58,10 +58,10 @@ impl<'a> FilterContext<'a> {
 /// and no tombstone covers it. A filter may see the same entry in many compactions, or in none for long. It is a way to
 /// save space, never the only thing that hides data from readers.
 ///
-/// A value in a value log is not read for a filter. A filter that needs a few bytes at the beginning of a value says
-/// how many ([`value_prefix_bytes`](CompactionFilter::value_prefix_bytes)): the table then keeps these bytes beside the
-/// value's handle. The values of a keyspace with any other filter stay in tables. A collection of the value log may
-/// write an entry again that a filter removes or changes at the same moment. Then readers see the entry as it was,
+/// A value in a value log is not read for a filter. A filter that needs a few bytes at the beginning of a value gives
+/// their number ([`value_prefix_bytes`](CompactionFilter::value_prefix_bytes)): the table then keeps these bytes next
+/// to the value's handle. The values of a keyspace with any other filter stay in tables. A collection of the value log
+/// may write an entry again that a filter removes or changes at the same moment. Then readers see the entry as it was,
 /// until the next compaction shows it to the filter.
 ///
 /// The same task has to give the same bytes whenever and wherever it runs. So [`decide`](CompactionFilter::decide) must
@@ -73,8 +73,8 @@ pub trait CompactionFilter: Send + Sync {
     /// For logs, and for units that know some filters by name.
     fn name(&self) -> &str;
 
-    /// What the filter decides by at this moment, as bytes that can be interpreted by whoever knows the filter's name,
-    /// in another process too. `now_unix` is the wall-clock time since 1970 UTC that the context will show.
+    /// Returns the filter's parameters at this moment. Every program that knows the filter's name can interpret these
+    /// bytes, in another process too. `now_unix` is the wall-clock time since 1970 UTC that the context will show.
     ///
     /// The engine asks once for each compaction job; all tasks of the job get these bytes, and so does a task that is
     /// run again. They should be short: every task has a copy. The default is no bytes, for a filter that decides by
@@ -118,7 +118,7 @@ pub trait CompactionFilter: Send + Sync {
 pub struct FrozenFilter {
     /// The code, and its name.
     pub code: Arc<dyn CompactionFilter>,
-    /// What it decides by.
+    /// The bytes that the filter decides by.
     pub parameters: Arc<[u8]>,
 }
 

@@ -36,7 +36,7 @@ pub const NODE_FLAGS: u16 = 256;
 /// The 99th percentile of foreground reads, with what it was measured from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadTail {
-    /// How many reads were measured.
+    /// The number of measured reads.
     pub samples: u64,
     /// The percentile is hardly below this: the bound of a confidence interval.
     pub p99_low: Duration,
@@ -55,7 +55,7 @@ pub enum Measure {
     Memory(f64),
     /// The share of large values among the entries of a task, 0 to 1.
     LargeValues(f64),
-    /// What nobody uses of the processors, in thousandths of one processor.
+    /// The unused part of the processors, in thousandths of one processor.
     ProcessorsFree(u32),
     /// Bytes of memory that are free.
     MemoryFree(u64),
@@ -70,7 +70,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Whether it says something of the machine that it was measured on, whichever store runs there.
+    /// Returns true if the measure describes the machine that it was taken on, whichever store runs there.
     pub fn is_of_machine(&self) -> bool {
         use Measure as M;
         match self {

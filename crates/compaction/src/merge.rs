@@ -4,8 +4,8 @@
 //!    source that stands on the smallest internal key.
 //! 2. To move on, the winner's source takes one step and plays again on its way from leaf to root: exactly one match a
 //!    level, `log2(k)` in all, against losers that are already known. A binary heap needs two comparisons a level.
-//! 3. A match compares the 8 bytes of the user key that follow the prefix which all keys of the merge share, kept as
-//!    one big-endian integer beside the source's index. Only when they are equal are whole keys compared.
+//! 3. A match compares the 8 bytes of the user key that follow the prefix which all keys of the merge share. They are
+//!    kept as one big-endian integer next to the source's index. Only when they are equal are whole keys compared.
 //!
 //! **Invariants**: every source but the winner is a loser at exactly one node. A source that is used up loses against
 //! every other. Equal internal keys cannot occur in a sound store; if they do, the source with the lower index (the
@@ -56,7 +56,7 @@ impl<S: Source> WarmReader for Merge<S> {
 pub struct Named<C> {
     /// The cursor, standing on its first entry.
     pub cursor: C,
-    /// What errors call it.
+    /// The cursor's name in errors.
     pub name: String,
 }
 
@@ -150,7 +150,7 @@ impl<S: Source> Merge<S> {
         }
     }
 
-    /// Whether it stands on an entry.
+    /// Returns true if the merge stands on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.sources.get(self.nodes[0].source).is_some_and(Source::valid)

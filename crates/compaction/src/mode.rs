@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-/// How the stages of a run share threads.
+/// The way in which the stages of a run share threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RunMode {
     /// One thread reads, merges and writes, one after the other.
@@ -25,20 +25,20 @@ impl RunMode {
     /// A pipeline of one thread for each stage.
     pub const PIPELINED: RunMode = RunMode::Pipelined { merge_threads: 1 };
 
-    /// Whether stages have threads of their own.
+    /// Returns true if stages have threads of their own.
     pub fn is_pipelined(self) -> bool {
         matches!(self, RunMode::Pipelined { .. })
     }
 }
 
-/// What one stage of a run did. A stage with several threads adds up their times.
+/// The times and bytes of one stage of a run. A stage with several threads adds up their times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stage {
-    /// How long the stage worked.
+    /// The time for which the stage worked.
     pub busy: Duration,
-    /// How long the stage waited for the stage before it.
+    /// The time for which the stage waited for the stage before it.
     pub starved: Duration,
-    /// How long the stage waited for the stage behind it to take what it had.
+    /// The time for which the stage waited for the stage behind it to take what it had.
     pub blocked: Duration,
     /// Bytes that went through: stored bytes for reading and writing, uncompressed bytes for merging.
     pub bytes: u64,

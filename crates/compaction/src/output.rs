@@ -37,7 +37,7 @@ mod size;
 pub(crate) use blocks::{BlockOutput, OnThisThread, begin_table};
 use size::LaggedSize;
 
-/// The host is told of output in pieces of about this size.
+/// The output is reported to the host in pieces of about this size.
 const PACE_BYTES: u64 = 256 << 10;
 
 /// The sink of a merge: tables. See the module's page.
@@ -68,7 +68,7 @@ pub(crate) struct Outputs<'a, B> {
     handle: Vec<u8>,
     /// Spans of tables whose blocks have all been given out.
     ended: Vec<KeySpan>,
-    /// Counts the time for which the host holds the run back, if somebody asks.
+    /// Counts the time for which the host holds the run back; `None` if the run is not measured.
     meters: Option<&'a Meters>,
 }
 
@@ -217,7 +217,8 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         block.map_or(Ok(()), |block| self.give_out(block, about.inputs))
     }
 
-    /// The open table is about so long now. The host is told if there is enough to tell, and may block.
+    /// Takes the length of the open table, about, as `bytes`. Reports the growth to the host if it is `least` bytes or
+    /// more; the host may block.
     #[inline]
     fn pace(&mut self, bytes: u64, least: u64) {
         let Some(open) = &mut self.open else { return };

@@ -7,6 +7,6 @@ use crate::mode::{RunMode, Stages};
 pub struct RunReport {
     /// The mode of the run.
     pub mode: RunMode,
-    /// What each stage did.
+    /// The times and bytes of each stage.
     pub stages: Stages,
 }

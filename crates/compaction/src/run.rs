@@ -47,8 +47,8 @@ mod write;
 pub(crate) use pipeline::Sizes;
 use pipeline::run_pipelined;
 
-/// Inputs are read in pieces of this size: two or three of a disk's largest transfers, and little beside the memory of
-/// an output table.
+/// Inputs are read in pieces of this size: two or three of a disk's largest transfers, and little compared with the
+/// memory of an output table.
 const READ_BYTES: usize = 512 << 10;
 
 /// Runs a task on the calling thread. The bytes of this run are the right ones.
@@ -62,9 +62,9 @@ pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
 /// Runs a task in this mode, and says how. The bytes are those of [`run`].
 ///
 /// A linear run has the calling thread. A pipelined run has threads of the environment's executor, too; all of them
-/// have ended when the call returns. Where the executor has no threads left, or the task is too small for so many merge
-/// threads, the run has fewer; the answer tells. A panic of the filter, of the host or of the merge is an error of the
-/// run.
+/// have ended when the call returns. The run has fewer merge threads if the executor has no threads left, or if the
+/// task is too small for all of them; the answer has the number. A panic of the filter, of the host or of the merge is
+/// an error of the run.
 ///
 /// # Errors
 /// Within the answer: see [`TaskError`](crate::TaskError).
@@ -112,7 +112,7 @@ fn run_linear(task: &Task, host: &dyn TaskHost, env: &Env) -> (Result<TaskOutput
     (result, RunReport { mode: RunMode::Linear, stages })
 }
 
-/// Runs a task on the calling thread, and measures if somebody asks.
+/// Runs a task on the calling thread. Measures the run if `meters` has meters.
 fn run_here(task: &Task, host: &dyn TaskHost, meters: Option<(&Meters, &Arc<ReadMeter>)>) -> Result<TaskOutput> {
     let reads = meters.map(|(_, reads)| reads);
     let prepare = || Prepared::new(task, host);
@@ -262,7 +262,7 @@ struct RunSource<'a> {
     upper: Option<&'a [u8]>,
     /// What was read of warm blocks of the tables before the current one.
     warm_before: WarmBytes,
-    /// Counts what is read, if somebody asks.
+    /// Counts the bytes that are read; `None` if the run is not measured.
     meter: Option<&'a Arc<ReadMeter>>,
 }
 

@@ -30,13 +30,13 @@ impl KeySpan {
         KeySpan { begin: self.begin.min(other.begin), end: self.end.max(other.end) }
     }
 
-    /// Whether `key` lies in it.
+    /// Returns true if `key` lies in the span.
     #[inline]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.begin.as_slice() <= key && key < self.end.as_slice()
     }
 
-    /// Whether a key can lie in both `self` and `begin..end`.
+    /// Returns true if a key can lie in both `self` and `begin..end`.
     #[inline]
     pub fn overlaps(&self, begin: &[u8], end: &[u8]) -> bool {
         self.begin.as_slice() < end && begin < self.end.as_slice()
@@ -64,18 +64,18 @@ impl KeyRange {
         KeyRange::default()
     }
 
-    /// Whether `key` lies in it.
+    /// Returns true if `key` lies in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.lower.as_deref().is_none_or(|lower| lower <= key) && self.upper.as_deref().is_none_or(|upper| key < upper)
     }
 
-    /// Whether a key can lie in both.
+    /// Returns true if a key can lie in both.
     pub fn overlaps(&self, span: &KeySpan) -> bool {
         self.lower.as_ref().is_none_or(|lower| *lower < span.end)
             && self.upper.as_ref().is_none_or(|upper| span.begin < *upper)
     }
 
-    /// Whether all of `span` lies in it.
+    /// Returns true if all of `span` lies in the range.
     pub fn encloses(&self, span: &KeySpan) -> bool {
         self.lower.as_ref().is_none_or(|lower| *lower <= span.begin)
             && self.upper.as_ref().is_none_or(|upper| span.end <= *upper)

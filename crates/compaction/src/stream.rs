@@ -11,7 +11,7 @@
 //!
 //! For each user key, newest version first:
 //!
-//! 1. Only the newest version in each stripe is looked at further; nobody can see the others.
+//! 1. Only the newest version in each stripe is looked at further; the others are invisible.
 //! 2. It is dropped if a range tombstone of its own stripe covers it.
 //! 3. In the last stripe, the compaction filter may change it, or turn it into a tombstone.
 //! 4. A tombstone has work to do only if it hides something older: a version in a lower stripe, or data below the
@@ -27,7 +27,7 @@
 //! Input keys ascend strictly; the stream checks it, because a merge of sorted inputs is sorted, so that a disorder
 //! shows in the entry after it happened, and names the file.
 //!
-//! What is not kept is told to the sink, with the reason: [`Sink::dropped`].
+//! The sink gets each entry that is not kept, with the reason: [`Sink::dropped`].
 //!
 //! **Cost**: one key comparison an entry on top of the merge, one key copy a user key, no allocation.
 
@@ -42,7 +42,7 @@ use situ_table::range_del::FragmentedTombstones;
 use situ_table::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
 use std::cmp::Ordering;
 
-/// The sink is asked whether to go on every so many input entries, kept or not.
+/// The number of input entries, kept or not, after which the sink is asked whether to go on.
 const TICK_ENTRIES: u64 = 1024;
 
 /// What decides over an entry, apart from the entry.
@@ -83,7 +83,7 @@ impl Rules<'_> {
     }
 }
 
-/// What a sink is told beside the entry.
+/// The facts that a sink gets with an entry.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
     /// It is the first of its user key: outputs may be cut before it.

@@ -127,8 +127,8 @@ pub struct Grandparent {
     pub bytes: u64,
 }
 
-/// Whose compressed bytes are written. Two encoders of one format may give different bytes for the same block, and both
-/// can be read; so a promise of equal bytes has to name the encoder.
+/// The encoder of the compressed bytes. Two encoders of one format may give different bytes for the same block, and
+/// both can be read; so a promise of equal bytes has to name the encoder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Encoder(Cow<'static, str>);
 
@@ -151,12 +151,12 @@ impl Default for Encoder {
     }
 }
 
-/// What output files look like.
+/// The format and the sizes of output files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputRules {
-    /// How tables are written.
+    /// The format of the tables.
     pub table: TableOptions,
-    /// Whose compressed bytes they have. The scheduler puts the encoder of the unit here that gets the task.
+    /// The encoder of their compressed bytes. The scheduler puts the encoder of the unit here that gets the task.
     pub encoder: Encoder,
     /// Size at which a file is closed. Files are a little larger, or smaller where another rule cuts first.
     pub target_file_bytes: u64,
@@ -167,23 +167,23 @@ pub struct OutputRules {
     pub created_unix_s: u64,
 }
 
-/// What decides over entries and cuts, whatever the inputs are.
+/// The rules for entries and cuts, whatever the inputs are.
 #[derive(Clone)]
 pub struct MergeRules {
     /// Only user keys in this range are read, and written.
     pub range: KeyRange,
     /// Sequence numbers of all live snapshots, ascending.
     pub snapshots: Vec<SequenceNumber>,
-    /// Where data *older than all inputs* lies that is not itself an input: for each level below the output level (for
-    /// an output in level 0: also for each older table of level 0) the spans of its files, sorted. Tombstones are kept
-    /// for these keys. **Empty means bottommost**: nothing older exists, anywhere, for any key of the range. Listing
-    /// too much costs space; listing too little brings deleted data back.
+    /// The places of data *older than all inputs* that is not itself an input. For each level below the output level,
+    /// they are the spans of its files, sorted. For an output in level 0, each older table of level 0 counts as such a
+    /// level, too. Tombstones are kept for these keys. **Empty means bottommost**: nothing older exists, anywhere, for
+    /// any key of the range. Listing too much costs space; listing too little brings deleted data back.
     pub below: Vec<Vec<KeySpan>>,
     /// The files of the level below the output level that outputs may overlap, sorted.
     pub grandparents: Vec<Grandparent>,
     /// The level that the outputs go to.
     pub output_level: u32,
-    /// What output files look like.
+    /// The format and the sizes of output files.
     pub output: OutputRules,
     /// The application's word, if it has one, with what it decides by.
     pub filter: Option<FrozenFilter>,
@@ -191,7 +191,7 @@ pub struct MergeRules {
     pub now_unix: Duration,
 }
 
-/// What a unit is asked to do: merge `inputs`, within the rules' range, into new tables.
+/// The order to a unit to merge `inputs`, within the rules' range, into new tables.
 #[derive(Clone)]
 pub struct Task {
     /// Names the task in logs; unique within a store's life.
@@ -202,7 +202,7 @@ pub struct Task {
     pub level: u32,
     /// The inputs, newest run first. A version of a key in an earlier run is newer than any in a later one.
     pub inputs: Vec<Run>,
-    /// What to keep and where to cut.
+    /// The rules of what to keep and where to cut.
     pub rules: MergeRules,
 }
 
@@ -254,7 +254,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// Where a table lies, or is to lie.
+/// The place of a table, existing or planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TablePlace {
     /// The volume, as the store numbers volumes.
@@ -263,7 +263,7 @@ pub struct TablePlace {
     pub number: u64,
 }
 
-/// What a run asks of the world around it.
+/// The services that a run needs from the program around it.
 pub trait TaskHost: Send + Sync {
     /// Chooses a volume and a number for an output table of `level`. Nothing is made: a unit elsewhere makes the file
     /// itself. Every place that is not in the task's output, be it because the task failed or was given to another
@@ -355,27 +355,27 @@ pub struct OutputTable {
     pub volume: u32,
     /// The number that the host gave it.
     pub number: u64,
-    /// What the table says of itself.
+    /// The table's own summary.
     pub summary: TableSummary,
     /// The user keys it spans, its range tombstones included.
     pub span: KeySpan,
 }
 
 impl OutputTable {
-    /// Where it lies.
+    /// Returns the table's place.
     pub fn place(&self) -> TablePlace {
         TablePlace { volume: self.volume, number: self.number }
     }
 }
 
-/// What a task gives: tables in key order with disjoint spans, durable and closed.
+/// The result of a task: tables in key order with disjoint spans, durable and closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskOutput {
     /// The tables. None if nothing is left.
     pub tables: Vec<OutputTable>,
-    /// What was done.
+    /// The counts of the task's work.
     pub stats: TaskStats,
-    /// What nobody can ask for any more of a value log, by segment ascending. Empty without
+    /// The values of a value log that no reader can ask for any more, by segment ascending. Empty without
     /// [`TaskHost::value_handles`].
     pub dropped_values: Vec<DroppedValues>,
     /// The same values one by one, by segment and offset ascending, as far as the unit lists them: it may list fewer or
@@ -383,7 +383,7 @@ pub struct TaskOutput {
     pub dropped_places: Vec<ValueLocation>,
 }
 
-/// What a task did, in numbers.
+/// The counts of a task's work.
 ///
 /// Every entry read is accounted for:
 /// `entries_in = entries_out + dropped_hidden + dropped_range_deleted + dropped_tombstones + dropped_by_filter`.

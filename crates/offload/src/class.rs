@@ -12,7 +12,7 @@ const MEDIUM_ENTRY_BYTES: u64 = 1 << 10;
 /// An entry of this many stored bytes has a large value.
 const LARGE_ENTRY_BYTES: u64 = 16 << 10;
 
-/// How large the values of a task are, by the mean of the stored bytes of an entry.
+/// The size of the values of a task, by the mean of the stored bytes of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ValueSize {
     /// An entry takes less than 1 KiB.
@@ -24,12 +24,12 @@ pub enum ValueSize {
     Large,
 }
 
-/// What tasks have in common that run about as fast as each other on one unit.
+/// The common traits of tasks that run about as fast as each other on one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TaskClass {
     /// The upper level is level 0.
     pub from_level0: bool,
-    /// How large the values are.
+    /// The size of the values.
     pub values: ValueSize,
     /// The output is compressed.
     pub compressed: bool,

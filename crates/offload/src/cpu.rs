@@ -1,7 +1,7 @@
 //! The unit that is always there: tasks on threads of the executor.
 //!
-//! Each task has a thread of its own, started when the task is given and gone when it is done: a task reads megabytes,
-//! so that starting a thread costs nothing beside it, and an idle store has no thread waiting for compactions. A
+//! Each task has a thread of its own, started when the task is given and gone when it is done. A task reads megabytes,
+//! so starting a thread costs nothing compared with it, and an idle store has no thread waiting for compactions. A
 //! pipelined run has further threads; they are gone before the task's own.
 //!
 //! How a task runs is the assignment's to say, or the unit's own [`Decider`]'s to decide by the assignment's rules. The

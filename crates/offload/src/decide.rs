@@ -17,11 +17,13 @@
 //! 4. f, what reads say, and how it stood before give the mode (`judge.rs`).
 //! 5. The record of the decision goes with the task's result, and the counters count it.
 //!
-//! Other rules than those of the decision before begin anew: pipelined, without a dwell time. The measures stay.
+//! The state of the decider restarts when the rules differ from those of the decision before: pipelined, without a
+//! dwell time. The measures stay.
 //!
-//! A node decides for several hosts. Each has a decider [beside](Decider::beside) the others: the machine's measures
-//! and the counts are shared; rules, standing and what the host has told are its own. Rejected: one decider for all.
-//! Hosts with different rules would begin anew at each turn, and one host's reads would decide for another's tasks.
+//! A node decides for several hosts. Each host has a decider of its own ([`beside`](Decider::beside)): the machine's
+//! measures and the counts are shared. Rules, standing and the host's own measures are not shared. Rejected: one
+//! decider for all. Hosts with different rules would restart the decider's state at each turn, and one host's reads
+//! would decide for another's tasks.
 //!
 //! **Invariants**: the same rules, measures, tasks and times give the same modes. A measure is used for
 //! [`MEASURE_AGE_MAX`] at most, one of reads for [`READ_AGE_MAX`]; so a source that has died does not decide.
@@ -190,7 +192,7 @@ impl Decider {
         record
     }
 
-    /// What all decisions of the machine came to.
+    /// Returns the counts of all decisions of the machine.
     pub fn report(&self) -> DecisionReport {
         DecisionReport { pipelines_running: self.pipelines().running(), ..lock(&self.machine.report).clone() }
     }
@@ -200,7 +202,7 @@ impl Decider {
         &self.machine.pipelines
     }
 
-    /// What is free of the machine, as far as it was measured of late; `None` if nothing was.
+    /// Returns the free resources of the machine, as far as they were measured of late; `None` if none was measured.
     pub fn resources(&self, now: Duration) -> Option<Resources> {
         let measured = *lock(&self.machine.measured);
         let (processors, memory) = (recent(&measured.processors_free, now), recent(&measured.memory_free, now));

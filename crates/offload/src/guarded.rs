@@ -1,7 +1,7 @@
 //! A unit from outside, behind a wall: what it does wrong stays its own fault.
 //!
 //! 1. Each call of the unit is caught. A unit that panics is not spoken to again, but for [`close`](Unit::close).
-//! 2. The attempts that such a unit held are told as failed in the next [`poll`](Unit::poll).
+//! 2. The attempts that such a unit held are reported as failed in the next [`poll`](Unit::poll).
 //! 3. An answer passes if the unit holds its attempt. So a second answer is dropped, and so is one for an attempt of
 //!    another unit.
 //!

@@ -3,10 +3,10 @@
 use situ_compaction::RunMode;
 use std::time::Duration;
 
-/// What a unit has free, as it measured last. For splits by resources.
+/// The free resources of a unit, as it measured them last. For splits by resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resources {
-    /// What nobody uses of the unit's processors, all together, in thousandths of one processor.
+    /// The unused part of the unit's processors, all together, in thousandths of one processor.
     pub processors_free_milli: u32,
     /// Bytes of memory that are free.
     pub memory_free_bytes: u64,
@@ -14,8 +14,8 @@ pub struct Resources {
     pub bandwidth_free_bytes_per_s: u64,
 }
 
-/// What a decision weighs: f = a * CPU + b * memory + c * large values, against a threshold (CoPro, formula 1). Above
-/// it, a run is linear; below it, a run is pipelined.
+/// The weights and the threshold of a decision: f = a * CPU + b * memory + c * large values, against a threshold
+/// (CoPro, formula 1). Above the threshold, a run is linear; below it, a run is pipelined.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionRules {
     /// a: the weight of the share of processors in use, 0 to 1.
@@ -37,7 +37,7 @@ pub struct DecisionRules {
     /// Pipelines go off while the p99 of foreground reads exceeds this multiple of what it is without them; `None` to
     /// not look.
     pub read_p99_factor_max: Option<f64>,
-    /// How many threads merge in a pipelined run.
+    /// The number of threads that merge in a pipelined run.
     pub merge_threads: u32,
 }
 
@@ -61,7 +61,7 @@ impl DecisionRules {
     }
 }
 
-/// How a unit chooses the mode of a run.
+/// The rule by which a unit chooses the mode of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModeRule {
     /// Always the same.

@@ -62,7 +62,7 @@ impl Offload {
         self
     }
 
-    /// Has one of so many tasks run on two units, and compares their files bit by bit; 1 for every task. Without it,
+    /// Has one of `tasks` tasks run on two units, and compares their files bit by bit; 1 for every task. Without it,
     /// only a unit that is out of service proves itself on such tasks.
     #[must_use]
     pub fn check_every(mut self, tasks: u32) -> Offload {

@@ -15,7 +15,7 @@ use crate::mode::{DecisionRules, ModeRule};
 use situ_compaction::RunMode;
 use std::time::Duration;
 
-/// How the tasks of a job are divided between the host's processor and the other units.
+/// The division of the tasks of a job between the host's processor and the other units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Split {
     /// All on the host's processor.
@@ -35,23 +35,23 @@ pub enum Split {
 }
 
 impl Split {
-    /// Whether units besides the host's processor get anything.
+    /// Returns true if units other than the host's processor get tasks.
     pub fn uses_others(self) -> bool {
         !matches!(self, Split::HostOnly | Split::Static { elsewhere_percent: 0 })
     }
 }
 
-/// Who compacts what, and how.
+/// The division of jobs, and the modes of their runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// How jobs are divided.
+    /// The division of jobs.
     pub split: Split,
-    /// How the host's processor runs tasks.
+    /// The mode rule of the host's processor.
     pub host: ModeRule,
-    /// How other units are asked to run tasks.
+    /// The mode rule that other units are asked to follow.
     pub elsewhere: ModeRule,
-    /// A job of a deeper level begins with this many tables of the upper level, if there are so many; 1 at least. More
-    /// tables fill a pipeline better, and cost write amplification.
+    /// The number of tables of the upper level that a job of a deeper level begins with, if the level has them; 1 at
+    /// least. More tables fill a pipeline better, and cost write amplification.
     pub tables_per_job: usize,
 }
 

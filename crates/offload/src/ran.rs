@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct Ran {
     /// The mode of the run.
     pub mode: RunMode,
-    /// What each stage did.
+    /// The times and bytes of each stage.
     pub stages: Stages,
     /// The decision for the mode, if there was one.
     pub decision: Option<Arc<DecisionRecord>>,

@@ -15,10 +15,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many records of attempts that have ended are kept.
+/// The maximum number of kept records of attempts that have ended.
 pub(crate) const RECORDS_MAX: usize = 4096;
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskOutcome {
@@ -38,7 +38,7 @@ pub enum TaskOutcome {
     Illegal(Arc<str>),
     /// Its files differ from those of the reference unit; the text says where.
     Mismatch(Arc<str>),
-    /// Nobody waits for it any more.
+    /// The scheduler has given the attempt up.
     Cancelled,
 }
 
@@ -94,7 +94,7 @@ pub struct TaskRecord {
     pub level: u32,
     /// The level of the output.
     pub output_level: u32,
-    /// How urgent the job was.
+    /// The urgency of the job.
     pub priority: Priority,
     /// The class of the task.
     pub class: TaskClass,
@@ -110,7 +110,7 @@ pub struct TaskRecord {
     pub began: Duration,
     /// When the scheduler saw the end, by the store's clock; `None` while the attempt runs.
     pub ended: Option<Duration>,
-    /// How long the attempt took, as the unit measured.
+    /// The duration of the attempt, as the unit measured it.
     pub elapsed: Duration,
     /// The mode of the run and its stages, as the unit tells.
     pub ran: Ran,
@@ -118,11 +118,11 @@ pub struct TaskRecord {
     pub input_bytes: u64,
     /// Bytes of the output tables; 0 unless the attempt is [done](TaskOutcome::Done).
     pub output_bytes: u64,
-    /// What came of it.
+    /// The outcome of the attempt.
     pub outcome: TaskOutcome,
 }
 
-/// How fast a unit is with tasks of one class.
+/// The speed of a unit with tasks of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassReport {
     /// The class.
@@ -131,7 +131,7 @@ pub struct ClassReport {
     pub tasks: u64,
     /// Their input bytes.
     pub input_bytes: u64,
-    /// How long the attempts took together, from when the unit got them until the scheduler had their ends.
+    /// The sum of the attempts' durations, from when the unit got them until the scheduler had their ends.
     pub elapsed: Duration,
 }
 
@@ -148,11 +148,11 @@ impl ClassReport {
 pub struct OutOfService {
     /// By the store's clock.
     pub since: Duration,
-    /// What the last failure was.
+    /// The reason of the last failure.
     pub why: String,
 }
 
-/// What one unit did since the scheduler was made.
+/// The counts of one unit since the scheduler was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitReport {
     /// The unit's name.
@@ -185,11 +185,11 @@ pub struct UnitReport {
     pub input_bytes: u64,
     /// Bytes of their output tables.
     pub output_bytes: u64,
-    /// How long these attempts took together, as the unit measured.
+    /// The sum of these attempts' durations, as the unit measured them.
     pub busy: Duration,
     /// Their stages, added up.
     pub stages: Stages,
-    /// How fast they were, by class.
+    /// The speed of these attempts, by class.
     pub classes: Vec<ClassReport>,
     /// Why the unit last refused a task for good, failed, was late or was suspicious.
     pub last_trouble: Option<String>,

@@ -67,7 +67,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// The reference unit's place in the list.
 pub(crate) const REFERENCE: usize = 0;
 
-/// Is told what happens to units.
+/// Gets the events of units.
 type Listener = Box<dyn Fn(&UnitEvent) + Send + Sync>;
 
 /// Gives tasks to units, checks what comes back, and has the reference unit do again what went wrong elsewhere.
@@ -133,8 +133,8 @@ impl Scheduler {
         self
     }
 
-    /// Has one of so many tasks run on two units, and compares their files bit by bit; 1 for every task. `None` for
-    /// those only on which a unit has to prove itself.
+    /// Has one of `tasks` tasks run on two units, and compares their files bit by bit; 1 for every task. With `None`,
+    /// only the tasks on which a unit has to prove itself run twice.
     #[must_use]
     pub fn check_every(mut self, tasks: Option<u32>) -> Scheduler {
         self.check_every = tasks;
@@ -149,7 +149,7 @@ impl Scheduler {
         self
     }
 
-    /// What each unit did so far, the reference unit first.
+    /// Returns the report of each unit so far, the reference unit first.
     pub fn reports(&self) -> Vec<UnitReport> {
         lock(&self.queue).units.iter().map(|unit| unit.report.clone()).collect()
     }
@@ -168,17 +168,17 @@ impl Scheduler {
         self.submit(JobOrder { number: job, tasks, host, abreast, priority, notes: JobNotes::default() });
     }
 
-    /// How many tasks more the units would take now, beyond those that wait. Units that rest or are out of service, or
-    /// did not suit the last task that they were asked about, do not count. Neither do units that the policy leaves
-    /// alone.
+    /// Returns the number of further tasks that the units would take now, beyond those that wait. Units that rest or
+    /// are out of service, or did not suit the last task that they were asked about, do not count. Neither do units
+    /// that the policy leaves alone.
     pub fn room(&self) -> usize {
         let loads = self.units_in_use().map(|(_, unit)| unit.load());
         let room = loads.map(|load| load.tasks_max.saturating_sub(load.tasks)).fold(0, usize::saturating_add);
         room.saturating_sub(lock(&self.queue).tasks_waiting)
     }
 
-    /// How many tasks the units besides the reference unit hold at most, all together; as [`room`](Scheduler::room)
-    /// counts them.
+    /// Returns the maximum number of tasks that the units other than the reference unit hold, all together. The units
+    /// count as in [`room`](Scheduler::room).
     pub fn tasks_max_elsewhere(&self) -> usize {
         let others = self.units_in_use().filter(|(at, _)| *at != REFERENCE);
         others.map(|(_, unit)| unit.load().tasks_max).fold(0, usize::saturating_add)

@@ -46,24 +46,26 @@ use std::time::Duration;
 
 /// The weight of the latest job in a smoothed measure.
 const SMOOTHING: f64 = 0.25;
-/// A measure that is so many times as much as before, or as little, is odd. Two odd ones after each other are no matter
-/// of chance.
+/// A measure that is this many times the one before, or this fraction of it, is odd. Two odd ones after each other are
+/// no matter of chance.
 const CHANGED: f64 = 2.0;
 /// The weight of the second odd measure, and of a measure of what was not measured for long.
 const CHANGED_SMOOTHING: f64 = 0.7;
-/// What a byte on the host costs beside its time while the host has no processor free, in times of that time.
+/// The cost of a byte on the host, in addition to its time, while the host has no processor free, in times of that
+/// time.
 const HOST_COST: f64 = 2.5;
-/// An arm whose units promise so many times the speed of the best arm is looked at again.
+/// An arm whose units promise this many times the speed of the best arm is looked at again.
 const PROMISING: f64 = 1.1;
-/// It is looked at after so many jobs of its class at first.
+/// The number of jobs of its class after which it is looked at, at first.
 const LOOK_AGAIN_JOBS: u64 = 8;
-/// It is looked at after so many jobs at last.
+/// The number of jobs after which it is looked at, at last.
 const LOOK_AGAIN_JOBS_MAX: u64 = 1024;
-/// An arm that was not used for so many jobs of its class may be measured again.
+/// An arm that was not used for this many jobs of its class may be measured again.
 const MEASURE_AGAIN_JOBS: u64 = 32;
-/// An arm that was chosen and has not told anything is chosen again after so many jobs: its job has failed.
+/// An arm that was chosen and has not given a measure is chosen again after this many jobs: its job has failed.
 const NO_ANSWER_JOBS: u64 = 8;
-/// An arm that is expected to take more than so many times as long as the best one is looked at only out of the budget.
+/// An arm that is expected to take more than this many times as long as the best one is looked at only out of the
+/// budget.
 const MUCH_SLOWER: f64 = 2.0;
 /// The share of all time that looking at other arms may cost.
 const EXPLORE_SHARE: f64 = 0.01;
@@ -72,7 +74,7 @@ const FULL_WEIGHT_BYTES: f64 = (1 << 20) as f64;
 /// The host, in the list of units.
 const HOST: usize = 0;
 
-/// How the automatic split divides a job.
+/// The way in which the automatic split divides a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arm {
     /// By the speed of each unit.
@@ -144,7 +146,7 @@ pub(crate) enum Shares {
 struct Smoothed(Option<f64>, Option<Ordering>);
 
 impl Smoothed {
-    /// Takes a measure over so many bytes. A few bytes say little: most of their time is the way to the unit and back.
+    /// Takes a measure over `bytes` bytes. A few bytes say little: most of their time is the way to the unit and back.
     fn note(&mut self, measure: f64, bytes: u64) {
         let odd = self.0.and_then(|before| odd(measure / before));
         let weight = if odd.is_some() && odd == self.1 { CHANGED_SMOOTHING } else { SMOOTHING };
@@ -159,7 +161,7 @@ impl Smoothed {
     }
 }
 
-/// How a measure is odd that is so many times the one before.
+/// Returns the direction in which a measure is odd that is `change` times the one before.
 fn odd(change: f64) -> Option<Ordering> {
     match change {
         change if change >= CHANGED => Some(Ordering::Greater),

@@ -41,7 +41,7 @@ pub enum KnownFilters {
     Named(Vec<String>),
 }
 
-/// What a unit can take. For units to answer [`Unit::offer`] by.
+/// The limits of the tasks that a unit can take. For units to answer [`Unit::offer`] by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// The most runs in a task.
@@ -56,7 +56,7 @@ pub struct Limits {
     pub value_bytes: u32,
     /// The filters that it can call.
     pub filters: KnownFilters,
-    /// Whether it knows range tombstones.
+    /// The unit knows range tombstones.
     pub range_tombstones: bool,
     /// The volumes whose files it can read; `None` for all. It writes to them, too.
     pub volumes: Option<Vec<u32>>,
@@ -133,7 +133,7 @@ impl Limits {
     }
 }
 
-/// How busy a unit is.
+/// The load of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
     /// Tasks that it holds, waiting, running or finished and not collected.
@@ -144,7 +144,7 @@ pub struct Load {
     pub input_bytes: u64,
     /// Input bytes a second that the whole unit gets through, as measured; 0 if that is not known yet.
     pub bytes_per_s: u64,
-    /// What the unit has free; `None` if it does not measure that.
+    /// The free resources of the unit; `None` if it does not measure them.
     pub resources: Option<Resources>,
 }
 
@@ -152,8 +152,8 @@ pub struct Load {
 const UNKNOWN_BYTES_PER_S: u64 = 100 << 20;
 
 impl Load {
-    /// What a unit with this load offers for a task that it can take: the task's turn comes when all that it holds is
-    /// done.
+    /// Returns the offer of a unit with this load for a task that it can take. The task's turn comes when all that the
+    /// unit holds is done.
     pub fn offer(&self, task_bytes: u64) -> Offer {
         if self.tasks >= self.tasks_max {
             return Offer::Busy;
@@ -180,11 +180,11 @@ pub enum Offer {
 pub struct Assignment {
     /// Names this attempt to run the task; comes back in [`Finished`].
     pub attempt: u64,
-    /// What is to be done.
+    /// The task to run.
     pub task: Arc<Task>,
-    /// What the run may ask for.
+    /// The host that serves the run.
     pub host: Arc<dyn TaskHost>,
-    /// How the unit is to choose the mode of the run. A unit that has one mode only keeps to that.
+    /// The rule by which the unit is to choose the mode of the run. A unit that has one mode only keeps to that.
     pub mode: ModeRule,
     /// To be notified when the attempt can be collected with [`Unit::poll`].
     pub done: Arc<dyn Event>,
@@ -213,11 +213,11 @@ pub enum Refused {
 pub struct Finished {
     /// The assignment's.
     pub attempt: u64,
-    /// What came of it.
+    /// The outcome of the attempt.
     pub result: Result<TaskOutput>,
-    /// How long it took, from start to end, as the unit measured.
+    /// The duration of the attempt, from start to end, as the unit measured it.
     pub elapsed: Duration,
-    /// How it ran.
+    /// The mode and the stages of the run.
     pub ran: Ran,
 }
 
@@ -247,8 +247,8 @@ pub trait Unit: Send + Sync {
     /// It does not take the task.
     fn submit(&self, assignment: Assignment) -> Result<(), Refused>;
 
-    /// Nobody waits for an attempt any more: it may end without a result. Its host answers "cancelled" already. An
-    /// attempt that the unit does not know, or that has finished, is nothing to it.
+    /// Cancels an attempt: it may end without a result. Its host answers "cancelled" already. An attempt that the unit
+    /// does not know, or that has finished, is nothing to it.
     fn cancel(&self, attempt: u64) {
         let _ = attempt;
     }

@@ -27,7 +27,7 @@ const VERSION: u32 = 1;
 /// Magic and version before the fields, the checksum behind them.
 const FRAME_BYTES: usize = 16;
 
-/// What the reader of a task has around it.
+/// The program around the reader of a task.
 pub trait Surroundings {
     /// The table in a place, to be opened when the run gets there.
     fn table(&self, place: TablePlace) -> Arc<dyn InputTable>;
@@ -75,7 +75,7 @@ fn has_sum(mut numbers: impl Iterator<Item = u64>) -> bool {
     numbers.try_fold(0, u64::checked_add).is_some()
 }
 
-/// What a task gave, as bytes.
+/// Encodes the output of a task as bytes.
 pub fn encode_output(output: &TaskOutput) -> Vec<u8> {
     let mut out = Out::begin(OUTPUT_MAGIC);
     out.list(&output.tables, |out, table| {

@@ -44,7 +44,7 @@ pub(crate) fn begin_table(host: &dyn TaskHost, rules: &MergeRules) -> Result<(Ta
 pub(crate) struct OnThisThread<'a> {
     host: &'a dyn TaskHost,
     rules: &'a MergeRules,
-    /// Counts the time that files take, if somebody asks.
+    /// Counts the time that files take; `None` if the run is not measured.
     meters: Option<&'a Meters>,
     encoder: Option<BlockEncoder>,
     table: Option<(TablePlace, TableAppender)>,

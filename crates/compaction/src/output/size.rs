@@ -1,7 +1,7 @@
 //! How large the open table is, as far as a cut may know.
 //!
 //! 1. A block that leaves the builder is *pending*: only its plain length is known, its length without compression.
-//! 2. When so many plain bytes follow the block as the *lag* has, its stored length is *due*: it is counted now.
+//! 2. When as many plain bytes follow the block as the *lag* has, its stored length is *due*: it is counted now.
 //! 3. Pending blocks are counted by the compression of the blocks that were counted last.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! The merge stage: one thread, or workers that merge and thin out beside a builder that cuts tables.
+//! The merge stage: one thread, or workers that merge and thin out while a builder cuts tables.
 //!
 //! With one merge thread, the caller's thread runs the merge into the tables, as a linear run does. With several:
 //!
@@ -34,11 +34,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(doc)]
 use super::pipeline::Sizes;
 
-/// Memory of a batch that is longer than so many usual ones is not kept.
+/// The memory of a batch that is longer than this many usual batches is not kept.
 const LARGEST_SPARE: u64 = 4;
 
-/// A block that ends between two marks is told of what was read up to the first one. So there are several for each
-/// block.
+/// A block that ends between two marks counts only what was read up to the first one. So there are several marks for
+/// each block.
 const WARM_MARKS_A_BLOCK: usize = 8;
 
 /// Entries that a merge has kept.

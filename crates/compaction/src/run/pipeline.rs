@@ -38,8 +38,8 @@
 //! read that was submitted is not waited for. If the executor has no thread, the run is linear, and says so.
 //!
 //! Rejected: merge threads that build the blocks of their sub-ranges. Where a block ends depends on all blocks before
-//! it. Rejected: two threads that encode, beside those that merge. Whether merging or encoding is the longer work
-//! depends on the data.
+//! it. Rejected: two threads that encode, in addition to those that merge. Whether merging or encoding is the longer
+//! work depends on the data.
 
 use super::Prepared;
 use super::kept::{self, KeptLanes};
@@ -218,7 +218,7 @@ impl Shared {
     }
 }
 
-/// The threads of a run beside the caller's. Dropped, they have ended.
+/// The threads of a run, apart from the caller's. When the value is dropped, they have ended.
 struct Threads<'a> {
     shared: &'a Shared,
     handles: Vec<Box<dyn JobHandle>>,
@@ -237,7 +237,7 @@ impl Drop for Threads<'_> {
 type Work = fn(&Shared) -> Result<()>;
 
 impl<'a> Threads<'a> {
-    /// Starts all threads; `None` if the executor has not so many.
+    /// Starts all threads; `None` if the executor has fewer.
     fn start(shared: &'a Arc<Shared>, env: &Env) -> Option<Threads<'a>> {
         let mut threads = Threads { shared, handles: Vec::new() };
         threads.spawn(shared, env, "compaction read", read_ahead)?;

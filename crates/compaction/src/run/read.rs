@@ -33,10 +33,10 @@ use std::sync::{Arc, Mutex};
 
 /// Reads in flight of one run.
 const READS_IN_FLIGHT: usize = 16;
-/// So many pieces may be read ahead, beside one for each lane.
+/// The maximum number of pieces that are read ahead, in addition to one for each lane.
 const PIECES_AHEAD: u64 = 8;
-/// The first piece of a lane has so many bytes at most, and each one behind it twice as many: the merge begins when all
-/// lanes have one.
+/// The maximum size of the first piece of a lane; each later piece may have twice as many bytes as the one before it.
+/// The merge begins when all lanes have one.
 const FIRST_PIECE_BYTES: u64 = 64 << 10;
 /// With many lanes, pieces are smaller: down to one in this many.
 const SMALLEST_PIECE_PART: u64 = 8;
@@ -317,7 +317,7 @@ struct LaneReader<'a> {
     /// The table before it, until all of its blocks are planned.
     open: Option<OpenTable>,
     next: Option<(Piece, Part)>,
-    /// The next piece has so many bytes at most.
+    /// The maximum size of the next piece, in bytes.
     grown_bytes: u64,
     /// The merge needs `next` when it has passed this key, or before.
     needed_at: Vec<u8>,

@@ -34,7 +34,7 @@ pub(super) fn sub_ranges(task: &Task, plain_bytes: u64) -> Result<Vec<KeyRange>>
     Ok(cut(samples, &task.rules.range, share))
 }
 
-/// How many stored bytes so many plain ones are in these tables.
+/// Returns the number of stored bytes that `plain_bytes` plain bytes take in these tables.
 fn stored_share(task: &Task, plain_bytes: u64) -> Result<u64> {
     let (mut plain, mut stored) = (0, 0);
     for input in task.tables() {

@@ -90,7 +90,7 @@ impl State {
 pub(super) struct WriteQueue {
     state: Mutex<State>,
     compression: Compression,
-    /// Encoders that nobody uses.
+    /// Encoders that are not in use.
     encoders: Mutex<Vec<BlockEncoder>>,
 }
 
@@ -130,7 +130,7 @@ impl WriteQueue {
         Ok(())
     }
 
-    /// Encodes the first chunk that nobody has begun to encode; false if there is none.
+    /// Encodes the first chunk that no thread has begun to encode; false if there is none.
     pub(super) fn encode_one(&self, shared: &Shared) -> Result<bool> {
         let Some((number, mut steps)) = self.take_raw() else { return Ok(false) };
         let encoder = lock(&self.encoders).pop();

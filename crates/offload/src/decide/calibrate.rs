@@ -21,7 +21,7 @@
 use crate::mode::DecisionRules;
 use std::collections::BTreeMap;
 
-/// What compaction gave and cost in one mode.
+/// The speed and the cost of compaction in one mode.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// Bytes compacted in a second.
@@ -63,7 +63,7 @@ pub struct Side {
     pub shares: Vec<SharePoint>,
 }
 
-/// What follows for a side's rules.
+/// The rules that follow for a side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibrated {
     /// A value is large from this length on; `None` if pipelines pay for all lengths that were measured.
@@ -72,8 +72,8 @@ pub struct Calibrated {
     pub threshold: Option<f64>,
 }
 
-/// How much bandwidth grows for what use of processors grows. Infinite if bandwidth grows and the use of processors
-/// does not; 0 if bandwidth does not grow, or a measurement is not above 0.
+/// Returns the growth of bandwidth in relation to the growth of processor use. The ratio is infinite if bandwidth grows
+/// and processor use does not. The ratio is 0 if bandwidth does not grow, or a measurement is not above 0.
 pub fn growth_ratio(linear: Cost, pipelined: Cost) -> f64 {
     if linear.bytes_per_s <= 0.0 || linear.processors <= 0.0 {
         return 0.0;

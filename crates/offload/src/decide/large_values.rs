@@ -9,12 +9,12 @@
 use situ_compaction::{TableInput, Task};
 use situ_table::Properties;
 
-/// What is known of the large values of a task.
+/// The known facts about the large values of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LargeValues {
     /// The share of large values among the entries, 0 to 1; `None` if no table tells anything.
     pub share: Option<f64>,
-    /// How many tables the share is from.
+    /// The number of tables that the share is from.
     pub tables: usize,
     /// Those of them that are of older programs, so that their share is an estimate.
     pub estimated: usize,
@@ -43,7 +43,7 @@ impl LargeValues {
         found
     }
 
-    /// Where the share is from, in words.
+    /// Describes in words where the share is from.
     pub fn note(&self) -> String {
         let mut note = format!("of {} tables", self.tables);
         if self.estimated > 0 {

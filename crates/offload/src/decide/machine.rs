@@ -20,7 +20,7 @@ use situ_compaction::Measure;
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Where a decider gets news of the machine from.
+/// A source of a decider's news of the machine.
 pub trait Sampler: Send + Sync {
     /// What is known of the machine now; empty if there is no news. Never blocks, and is cheap to ask often.
     fn sample(&self, now: Duration) -> Vec<Measure>;

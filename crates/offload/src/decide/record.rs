@@ -14,12 +14,12 @@ pub struct Term {
     pub weight: f64,
     /// The measure; `None` if it is missing, and then it counts as 0.
     pub value: Option<f64>,
-    /// Where the measure is from, or why it is missing.
+    /// The source of the measure, or the reason why it is missing.
     pub note: String,
 }
 
 impl Term {
-    /// What it adds to f.
+    /// Returns the term's addend of f.
     pub fn addend(&self) -> f64 {
         self.value.map_or(0.0, |value| self.weight * value)
     }
@@ -36,7 +36,7 @@ pub enum Held {
     Reads,
 }
 
-/// What is known of foreground reads.
+/// The known facts about foreground reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadInputs {
     /// The most that the p99 with pipelines may be, as a multiple of the p99 without.
@@ -70,9 +70,9 @@ pub struct DecisionRecord {
     pub reads: Option<ReadInputs>,
     /// The mode that came out.
     pub mode: RunMode,
-    /// Whether the mode is another one than that of the decision before. The first decision follows a pipelined mode.
+    /// The mode is another one than that of the decision before. The first decision follows a pipelined mode.
     pub is_changed: bool,
-    /// What kept the mode from following f, if anything did.
+    /// The reason why the mode did not follow f; `None` if it did.
     pub held: Option<Held>,
     /// The reason in words.
     pub why: String,
@@ -97,7 +97,7 @@ impl fmt::Display for Term {
     }
 }
 
-/// What all decisions of one decider came to.
+/// The counts of all decisions of one decider.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DecisionReport {
     /// Decisions.

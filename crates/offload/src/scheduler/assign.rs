@@ -2,7 +2,7 @@
 //!
 //! 1. The most urgent job comes first: level 0, then by score, then in the order in which the jobs were submitted.
 //! 2. Units are asked what they offer for a task. Not asked are units that rest, that have failed at this task, and
-//!    that the task does not suit. So a task beyond a unit's limits is told once, and goes elsewhere untried.
+//!    that the task does not suit. So a task beyond a unit's limits is reported once, and goes elsewhere untried.
 //! 3. [`narrow`] says which of the offers count. A unit that has to prove itself goes first, and then the unit that the
 //!    task is meant for. A task waits for such a unit while the unit has no room; with the automatic split, for a
 //!    while. A task of level 0 waits for a while with every split: writers wait for it, and the unit may be busy with
@@ -163,7 +163,7 @@ impl Scheduler {
             match offer {
                 Offer::DoneIn(time) if standings[at] == Standing::MayProveItself => Answer::ProvesItselfIn(time),
                 Offer::DoneIn(time) => Answer::DoneIn(time),
-                // Nobody waits for a unit that is out of service.
+                // No task waits for a unit that is out of service.
                 Offer::Busy if standings[at] == Standing::InService => Answer::Busy,
                 Offer::Busy => Answer::No,
                 Offer::Unsuited(reason) => {
@@ -180,7 +180,7 @@ impl Scheduler {
         self.policy.split.uses_others() || task.to_check
     }
 
-    /// A task does not suit a unit: that is told once.
+    /// Notes and records, once, that a task does not suit a unit.
     fn find_unsuited(&self, task: &mut QueuedTask, unit: usize, reason: &str, of: &OfJob) {
         if !task.unsuited.contains(&unit) {
             task.unsuited.push(unit);
@@ -259,7 +259,8 @@ impl Scheduler {
             mode: self.mode_of(unit),
             done: Arc::clone(&self.event),
         };
-        // First: the unit may have done it when it returns, and nobody looks before the record is there.
+        // First: the unit may have done the task when `submit` returns, and no thread may look before the record is
+        // there.
         let record = self.record(task, unit, of);
         lock(&self.records).begin(TaskRecord { attempt: number, is_checked, ..record });
         let taken = self.units[unit].submit(assignment);

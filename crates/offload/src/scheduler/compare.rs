@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 /// Files are compared in pieces of this size.
 const PIECE_BYTES: usize = 256 << 10;
-/// The host is asked whether the comparison is to end after so many entries.
+/// The number of entries after which the host is asked whether the comparison is to end.
 const ENTRIES_A_LOOK: usize = 1024;
 
 /// What a comparison has found.

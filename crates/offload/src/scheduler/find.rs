@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// So many answers are looked at, at a time. A look at a table takes two round trips to a node.
+/// The maximum number of answers that are looked at, at a time. A look at a table takes two round trips to a node.
 pub(crate) const SEARCHES_MAX: usize = 2;
 
 /// All tables are there, or what is wrong, in words.

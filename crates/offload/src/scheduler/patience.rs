@@ -3,23 +3,23 @@
 use situ_compaction::Task;
 use std::time::Duration;
 
-/// How long to wait for units that fail, and how often to try them.
+/// The times to wait for units that fail, and the number of tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
     /// A task may take this long however small it is. Default 30 s.
     pub least: Duration,
     /// And as long as its input takes at this speed. Default 4 MiB/s.
     pub bytes_per_s_min: u64,
-    /// How long a unit rests after its first failure. Default 1 s.
+    /// The time for which a unit rests after its first failure. Default 1 s.
     pub rest_min: Duration,
-    /// How long a unit rests at most. Default 60 s.
+    /// The maximum time for which a unit rests. Default 60 s.
     pub rest_max: Duration,
-    /// How long a task that is meant for a unit waits while the unit has no room, with the automatic split, and from
-    /// level 0 with every split. Then any unit takes the task. Default 10 s.
+    /// The time for which a task that is meant for a unit waits while the unit has no room. The bound holds with the
+    /// automatic split, and for level 0 with every split. Then any unit takes the task. Default 10 s.
     pub busy_max: Duration,
-    /// A unit is out of service after so many failures in a row. Default 5.
+    /// The number of failures in a row after which a unit is out of service. Default 5.
     pub failures_max: u32,
-    /// A task is tried on so many units besides the reference unit, 1 at least. Default 1.
+    /// The number of units other than the reference unit that a task is tried on, 1 at least. Default 1.
     pub tries_elsewhere_max: u32,
 }
 
@@ -37,8 +37,8 @@ impl Default for Patience {
     }
 }
 
-/// A unit that is out of service may take so many times as long as the reference unit for the task that it proves
-/// itself on.
+/// The time that a unit which is out of service may take for the task that it proves itself on, as a multiple of the
+/// reference unit's time.
 const PROOF_TIMES: u32 = 4;
 /// And this much longer.
 const PROOF_EXTRA: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ impl Patience {
         took.saturating_mul(PROOF_TIMES).saturating_add(PROOF_EXTRA).min(self.least)
     }
 
-    /// How long a unit rests after so many failures in a row.
+    /// Returns the time for which a unit rests after `failures` failures in a row.
     pub(crate) fn rest_after(&self, failures: u32) -> Duration {
         self.rest_min.saturating_mul(1 << failures.min(16)).min(self.rest_max)
     }

@@ -25,7 +25,7 @@ pub(crate) struct Queue {
     pub(crate) units: Vec<UnitState>,
     /// Tasks of all jobs that wait for a unit, as far as is known.
     pub(crate) tasks_waiting: usize,
-    /// When a turn is due even if nobody notifies, by the clock.
+    /// The time, by the clock, at which a turn is due even without a notification.
     pub(crate) next_look: Option<Duration>,
     /// What the listener has not been told of yet.
     pub(crate) events: Vec<UnitEvent>,
@@ -189,7 +189,7 @@ pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) host: Arc<dyn TaskHost>,
     pub(crate) tasks: Vec<QueuedTask>,
-    /// At most so many of its tasks run at a time.
+    /// The maximum number of its tasks that run at a time.
     pub(crate) abreast: usize,
     pub(crate) priority: Priority,
     pub(crate) class: TaskClass,
@@ -283,7 +283,7 @@ fn elapsed<'a>(done: impl Iterator<Item = &'a DoneBy> + Clone) -> Option<Duratio
     Some(done.map(|by| by.ended).max()?.saturating_sub(began))
 }
 
-/// The jobs that a turn has in its hands. A panic in the turn ends them: nobody waits for a job that is nowhere.
+/// The jobs that a turn has in its hands. A panic in the turn ends them: a job that is nowhere would have no waiter.
 pub(crate) struct InHand<'a> {
     pub(crate) scheduler: &'a Scheduler,
     pub(crate) jobs: Vec<Job>,

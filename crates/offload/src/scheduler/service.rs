@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What happened to a unit, for whoever watches the store.
+/// A change in a unit's service, for the program that watches the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnitEvent {
     /// The unit keeps failing. It gets no tasks but those on which it can prove itself.

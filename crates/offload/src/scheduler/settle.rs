@@ -94,7 +94,7 @@ impl Scheduler {
             }
             Step::Judged(Err(error)) => {
                 self.wait_again(task, unit, now);
-                // Being stopped is nobody's fault, and stops the job.
+                // A cancelled task is no unit's fault, and stops the job.
                 if unit == REFERENCE || matches!(error, TaskError::Cancelled) { Err(error) } else { Ok(()) }
             }
         }

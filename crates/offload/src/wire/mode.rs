@@ -35,7 +35,7 @@ impl ModeRule {
         out.seal()
     }
 
-    /// What [`to_bytes`](ModeRule::to_bytes) gave.
+    /// Decodes the bytes that [`to_bytes`](ModeRule::to_bytes) gave.
     ///
     /// # Errors
     /// [`Corruption`](situ_storage::Error::Corruption): the bytes are not a rule, or one that no unit can follow.
@@ -78,7 +78,7 @@ impl DecisionRecord {
         out.seal()
     }
 
-    /// What [`to_bytes`](DecisionRecord::to_bytes) gave.
+    /// Decodes the bytes that [`to_bytes`](DecisionRecord::to_bytes) gave.
     ///
     /// # Errors
     /// [`Corruption`](situ_storage::Error::Corruption): the bytes are not a record.
