@@ -23,7 +23,7 @@ const STORE_NAME_BYTES_MAX: usize = 64;
 const SCHEME: &str = "node://";
 const UNIX: &str = "unix:";
 
-/// Where a node listens.
+/// The address that a node listens on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place {
     /// On a port.
@@ -38,7 +38,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether only this machine reaches it, as far as the address tells.
+    /// Returns true if only this machine reaches it, as far as the address tells.
     pub fn is_local(&self) -> bool {
         match self {
             Place::Unix(_) => true,
@@ -93,14 +93,14 @@ impl FromStr for Place {
 /// A store on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NodeAddress {
-    /// Where the node listens.
+    /// The address that the node listens on.
     pub place: Place,
     /// The store's name there.
     pub store: String,
 }
 
 impl NodeAddress {
-    /// Whether a text is meant as one.
+    /// Returns true if a text is meant as a node address.
     pub fn is_one(text: &str) -> bool {
         text.starts_with(SCHEME)
     }
@@ -135,7 +135,7 @@ impl fmt::Display for NodeAddress {
     }
 }
 
-/// Whether a node can have a store of this name: it may become the name of a directory.
+/// Checks that a node can have a store of this name: it may become the name of a directory.
 ///
 /// # Errors
 /// It cannot; the text says what can.

@@ -59,7 +59,7 @@ fn next_difference(base: &[u8], page: &[u8], mut at: usize) -> Option<usize> {
     (at < page.len()).then_some(at)
 }
 
-/// Puts the pieces into `pages`. `None` if they are no pieces of so many pages.
+/// Puts the pieces into `pages`. `None` if they are no pieces of this many pages.
 pub(crate) fn apply(mut pieces: &[u8], pages: &mut [u8]) -> Option<()> {
     let mut free = 0;
     while !pieces.is_empty() {

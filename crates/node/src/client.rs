@@ -42,33 +42,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How a host speaks with a node.
+/// The settings of a host's client of a node.
 #[derive(Clone)]
 pub struct NodeOptions {
     /// The secret, if the node has one.
     pub secret: Option<Secret>,
     /// For TLS: whom the host believes.
     pub tls: Option<TlsRoots>,
-    /// How long a read waits for a node that does not answer. 5 s.
+    /// The time for which a read waits for a node that does not answer. 5 s.
     pub read_patience: Duration,
-    /// How long a change waits for a node that does not answer. 30 s.
+    /// The time for which a change waits for a node that does not answer. 30 s.
     pub write_patience: Duration,
-    /// How long it may take to connect and to greet. 5 s.
+    /// The maximum time to connect and to greet. 5 s.
     pub connect_timeout: Duration,
     /// The first pause before the host connects again; pauses double up to `reconnect_max`. 50 ms.
     pub reconnect_min: Duration,
     /// The longest pause. 2 s.
     pub reconnect_max: Duration,
-    /// A writer sends pieces of so many bytes: a request that somebody waits for may have to wait for one piece. 128
-    /// KiB.
+    /// The size of the pieces that a writer sends: an urgent request may have to wait for one piece. 128 KiB.
     pub append_bytes: usize,
-    /// A writer has at most so many bytes under way. 4 MiB.
+    /// The maximum number of bytes that a writer has under way. 4 MiB.
     pub append_bytes_in_flight: usize,
     /// A node that cannot be reached at first is no error: the client goes on trying. No.
     pub may_be_lost: bool,
-    /// Who is told when the node is lost, and when it is back. Nobody.
+    /// The listener that gets the news when the node is lost, and when it is back. None.
     pub on_state: Option<OnState>,
-    /// How the connection behaves.
+    /// The settings of the connection.
     pub peer: PeerOptions,
     /// Threads and time.
     pub env: Env,
@@ -130,10 +129,10 @@ struct State {
     welcome: Option<Welcome>,
     /// Since when there is no connection, and why.
     lost: Option<(Duration, String)>,
-    /// Somebody was told that the node is lost, and is to be told that it is back.
+    /// The listener has got the news that the node is lost, and has yet to hear that it is back.
     is_loss_told: bool,
     is_closed: bool,
-    /// Nobody waits for a lost node for longer.
+    /// The time until which callers wait for a lost node.
     hurry_until: Option<Duration>,
     lease: Option<Held>,
     fenced: Option<String>,
@@ -165,7 +164,7 @@ impl NodeClient {
     /// until [`NodeOptions::read_patience`] is over.
     ///
     /// # Errors
-    /// Nobody answers there, or the node refuses: version, secret, store.
+    /// The address does not answer, or the node refuses: version, secret, store.
     pub fn connect_with(address: NodeAddress, options: NodeOptions, handler: Arc<dyn Handler>) -> Result<NodeClient> {
         let introduction = Introduction {
             store: address.store.clone(),
@@ -208,7 +207,7 @@ impl NodeClient {
         Ok(client)
     }
 
-    /// Where the node is.
+    /// Returns the node's address.
     pub fn address(&self) -> &NodeAddress {
         &self.shared.address
     }
@@ -218,7 +217,7 @@ impl NodeClient {
         &self.shared.traffic
     }
 
-    /// What the node said of itself when the connection was made last.
+    /// Returns the node's welcome on the last connection.
     pub fn welcome(&self) -> Option<Welcome> {
         lock(&self.shared.state).welcome.clone()
     }

@@ -5,22 +5,23 @@
 //!   (one thread)  (TLS, one each)    (two threads)  (secret)   │                                    │ pool of threads
 //!                                                   entry thread (one each)                         v
 //!   janitor: ends greetings that take long, drops lost connections                              Files ── Volume
-//!   sweeper: sessions whose clients are gone, stores that nobody uses
+//!   sweeper: sessions whose clients are gone, stores without users
 //! ```
 //! 1. A listener's thread accepts. A connection has a place among the greetings until its client has proven itself
 //!    (`daemon/greetings.rs`). One that has not after [`GREETING`] is hung up on.
 //! 2. A thread of the connection's own agrees on TLS. Then its reader thread greets ([`Doorkeeper`]).
 //! 3. A thread of its own lets a client in that has proven itself: that opens the store, and waits for changes of the
 //!    client's former connection. The client is attached to its session. A further client than
-//!    [`DaemonOptions::connections_max`] is told to try again. Then its requests go to the services by their operation.
+//!    [`DaemonOptions::connections_max`] gets the answer to try again. Then its requests go to the services by their
+//!    operation.
 //! 4. [`Daemon::stop`] takes no new connections and requests, lets what is running end, and then hangs up. Clients ask
 //!    again for what was not answered. Leases stay noted: their owners go on when the node is back.
 //!
 //! **Bounds.** Connections, stores, sessions, open files, threads, bytes of requests (the peer's credit) and of answers
 //! (a thread that answers waits for room). A connection that is silent is ended by its peer.
 //!
-//! **Failure.** A disk that does not answer holds up whoever asks for it, the threads that let clients of its stores
-//! in, and the sweeper. Greetings, the janitor and other stores go on. A session has one entry thread at a time,
+//! **Failure.** A disk that does not answer holds up every caller that asks for it, the threads that let clients of its
+//! stores in, and the sweeper. Greetings, the janitor and other stores go on. A session has one entry thread at a time,
 //! however often its client connects. A listener that cannot accept, because too many files are open, tries again after
 //! a moment. A service that panics leaves its request unanswered, which answers it with an error.
 
@@ -78,15 +79,15 @@ const DROP_PATIENCE: Duration = Duration::from_secs(10);
 /// A lease cannot have a shorter term: an owner renews it several times in a term.
 const TERM_MIN: Duration = Duration::from_millis(300);
 
-/// How a node is set up.
+/// The settings of a node.
 pub struct DaemonOptions {
-    /// Where it keeps files; `None` of a node that only computes.
+    /// The storage for its files; `None` of a node that only computes.
     pub storage: Option<Storage>,
-    /// Where it listens.
+    /// The addresses that it listens on.
     pub listen: Vec<Place>,
-    /// What clients have to prove. Without one, the node listens on this machine only.
+    /// The secret that clients have to prove. Without one, the node listens on this machine only.
     pub secret: Option<Secret>,
-    /// How the node shows who it is, and encrypts. Default: it does not.
+    /// The node's certificate, by which it shows its identity and encrypts. Default: none.
     pub tls: Option<ServerTls>,
     /// Stores that it keeps. Default: 1024.
     pub stores_max: usize,
@@ -96,11 +97,11 @@ pub struct DaemonOptions {
     pub threads: usize,
     /// After how long without a sign the owner of a store may lose it to another client. Default: 10 s.
     pub lease_term: Duration,
-    /// How long open files are kept for a client without a connection. Default: 5 min.
+    /// The time for which open files are kept for a client without a connection. Default: 5 min.
     pub session_linger: Duration,
-    /// How connections behave.
+    /// The settings of connections.
     pub peer: PeerOptions,
-    /// What the node does beside files.
+    /// The services of the node, in addition to files.
     pub services: Vec<Arc<dyn Service>>,
     /// The program and its version, for clients' logs.
     pub from: String,
@@ -212,7 +213,7 @@ impl Daemon {
         lock(&self.listeners).clone()
     }
 
-    /// Where it listens, with the ports that the system has chosen.
+    /// Returns the addresses that it listens on, with the ports that the system has chosen.
     pub fn places(&self) -> Vec<Place> {
         self.listeners().iter().filter_map(|listener| listener.place().ok()).collect()
     }
@@ -241,7 +242,7 @@ impl Daemon {
         let open = std::mem::take(&mut *lock(&shared.open));
         drop(open);
         shared.await_entries(patience);
-        // Their connections are gone: nobody is answered.
+        // Their connections are gone: no caller gets an answer.
         let parked = std::mem::take(&mut *lock(&shared.parked));
         drop(parked);
         shared.stores.iter().for_each(Stores::close);
@@ -272,7 +273,8 @@ fn check(options: &DaemonOptions) -> Result<()> {
     }
 }
 
-/// The machine's own number of this start; one that nobody has, if the system does not say.
+/// Returns the machine's own number of this start. If the system does not give it, returns a number that no other start
+/// has.
 fn machine() -> Result<[u8; 16]> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -403,7 +405,7 @@ impl Shared {
     }
 
     /// A change that the disk holds up on the reader thread of its connection is a sign of its client, whose heartbeats
-    /// nobody reads meanwhile. The lease could not be handed over before the change ends anyway.
+    /// stay unread meanwhile. The lease could not be handed over before the change ends anyway.
     fn renew_held_up(&self) {
         let held_up = |open: &&Made| open.connection.peer().held_up_for() >= HELD_UP;
         let is_alive = |open: &&Made| open.connection.peer().lost().is_none();

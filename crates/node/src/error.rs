@@ -116,12 +116,12 @@ const VERBS: [&str; 22] = [
 ];
 
 impl CallError {
-    /// Whether the same request may be answered on a new connection.
+    /// Returns true if the same request may be answered on a new connection.
     pub fn is_lost(&self) -> bool {
         matches!(self, CallError::Lost { .. } | CallError::TimedOut { .. })
     }
 
-    /// What happened, without the node's name where that is known anyway.
+    /// Returns the description of the error, without the node's name where that is known anyway.
     pub fn words(&self) -> String {
         match self {
             CallError::Lost { why, .. } => why.clone(),

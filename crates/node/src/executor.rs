@@ -19,8 +19,8 @@
 //! running and waiting tasks by the options, ended ones by [`ExecutorOptions::ended_max`] for each session.
 //!
 //! **Threads.** A running task has one of the environment's executor, which starts when it is needed and ends with the
-//! executor. Requests come on the reader threads of connections, and do not wait there. Tables that nobody wants are
-//! removed by one more thread, as the disk or another node may take its time. Sessions end when somebody calls
+//! executor. Requests come on the reader threads of connections, and do not wait there. Unwanted tables are removed by
+//! one more thread, as the disk or another node may take its time. Sessions end when the program calls
 //! [`Executor::sweep`], as the daemon's janitor does. Locks: a session's before the queue's, and none while a reply is
 //! sent.
 //!
@@ -59,14 +59,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// What a node gives to tasks.
+/// The resources and settings that a node gives to tasks.
 #[derive(Clone)]
 pub struct ExecutorOptions {
     /// Tasks that run at a time. The default is a thread for each processor.
     pub threads: usize,
     /// Tasks that wait for a thread. As many as run.
     pub waiting_max: usize,
-    /// How long a host's tasks go on without a connection of that host. 60 s.
+    /// The time for which a host's tasks go on without a connection of that host. 60 s.
     pub linger: Duration,
     /// Answers that are kept for a host. 64.
     pub ended_max: usize,
@@ -74,7 +74,7 @@ pub struct ExecutorOptions {
     pub filters: Vec<Arc<dyn CompactionFilter>>,
     /// Nodes that hosts may name as those that have their files. None.
     pub nodes: Vec<Place>,
-    /// How these are reached.
+    /// The settings of the clients that reach these.
     pub node_options: NodeOptions,
     /// Directories that hosts may name as shared, and what lies in them. None.
     pub shared: Vec<PathBuf>,
@@ -112,9 +112,10 @@ pub(crate) struct Shared {
     options: ExecutorOptions,
     /// Inputs are read once: the cache holds no block.
     cache: Arc<BlockCache>,
-    /// The node has one processor and one disk. Each session has a decider beside this one.
+    /// The decider of the node, which has one processor and one disk. Each session has a decider of its own, which
+    /// shares the machine's measures with this one.
     decider: Decider,
-    /// For what takes its time and nobody waits for.
+    /// For work that takes its time and has no waiter.
     later: Workers<Job>,
     tasks: Workers<Waiting>,
     state: Mutex<State>,
@@ -192,8 +193,8 @@ impl Executor {
         HostTasks { shared: Arc::clone(&self.shared), session, peer: peer.clone() }
     }
 
-    /// Ends the sessions of hosts that have been away for too long; how many. Does not wait for their tables to be
-    /// removed. Whoever has an executor calls it every now and then.
+    /// Ends the sessions of hosts that have been away for too long, and returns their number. Does not wait for their
+    /// tables to be removed. The owner of an executor calls it every now and then.
     pub fn sweep(&self) -> usize {
         let mut over = Vec::new();
         lock(&self.shared.state).sessions.retain(|_, session| {
@@ -212,12 +213,12 @@ impl Executor {
         count
     }
 
-    /// What its decisions came to.
+    /// Returns the counts of its decisions.
     pub fn decisions(&self) -> DecisionReport {
         self.shared.decider.report()
     }
 
-    /// How busy it is.
+    /// Returns its load.
     pub fn load(&self) -> LoadAnswer {
         self.shared.load()
     }
@@ -247,7 +248,7 @@ impl Drop for Executor {
 }
 
 impl HostTasks {
-    /// Whether [`request`](HostTasks::request) takes requests of this kind.
+    /// Returns true if [`request`](HostTasks::request) takes requests of this kind.
     pub fn takes(operation: Operation) -> bool {
         use Operation as O;
         matches!(operation, O::RunTask | O::CancelTask | O::PollTasks | O::GetLoad | O::PlaceVolumes | O::TellMeasures)
@@ -502,18 +503,18 @@ impl Shared {
         }
     }
 
-    /// Removes tables that nobody can install. The caller does not wait.
+    /// Removes tables that no host can install. The caller does not wait.
     fn remove(&self, unwanted: Tables) {
         self.later(Box::new(move || unwanted.remove()));
     }
 
     fn later(&self, job: Job) {
-        // With so many before it, it is left undone: the host clears places that are in no output when it opens its
+        // If the queue is full, the job is left undone: the host clears places that are in no output when it opens its
         // store.
         drop(self.later.run(job));
     }
 
-    /// Nobody waits for an attempt any more.
+    /// Cancels an attempt whose host does not wait any more.
     fn cancel(&self, session: &Arc<Session>, attempt: u64) {
         if let Some(unwanted) = session.cancel(attempt) {
             self.remove(unwanted);
@@ -522,13 +523,13 @@ impl Shared {
         drop(self.tasks.remove(is_it));
     }
 
-    /// Nobody waits for any attempt of a session any more.
+    /// Cancels all attempts of a session.
     fn end(&self, session: &Arc<Session>) {
         session.close().into_iter().for_each(|attempt| self.cancel(session, attempt));
     }
 }
 
-/// What came of a task, as it is told to the host.
+/// Returns the outcome of a task, as the host gets it.
 fn done(result: Result<TaskOutput, TaskError>, elapsed: Duration, ran: Ran) -> TaskDone {
     let outcome = match result {
         Ok(output) => TaskOutcome::Output(encode_output(&output)),

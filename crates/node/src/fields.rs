@@ -21,7 +21,7 @@ impl<'a> Fields<'a> {
         Fields { what, whole: bytes.len(), rest: bytes }
     }
 
-    /// That no byte is left.
+    /// Checks that no byte is left.
     ///
     /// # Errors
     /// There are more.

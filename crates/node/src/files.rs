@@ -22,7 +22,7 @@
 //! then sends what changed ([`Attached::patch_pages`]). What is written is always a whole page, and its checksum is the
 //! client's.
 //!
-//! **Invariants.** A session has at most so many handles and writers as [`Limits`] says. A writer is used by one thread
+//! **Invariants.** A session has at most as many handles and writers as [`Limits`] says. A writer is used by one thread
 //! at a time. While a change of any former connection is under way, no newer connection of the session is attached, and
 //! the session stays.
 //! **Threads.** Any. No lock is held while the volume works.
@@ -174,8 +174,8 @@ impl Files {
         lock(&self.sessions).len()
     }
 
-    /// Whether it has no client, and its lease awaits nobody. Opened again, it knows the owner of the lease from the
-    /// note.
+    /// Returns true if it has no client, and its lease awaits no owner. Opened again, it knows the owner of the lease
+    /// from the note.
     pub(crate) fn is_unused(&self) -> bool {
         self.clients() == 0 && self.lease.awaits(self.limits.linger).is_none()
     }

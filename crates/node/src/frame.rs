@@ -3,9 +3,9 @@
 //! A frame is a header of fixed length and a payload. The header has a checksum of its own, so that a receiver trusts
 //! no length before it has checked it. The payload's checksum lies in the header.
 //!
-//! **Invariants.** What was encoded is decoded to the same header. **Failure.** Bytes that are no header are an error
-//! that says which field was wrong. A receiver ends the connection then: after a bad header nobody knows where the next
-//! one begins.
+//! **Invariants.** A header that was encoded is decoded to the same header. **Failure.** Bytes that are no header are
+//! an error that says which field was wrong. A receiver ends the connection then: after a bad header, the place of the
+//! next one is unknown.
 
 use crc32c::crc32c;
 use situ_storage::{Error, Result};
@@ -18,9 +18,9 @@ pub const HEADER_BYTES: usize = 36;
 pub const PAYLOAD_BYTES_LIMIT: u32 = 16 << 20;
 /// The longest payload before the greeting is over.
 pub const FIRST_PAYLOAD_BYTES: u32 = 64 << 10;
-/// What each end may send in requests before the other end has granted more.
+/// The number of bytes that each end may send in requests before the other end has granted more.
 pub const FIRST_CREDIT_BYTES: u32 = 128 << 10;
-/// What a request costs at least of the credit.
+/// The minimum cost of a request, in bytes of the credit.
 pub const CHARGE_BYTES_MIN: u32 = 1024;
 
 /// Places of the fields in a header.
@@ -35,7 +35,7 @@ pub mod place {
     pub const OPERATION: usize = 6;
     /// The payload's length, 4 bytes.
     pub const PAYLOAD_BYTES: usize = 8;
-    /// How long the caller waits for the answer, 4 bytes.
+    /// The time for which the caller waits for the answer, 4 bytes.
     pub const TIMEOUT_MS: usize = 12;
     /// The request, 8 bytes.
     pub const REQUEST: usize = 16;
@@ -67,11 +67,11 @@ pub mod flag {
     pub const ANSWER: u8 = 1;
     /// The answer is an error: the payload says which.
     pub const ERROR: u8 = 2;
-    /// Nobody waits for an answer, and none is sent.
+    /// The caller waits for no answer, and none is sent.
     pub const ONE_WAY: u8 = 4;
 }
 
-/// Who sends a frame.
+/// The sender of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The machine that runs the store; it connects.
@@ -105,15 +105,15 @@ impl Side {
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Who sends it.
+    /// The sender of the frame.
     pub side: Side,
     /// See [`flag`].
     pub flags: u8,
-    /// What is asked, or what was asked; see [`Operation`](crate::Operation).
+    /// The operation that is asked for, or that is answered; see [`Operation`](crate::Operation).
     pub operation: u16,
     /// Length of the payload.
     pub payload_bytes: u32,
-    /// How long the caller waits for the answer; 0 for no bound, and in answers.
+    /// The time for which the caller waits for the answer; 0 for no bound, and in answers.
     pub timeout_ms: u32,
     /// Names the request; the answer has the same number. Each end counts its own requests. 0 for a one-way frame.
     pub request: u64,
@@ -124,7 +124,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Whether a flag is set.
+    /// Returns true if a flag is set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -194,7 +194,7 @@ impl Header {
         Ok(())
     }
 
-    /// Whether `payload` is what the header's sender sent.
+    /// Checks that `payload` is the payload that the header's sender sent.
     ///
     /// # Errors
     /// [`Corruption`](Error::Corruption): the checksum says that it is not.
@@ -209,7 +209,7 @@ impl Header {
     }
 }
 
-/// What a request of this payload costs of the credit. The receiver gives it back with the answer.
+/// Returns the cost of a request of this payload, in bytes of the credit. The receiver gives it back with the answer.
 pub fn charge(payload_bytes: usize) -> u32 {
     let frame = payload_bytes.saturating_add(HEADER_BYTES);
     u32::try_from(frame).unwrap_or(u32::MAX).max(CHARGE_BYTES_MIN)

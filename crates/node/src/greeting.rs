@@ -28,7 +28,7 @@ pub const VERSION_MIN: u16 = 1;
 /// The newest one.
 pub const VERSION_MAX: u16 = 1;
 
-/// What a host says of itself.
+/// A host's description of itself.
 #[derive(Debug, Clone)]
 pub struct Introduction {
     /// The store that it wants; empty if it has tasks only.
@@ -37,7 +37,7 @@ pub struct Introduction {
     pub session: [u8; 16],
     /// For the node's log.
     pub from: String,
-    /// What it proves, and wants to see proven.
+    /// The secret that it proves, and wants to see proven.
     pub secret: Option<Secret>,
     /// The longest payload that it takes.
     pub payload_bytes_max: u32,
@@ -97,13 +97,13 @@ fn check_challenge(peer: &Peer, introduction: &Introduction, challenge: &Challen
     }
     match (challenge.secret, introduction.secret.is_some()) {
         (true, false) => refused("wants a secret; give the file that holds it".to_owned()),
-        // Somebody in its place could say that there is no secret.
+        // An impostor in the node's place could say that there is no secret.
         (false, true) => refused("asks for no secret, and one was given; start the node with its secret".to_owned()),
         _ => Ok(()),
     }
 }
 
-/// Who decides about hosts at a node's door.
+/// The part of a node that decides which hosts are let in.
 pub trait Door: Send + Sync {
     /// What hosts have to prove, if anything.
     fn secret(&self) -> Option<&Secret>;
@@ -119,15 +119,15 @@ pub trait Door: Send + Sync {
         entry();
     }
 
-    /// Lets a host in that has proven what it has to: what it is told, and who takes its requests. The proof is filled
-    /// in later.
+    /// Lets a host in that has proven what it has to. Returns the welcome for the host, and the handler of its
+    /// requests. The proof is filled in later.
     ///
     /// # Errors
     /// Why not, for people.
     fn enter(&self, peer: &Peer, hello: &Hello) -> Result<(Welcome, Arc<dyn Handler>), CallError>;
 }
 
-/// What lets a host in, once.
+/// A function that lets a host in, once.
 pub type Entry = Box<dyn FnOnce() + Send>;
 
 enum Greeting {
@@ -162,7 +162,7 @@ impl Doorkeeper {
         Doorkeeper { door, greeting: Arc::new(Mutex::new(Greeting::Waiting)) }
     }
 
-    /// Whether the host is in.
+    /// Returns true if the host is in.
     pub fn has_entered(&self) -> bool {
         matches!(&*lock(&self.greeting), Greeting::Entered(_))
     }
@@ -225,7 +225,7 @@ impl Doorkeeper {
     }
 }
 
-/// Lets a host in. If its connection is lost meanwhile, the handler is told.
+/// Lets a host in. If its connection is lost meanwhile, the handler is notified.
 fn enter(
     door: &dyn Door,
     greeting: &Mutex<Greeting>,

@@ -25,7 +25,7 @@ use std::time::Duration;
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// A message has at most so much of a file.
 const PIECE_BYTES: usize = 512 << 10;
-/// So many bytes of a table may be under way.
+/// The maximum number of bytes of a table that are under way.
 const AHEAD_BYTES: usize = 4 << 20;
 
 /// What the host has said to a request.
@@ -200,7 +200,7 @@ impl Way {
         self.host.connection.changed.notify();
     }
 
-    /// Waits until at most so many bytes are under way.
+    /// Waits until at most `bytes_max` bytes are under way.
     fn wait(&self, bytes_max: usize) -> Result<()> {
         loop {
             let seen = self.host.connection.changed.generation();

@@ -11,19 +11,20 @@
 //! **Invariants.** A token is durable before it is given out. Two clients never hold tokens that are let through. After
 //! a restart of the node, the owner that is noted has a whole term to renew.
 //!
-//! While a client has the lease, the node has the volume's own lock. So no process on the node opens the store beside
-//! it.
+//! While a client has the lease, the node has the volume's own lock. So no other process on the node opens the store
+//! meanwhile.
 //!
 //! **Threads.** Any. One thread at a time hands the lease over, or gives it back. A client that asks meanwhile is
 //! refused if another one is given the lease. It waits if the lease is given back, or is given to that client itself:
 //! its request was sent again. One client waits at a time. No lock is held while the note is written or changes are
 //! waited for.
 //!
-//! **Failure.** A note that cannot be written is an error of the client that asked; nobody has the lease then, and the
-//! token is not given out again. A note that is damaged is an error: without it, nobody knows which tokens are too old.
+//! **Failure.** A note that cannot be written is an error of the client that asked; no client has the lease then, and
+//! the token is not given out again. A note that is damaged is an error: without it, the node does not know which
+//! tokens are too old.
 //!
 //! Rejected: a lease that ends when its term is over. An owner that a slow network holds up for a while would lose its
-//! store, though nobody else wants it.
+//! store, though no other client wants it.
 
 mod note;
 
@@ -71,11 +72,11 @@ struct State {
     /// The largest one that may have been given out.
     token: u64,
     holder: Option<Holder>,
-    /// The volume's own lock, while somebody has the lease.
+    /// The volume's own lock, while a client has the lease.
     lock: Option<Box<dyn Lock>>,
     /// Changes of the newest token pass it.
     gate: Arc<Gate>,
-    /// A thread keeps changes out, or writes the note. Nobody else is given the lease meanwhile.
+    /// A thread keeps changes out, or writes the note. No other client gets the lease meanwhile.
     change: Option<Change>,
     /// Why the owner that was noted did not get the lease again when the node was started.
     refused: Option<String>,
@@ -156,7 +157,7 @@ struct Holder {
     renewed: Duration,
 }
 
-/// What an asker is told at once.
+/// The immediate answer to an asker.
 enum Turn {
     Mine(u64),
     /// It is this one's to take, when changes of the former owner have ended.
@@ -313,8 +314,8 @@ impl Lease {
         self.pass(token)
     }
 
-    /// Lets a change pass that somebody else makes for the owner, such as the output of a task. It is no sign that the
-    /// owner is alive: a task must not keep the lease of an owner that has died.
+    /// Lets a change pass that a helper makes for the owner, such as the output of a task. It is no sign that the owner
+    /// is alive: a task must not keep the lease of an owner that has died.
     ///
     /// # Errors
     /// As [`enter`](Lease::enter).
@@ -372,7 +373,7 @@ impl Lease {
         let _changing = Changing(self);
         // A note that still names the owner makes the next client wait for a term. It is no reason to refuse anything.
         let _ = self.note.write(&Noted { store: self.store.clone(), token, owner: None });
-        // A change that does not end keeps the volume's lock until somebody asks for the lease again.
+        // A change that does not end keeps the volume's lock until a client asks for the lease again.
         let is_over = former.shut(&self.env, DRAIN);
         let given_back = if is_over { lock(&self.state).lock.take() } else { None };
         drop(given_back);
@@ -409,7 +410,7 @@ impl Lease {
     }
 }
 
-/// What the owner is told that was noted, if the volume's lock was not to be had when the node was started.
+/// Returns the reason for the noted owner, if the volume's lock was not to be had when the node was started.
 fn not_again(holder: &Holder, why: &Error) -> String {
     let name = &holder.owner.name;
     format!("when the node was started, it could not keep the store for {name}: {why}")

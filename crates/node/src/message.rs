@@ -83,9 +83,9 @@ pub trait Message: Sized {
 
 /// A request, with the operation that it asks for and the answer that it gets.
 pub trait Call: Message {
-    /// What it asks for.
+    /// The operation that it asks for.
     const OPERATION: Operation;
-    /// What it gets.
+    /// The answer that it gets.
     type Answer: Message;
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn decode_and_encode<M: Message>(payload: &[u8]) {
     }
 }
 
-/// What operations are about: traffic is counted by class.
+/// The subjects of operations: traffic is counted by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Greetings, heartbeats, leases, health and metrics.
@@ -271,7 +271,7 @@ messages! {
     /// Asks how the node is.
     GetHealth {}
 
-    /// How the node is.
+    /// The node's health.
     Health {
         /// Whether it takes requests.
         ok: bool,
@@ -300,7 +300,7 @@ messages! {
     Lease {
         /// Greater than all tokens before. Requests that change something carry it.
         token: u64,
-        /// The lease ends so many milliseconds after its last renewal; then another session may take it.
+        /// The lease ends this many milliseconds after its last renewal; then another session may take it.
         ttl_ms: u32,
     }
 
@@ -340,7 +340,7 @@ messages! {
         name: FileName,
     }
 
-    /// Whether a file is there.
+    /// The presence of a file.
     Found {
         /// Its length, if it is there.
         bytes: Option<u64>,
@@ -388,7 +388,7 @@ messages! {
         known: bool,
         /// The smallest addressable unit.
         block_bytes: u32,
-        /// A write of so many bytes is never torn.
+        /// A write of this many bytes is never torn.
         atomic_write_bytes: u32,
         /// The longest transfer.
         max_transfer_bytes: u32,
@@ -406,7 +406,7 @@ messages! {
         volume: u32,
     }
 
-    /// What the volume cannot do as it should.
+    /// The volume's troubles: functions that do not work as they should.
     Troubles {
         /// For people.
         troubles: Vec<String>,
@@ -648,7 +648,7 @@ messages! {
         on_image: bool,
         /// CRC-32C of the pages as they are to be.
         check: u32,
-        /// Each an offset (u16), a length (u16) and so many bytes, in the order of offsets, without overlap.
+        /// Each an offset (u16), a length (u16) and `length` bytes, in the order of offsets, without overlap.
         pieces: Rest,
     }
 

@@ -8,10 +8,10 @@
 //! 1. A caller takes credit for its request, enters it into the table of open requests, and queues the frame. The
 //!    credit is what the other end lets this end send in requests. Without credit, or with a full queue, the caller
 //!    waits, until its deadline.
-//! 2. The caller writes the frame if nobody else writes and the stream takes the bytes without a wait (`peer/sink.rs`).
-//!    Otherwise the writer thread does. The writer thread also sends a heartbeat when it has sent nothing for a while.
-//!    It completes requests whose deadline is over. It gives the connection up when nothing has come for too long. The
-//!    time in which a handler keeps the reader thread does not count.
+//! 2. The caller writes the frame if no other thread writes and the stream takes the bytes without a wait
+//!    (`peer/sink.rs`). Otherwise the writer thread does. The writer thread also sends a heartbeat when it has sent
+//!    nothing for a while. It completes requests whose deadline is over. It gives the connection up when nothing has
+//!    come for too long. The time in which a handler keeps the reader thread does not count.
 //! 3. The reader thread reads frames. An answer completes its request. A request goes to the [`Handler`], with a
 //!    [`Reply`].
 //! 4. A [`Reply`] queues the answer, and gives the request's credit back in its header.
@@ -69,21 +69,21 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// How a connection behaves.
+/// The settings of a connection.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
     /// After so long without a frame to send, a heartbeat goes out. 1 s.
     pub heartbeat: Duration,
     /// After so long without a byte from the other end, the connection is lost. 10 s.
     pub silence_max: Duration,
-    /// What the other end may have here in requests, in bytes. 8 MiB.
+    /// The bytes in requests that the other end may have here. 8 MiB.
     pub window_bytes: u32,
     /// The longest payload that this end takes. 2 MiB.
     pub payload_bytes_max: u32,
     /// Frames that wait to be written, in bytes. 8 MiB.
     pub queue_bytes_max: usize,
-    /// So long a thread with an answer waits for room among them. Then the other end takes its answers too slowly, and
-    /// the connection is lost. 30 s.
+    /// The maximum time for which a thread with an answer waits for room among these frames. Beyond it, the other end
+    /// takes its answers too slowly, and the connection is lost. 30 s.
     pub answer_wait_max: Duration,
 }
 
@@ -110,7 +110,7 @@ impl PeerOptions {
     }
 }
 
-/// What the other end may ask for.
+/// The handler of the other end's requests.
 pub trait Handler: Send + Sync {
     /// Takes a request of the other end. Called on the reader thread: it does not wait. What takes time goes to another
     /// thread, with the reply. Requests about one writer come in the order in which the other end's threads sent them;
@@ -218,7 +218,7 @@ impl Connection {
         &self.peer
     }
 
-    /// Whether it is lost and its threads have ended: then it is dropped without a wait.
+    /// Returns true if it is lost and its threads have ended: then it is dropped without a wait.
     pub fn has_ended(&self) -> bool {
         self.peer.lost().is_some() && self.peer.shared.ended.load(Ordering::Acquire) >= self.threads.len()
     }
@@ -239,17 +239,17 @@ impl Drop for Connection {
 }
 
 impl Peer {
-    /// Who is at the other end.
+    /// Returns the name of the other end.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Whether both are the same end of the same connection.
+    /// Returns true if both are the same end of the same connection.
     pub fn is(&self, other: &Peer) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// What only the two ends of the TLS connection know; empty without TLS.
+    /// Returns the value that only the two ends of the TLS connection know; empty without TLS.
     pub fn binding(&self) -> &[u8] {
         &self.shared.binding
     }
@@ -264,8 +264,8 @@ impl Peer {
         lock(&self.shared.state).lost.clone()
     }
 
-    /// How long a handler or a completion has kept the reader thread by now. Meanwhile nothing is read, whatever the
-    /// other end sends.
+    /// Returns the time for which a handler or a completion has kept the reader thread by now. Meanwhile nothing is
+    /// read, whatever the other end sends.
     pub fn held_up_for(&self) -> Duration {
         match self.shared.held_up_ns.load(Ordering::Acquire) {
             0 => Duration::ZERO,
@@ -273,7 +273,7 @@ impl Peer {
         }
     }
 
-    /// How long ago the last byte came. The time in which this end does not read does not count.
+    /// Returns the time since the last byte came. The time in which this end does not read does not count.
     pub fn silent_for(&self) -> Duration {
         self.shared.silent_for()
     }
@@ -511,7 +511,7 @@ fn nanos(time: Duration) -> u64 {
 pub struct Reply {
     shared: Arc<Shared>,
     operation: u16,
-    /// 0 of a one-way frame: nobody waits.
+    /// The request's number; 0 of a one-way frame, which has no waiter.
     request: u64,
     charge: u32,
     deadline: Option<Duration>,
@@ -519,12 +519,12 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Whether nobody waits for an answer.
+    /// Returns true if the caller waits for no answer.
     pub fn is_one_way(&self) -> bool {
         self.request == 0
     }
 
-    /// Whether the caller has given up waiting: what has not begun need not begin.
+    /// Returns true if the caller has given up waiting: work that has not begun need not begin.
     pub fn is_expired(&self) -> bool {
         self.deadline.is_some_and(|deadline| self.shared.now() >= deadline)
     }

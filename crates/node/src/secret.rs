@@ -6,8 +6,8 @@
 //!    gets nothing to guess it by.
 //! 3. The node checks, and proves with the same messages and another label. So no proof can be sent back to its sender.
 //!
-//! With TLS, both proofs also cover a value that only the two ends of that TLS connection know. So nobody in between
-//! can pass proofs on. Without TLS, whoever sits between the two reads and changes what follows: use TLS, or a network
+//! With TLS, both proofs also cover a value that only the two ends of that TLS connection know. So a machine in between
+//! cannot pass proofs on. Without TLS, a machine between the two reads and changes what follows: use TLS, or a network
 //! that is your own.
 
 use ring::hmac;
@@ -28,7 +28,7 @@ pub struct Secret {
     key: hmac::Key,
 }
 
-/// Who proves.
+/// The end that proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prover {
     /// The host.
@@ -38,7 +38,7 @@ pub enum Prover {
 }
 
 impl Prover {
-    /// What keeps the proofs of the two ends apart.
+    /// Returns the label that keeps the proofs of the two ends apart.
     pub fn label(self) -> &'static [u8] {
         match self {
             Prover::Host => b"situ node 1 host",
@@ -47,14 +47,14 @@ impl Prover {
     }
 }
 
-/// What was said before the proofs.
+/// The messages before the proofs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transcript {
     /// The payload of the host's Hello.
     pub hello: Vec<u8>,
     /// The payload of the node's Challenge.
     pub challenge: Vec<u8>,
-    /// What only the ends of the TLS connection know; empty without TLS.
+    /// The value that only the ends of the TLS connection know; empty without TLS.
     pub binding: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ impl Secret {
         std::array::from_fn(|index| tag.as_ref()[index])
     }
 
-    /// Whether a proof is right, in the same time for every wrong one.
+    /// Returns true if a proof is right, in the same time for every wrong one.
     pub fn accepts(&self, prover: Prover, transcript: &Transcript, proof: &[u8; 32]) -> bool {
         self.prove(prover, transcript).ct_eq(proof).into()
     }
@@ -112,7 +112,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Bytes that nobody can foresee.
+/// Returns unpredictable bytes.
 ///
 /// # Errors
 /// The system gives none.

@@ -8,9 +8,9 @@
 //! | with the host | read over the connection | made by the host | the host, which has given the attempt up |
 //!
 //! **Who removes what.** A table that a task has made is the host's from the moment in which the node hands out an
-//! answer that names it. If the node never hands out such an answer, nobody can install the table, and the node removes
-//! it, under the same token. Where no token guards the files, the node removes nothing. A successor of the owner may
-//! have given the same number to a table of its own.
+//! answer that names it. If the node never hands out such an answer, no host can install the table, and the node
+//! removes it, under the same token. Where no token guards the files, the node removes nothing. A successor of the
+//! owner may have given the same number to a table of its own.
 //!
 //! **A shared directory has no lease.** A task of an owner that has died goes on until the node misses the owner's
 //! connection. Files are made under names that are free only, and are not touched again. So the task damages no table.
@@ -30,12 +30,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct GivenUp(Arc<AtomicBool>);
 
 impl GivenUp {
-    /// Nobody waits for the attempt any more.
+    /// Marks the attempt as given up.
     pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether nobody waits for the attempt any more.
+    /// Returns true if the attempt is given up.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

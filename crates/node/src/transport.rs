@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// A write that the other end takes nothing of for so long fails.
 pub(crate) const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 
-/// How long a socket file is asked whether somebody listens there.
+/// The timeout of a probe whether a process listens on a socket file.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// A connected socket.
@@ -94,7 +94,7 @@ impl Write for Socket {
 /// address of a host's name is not bounded.
 ///
 /// # Errors
-/// There is no such host, nobody listens there, or TLS cannot be agreed on.
+/// There is no such host, no process listens there, or TLS cannot be agreed on.
 pub fn connect(place: &Place, roots: Option<&TlsRoots>, timeout: Duration) -> Result<Stream, CallError> {
     let name = format!("node {place}");
     let lost = |e: io::Error| CallError::Lost { node: name.clone(), why: reason(&e) };
@@ -119,7 +119,7 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// What the system holds of a connection to be sent. Frames in it cannot be overtaken by one that somebody waits for,
+/// The number of unsent bytes of a connection that the system holds. An urgent frame cannot overtake the frames in it,
 /// so it is short: 2 ms at 1 Gbit/s. It still fills 10 Gbit/s to a machine that is 0.2 ms away.
 const SEND_BUFFER_BYTES: usize = 256 << 10;
 
@@ -192,7 +192,7 @@ impl Write for Stalling {
     }
 }
 
-/// Where hosts connect.
+/// A listener that hosts connect to.
 pub enum Listener {
     /// A port.
     Tcp(TcpListener),
@@ -207,7 +207,7 @@ pub struct Accepted {
 }
 
 impl Listener {
-    /// Listens. A socket file that nobody listens on any more is replaced.
+    /// Listens. A socket file that no process listens on any more is replaced.
     ///
     /// # Errors
     /// The system refuses: the port or the file is in use.
@@ -230,7 +230,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that the system chose if 0 was asked for.
+    /// Returns the address that it listens on, with the port that the system chose if 0 was asked for.
     ///
     /// # Errors
     /// The system does not say.
@@ -276,7 +276,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Listener::Unix(_, path) = self {
-            // Somebody may have removed it.
+            // Another process may have removed it.
             let _ = fs::remove_file(path);
         }
     }
@@ -290,12 +290,13 @@ fn listen_failed(place: &Place, e: io::Error) -> Error {
 }
 
 impl Accepted {
-    /// Who it is: the address.
+    /// Returns the name of the other end: its address.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What ends the connection, from any thread and at any time, also while [`open`](Accepted::open) runs.
+    /// Returns a function that ends the connection, from any thread and at any time, also while
+    /// [`open`](Accepted::open) runs.
     ///
     /// # Errors
     /// The system's: too many files are open.

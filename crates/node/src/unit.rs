@@ -14,13 +14,14 @@
 //!
 //! **Lost connections.** What became of a task is not known then. On the next connection, a task that the node still
 //! has is asked for again: the answer is that of the attempt that has run, or runs. A task that the node does not know
-//! is told as failed. If no connection comes within [`NodeUnitOptions::patience`], all are told as failed. The
+//! is reported as failed. If no connection comes within [`NodeUnitOptions::patience`], all are reported as failed. The
 //! scheduler has the processor do them again.
 //!
-//! **Invariants.** A held attempt is told once, or cancelled. The node hears of each attempt that it may have and that
-//! nobody waits for. Places are given to held attempts only, on volumes that the node reaches.
+//! **Invariants.** A held attempt is reported once, or cancelled. The node hears of each attempt that it may have and
+//! that has no waiter. Places are given to held attempts only, on volumes that the node reaches.
 //!
-//! **Bounds.** Tasks: what the node takes. Callbacks that wait: [`callbacks::QUEUE_MAX`]; of more, the node is told so.
+//! **Bounds.** Tasks: what the node takes. Callbacks that wait: [`callbacks::QUEUE_MAX`]; further ones get the answer
+//! that there are too many.
 //!
 //! **Threads.** The courier begins with [`NodeUnit::link`] and ends with [`close`](Unit::close). It sleeps while there
 //! is nothing to do. Callback threads begin when they are needed. No lock is held while a host or the connection is
@@ -53,7 +54,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// The connection to a node, as somebody else keeps it alive.
+/// The connection to a node. The owner of the link keeps it alive.
 pub trait NodeLink: Send + Sync {
     /// The connection that there is now, greeted.
     fn peer(&self) -> Option<Peer>;
@@ -62,14 +63,14 @@ pub trait NodeLink: Send + Sync {
     fn token(&self) -> u64;
 }
 
-/// How a unit uses a node.
+/// The settings of a unit on a node.
 #[derive(Clone)]
 pub struct NodeUnitOptions {
     /// For logs.
     pub name: String,
-    /// Where the store's volumes lie, as far as the node reaches them.
+    /// The places of the store's volumes, as far as the node reaches them.
     pub volumes: Vec<(u32, VolumePlace)>,
-    /// How long tasks wait for a node that is away or busy. 10 s.
+    /// The time for which tasks wait for a node that is away or busy. 10 s.
     pub patience: Duration,
 }
 
@@ -166,13 +167,13 @@ const LOAD_AGE_MAX: Duration = Duration::from_secs(1);
 const BUSY_AGAIN: Duration = Duration::from_millis(100);
 /// A link without a connection is looked at again after this, while tasks wait.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// And after this, while somebody would give the node tasks.
+/// And after this, while the scheduler asks for offers.
 const LOOK_FOR_OFFERS: Duration = Duration::from_secs(1);
 /// Tables of a level that went to a volume that the node does not reach are thought to go there for so long.
 const ELSEWHERE: Duration = Duration::from_secs(30);
 /// Short questions have to be answered within this.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// Beside the task, a request has so many bytes at most.
+/// The maximum number of bytes of a request, apart from the task.
 const REQUEST_BYTES: usize = 1024;
 
 impl NodeUnit {
@@ -184,8 +185,8 @@ impl NodeUnit {
         NodeUnit { shared: Arc::new(shared), courier: Mutex::default() }
     }
 
-    /// What takes the node's requests: the handler of the connection. It outlives the unit, and answers that there is
-    /// no task then.
+    /// Returns the handler of the connection, which takes the node's requests. It outlives the unit, and answers that
+    /// there is no task then.
     pub fn handler(&self) -> Arc<dyn Handler> {
         Arc::new(UnitHandler(Arc::downgrade(&self.shared)))
     }
@@ -466,8 +467,8 @@ impl State {
         self.held.values().filter(is_over).map(|held| held.assignment.attempt).collect()
     }
 
-    /// What the node does not know is lost, and what nobody waits for is to be forgotten there. The rest is asked for
-    /// again.
+    /// Sorts held attempts by what the node has. An attempt that the node does not know is lost. An attempt on the node
+    /// that is not held here is to be forgotten there. The rest is asked for again.
     fn settle_unknown(&mut self, on_node: &BTreeSet<u64>, lost: &mut Vec<u64>) {
         for (attempt, held) in &mut self.held {
             match held.stage {
@@ -489,7 +490,7 @@ impl State {
         Some((*attempt, request))
     }
 
-    /// When there is something to do even if nobody notifies.
+    /// Returns the time until there is something to do even without a notification.
     fn next_due(&self, now: Duration) -> Option<Duration> {
         let new = self.held.values().filter_map(|held| match held.stage {
             Stage::New { not_before } => Some(not_before.saturating_sub(now)),
@@ -581,7 +582,7 @@ impl Unit for NodeUnit {
             state.is_load_wanted |= is_old;
             let trouble = match (&state.trouble, &state.peer) {
                 (Some(trouble), _) => Err(trouble.clone()),
-                // Not "busy": nobody knows whether it comes back, and the scheduler waits for a busy unit.
+                // Not "busy": the node may never come back, and the scheduler waits for a busy unit.
                 (None, None) => Err(format!("{} cannot be reached", self.shared.options.name)),
                 (None, Some(_)) => Ok(()),
             };
@@ -702,7 +703,7 @@ impl NodeLink for NodeClient {
 
 // Units by address.
 impl NodeUnit {
-    /// Opens the files of a store on a node, with a unit beside them: its tasks read and write nothing over the
+    /// Opens the files of a store on a node, with a unit next to them: its tasks read and write nothing over the
     /// network.
     ///
     /// # Errors
@@ -722,7 +723,8 @@ impl NodeUnit {
         NodeUnit::new(env, NodeUnitOptions::new(address.place.to_string(), vec![(HOME, home)]))
     }
 
-    /// Connects to such a node. That needs no store: whoever opens one finds out before whether the node refuses.
+    /// Connects to such a node. That needs no store: a caller that opens a store finds out before whether the node
+    /// refuses.
     ///
     /// # Errors
     /// As [`NodeClient::connect`].

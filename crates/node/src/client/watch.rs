@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What has become of the connection to a node.
+/// The state of the connection to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeState {
@@ -31,7 +31,7 @@ pub enum NodeState {
     },
 }
 
-/// Is told what becomes of the connection to a node. It runs on a thread of the client, and does not wait.
+/// Gets the changes of the connection to a node. It runs on a thread of the client, and does not wait.
 pub type OnState = Arc<dyn Fn(&NodeAddress, &NodeState) + Send + Sync>;
 
 impl fmt::Display for NodeState {

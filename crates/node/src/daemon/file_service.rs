@@ -76,7 +76,7 @@ impl Service for FileService {
         let is_quick = is_quick(caller, operation, &payload);
         let for_job = Arc::clone(caller);
         let job = move || {
-            // Nobody waits any more: the client asks again, or has given up.
+            // The caller does not wait any more: the client asks again, or has given up.
             if !reply.is_expired() {
                 finish(reply, run(&for_job, operation, &payload));
             }

@@ -2,8 +2,8 @@
 //!
 //! 1. A connection has a place here from the moment when it was accepted, through TLS and the greeting, until its
 //!    client has proven itself. Such connections take no place of those that are let in.
-//! 2. A further connection than [`MOST`] ends the oldest one. A client that knows the secret needs a moment; somebody
-//!    who only holds connections open cannot keep it out.
+//! 2. A further connection than [`MOST`] ends the oldest one. A client that knows the secret needs a moment; an
+//!    attacker who only holds connections open cannot keep it out.
 //! 3. The janitor ends those that take long.
 //!
 //! **Threads.** Any. No connection is ended with the lock held: ending one tells its handler.

@@ -1,6 +1,6 @@
 //! A store's directory on the node, made when the first client is given the right to write.
 //!
-//! Until then there are no files, and looking at a store that nobody has made makes nothing.
+//! Until then there are no files. Looking at a store that does not exist makes nothing.
 
 use situ_storage::{
     DirectoryVolume, Error, FileMeta, FileName, Geometry, Lock, Nature, PageFile, Reader, Result, Space, Volume, Writer,

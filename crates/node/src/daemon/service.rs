@@ -73,7 +73,8 @@ impl Caller {
         &self.store
     }
 
-    /// The files of the client's store on this node. Whoever changes them here has a [`ChangePass`] meanwhile.
+    /// Returns the files of the client's store on this node. A service that changes them here holds a [`ChangePass`]
+    /// meanwhile.
     ///
     /// # Errors
     /// The client has no store here.
@@ -84,7 +85,7 @@ impl Caller {
     /// Lets a change in, if the token is that of the owner of the lease.
     ///
     /// # Errors
-    /// [`Fenced`](CallError::Fenced); or the client has connected anew.
+    /// [`Fenced`](CallError::Fenced); or the client has reconnected.
     pub fn change(&self, token: u64) -> Result<ChangePass, CallError> {
         Ok(ChangePass { _passes: self.files()?.enter(token)? })
     }

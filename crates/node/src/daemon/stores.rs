@@ -3,10 +3,10 @@
 //! In a directory, each store has a directory of its own. A disk without a file system has one store. Its name is noted
 //! with the first lease (`lease/note.rs`), and other names are refused.
 //!
-//! **Bounds.** At most so many stores are kept as the options say, and no more are open at once. A store is closed when
-//! it has no client that could come back, and its lease awaits nobody. When too many are open, such stores make room at
-//! once.
-//! **Threads.** Any; one thread at a time opens a store. **Failure.** A store that could not be opened is opened anew
+//! **Bounds.** The options give the maximum number of stores that are kept, and no more are open at once. A store is
+//! closed when it has no client that could come back, and its lease awaits no owner. When too many are open, such
+//! stores make room at once.
+//! **Threads.** Any; one thread at a time opens a store. **Failure.** A store that could not be opened is opened again
 //! by the next client that asks, also after a panic.
 
 use super::home::Home;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Where a node keeps files.
+/// The storage of a node's files.
 #[derive(Clone)]
 pub enum Storage {
     /// In this directory: a directory for each store.
@@ -148,7 +148,7 @@ impl Stores {
         Ok(Files::new(&self.env, volume, lease, self.limits.clone()))
     }
 
-    /// Ends sessions whose clients have been away for long, and closes stores that nobody uses.
+    /// Ends sessions whose clients have been away for long, and closes stores without users.
     pub(super) fn sweep(&self) {
         for files in self.all() {
             files.sweep();
@@ -160,7 +160,7 @@ impl Stores {
         });
     }
 
-    /// Stores that nobody uses. Their slots say that they are being closed.
+    /// Takes the stores without users. Their slots say that they are being closed.
     fn take_unused(&self) -> Vec<(Slot, Changing<'_>)> {
         // The table has one reference; a connection that is just being made has another.
         let is_unused =

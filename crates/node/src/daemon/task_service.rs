@@ -17,7 +17,7 @@ pub struct TaskService {
 }
 
 impl TaskService {
-    /// Runs tasks on this executor, which whoever made it closes.
+    /// Runs tasks on this executor. The caller, which made the executor, closes it.
     pub fn new(executor: Arc<Executor>) -> TaskService {
         TaskService { executor, callers: Mutex::default() }
     }
@@ -33,7 +33,7 @@ impl TaskService {
             return Ok(Arc::clone(tasks));
         }
         // A connection is lost first, and then `gone` is called, which needs the lock. So a caller that is entered here
-        // is taken out there. One that `gone` did not find is not entered any more: nobody would detach it, and its
+        // is taken out there. One that `gone` did not find is not entered any more: it would never be detached, and its
         // session would never end.
         if let Some(lost) = caller.peer().lost() {
             return Err(lost);

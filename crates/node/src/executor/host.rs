@@ -3,7 +3,7 @@
 //! * **Places** are asked for ahead, as long as the task is likely to need more: the next table finds its place there.
 //!   Places that are not used are in no output; the host clears them.
 //! * **Pace** goes out for each MiB, and the run goes on meanwhile, until 2 MiB are unanswered. While the host is away,
-//!   nobody holds the run back.
+//!   nothing holds the run back.
 //!
 //! A run that needs a place waits for the host to come back, for the session's time at most.
 
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// The host is told of output in pieces of about this size.
+/// The output is reported to the host in pieces of about this size.
 const PACE_BYTES: u64 = 1 << 20;
 /// So much output may be unanswered.
 const PACE_AHEAD_BYTES: u64 = 2 << 20;
@@ -53,7 +53,8 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Removes them: nobody can install them. What cannot be removed, the host finds when it opens its store.
+    /// Removes the tables: no host can install them. The host finds those that cannot be removed when it opens its
+    /// store.
     pub(super) fn remove(self) {
         for Table { files, number } in self.tables {
             let _ = files.remove(self.token, number);
@@ -104,7 +105,7 @@ impl RemoteHost {
         self.table_bytes.store(input_bytes.min(target_bytes), Ordering::Relaxed);
     }
 
-    /// Nobody waits for the attempt any more.
+    /// Gives the attempt up.
     pub(super) fn give_up(&self) {
         self.calls.given_up.set();
     }
@@ -169,7 +170,7 @@ impl Calls {
         self.connection.changed.notify();
     }
 
-    /// Tells of output. While the host is away, nobody is told.
+    /// Reports output to the host. While the host is away, it reports nothing.
     fn tell(self: &Arc<Self>, bytes: u64) {
         let Some(peer) = self.connection.peer() else { return };
         lock(&self.state).told_bytes += bytes;

@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-    /// An attempt has run. Its tables come back if nobody wants them any more.
+    /// Ends an attempt that has run. Returns its tables if they are unwanted by now.
     pub(super) fn end_task(
         &self,
         attempt: u64,
@@ -185,7 +185,7 @@ impl Session {
         forgotten
     }
 
-    /// Nobody waits for an attempt any more. Its tables come back if nobody can have heard of them.
+    /// Cancels an attempt. Returns its tables if no host can have heard of them.
     pub(super) fn cancel(&self, attempt: u64) -> Option<Tables> {
         let cancelled = lock(&self.state).attempts.remove(&attempt)?;
         cancelled.host.give_up();
@@ -220,8 +220,8 @@ impl Session {
 }
 
 impl State {
-    /// Of more ended attempts than that, the oldest is forgotten. Its tables come back if nobody can have heard of
-    /// them.
+    /// Forgets the oldest ended attempt if there are more than `ended_max`. Returns its tables if no host can have
+    /// heard of them.
     fn forget_old(&mut self, ended_max: usize) -> Option<Tables> {
         let is_ended = |attempt: &Attempt| matches!(attempt.stage, Stage::Ended { .. });
         if self.attempts.values().filter(|attempt| is_ended(attempt)).count() <= ended_max {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// So many pages of a session are kept: a log has one that it writes again, and a few in flight.
+/// The maximum number of kept pages of a session: a log has one that it writes again, and a few in flight.
 const IMAGES_MAX: usize = 16;
 
 /// See the module. Any thread may use it.

@@ -1,7 +1,7 @@
 //! The list of a store's files that a client takes in several answers: the volume lists its files once for all of them.
 //!
-//! A first answer lists anew. Later ones go on in that list, up to [`KEPT_FOR`]. So they may name a file that was
-//! removed meanwhile, as any list may once it is told. The list is dropped with its last answer, or with the session. A
+//! A first answer makes a new list. Later ones go on in that list, up to [`KEPT_FOR`]. So they may name a file that was
+//! removed meanwhile, as any list may once it is sent. The list is dropped with its last answer, or with the session. A
 //! client that asks for two lists at a time goes on in the newer one with both.
 
 use situ_base::lock;

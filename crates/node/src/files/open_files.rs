@@ -1,8 +1,8 @@
 //! How many files the clients of a node may have open together.
 //!
-//! A process may have so many files open as the system says. A node that is at this limit can open nothing for anybody,
-//! and takes no connection either. So a client is refused before: it may have as many files open as are left to all
-//! others.
+//! The system limits the number of files that a process may have open. A node that is at this limit can open no file
+//! for any client, and takes no connection either. So a client is refused before: it may have as many files open as are
+//! left to all others.
 //!
 //! So one client gets half of the files at most, and a client that needs a few gets these while others take what they
 //! can.

@@ -4,7 +4,7 @@
 //! copy of a request, sent because the first answer was lost, must not hear of that success.
 //!
 //! **Invariants.** After a sync or a durable write has failed, each further write or sync fails with the same error.
-//! Reads go on. A client that opens the file under another number begins anew.
+//! Reads go on. A client that opens the file under another number starts without that error.
 //! **Threads.** Any. No lock is held while the volume works.
 
 use situ_base::lock;

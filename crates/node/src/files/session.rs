@@ -148,7 +148,7 @@ impl Attached {
         &self.files
     }
 
-    /// Where the files are, for whoever reads them here.
+    /// Returns the volume, for services that read the files here.
     pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
         &self.files.volume
     }
@@ -164,7 +164,7 @@ impl Attached {
     /// Says that the owner of the lease is alive.
     ///
     /// # Errors
-    /// [`Locked`](Error::Locked): somebody else has it.
+    /// [`Locked`](Error::Locked): another client has it.
     pub(crate) fn renew(&self, token: u64) -> Result<()> {
         self.files.lease.renew(token, self.client.id)
     }
@@ -423,7 +423,7 @@ fn invalid(why: String) -> CallError {
     CallError::Storage(Error::Invalid(why))
 }
 
-/// What a client is told of a number that this node does not know: since the node was started anew, or ever.
+/// Returns the error for a number that this node does not know: since the node was restarted, or ever.
 fn not_open(number: u64) -> CallError {
     CallError::Unknown(format!("no file is open on the node under the number {number}; open it again"))
 }

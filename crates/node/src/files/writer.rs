@@ -16,7 +16,7 @@ enum State {
     /// A thread has it.
     Taken,
     Open(Box<dyn Writer>),
-    /// With so many bytes.
+    /// With this many bytes.
     Finished(u64),
     Failed(Error),
 }

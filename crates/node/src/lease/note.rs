@@ -7,7 +7,7 @@
 //! owner 0123456789abcdef0123456789abcdef 1700000000 situ serve, process 12 on alpha
 //! crc32c 01234567
 //! ```
-//! The line `owner` is there while somebody has the lease: the client's id, since when, and its name. The checksum
+//! The line `owner` is there while a client has the lease: the client's id, since when, and its name. The checksum
 //! covers the lines before its own.
 //!
 //! In a directory the note is the file `LEASE`, which is no name of a store's file. On a disk without a file system it

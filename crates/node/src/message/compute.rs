@@ -33,7 +33,7 @@ messages! {
         decision: Bytes,
     }
 
-    /// Nobody waits for an attempt any more: the host has given it up, or has its answer.
+    /// Cancels an attempt: the host has given it up, or has its answer.
     CancelTask {
         /// The attempt's number.
         attempt: u64,
@@ -51,7 +51,7 @@ messages! {
     /// Asks how busy the node is.
     GetLoad {}
 
-    /// How busy the node is.
+    /// The node's load.
     LoadAnswer {
         /// Tasks that it holds.
         tasks: u32,
@@ -77,7 +77,7 @@ messages! {
         level: u32,
     }
 
-    /// Where an output table goes.
+    /// The place of an output table.
     ReservedPlace {
         /// The volume's number.
         volume: u32,
@@ -89,13 +89,13 @@ messages! {
     Pace {
         /// The attempt's number.
         attempt: u64,
-        /// By so many bytes.
+        /// The number of new bytes.
         bytes: u64,
     }
 
     /// The run may go on.
     PaceAnswer {
-        /// Unless nobody waits for it any more.
+        /// The host has given the attempt up: the run must not go on.
         cancelled: bool,
     }
 
@@ -113,7 +113,7 @@ messages! {
     }
 }
 
-/// Where a volume of the host's store lies, for a node that is to read it and write to it.
+/// The place of a volume of the host's store, for a node that is to read it and write to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumePlace {
     /// On the node that is asked: the files of the session's store.
@@ -163,7 +163,7 @@ impl Field for VolumePlace {
     }
 }
 
-/// What came of a task.
+/// The outcome of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskOutcome {
     /// The output, as in `docs/formats/task.md`.
@@ -245,7 +245,7 @@ impl Field for TaskOutcome {
     }
 }
 
-/// What has become of an attempt.
+/// The state of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskState {
     /// It waits.

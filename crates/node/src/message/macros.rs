@@ -39,7 +39,7 @@ macro_rules! messages {
 /// The operations: request, number, class, answer.
 macro_rules! operations {
     ($($request:ident = $number:literal, $class:ident => $answer:ident;)*) => {
-        /// What a frame asks for.
+        /// The request that a frame makes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
         pub enum Operation {
@@ -66,7 +66,7 @@ macro_rules! operations {
                 match self { $(Operation::$request => stringify!($request),)* }
             }
 
-            /// What it is about.
+            /// Returns its class.
             pub fn class(self) -> Class {
                 match self { $(Operation::$request => Class::$class,)* }
             }

@@ -1,8 +1,8 @@
 //! Where frames leave: the stream, and what it has not taken yet.
 //!
-//! 1. A thread that has queued a frame calls [`Shared::send_now`]. If nobody else writes, it takes the next frames and
-//!    offers them to the stream. What the stream does not take at once is kept, in front of everything else, for the
-//!    writer thread.
+//! 1. A thread that has queued a frame calls [`Shared::send_now`]. If no other thread writes, it takes the next frames
+//!    and offers them to the stream. What the stream does not take at once is kept, in front of everything else, for
+//!    the writer thread.
 //! 2. The writer thread writes what is kept, then what is queued, and waits for the stream if it must.
 //!
 //! **Invariants.** Frames leave in the order in which they are taken from the queue: they are taken under the sink's
@@ -22,7 +22,7 @@ use situ_base::lock;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Short frames are gathered up to so many bytes for one write.
+/// The maximum number of bytes of short frames that are gathered for one write.
 const GATHER_BYTES: usize = 64 << 10;
 
 /// See the module.
@@ -86,8 +86,8 @@ impl Sink {
 }
 
 impl Shared {
-    /// Writes what is queued if nobody has to wait for that, and wakes the writer thread if something is left for it,
-    /// or if it `must_wake`.
+    /// Writes the queued frames if that makes no thread wait. Wakes the writer thread if something is left for it, or
+    /// if it `must_wake`.
     pub(super) fn send_now(&self, must_wake: bool) {
         let is_sent = self.sink.try_lock().is_ok_and(|mut sink| sink.offer_next(self));
         if !is_sent || must_wake {
@@ -97,9 +97,9 @@ impl Shared {
 }
 
 enum Next {
-    /// What was gathered, and then this payload.
+    /// The payload to write after the gathered frames.
     Write(Vec<u8>),
-    /// Nothing for so long.
+    /// Nothing for this long.
     Wait(Duration),
     End,
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A longer answer is one of many that carry a file, and not one block for a reader.
 const SHORT_ANSWER_BYTES: usize = 32 << 10;
-/// After so many bytes of urgent frames a frame of the bulk goes, so that the bulk comes forward, too.
+/// After this many bytes of urgent frames a frame of the bulk goes, so that the bulk comes forward, too.
 const OVERTAKING_BYTES_MAX: usize = 256 << 10;
 
 /// A request that waits for its answer.
@@ -76,7 +76,7 @@ impl Outgoing {
 
 pub(super) struct State {
     pub(super) lost: Option<CallError>,
-    /// Frames that somebody waits for: they go before the bulk.
+    /// Urgent frames, which have a waiter: they go before the bulk.
     urgent: VecDeque<Outgoing>,
     /// See [`Outgoing::is_bulk`].
     bulk: VecDeque<Outgoing>,
@@ -97,7 +97,7 @@ pub(super) struct State {
     open: HashMap<u64, Open>,
     deadlines: BTreeSet<(Duration, u64)>,
     pub(super) sent_at: Duration,
-    /// Until when the writer thread sleeps if nobody wakes it.
+    /// The time until which the writer thread sleeps if no thread wakes it.
     pub(super) writer_wakes_at: Duration,
 }
 

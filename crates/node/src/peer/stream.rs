@@ -10,7 +10,7 @@ pub(crate) type TryWrite = Box<dyn FnMut(&[u8]) -> io::Result<usize> + Send>;
 ///
 /// A write that makes no progress for long fails by itself: sockets have a timeout for it. Reads wait without a bound.
 pub struct Stream {
-    /// Who is at the other end, for messages: "node 10.0.0.2:7070".
+    /// The name of the other end, for messages: "node 10.0.0.2:7070".
     pub name: String,
     /// Bytes from the other end.
     pub reader: Box<dyn Read + Send>,
@@ -20,7 +20,7 @@ pub struct Stream {
     pub try_write: Option<TryWrite>,
     /// Ends both directions: a thread that reads or writes comes back at once. May be called several times.
     pub hang_up: Box<dyn Fn() + Send + Sync>,
-    /// What only the two ends of a TLS connection know; empty without TLS.
+    /// The value that only the two ends of a TLS connection know; empty without TLS.
     pub binding: Vec<u8>,
 }
 

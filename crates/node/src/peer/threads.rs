@@ -100,7 +100,7 @@ fn dispatch(shared: &Arc<Shared>, header: &Header, payload: Vec<u8>) -> Result<(
 }
 
 fn answered(shared: &Shared, header: &Header, payload: Vec<u8>) {
-    // An answer that comes after its deadline finds nobody.
+    // An answer that comes after its deadline finds no caller.
     let Some(open) = lock(&shared.state).take_open(header.request) else { return };
     let is_error = header.has(flag::ERROR);
     complete(open, if is_error { Err(CallError::decode(&payload)) } else { Ok(payload) });

@@ -32,13 +32,13 @@ pub struct TlsRoots {
     config: Arc<ClientConfig>,
 }
 
-/// How a node shows who it is.
+/// The certificate and key by which a node shows its identity.
 pub struct ServerTls {
     config: Arc<ServerConfig>,
 }
 
 impl TlsRoots {
-    /// The certificates in a PEM file. The node's own, if it is signed by nobody else.
+    /// Reads the certificates in a PEM file. This is the node's own, if it is self-signed.
     ///
     /// # Errors
     /// The file cannot be read, or holds no certificate.

@@ -174,7 +174,7 @@ impl Shared {
         };
         if *place == VolumePlace::Host {
             let mut files = lock(&self.callbacks.files);
-            // It may have ended meanwhile. Then nobody would take the place out again.
+            // The attempt may have ended meanwhile. Then no thread would take the place out again.
             if self.assignment(attempt).is_none() {
                 return Err(unknown(attempt));
             }
@@ -204,7 +204,7 @@ impl Shared {
         if files.inputs.len() >= OPEN_MAX {
             return Err(CallError::Busy(format!("the node has {OPEN_MAX} files of the host open")));
         }
-        // The attempt may have ended meanwhile. Then nobody would close the file again.
+        // The attempt may have ended meanwhile. Then no thread would close the file again.
         self.check_input(place)?;
         let before = files.inputs.insert(handle, OpenInput { place, reader });
         drop(files);

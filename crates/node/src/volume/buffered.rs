@@ -36,9 +36,9 @@ use situ_storage::{FileName, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// From so many bytes on, the node is asked to sync.
+/// The number of bytes from which on the node is asked to sync.
 pub(super) const SYNC_BYTES: usize = 8 << 20;
-/// With so many bytes kept, a write waits for a sync.
+/// The number of kept bytes from which on a write waits for a sync.
 pub(super) const KEPT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of a write that are not pages: the fields before them, and then some.
 pub(super) const FIELDS_BYTES: usize = 64;
@@ -47,7 +47,7 @@ pub(super) const FIELDS_BYTES: usize = 64;
 pub(super) struct Buffered {
     shared: Arc<Shared>,
     kept: Mutex<Kept>,
-    /// Nobody writes pages again any more.
+    /// Notified when no thread writes pages again any more.
     restored: Arc<dyn Event>,
 }
 
@@ -61,14 +61,14 @@ struct Kept {
     /// Counts answers.
     answers: u64,
     is_restoring: bool,
-    /// A sync that nobody waits for is under way.
+    /// A sync without a waiter is under way.
     is_syncing: bool,
 }
 
 struct KeptFile {
     file: Arc<OpenFile>,
     pages: BTreeMap<u64, KeptPage>,
-    /// Why a sync failed that nobody waited for.
+    /// The reason why a sync without a waiter failed.
     failed: Option<CallError>,
 }
 
@@ -145,7 +145,7 @@ impl Buffered {
         Arc::new(Buffered { shared: Arc::clone(shared), kept: Mutex::default(), restored })
     }
 
-    /// What is kept, while nobody writes pages again.
+    /// Returns the kept pages when no thread writes pages again.
     fn settled(&self) -> MutexGuard<'_, Kept> {
         loop {
             let seen = self.restored.generation();
@@ -291,7 +291,7 @@ impl Buffered {
         lock(&self.kept).is_syncing = false;
     }
 
-    /// A file is closed: nobody needs its pages.
+    /// Forgets the pages of a closed file: they have no use any more.
     pub(super) fn closed(&self, handle: u64) {
         lock(&self.kept).forget(handle);
     }

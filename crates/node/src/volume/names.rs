@@ -27,7 +27,7 @@ impl Names {
         }
     }
 
-    /// The name is another file's, or nobody's.
+    /// Takes the name from its open files: it is another file's, or free.
     pub(super) fn replaced(&self, name: FileName) {
         let files = lock(&self.open).remove(&name).unwrap_or_default();
         files.iter().filter_map(Weak::upgrade).for_each(|file| file.set_name(None));

@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// So many bytes that are not synced are kept for a daemon that was restarted.
+/// The maximum number of bytes without a sync that are kept for a daemon that was restarted.
 const RESUME_BYTES_MAX: usize = 1 << 20;
 
 pub(super) struct NodeWriter {
@@ -148,7 +148,7 @@ impl NodeWriter {
         drop(kept);
         match self.client.shared().alive() {
             Some(attempt) if attempt.epoch == self.epoch => self.send_piece(&attempt, offset, &bytes),
-            // It is sent with all others when somebody waits.
+            // The piece is sent with all others when a caller waits.
             _ => {}
         }
         Ok(())
