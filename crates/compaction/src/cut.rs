@@ -17,7 +17,7 @@ use crate::span::KeyRange;
 use crate::task::Run;
 use situ_storage::Result;
 
-/// How finely the bytes of a part are known.
+/// The number of samples of a part. It bounds how finely the bytes of the part are known.
 const SAMPLES_A_PART: f64 = 32.0;
 /// And how many samples there are at most, about, however small a share is.
 const SAMPLES_MAX: f64 = 4096.0;
@@ -128,7 +128,8 @@ fn places(mut samples: Vec<Sample>) -> Places {
     Places { places, total: before }
 }
 
-/// Where cuts may be: the n-th one has n places before it. The first is before all keys, the last behind them.
+/// The possible places of cuts: the n-th one has n places before it. The first is before all keys, the last behind
+/// them.
 struct Places {
     places: Vec<Place>,
     total: u64,

@@ -1,4 +1,4 @@
-//! What a merge drops.
+//! The entries that a merge drops.
 //!
 //! Only a merge knows when a version of a key is dead: no snapshot and no present reader can ask for the version. If
 //! its value lies in a value log, the value's bytes there are dead from then on. The log has to know how many bytes of
@@ -47,7 +47,7 @@ pub(crate) struct DroppedEntry<'a> {
     pub(crate) source: Option<&'a dyn DyingEntry>,
 }
 
-/// What a source tells of the entry that it stands on. `next` is left out: in a table of virtual calls, it would no
+/// The entry that a source stands on, as it reports it. `next` is left out: in a table of virtual calls, it would no
 /// longer be a part of the merge's loop.
 pub(crate) trait DyingEntry {
     /// See [`Source::value`].
@@ -90,7 +90,8 @@ pub struct ValueLocation {
 
 /// Reads the value handles of a store.
 pub trait ValueHandles: Send + Sync {
-    /// Where the value of this handle lies; `None` if these bytes are no handle. The answer depends on the bytes alone.
+    /// Returns the location of the value of this handle; `None` if these bytes are no handle. The answer depends on the
+    /// bytes alone.
     fn locate(&self, handle: &[u8]) -> Option<ValueLocation>;
 
     /// Returns the first `bytes` bytes of the handle's value, or the whole value if it is shorter. Returns `None` if
@@ -144,7 +145,7 @@ impl DroppedSums {
         Ok(())
     }
 
-    /// What another part of the same task has dropped.
+    /// Adds the values that another part of the same task has dropped.
     pub(crate) fn add_all(&mut self, other: DroppedSums) {
         for (segment, more) in other.segments {
             let sum = self.segments.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });

@@ -18,7 +18,7 @@ pub enum TaskError {
     Unit {
         /// The unit's name.
         unit: String,
-        /// What happened.
+        /// The reason of the failure.
         reason: String,
     },
 }

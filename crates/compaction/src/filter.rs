@@ -1,4 +1,4 @@
-//! What an application may say about entries while they are rewritten anyway.
+//! The application's decisions over entries while they are rewritten anyway.
 //!
 //! A filter often decides by something that changes while the program runs: a clock, a date before which all is dead. A
 //! task has to give the same bytes whenever and wherever it runs (promise 5 of `docs/architecture.md`). So the filter
@@ -84,8 +84,8 @@ pub trait CompactionFilter: Send + Sync {
         Vec::new()
     }
 
-    /// How many bytes at the beginning of a value the filter decides by, if it does not need all of it. Of a value in a
-    /// value log it is given these and no others. The default needs all of every value.
+    /// Returns the number of bytes at the beginning of a value that the filter decides by, if it does not need all of
+    /// it. Of a value in a value log, the filter gets these bytes and no others. The default needs all of every value.
     fn value_prefix_bytes(&self) -> Option<usize> {
         None
     }
@@ -107,8 +107,8 @@ pub trait CompactionFilter: Send + Sync {
         None
     }
 
-    /// What becomes of `key`. The answer must depend on the three arguments alone: not on what the filter has been told
-    /// since the task was made, and on no clock. `value` is the value, or its [first
+    /// Decides the fate of `key`. The answer must depend on the three arguments alone: not on what the filter has
+    /// learned since the task was made, and on no clock. `value` is the value, or its [first
     /// bytes](CompactionFilter::value_prefix_bytes).
     fn decide(&self, context: &FilterContext<'_>, key: &[u8], value: &[u8]) -> Decision;
 }

@@ -1,7 +1,7 @@
 //! Many sorted sources as one: a tournament tree of losers.
 //!
-//! 1. Each source is a leaf. Each inner node remembers who *lost* the match played there; the root's winner is the
-//!    source that stands on the smallest internal key.
+//! 1. Each source is a leaf. Each inner node remembers the source that *lost* the match played there; the root's winner
+//!    is the source that stands on the smallest internal key.
 //! 2. To move on, the winner's source takes one step and plays again on its way from leaf to root: exactly one match a
 //!    level, `log2(k)` in all, against losers that are already known. A binary heap needs two comparisons a level.
 //! 3. A match compares the 8 bytes of the user key that follow the prefix which all keys of the merge share. They are
@@ -20,7 +20,7 @@ use situ_table::{Cursor, KeyRef, WarmBytes};
 
 /// One sorted input of a merge.
 pub trait Source {
-    /// Whether it stands on an entry.
+    /// Returns true if the source stands on an entry.
     fn valid(&self) -> bool;
     /// The entry's key. Must stand on an entry.
     fn key(&self) -> KeyRef<'_>;
@@ -33,7 +33,8 @@ pub trait Source {
     fn next(&mut self) -> Result<()>;
     /// Which file the entry comes from, for errors.
     fn file(&self) -> String;
-    /// How much it has read, before the entry, of blocks that are warm in the cache. Asked once for each output block.
+    /// Returns the number of bytes that the source has read, before the entry, of blocks that are warm in the cache.
+    /// Asked once for each output block.
     fn warm_read(&self) -> WarmBytes {
         WarmBytes::default()
     }

@@ -1,4 +1,4 @@
-//! What the stages of one run do, measured.
+//! The meters of the stages of one run.
 //!
 //! A stage looks at the clock around each read, each append and each wait, never for an entry. What is left of a
 //! thread's time is the work of its stage.

@@ -1,4 +1,4 @@
-//! How a task is run: linear or pipelined, and what a run says of its stages.
+//! The mode of a task's run, linear or pipelined, and the report of its stages.
 //!
 //! A run has three stages: it reads stored blocks, it merges (decode, merge, thin out, encode), and it writes files. A
 //! linear run does one after the other on one thread. A pipelined run gives each stage threads of its own, with bounded
@@ -16,7 +16,7 @@ pub enum RunMode {
     Linear,
     /// Each stage has threads of its own.
     Pipelined {
-        /// How many threads merge, each a part of the task's keys; one at least.
+        /// The number of threads that merge, each a part of the task's keys; one at least.
         merge_threads: u32,
     },
 }

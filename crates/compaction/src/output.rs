@@ -47,7 +47,7 @@ pub(crate) struct Outputs<'a, B> {
     tombstones: &'a FragmentedTombstones,
     /// The first fragment that is not, or not wholly, written.
     next_fragment: usize,
-    /// Where the open table, or the next one, begins; fragments are clipped to it. Empty before the first cut.
+    /// The beginning of the open table, or of the next one; fragments are clipped to it. Empty before the first cut.
     cut: Vec<u8>,
     /// The last entry's user key, while there are tombstones that must not be cut at or before it.
     last_key: Option<Vec<u8>>,
@@ -56,7 +56,8 @@ pub(crate) struct Outputs<'a, B> {
     /// Of the open table's blocks.
     size: LaggedSize,
     blocks: B,
-    /// What the inputs had read of warm blocks when the last block ended; `None` if there is no cache to warm.
+    /// The bytes of warm blocks that the inputs had read when the last block ended; `None` if there is no cache to
+    /// warm.
     warm_read: Option<WarmBytes>,
     /// Of what the merge drops, if the store has a value log.
     dropped: Option<DroppedSums>,
@@ -64,7 +65,7 @@ pub(crate) struct Outputs<'a, B> {
     separate_from: usize,
     /// The source of the lifetimes that tables count.
     lifetimes: Option<LifetimesBy>,
-    /// What the host gave for one.
+    /// The host's handle of the last value that was given to it.
     handle: Vec<u8>,
     /// Spans of tables whose blocks have all been given out.
     ended: Vec<KeySpan>,
@@ -100,7 +101,7 @@ impl LifetimesBy {
 struct OpenTable {
     builder: TableBuilder,
     paced_bytes: u64,
-    /// What the range tombstones span.
+    /// The span of the range tombstones.
     tombstones: Option<KeySpan>,
 }
 
@@ -134,7 +135,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         }
     }
 
-    /// What was dropped elsewhere of what these tables are made of.
+    /// Adds values that other parts of the task have dropped on the way to these tables.
     pub(crate) fn add_dropped(&mut self, more: Option<DroppedSums>) {
         if let (Some(sums), Some(more)) = (&mut self.dropped, more) {
             sums.add_all(more);
@@ -368,7 +369,7 @@ struct GrandparentWalk<'a> {
     files: &'a [Grandparent],
     /// The first file that ends behind the last key.
     at: usize,
-    /// Whether the last key lies in file `at`.
+    /// The last key lies in file `at`.
     inside: bool,
     /// Files before this one have been counted, for this table or for one before it.
     counted: usize,

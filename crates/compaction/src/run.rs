@@ -161,7 +161,7 @@ fn merge_into<S: Source>(
     outputs.finish(&merge, stats)
 }
 
-/// What is known of a task before its first entry is read.
+/// The known facts about a task before its first entry is read.
 struct Prepared {
     /// The range tombstones of the inputs, fragmented.
     tombstones: FragmentedTombstones,
@@ -210,7 +210,7 @@ impl Prepared {
         TaskStats { range_tombstones_in: self.range_tombstones_in, ..TaskStats::default() }
     }
 
-    /// What decides over entries.
+    /// Returns the rules that decide over entries.
     fn rules<'a>(&'a self, rules: &'a MergeRules) -> Rules<'a> {
         Rules {
             snapshots: &rules.snapshots,
@@ -225,7 +225,7 @@ impl Prepared {
     }
 }
 
-/// How many leading bytes all keys of the task have in common.
+/// Returns the number of leading bytes that all keys of the task have in common.
 fn shared_prefix(task: &Task) -> usize {
     let begin = task.tables().map(|input| input.span.begin.as_slice()).min();
     let end = task.tables().map(|input| input.span.end.as_slice()).max();
@@ -239,8 +239,8 @@ fn shared_prefix(task: &Task) -> usize {
     }
 }
 
-/// What the table says of itself must lie within what the version says of it: keys outside would be lost by cuts, and
-/// would come out of order.
+/// Checks that the table's own span lies within the span that the version gives it. Keys outside would be lost by cuts,
+/// and would come out of order.
 fn check_span(input: &TableInput, table: &Table) -> Result<()> {
     let properties = table.properties();
     for key in [properties.smallest_key(), properties.largest_key()].into_iter().flatten() {
@@ -260,7 +260,7 @@ struct RunSource<'a> {
     current: Option<(Arc<Table>, TableCursor)>,
     /// The upper bound, if the current table reaches over it.
     upper: Option<&'a [u8]>,
-    /// What was read of warm blocks of the tables before the current one.
+    /// The bytes read of warm blocks of the tables before the current one.
     warm_before: WarmBytes,
     /// Counts the bytes that are read; `None` if the run is not measured.
     meter: Option<&'a Arc<ReadMeter>>,

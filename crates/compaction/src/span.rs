@@ -106,7 +106,7 @@ impl<'a> SpanWalk<'a> {
         SpanWalk { lists: lists.iter().map(Vec::as_slice).collect() }
     }
 
-    /// Whether `key` is in a span. Keys must not descend from call to call.
+    /// Returns true if `key` is in a span. Keys must not descend from call to call.
     pub(crate) fn contains(&mut self, key: &[u8]) -> bool {
         let mut found = false;
         for list in &mut self.lists {
@@ -121,7 +121,7 @@ impl<'a> SpanWalk<'a> {
     }
 }
 
-/// Whether any span of any list overlaps `begin..end`.
+/// Returns true if any span of any list overlaps `begin..end`.
 pub(crate) fn any_overlaps(lists: &[Vec<KeySpan>], begin: &[u8], end: &[u8]) -> bool {
     lists.iter().any(|list| {
         let at = list.partition_point(|span| span.end.as_slice() <= begin);

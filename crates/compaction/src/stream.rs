@@ -1,4 +1,4 @@
-//! What a merge keeps: the rules of multi-version compaction.
+//! The selection of the entries that a merge keeps: the rules of multi-version compaction.
 //!
 //! Live snapshots divide the sequence numbers into *stripes*: two versions are in one stripe if no snapshot sees one
 //! without the other.
@@ -17,8 +17,9 @@
 //! 4. A tombstone has work to do only if it hides something older: a version in a lower stripe, or data below the
 //!    inputs. Where nothing lies below, tombstones wait until an older version of the key is kept; if none is, they
 //!    are dropped.
-//! 5. Where nothing lies below, a version in stripe 0 gets sequence number 0: everyone sees it, nothing is older, and
-//!    equal trailers compress well. Not so under a range tombstone of stripe 0 that is kept: it would hide the entry.
+//! 5. Where nothing lies below, a version in stripe 0 gets sequence number 0: every reader sees it, nothing is older,
+//!    and equal trailers compress well. Not so under a range tombstone of stripe 0 that is kept: it would hide the
+//!    entry.
 //!
 //! Range tombstones are fragments, which have one sequence for each stripe, its newest. The one of stripe 0 goes if
 //! nothing lies below the fragment.
@@ -45,11 +46,11 @@ use std::cmp::Ordering;
 /// The number of input entries, kept or not, after which the sink is asked whether to go on.
 const TICK_ENTRIES: u64 = 1024;
 
-/// What decides over an entry, apart from the entry.
+/// The facts that decide over an entry, apart from the entry.
 pub(crate) struct Rules<'a> {
     /// Live snapshots, ascending.
     pub(crate) snapshots: &'a [SequenceNumber],
-    /// Where older data lies.
+    /// The spans of older data.
     pub(crate) below: &'a [Vec<KeySpan>],
     /// The range tombstones of the inputs, fragmented for `snapshots`.
     pub(crate) tombstones: &'a FragmentedTombstones,
@@ -62,7 +63,7 @@ pub(crate) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// What of an entry's value the filter decides by; `None` if the filter does not see the entry.
+    /// Returns the part of an entry's value that the filter decides by; `None` if the filter does not see the entry.
     fn seen_by<'v>(&self, filter: &dyn CompactionFilter, kind: KeyKind, value: &'v [u8]) -> Option<&'v [u8]> {
         match kind {
             KeyKind::Put => Some(value),
@@ -191,7 +192,7 @@ struct Stream<'a> {
     covering: FragmentWalk<'a>,
     retained: FragmentWalk<'a>,
     user_key: Vec<u8>,
-    /// Whether older data of this key may lie below the inputs, once it has been asked.
+    /// Older data of this key may lie below the inputs; `None` until it has been asked.
     below_this_key: Option<bool>,
     /// Of this key; at most one a snapshot.
     waiting: Vec<WaitingTombstone>,

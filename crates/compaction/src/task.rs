@@ -316,7 +316,7 @@ pub trait TaskHost: Send + Sync {
     }
 
     /// Values of this length and longer ones are [separated](TaskHost::separate). Only a flush has such a host: the
-    /// files of a task must not depend on who runs it. The default separates none.
+    /// files of a task must not depend on the unit that runs it. The default separates none.
     fn separates_from(&self) -> usize {
         usize::MAX
     }
@@ -330,9 +330,9 @@ pub trait TaskHost: Send + Sync {
         Err(Error::Invalid("the host separates no values".to_owned()))
     }
 
-    /// Whether a table of an output lies where a unit says, and says of itself what the unit says of it. The scheduler
-    /// asks before it believes a unit elsewhere: the inputs are deleted when the output is installed. The default
-    /// believes the unit.
+    /// Checks that a table of an output is in the place that a unit names, and has the summary that the unit gives. The
+    /// scheduler asks before it believes a unit elsewhere: the inputs are deleted when the output is installed. The
+    /// default believes the unit.
     ///
     /// # Errors
     /// What is wrong, in words.
@@ -344,7 +344,7 @@ pub trait TaskHost: Send + Sync {
     /// Called as output grows, with the number of new bytes. May block in order to hold the run back.
     fn pace(&self, bytes: u64);
 
-    /// Whether the run should end without result. Asked every thousand entries or so.
+    /// Returns true if the run should end without result. Asked every thousand entries or so.
     fn cancelled(&self) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Where a node is: `node://HOST:PORT/STORE`, or `node://unix:SOCKET:/STORE`.
+//! The address of a node: `node://HOST:PORT/STORE`, or `node://unix:SOCKET:/STORE`.
 //!
 //! | address | means |
 //! |---|---|
@@ -18,7 +18,7 @@ use std::str::FromStr;
 pub const DEFAULT_PORT: u16 = 7170;
 /// The store of an address that names none.
 pub const DEFAULT_STORE: &str = "default";
-/// A store's name is at most so long.
+/// The maximum length of a store's name.
 const STORE_NAME_BYTES_MAX: usize = 64;
 const SCHEME: &str = "node://";
 const UNIX: &str = "unix:";

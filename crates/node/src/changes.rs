@@ -1,4 +1,4 @@
-//! What changed of a few pages since an image that both ends have.
+//! The changes of a few pages since an image that both ends have.
 //!
 //! A page of a log is written again with each record that it takes, and little of it is new. So the client sends
 //! pieces, each with its place, and the node puts them into its own image of the page. What comes of that is a whole

@@ -47,7 +47,7 @@ use std::time::Duration;
 pub struct NodeOptions {
     /// The secret, if the node has one.
     pub secret: Option<Secret>,
-    /// For TLS: whom the host believes.
+    /// For TLS: the certificates that the host believes.
     pub tls: Option<TlsRoots>,
     /// The time for which a read waits for a node that does not answer. 5 s.
     pub read_patience: Duration,
@@ -100,7 +100,7 @@ impl fmt::Debug for NodeOptions {
     }
 }
 
-/// How long the last words of a client may take.
+/// The maximum time that the last words of a client take.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A node, as a host sees it. Dropped, it ends the session: the node closes what it has open.
@@ -147,7 +147,7 @@ struct State {
 struct Held {
     token: u64,
     ttl: Duration,
-    /// When the keeper renews it.
+    /// The time at which the keeper renews it.
     renew_at: Duration,
 }
 
@@ -302,7 +302,7 @@ impl Shared {
         lock(&self.state).lease.map_or(0, |lease| lease.token)
     }
 
-    /// What a request may hold at most, on this connection and on those before.
+    /// Returns the maximum payload of a request, on this connection and on those before.
     pub(crate) fn payload_bytes_max(&self) -> usize {
         lock(&self.state).payload_bytes_max
     }

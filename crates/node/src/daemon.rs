@@ -64,17 +64,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stores::Stores;
 
-/// How long a client may take to prove itself.
+/// The maximum time for a client to prove itself.
 const GREETING: Duration = Duration::from_secs(10);
-/// So often the janitor looks, and several times in the term of a lease.
+/// The maximum interval between two looks of the janitor. It also looks several times in the term of a lease.
 const JANITOR: Duration = Duration::from_secs(1);
-/// A request that keeps the reader thread of its connection for so long keeps it from hearing the client.
+/// A request that keeps the reader thread of its connection for this long keeps it from hearing the client.
 const HELD_UP: Duration = Duration::from_millis(50);
-/// What comes from the owner of a lease renews the lease, so often at most.
+/// The minimum interval between two renewals of a lease by frames that come from its owner.
 const HEARD: Duration = Duration::from_millis(30);
 /// A listener that cannot accept tries again after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// What a daemon that is dropped waits for its requests.
+/// The time that a daemon which is dropped waits for its requests.
 const DROP_PATIENCE: Duration = Duration::from_secs(10);
 /// A lease cannot have a shorter term: an owner renews it several times in a term.
 const TERM_MIN: Duration = Duration::from_millis(300);
@@ -478,7 +478,7 @@ struct NodeDoor {
     seat: Mutex<Seat>,
 }
 
-/// What a connection takes of the node's bounds.
+/// A connection's part of the node's bounds.
 enum Seat {
     Free,
     /// It counts as one of the connections.
@@ -608,7 +608,7 @@ struct Client {
     shared: Arc<Shared>,
     /// Gone when the connection is lost: the caller has the connection, and the connection has this.
     caller: Mutex<Option<Arc<Caller>>>,
-    /// When something that came has renewed the client's lease, in nanoseconds of the clock.
+    /// The time at which a frame has renewed the client's lease, in nanoseconds of the clock.
     renewed_ns: AtomicU64,
 }
 

@@ -27,16 +27,16 @@ pub enum CallError {
     Refused(String),
     /// No answer came in time. What was asked may be done or not.
     TimedOut {
-        /// Who did not answer.
+        /// The node that did not answer.
         node: String,
-        /// How long the caller waited.
+        /// The time for which the caller waited.
         after: Duration,
     },
     /// The connection is lost. What was asked may be done or not.
     Lost {
-        /// Who was at the other end.
+        /// The node at the other end.
         node: String,
-        /// What happened.
+        /// The reason of the loss.
         why: String,
     },
 }

@@ -134,7 +134,7 @@ struct State {
     is_closed: bool,
 }
 
-/// So much may wait to be removed. Each is what a whole task has made.
+/// The maximum number of removals that wait. Each removes the tables of a whole task.
 const LATER_MAX: usize = 4096;
 /// Speed is measured over about this many bytes; what is older fades.
 const MEASURED_BYTES: u64 = 1 << 30;
@@ -539,7 +539,7 @@ fn done(result: Result<TaskOutput, TaskError>, elapsed: Duration, ran: Ran) -> T
     TaskDone { outcome, elapsed, ran: Ran { decision: None, ..ran }, decision }
 }
 
-/// What a task finds on this node.
+/// The surroundings of a task on this node.
 struct Around<'a> {
     shared: &'a Shared,
     session: &'a Session,

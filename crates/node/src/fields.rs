@@ -1,4 +1,4 @@
-//! How the fields of messages become bytes, and bytes fields.
+//! The conversion of the fields of messages to bytes, and back.
 //!
 //! Integers are little-endian. Bytes, texts and lists have their length (u32) before them. **Failure.** Bytes that
 //! break a rule are an error that names the message and the field; nothing is allocated for a length that the bytes do
@@ -74,7 +74,7 @@ pub trait Field: Sized {
     /// The fewest bytes that one takes.
     const BYTES_MIN: usize;
 
-    /// What it is called on the page.
+    /// Returns the type's name on the page.
     fn kind() -> String;
 
     /// Appends its bytes.

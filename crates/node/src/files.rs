@@ -54,10 +54,10 @@ use std::time::Duration;
 pub(crate) use open_files::OpenFiles;
 pub(crate) use session::{Attached, OpenedFile, OpenedPages};
 
-/// How long the changes of connections that were lost may take to end.
+/// The maximum time for the changes of lost connections to end.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// What a store may have open on a node.
+/// The limits of what a store may have open on a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     /// Sessions of one store.
@@ -68,7 +68,7 @@ pub(crate) struct Limits {
     pub(crate) writers: usize,
     /// Open and unfinished files of all sessions of all stores: one count for the node.
     pub(crate) open: Arc<OpenFiles>,
-    /// How long a session without a connection is kept.
+    /// The time for which a session without a connection is kept.
     pub(crate) linger: Duration,
 }
 
@@ -169,7 +169,7 @@ impl Files {
         swept.len()
     }
 
-    /// How many clients have a session.
+    /// Returns the number of clients that have a session.
     pub(crate) fn clients(&self) -> usize {
         lock(&self.sessions).len()
     }

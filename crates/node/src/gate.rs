@@ -49,7 +49,7 @@ impl Gate {
         state.inside == 0
     }
 
-    /// Whether no change is inside now.
+    /// Returns true if no change is inside now.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.state).inside == 0
     }

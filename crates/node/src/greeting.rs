@@ -1,4 +1,4 @@
-//! How the two ends of a connection get to know each other.
+//! The greeting, in which the two ends of a connection get to know each other.
 //!
 //! ```text
 //!   host                                 node
@@ -105,7 +105,7 @@ fn check_challenge(peer: &Peer, introduction: &Introduction, challenge: &Challen
 
 /// The part of a node that decides which hosts are let in.
 pub trait Door: Send + Sync {
-    /// What hosts have to prove, if anything.
+    /// Returns the secret that hosts have to prove, if any.
     fn secret(&self) -> Option<&Secret>;
 
     /// The longest payload that the node takes.

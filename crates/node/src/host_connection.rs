@@ -67,7 +67,7 @@ impl HostConnection {
         self.changed.notify();
     }
 
-    /// Whether the host has been away for too long.
+    /// Returns true if the host has been away for too long.
     pub(crate) fn is_over(&self) -> bool {
         let now = self.env.clock.now();
         let state = lock(&self.state);

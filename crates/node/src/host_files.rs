@@ -23,12 +23,12 @@ use std::time::Duration;
 
 /// Within this time the host answers, or is asked again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
-/// A message has at most so much of a file.
+/// The maximum number of bytes of a file in a message.
 const PIECE_BYTES: usize = 512 << 10;
 /// The maximum number of bytes of a table that are under way.
 const AHEAD_BYTES: usize = 4 << 20;
 
-/// What the host has said to a request.
+/// The host's answer to a request.
 type Answer = std::result::Result<Vec<u8>, CallError>;
 
 /// A volume that the host serves.

@@ -1,4 +1,4 @@
-//! The lease of a store: who may change its files.
+//! The lease of a store: the right to change its files.
 //!
 //! 1. A client asks for the lease. It gets a *token*: a number that is larger than every token given out before.
 //! 2. Each change carries the token. The node refuses a change with any other token than the last.
@@ -48,13 +48,13 @@ pub(crate) struct Owner {
     pub(crate) name: String,
 }
 
-/// What a lease has to know of clients.
+/// The facts about clients that a lease needs.
 pub(crate) trait Clients {
-    /// Whether the client with this id has a connection.
+    /// Returns true if the client with this id has a connection.
     fn is_connected(&self, id: u128) -> bool;
 }
 
-/// How long the changes of a former owner may take to end.
+/// The maximum time for the changes of a former owner to end.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// The lease of one store.
@@ -80,11 +80,11 @@ struct State {
     change: Option<Change>,
     /// Why the owner that was noted did not get the lease again when the node was started.
     refused: Option<String>,
-    /// Who waits for the holder's term to end, or for a change to be over.
+    /// The client that waits for the holder's term to end, or for a change to be over.
     waiting: Option<Waiter>,
 }
 
-/// What a thread does with the lease.
+/// A change of the lease that a thread makes.
 enum Change {
     /// The client of this name has given it back.
     GivenBack(String),
@@ -286,7 +286,7 @@ impl Lease {
             let taken = self.volume.lock()?;
             lock(&self.state).lock = Some(taken);
         }
-        // A note that may have reached the disk counts: its token is not given to anybody else.
+        // A note that may have reached the disk counts: its token is not given to any other client.
         let token = {
             let mut state = lock(&self.state);
             state.token += 1;
@@ -348,7 +348,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Whether the token is that of the owner.
+    /// Checks that the token is that of the owner.
     fn check(&self, state: &State, token: u64) -> Result<(), CallError> {
         let how = match (&state.holder, &state.change) {
             (Some(_), _) if state.token == token => return Ok(()),

@@ -89,7 +89,7 @@ pub trait Call: Message {
     type Answer: Message;
 }
 
-/// What the page says of an operation.
+/// The page's description of an operation.
 #[cfg(test)]
 pub(crate) struct Described {
     /// The answer's name.
@@ -103,7 +103,7 @@ pub(crate) struct Described {
     pub(crate) answer_fields: Vec<(&'static str, String)>,
 }
 
-/// What is decoded encodes to the same bytes.
+/// Decodes a message, and checks that it encodes to the same bytes.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn decode_and_encode<M: Message>(payload: &[u8]) {
     if let Ok(message) = M::decode(payload) {
@@ -228,7 +228,7 @@ messages! {
     Challenge {
         /// The version that both speak: the newest one.
         version: u16,
-        /// Whether the host has to prove that it knows the secret.
+        /// True if the host has to prove that it knows the secret.
         secret: bool,
         /// Drawn for this connection.
         nonce: [u8; 32],
@@ -250,11 +250,11 @@ messages! {
         daemon: [u8; 16],
         /// Drawn when the machine starts. Another one than before says that what was not synced may be lost.
         machine: [u8; 16],
-        /// Whether the node still has open files and writers of this session.
+        /// True if the node still has open files and writers of this session.
         session_known: bool,
-        /// Whether the node has files of its own; if not, it only computes.
+        /// True if the node has files of its own; if not, it only computes.
         stores: bool,
-        /// How long the node keeps open files and writers of a session without a connection, in milliseconds.
+        /// The time for which the node keeps open files and writers of a session without a connection, in milliseconds.
         session_ms: u32,
         /// For messages: the directory or the device on the node.
         location: String,
@@ -273,9 +273,9 @@ messages! {
 
     /// The node's health.
     Health {
-        /// Whether it takes requests.
+        /// True if it takes requests.
         ok: bool,
-        /// What it cannot do as it should, for people.
+        /// Functions of the node that do not work as they should, for people.
         troubles: Vec<String>,
         /// Time since the daemon started.
         uptime: Duration,
@@ -328,7 +328,7 @@ messages! {
     Listing {
         /// Names and lengths.
         files: Vec<(FileName, u64)>,
-        /// Whether there are more behind the last one.
+        /// True if there are more behind the last one.
         more: bool,
     }
 
@@ -358,7 +358,7 @@ messages! {
         logical_total: u64,
         /// Addressable bytes in use.
         logical_used: u64,
-        /// What the hardware really holds, where it compresses and says so.
+        /// The bytes that the hardware really holds, where it compresses and says so.
         physical_used: Option<u64>,
     }
 
@@ -372,7 +372,7 @@ messages! {
     LogRoom {
         /// Bytes in all and bytes in use.
         total_and_used: Option<(u64, u64)>,
-        /// What the hardware really holds, where it says so.
+        /// The bytes that the hardware really holds, where it says so.
         physical_used: Option<u64>,
     }
 
@@ -384,7 +384,7 @@ messages! {
 
     /// The geometry of a device without a file system.
     GeometryAnswer {
-        /// Whether there is such a device. If not, all that follows is zero.
+        /// True if there is such a device. If not, all that follows is zero.
         known: bool,
         /// The smallest addressable unit.
         block_bytes: u32,
@@ -392,11 +392,11 @@ messages! {
         atomic_write_bytes: u32,
         /// The longest transfer.
         max_transfer_bytes: u32,
-        /// Whether acknowledged writes may be lost until a flush.
+        /// True if acknowledged writes may be lost until a flush.
         volatile_write_cache: bool,
         /// The unit of discards; 0 if there are none.
         discard_bytes: u32,
-        /// Whether discarded bytes read as zero.
+        /// True if discarded bytes read as zero.
         discard_zeroes: bool,
     }
 
@@ -434,7 +434,7 @@ messages! {
 
     /// A part is done.
     Tidied {
-        /// Whether there is more.
+        /// True if there is more.
         more: bool,
     }
 
@@ -458,7 +458,7 @@ messages! {
         token: u64,
         /// The writer's number.
         handle: u64,
-        /// Where the bytes begin in the file.
+        /// The offset of the bytes in the file.
         offset: u64,
         /// The bytes.
         data: Rest,
@@ -470,7 +470,7 @@ messages! {
         token: u64,
         /// The writer's number.
         handle: u64,
-        /// How many bytes were appended.
+        /// The number of bytes that were appended.
         written: u64,
     }
 
@@ -480,7 +480,7 @@ messages! {
         token: u64,
         /// The writer's number.
         handle: u64,
-        /// How many bytes were appended.
+        /// The number of bytes that were appended.
         written: u64,
     }
 
@@ -490,7 +490,7 @@ messages! {
         token: u64,
         /// The writer's number.
         handle: u64,
-        /// How many bytes were appended.
+        /// The number of bytes that were appended.
         written: u64,
     }
 
@@ -513,7 +513,7 @@ messages! {
         handle: u64,
         /// The file's name.
         name: FileName,
-        /// How many bytes were synced. Appends go on behind them.
+        /// The number of bytes that were synced. Appends go on behind them.
         written: u64,
     }
 
@@ -531,7 +531,7 @@ messages! {
     Opened {
         /// Its length; of a new writer, 0.
         bytes: u64,
-        /// Whether writes of pages wait for the device though they need not be durable.
+        /// True if writes of pages wait for the device though they need not be durable.
         writes_wait: bool,
         /// For messages.
         path: String,
@@ -557,7 +557,7 @@ messages! {
         handle: u64,
         /// First byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     }
 
@@ -606,7 +606,7 @@ messages! {
         handle: u64,
         /// The first page.
         first: u64,
-        /// Whether they are to survive power failure.
+        /// True if the pages are to survive power failure.
         durable: bool,
         /// The pages.
         data: Rest,
@@ -626,7 +626,7 @@ messages! {
         handle: u64,
         /// First byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u32,
     }
 
@@ -640,11 +640,11 @@ messages! {
         handle: u64,
         /// The first page.
         first: u32,
-        /// How many: 16 at most.
+        /// The number of pages: 16 at most.
         pages: u8,
-        /// Whether they are to survive power failure.
+        /// True if the pages are to survive power failure.
         durable: bool,
-        /// Whether the first page changes from its image; if not, from zeros.
+        /// True if the first page changes from its image; if not, it changes from zeros.
         on_image: bool,
         /// CRC-32C of the pages as they are to be.
         check: u32,

@@ -72,9 +72,9 @@ use std::time::Duration;
 /// The settings of a connection.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
-    /// After so long without a frame to send, a heartbeat goes out. 1 s.
+    /// The time without a frame to send after which a heartbeat goes out. 1 s.
     pub heartbeat: Duration,
-    /// After so long without a byte from the other end, the connection is lost. 10 s.
+    /// The time without a byte from the other end after which the connection is lost. 10 s.
     pub silence_max: Duration,
     /// The bytes in requests that the other end may have here. 8 MiB.
     pub window_bytes: u32,
@@ -144,7 +144,7 @@ pub struct Connection {
 struct Shared {
     env: Env,
     side: Side,
-    /// Who is at the other end, for messages: "node 10.0.0.2:7070".
+    /// The name of the other end, for messages: "node 10.0.0.2:7070".
     name: String,
     options: PeerOptions,
     handler: Arc<dyn Handler>,
@@ -158,7 +158,7 @@ struct Shared {
     work: Arc<dyn Event>,
     /// There is credit, or room in the queue, or the connection is lost.
     room: Arc<dyn Event>,
-    /// When the last byte came, in nanoseconds of the clock.
+    /// The time at which the last byte came, in nanoseconds of the clock.
     heard_ns: AtomicU64,
     /// Since when the reader thread is with a handler or a completion, in nanoseconds of the clock; 0 while it reads.
     held_up_ns: AtomicU64,

@@ -76,7 +76,7 @@ impl Secret {
     /// The secret in a file, without white space at its end.
     ///
     /// # Errors
-    /// The file cannot be read, everybody may read it, or the secret is too short.
+    /// The file cannot be read, every user may read it, or the secret is too short.
     pub fn read(path: &Path) -> Result<Secret> {
         let fail = |e| Error::io("read", path.display(), e);
         let mode = fs::metadata(path).map_err(fail)?.permissions().mode();

@@ -1,4 +1,4 @@
-//! Where a task's tables lie, as the node that runs it reaches them.
+//! The files of a task's tables, as the node that runs the task reaches them.
 //!
 //! | the volume lies | inputs | outputs | what keeps a former owner's task from writing |
 //! |---|---|---|---|

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A write that the other end takes nothing of for so long fails.
+/// A write that the other end takes nothing of for this long fails.
 pub(crate) const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 
 /// The timeout of a probe whether a process listens on a socket file.

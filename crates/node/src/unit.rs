@@ -118,9 +118,9 @@ struct State {
     load: Option<KnownLoad>,
     is_load_wanted: bool,
     is_load_asked: bool,
-    /// What the host has measured, to be told to the node.
+    /// The host's measures, to be sent to the node.
     measures: Option<Vec<u8>>,
-    /// What the node's decisions came to, for tasks of this unit.
+    /// The counts of the node's decisions, for tasks of this unit.
     decisions: DecisionReport,
     /// Why the node suits no task.
     trouble: Option<String>,
@@ -161,7 +161,7 @@ enum Stage {
     Unknown,
 }
 
-/// What is known of a node's load is good for so long.
+/// The time for which the known load of a node is good.
 const LOAD_AGE_MAX: Duration = Duration::from_secs(1);
 /// A busy node is asked again after this.
 const BUSY_AGAIN: Duration = Duration::from_millis(100);
@@ -169,7 +169,7 @@ const BUSY_AGAIN: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// And after this, while the scheduler asks for offers.
 const LOOK_FOR_OFFERS: Duration = Duration::from_secs(1);
-/// Tables of a level that went to a volume that the node does not reach are thought to go there for so long.
+/// Tables of a level that went to a volume that the node does not reach are thought to go there for this long.
 const ELSEWHERE: Duration = Duration::from_secs(30);
 /// Short questions have to be answered within this.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -239,7 +239,7 @@ impl Handler for UnitHandler {
     }
 }
 
-/// What the courier does next.
+/// The courier's next step.
 enum Step {
     Introduce(Peer),
     Forget(Peer, u64),
@@ -499,7 +499,7 @@ impl State {
         new.min()
     }
 
-    /// That the tables of the task's output went to volumes that the node reaches, as far as was seen.
+    /// Checks that the tables of the task's output went to volumes that the node reaches, as far as was seen.
     fn admit_level(&mut self, task: &Task, now: Duration) -> Result<(), String> {
         self.levels_elsewhere.retain(|_, (_, seen)| now.saturating_sub(*seen) < ELSEWHERE);
         let level = task.rules.output_level;
@@ -528,7 +528,7 @@ impl State {
         self.held.values().flat_map(Held::inputs).collect()
     }
 
-    /// Whether a task that is held reads the table.
+    /// Returns true if a task that is held reads the table.
     fn is_input(&self, place: TablePlace) -> bool {
         self.held.values().flat_map(Held::inputs).any(|input| input == place)
     }

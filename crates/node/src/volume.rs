@@ -44,7 +44,7 @@ use writer::NodeWriter;
 
 /// Which of a store's volumes: a node has one.
 const VOLUME: u32 = 0;
-/// How long a question may take whose answer is only to be shown.
+/// The maximum time for a question whose answer is only to be shown.
 const QUICK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Removals that may wait to be synced.
 const REMOVED_MAX: usize = 4096;
@@ -69,7 +69,7 @@ struct Unsynced {
     changes: u64,
 }
 
-/// What the node said last.
+/// The node's last answers.
 #[derive(Default)]
 struct Known {
     space: Space,
@@ -279,7 +279,7 @@ impl Volume for NodeVolume {
         self.buffered.forget_name(name);
         let daemon = self.change("remove", &self.path(name), |attempt| {
             match attempt.ask(&remove) {
-                // It was there when this was asked first, as far as anybody knows.
+                // It was there when this was asked first, as far as is known.
                 Err(CallError::Storage(Error::NotFound { .. })) if attempt.is_again => Ok(attempt.daemon),
                 answer => answer.map(|_| attempt.daemon),
             }

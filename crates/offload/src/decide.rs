@@ -64,7 +64,7 @@ pub struct Decider {
     state: Mutex<State>,
 }
 
-/// What all deciders of a machine share. Its locks are taken after a decider's own.
+/// The state that all deciders of a machine share. Its locks are taken after a decider's own.
 #[derive(Default)]
 struct Machine {
     sampler: Option<Box<dyn Sampler>>,
@@ -76,7 +76,7 @@ struct Machine {
 #[derive(Default)]
 struct State {
     collected: Collected,
-    /// Whose standing it is.
+    /// The rules under which the standing came about.
     rules: Option<DecisionRules>,
     standing: Standing,
 }

@@ -27,7 +27,7 @@ pub(crate) struct Guarded {
     event: Arc<dyn Event>,
     /// Attempts that the unit has taken and not answered.
     held: Mutex<BTreeSet<u64>>,
-    /// What the unit said when it panicked.
+    /// The message of the unit's panic.
     panic: OnceLock<String>,
 }
 

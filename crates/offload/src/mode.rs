@@ -32,7 +32,7 @@ pub struct DecisionRules {
     pub threshold: f64,
     /// Pipelines come back at `threshold - hysteresis`.
     pub hysteresis: f64,
-    /// A mode stays at least so long.
+    /// The minimum time for which a mode stays.
     pub dwell_min: Duration,
     /// Pipelines go off while the p99 of foreground reads exceeds this multiple of what it is without them; `None` to
     /// not look.

@@ -1,4 +1,5 @@
-//! Who compacts what, and how: the systems of the literature as configurations of one code.
+//! The division of compactions between units, and their modes: the systems of the literature as configurations of one
+//! code.
 //!
 //! | name | split | runs | after |
 //! |---|---|---|---|

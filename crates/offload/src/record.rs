@@ -1,4 +1,4 @@
-//! What the scheduler tells of attempts and of units: plain values.
+//! The scheduler's records of attempts and of units: plain values.
 //!
 //! 1. Each attempt of a task has a [`TaskRecord`], from the moment in which a unit gets the task.
 //! 2. An attempt that has ended goes into a ring of the last [`RECORDS_MAX`] records, with a sequence number.
@@ -106,9 +106,9 @@ pub struct TaskRecord {
     pub attempt: u64,
     /// The attempt's files are compared with those of another unit.
     pub is_checked: bool,
-    /// When the unit got the task, by the store's clock.
+    /// The time at which the unit got the task, by the store's clock.
     pub began: Duration,
-    /// When the scheduler saw the end, by the store's clock; `None` while the attempt runs.
+    /// The time at which the scheduler saw the end, by the store's clock; `None` while the attempt runs.
     pub ended: Option<Duration>,
     /// The duration of the attempt, as the unit measured it.
     pub elapsed: Duration,

@@ -89,7 +89,7 @@ impl Arm {
     const ALL: [Arm; 3] = [Arm::ByTime, Arm::Elsewhere, Arm::Host];
 }
 
-/// What one unit did of a job.
+/// The part of one unit in a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SideMeasure {
     pub(crate) unit: usize,
@@ -97,7 +97,7 @@ pub(crate) struct SideMeasure {
     pub(crate) elapsed: Duration,
 }
 
-/// What a job that has landed tells.
+/// The measure of a job that has landed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobMeasure {
     pub(crate) class: TaskClass,
@@ -129,7 +129,7 @@ pub(crate) struct ToSplit<'a> {
     pub(crate) units: &'a [UnitView],
 }
 
-/// How a job is divided.
+/// The division of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Shares {
     /// Not at all: whichever unit would be done first gets it.
@@ -170,7 +170,7 @@ fn odd(change: f64) -> Option<Ordering> {
     }
 }
 
-/// What was measured so far.
+/// The measures so far, by which jobs are divided.
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
     /// Bytes a second.
@@ -186,9 +186,10 @@ struct Arms {
     states: [ArmState; 3],
     /// Jobs for which an arm was chosen.
     jobs: u64,
-    /// What looking at other arms may still cost, in seconds.
+    /// The time that looking at other arms may still cost, in seconds.
     budget_s: f64,
-    /// How much longer the time of an arm counts, by what the host's processors had to do when an arm was last chosen.
+    /// The share of its own time by which an arm's time counts longer, for each arm. It follows from the load of the
+    /// host's processors when an arm was last chosen.
     extra: [f64; 3],
 }
 
@@ -197,9 +198,9 @@ struct ArmState {
     seconds_a_byte: Smoothed,
     /// The job for which it was last chosen.
     chosen_at: Option<u64>,
-    /// How many jobs had been chosen for when it last told something.
+    /// The number of jobs that had been chosen for when it last gave a measure.
     told_at: u64,
-    /// How many looks in a row it was not the best arm.
+    /// The number of looks in a row in which it was not the best arm.
     looks: u32,
 }
 
@@ -210,7 +211,7 @@ impl ArmState {
     }
 }
 
-/// What is left of the shares when units with a small part get none; `None` if nothing is left.
+/// Returns the shares that are left when units with a small part get none; `None` if nothing is left.
 fn without_small(shares: &[f64], bytes: u64, part_bytes_min: u64) -> Option<Vec<f64>> {
     let mut shares = normal(shares)?;
     loop {
@@ -242,7 +243,7 @@ fn parts(shares: &[f64]) -> usize {
 }
 
 impl Splitter {
-    /// How a job is divided.
+    /// Decides the division of a job.
     pub(crate) fn divide(&mut self, job: &ToSplit<'_>) -> Shares {
         if !job.split.uses_others() {
             return Shares::Of(only(job.units.len(), HOST));
@@ -308,7 +309,7 @@ impl Splitter {
         speeds.iter().enumerate().map(share).collect()
     }
 
-    /// What each unit is owed of this job and of those before it.
+    /// Divides a job by fixed shares. Each unit gets the bytes that it is owed of this job and of those before it.
     fn by_fixed_shares(&mut self, job: &ToSplit<'_>, elsewhere_percent: u8, is_too_small: bool) -> Shares {
         let shares = self.fixed_shares(job, elsewhere_percent);
         self.owed.resize(shares.len(), 0.0);

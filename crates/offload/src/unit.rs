@@ -228,16 +228,16 @@ pub trait Unit: Send + Sync {
     /// For logs.
     fn name(&self) -> &str;
 
-    /// Whose compressed bytes it writes. The default is the codecs of this program.
+    /// Returns the encoder of the compressed bytes that it writes. The default is the codecs of this program.
     fn encoder(&self) -> Encoder {
         Encoder::default()
     }
 
-    /// Whether it would take the task, and how soon it would be done: by where the tables lie, by what they hold, by
-    /// its load.
+    /// Returns the unit's offer for the task: the time in which it would be done, or a refusal. The offer depends on
+    /// the places of the tables, on their contents, and on the unit's load.
     fn offer(&self, task: &Task) -> Offer;
 
-    /// How busy it is.
+    /// Returns the unit's load.
     fn load(&self) -> Load;
 
     /// Gives it a task. A unit that takes a task tells of it in [`poll`](Unit::poll), once, whatever happens, unless
@@ -262,7 +262,7 @@ pub trait Unit: Send + Sync {
         let _ = message;
     }
 
-    /// What the unit's [decisions](crate::Decider) came to; `None` if it decides nothing.
+    /// Returns the counts of the unit's [decisions](crate::Decider); `None` if it decides nothing.
     fn decisions(&self) -> Option<DecisionReport> {
         None
     }

@@ -63,7 +63,7 @@ pub fn decode_task(bytes: &[u8], surroundings: &dyn Surroundings) -> Result<Task
     Ok(task)
 }
 
-/// Whether the numbers of a task can be added up, as units and runs do.
+/// Returns true if the numbers of a task can be added up, as units and runs do.
 fn has_sums(task: &Task) -> bool {
     let of_tables: [fn(&TableInput) -> u64; 4] =
         [|input| input.bytes, |input| input.bytes_in_range, |input| input.entries, |input| input.range_deletions];

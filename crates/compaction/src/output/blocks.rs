@@ -20,13 +20,13 @@ pub(crate) trait BlockOutput {
     /// The next block of the table. The result is memory for a block to come, if there is any at hand.
     fn block(&mut self, block: RawBlock) -> Result<Option<RawBlock>>;
 
-    /// How long the next block is in the file, of those that this was not yet asked for. May wait for it.
+    /// Returns the length, in the file, of the next block that this was not yet asked for. May wait for it.
     fn stored_bytes(&mut self) -> Result<u64>;
 
     /// The table has no more blocks.
     fn end(&mut self, end: TableEnd) -> Result<()>;
 
-    /// Where the tables are and what they say of themselves, in their order, once all are durable and closed.
+    /// Returns the places and the summaries of the tables, in their order, once all are durable and closed.
     fn finish(self) -> Result<Vec<(TablePlace, TableSummary)>>;
 }
 

@@ -1,4 +1,4 @@
-//! How large the open table is, as far as a cut may know.
+//! The size of the open table, as far as a cut may know.
 //!
 //! 1. A block that leaves the builder is *pending*: only its plain length is known, its length without compression.
 //! 2. When as many plain bytes follow the block as the *lag* has, its stored length is *due*: it is counted now.
@@ -44,7 +44,7 @@ pub(super) struct LaggedSize {
     /// Plain lengths of pending blocks, oldest first.
     pending: VecDeque<u64>,
     pending_bytes: u64,
-    /// How many of them, the oldest, lie in tables before the open one, and their plain bytes.
+    /// The number of the oldest ones that lie in tables before the open one, and their plain bytes.
     earlier: usize,
     earlier_bytes: u64,
     /// Stored bytes of the open table's blocks that are counted.
@@ -70,7 +70,7 @@ impl LaggedSize {
         }
     }
 
-    /// What the open table's blocks take in the file, about.
+    /// Returns the bytes that the open table's blocks take in the file, about.
     #[inline]
     pub(super) fn blocks_bytes(&self) -> u64 {
         self.blocks_bytes
@@ -90,7 +90,7 @@ impl LaggedSize {
         self.estimate();
     }
 
-    /// Whether the next estimate needs the stored length of the oldest pending block.
+    /// Returns true if the next estimate needs the stored length of the oldest pending block.
     pub(super) fn is_due(&self) -> bool {
         self.pending.front().is_some_and(|oldest| self.pending_bytes - oldest >= self.lag_bytes)
     }

@@ -47,7 +47,7 @@ struct Batch {
     /// Keys and values, one behind the other.
     bytes: Vec<u8>,
     entries: Vec<KeptEntry>,
-    /// What the merge had read of warm blocks when it kept the entry of this number.
+    /// The bytes of warm blocks that the merge had read when it kept the entry of this number.
     warm: Vec<(usize, WarmBytes)>,
 }
 
@@ -70,7 +70,7 @@ impl Batch {
     }
 }
 
-/// What a worker says of a sub-range behind its last batch.
+/// A worker's report of a sub-range, behind its last batch.
 struct End {
     stats: TaskStats,
     dropped: Option<DroppedSums>,
@@ -94,7 +94,7 @@ struct State {
     peak: u64,
 }
 
-/// What is kept, between the workers and the builder.
+/// The kept entries, between the workers and the builder.
 pub(super) struct KeptLanes {
     state: Mutex<State>,
     count: usize,
@@ -102,7 +102,7 @@ pub(super) struct KeptLanes {
     built: AtomicUsize,
 }
 
-/// What the builder gets of a sub-range.
+/// The next part of a sub-range for the builder.
 enum Next {
     Batch(Batch),
     End(End),
@@ -115,7 +115,7 @@ impl KeptLanes {
         KeptLanes { state: Mutex::new(state), count: sub_ranges, window, built: AtomicUsize::new(0) }
     }
 
-    /// How many sub-ranges have been built.
+    /// Returns the number of sub-ranges that have been built.
     pub(super) fn built(&self) -> usize {
         self.built.load(Ordering::SeqCst)
     }
@@ -298,7 +298,7 @@ pub(super) fn build(shared: &Shared) -> Result<TaskOutput> {
     Ok(output)
 }
 
-/// What merges have read of warm blocks, up to the entry that the builder is at.
+/// The bytes of warm blocks that merges have read, up to the entry that the builder is at.
 #[derive(Default)]
 struct Warmed {
     sub_ranges_before: WarmBytes,

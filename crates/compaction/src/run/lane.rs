@@ -20,7 +20,7 @@ pub(super) struct LaneSource<'a> {
     sub_range: usize,
     run: usize,
     cursor: Option<PieceCursor>,
-    /// Whether the cursor stands on an entry of the lane.
+    /// The cursor stands on an entry of the lane.
     is_valid: bool,
     /// The upper bound, if the current table reaches over it.
     upper: Option<&'a [u8]>,

@@ -58,7 +58,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often a merge thread that waits asks whether the run is cancelled.
+/// The interval at which a merge thread that waits asks whether the run is cancelled.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The bounds of a run's buffers.
@@ -68,9 +68,9 @@ pub(crate) struct Sizes {
     pub(crate) piece_bytes: u64,
     /// All pieces of a run, about. With many lanes, pieces are smaller: down to an eighth.
     pub(crate) read_bytes: u64,
-    /// What a merge thread works on at a time, uncompressed.
+    /// The uncompressed bytes that a merge thread works on at a time.
     pub(crate) sub_range_bytes: u64,
-    /// What a worker gives the builder at a time.
+    /// The bytes that a worker gives the builder at a time.
     pub(crate) batch_bytes: u64,
     /// Blocks that go to the writer, or to an encoder, at a time.
     pub(crate) chunk_bytes: u64,
@@ -91,7 +91,7 @@ impl Default for Sizes {
     }
 }
 
-/// Whom a stage waits for.
+/// The stage that a stage waits for.
 #[derive(Clone, Copy)]
 pub(super) enum Wait {
     /// The stage before it.
@@ -100,7 +100,7 @@ pub(super) enum Wait {
     Blocked,
 }
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 pub(super) struct Shared {
     pub(super) task: Arc<Task>,
     pub(super) host: Arc<dyn TaskHost>,
@@ -120,7 +120,7 @@ pub(super) struct Shared {
     pub(super) to_writer: Arc<dyn Event>,
     failure: Mutex<Option<TaskError>>,
     halted: AtomicBool,
-    /// How long merge threads have lived, in nanoseconds.
+    /// The sum of the merge threads' lifetimes, in nanoseconds.
     merge_lives: AtomicU64,
 }
 
@@ -175,7 +175,7 @@ impl Shared {
         }
     }
 
-    /// Whether the run goes on.
+    /// Checks that the run goes on.
     ///
     /// # Errors
     /// The run has ended: with this error, unless it was done.

@@ -41,7 +41,7 @@ const FIRST_PIECE_BYTES: u64 = 64 << 10;
 /// With many lanes, pieces are smaller: down to one in this many.
 const SMALLEST_PIECE_PART: u64 = 8;
 
-/// What a piece is in its lane.
+/// The role of a piece in its lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     /// The table, by its number in the run.
@@ -56,7 +56,7 @@ pub(super) struct Part {
 struct Lane {
     /// Pieces in key order; `None` while one is being read.
     slots: VecDeque<Option<(Piece, Part)>>,
-    /// How many slots have been taken.
+    /// The number of slots that have been taken.
     taken: u64,
     /// No more slots come.
     is_ended: bool,
@@ -67,7 +67,7 @@ struct State {
     lanes: Vec<Lane>,
     /// Memory of used pieces.
     spares: Vec<Vec<u8>>,
-    /// What is in flight or waits in lanes.
+    /// The bytes in flight or waiting in lanes.
     ahead_bytes: u64,
     /// That, and what merges hold.
     bytes: u64,
@@ -172,7 +172,7 @@ impl ReadAhead {
 #[derive(Clone, Copy)]
 struct Slot {
     lane: usize,
-    /// How many came before it.
+    /// The number of pieces that came before it.
     number: u64,
 }
 
@@ -186,7 +186,7 @@ pub(super) fn read_ahead(shared: &Shared) -> Result<()> {
     result
 }
 
-/// What the reader knows.
+/// The reader's state.
 struct Reading<'a> {
     shared: &'a Shared,
     queue: ReadQueue,
@@ -321,7 +321,7 @@ struct LaneReader<'a> {
     grown_bytes: u64,
     /// The merge needs `next` when it has passed this key, or before.
     needed_at: Vec<u8>,
-    /// Where the last block of `next` ends.
+    /// The end of the last block of `next`.
     ends_at: Vec<u8>,
 }
 

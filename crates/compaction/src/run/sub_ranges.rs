@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::span::KeyRange;
 use crate::task::{TableInput, Task};
 
-/// How finely the bytes of a sub-range are known in each run.
+/// The number of samples of a sub-range in each run. It bounds how finely the bytes of the sub-range are known.
 const SAMPLES_A_RUN: u64 = 4;
 
 /// Up to here, from the sample before it in the same table, lie `bytes`.

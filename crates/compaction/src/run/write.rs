@@ -44,7 +44,7 @@ enum Progress {
     Encoded,
 }
 
-/// What goes to the writer at a time.
+/// The unit of work for the writer.
 struct Chunk {
     steps: Vec<Step>,
     bytes: u64,
@@ -54,7 +54,7 @@ struct Chunk {
 #[derive(Default)]
 struct State {
     chunks: VecDeque<Chunk>,
-    /// How many chunks the writer has taken.
+    /// The number of chunks that the writer has taken.
     taken: u64,
     /// Of chunks that were given out raw: how long their blocks are in the file, once that is known.
     lengths: VecDeque<Option<Vec<u64>>>,
@@ -161,7 +161,7 @@ impl WriteQueue {
         Some((number, std::mem::take(&mut chunk.steps)))
     }
 
-    /// Whether the writer waits for this chunk.
+    /// Puts an encoded chunk in its place. Returns true if the writer waits for this chunk.
     fn put_encoded(&self, number: u64, steps: Vec<Step>, lengths: Vec<u64>) -> bool {
         let mut state = lock(&self.state);
         let (at, lengths_at) = (number - state.taken, number - state.lengths_from);
@@ -182,7 +182,7 @@ impl WriteQueue {
         })
     }
 
-    /// Whether a chunk was given out whose lengths the builder has not.
+    /// Returns true if a chunk was given out whose lengths the builder has not.
     fn has_lengths_to_come(&self) -> bool {
         !lock(&self.state).lengths.is_empty()
     }

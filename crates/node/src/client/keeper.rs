@@ -61,7 +61,7 @@ impl Handler for Inbox {
     }
 }
 
-/// Whether the next connection may get on.
+/// Returns true if the error may end with the next connection.
 fn may_end(error: &CallError) -> bool {
     error.is_lost() || matches!(error, CallError::Busy(_))
 }

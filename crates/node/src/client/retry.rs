@@ -78,7 +78,7 @@ impl Shared {
         }
     }
 
-    /// That there is no connection, since when and why.
+    /// Returns the error that there is no connection, since when and why.
     fn gone(&self) -> CallError {
         let (since, why) = self.lost().unwrap_or_default();
         let why = format!("no answer for {:.1} s; {why}", since.as_secs_f64());

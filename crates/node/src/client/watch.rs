@@ -1,4 +1,4 @@
-//! What becomes of a connection, for those who watch over a store.
+//! The state changes of a connection, for programs that watch over a store.
 
 use super::{NodeClient, Shared};
 use crate::address::NodeAddress;
@@ -14,14 +14,14 @@ use std::time::Duration;
 pub enum NodeState {
     /// There is no connection any more. The client tries to make another one.
     Lost {
-        /// How long ago the last byte came.
+        /// The time since the last byte came.
         silent_for: Duration,
-        /// What happened.
+        /// The reason of the loss.
         why: String,
     },
     /// There is a connection again.
     Back {
-        /// How long there was none.
+        /// The time without a connection.
         after: Duration,
     },
     /// Another host has the right to write by now.

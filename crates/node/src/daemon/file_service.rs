@@ -22,7 +22,7 @@ use std::time::Duration;
 const NAMES_MAX: usize = 4096;
 /// Writes up to this length may run on the reader thread.
 const QUICK_BYTES_MAX: usize = 64 << 10;
-/// How much longer than a term a client is kept waiting for the lease of a silent owner.
+/// The time beyond a term for which a client is kept waiting for the lease of a silent owner.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module's page.
@@ -111,7 +111,8 @@ fn writer_of(operation: Operation, payload: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(number.try_into().ok()?))
 }
 
-/// Whether it writes few pages that the system only takes into memory. The file's number stands behind the token.
+/// Returns true if it writes few pages that the system only takes into memory. The file's number stands behind the
+/// token.
 fn is_quick(caller: &Caller, operation: Operation, payload: &[u8]) -> bool {
     let durable_at = match operation {
         Operation::WritePages => 24,

@@ -1,4 +1,4 @@
-//! What a node says of itself in numbers: the answer to `GetMetrics`, a metric message (`docs/formats/metrics.md`).
+//! A node's numbers of itself: the answer to `GetMetrics`, a metric message (`docs/formats/metrics.md`).
 //!
 //! The flags are a node's own, behind those of measures. So a collector of measures passes over them.
 

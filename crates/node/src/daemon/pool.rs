@@ -1,7 +1,7 @@
 //! Threads for requests that wait for a disk.
 //!
 //! Each connection has a *lane*: its requests wait there in the order in which they came. The pool takes from the lanes
-//! in turn. Three quarters of the threads are for everybody, and the last quarter is for lanes of which nothing runs.
+//! in turn. Three quarters of the threads are for all lanes, and the last quarter is for lanes of which nothing runs.
 //! So a client with many requests on several connections, or one that takes its answers slowly, leaves threads for the
 //! others.
 //!

@@ -1,7 +1,7 @@
-//! What a node does for its clients, as a table of services.
+//! The services of a node for its clients, as a table.
 //!
 //! A service names the operations that it answers. The daemon gives it each such request, with the [`Caller`]: the
-//! connection, who is at its other end, and that client's files. A new group of operations is a new service, and
+//! connection, the client at its other end, and that client's files. A new group of operations is a new service, and
 //! changes nothing else.
 
 use super::pool::{LaneHandle, Strands};

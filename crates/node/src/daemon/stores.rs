@@ -81,7 +81,7 @@ impl Stores {
         Ok(Stores { env: env.clone(), storage, stores_max, term, limits, open: Mutex::default(), opened })
     }
 
-    /// Where the files are, for people.
+    /// Returns the place of the files, for people.
     pub(super) fn location(&self) -> String {
         match &self.storage {
             Storage::Directory(directory) => directory.display().to_string(),
@@ -190,7 +190,7 @@ impl Stores {
         (all.len(), all.iter().map(|files| files.clients()).sum())
     }
 
-    /// What the volumes cannot do as they should.
+    /// Returns the troubles and the failures of the volumes.
     pub(super) fn troubles(&self) -> Vec<String> {
         let told = |files: &Arc<Files>| {
             let failure =

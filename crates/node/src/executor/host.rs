@@ -1,4 +1,4 @@
-//! What a task on a node asks of its host, over the host's newest connection.
+//! The requests of a task on a node to its host, over the host's newest connection.
 //!
 //! * **Places** are asked for ahead, as long as the task is likely to need more: the next table finds its place there.
 //!   Places that are not used are in no output; the host clears them.
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// The output is reported to the host in pieces of about this size.
 const PACE_BYTES: u64 = 1 << 20;
-/// So much output may be unanswered.
+/// The maximum number of bytes of output that are unanswered.
 const PACE_AHEAD_BYTES: u64 = 2 << 20;
 /// Within this time the host answers, or is asked again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -31,9 +31,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 pub(super) struct RemoteHost {
     session: Weak<Session>,
     token: u64,
-    /// How many tables there will be, about.
+    /// The expected number of tables, about.
     tables_expected: AtomicU64,
-    /// How long each will be, about.
+    /// The expected length of each table, about.
     table_bytes: AtomicU64,
     calls: Arc<Calls>,
     made: Mutex<Vec<Table>>,
@@ -62,7 +62,7 @@ impl Tables {
     }
 }
 
-/// What is under way with the host. Answers come on threads of connections.
+/// The calls that are under way with the host. Answers come on threads of connections.
 struct Calls {
     connection: Arc<HostConnection>,
     attempt: u64,

@@ -45,7 +45,7 @@ enum Stage {
     },
 }
 
-/// What there is of an attempt that is asked for.
+/// The state of an attempt that is asked for.
 pub(super) enum Found {
     /// It is known; with the answer, if it has ended.
     Known(Option<(Reply, Vec<u8>)>),
@@ -55,7 +55,7 @@ pub(super) enum Found {
     Gone(Reply),
 }
 
-/// Whether an attempt's turn is still wanted.
+/// The answer to an attempt whose turn has come: it is still wanted, or not.
 pub(super) enum Begun {
     Yes,
     Cancelled,
@@ -93,7 +93,7 @@ impl Session {
         drop(before);
     }
 
-    /// Where a volume of the host lies.
+    /// Returns the files of a volume of the host.
     pub(super) fn files(&self, volume: u32) -> Result<Arc<dyn TaskFiles>> {
         let found = lock(&self.state).volumes.get(&volume).cloned();
         found.ok_or_else(|| Error::Invalid(format!("the host has not told the node where its volume {volume} lies")))

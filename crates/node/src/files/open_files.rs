@@ -1,4 +1,4 @@
-//! How many files the clients of a node may have open together.
+//! The number of files that the clients of a node may have open together.
 //!
 //! The system limits the number of files that a process may have open. A node that is at this limit can open no file
 //! for any client, and takes no connection either. So a client is refused before: it may have as many files open as are

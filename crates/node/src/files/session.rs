@@ -1,4 +1,4 @@
-//! What a client has open, and what it may do with it over one connection.
+//! A client's open files and writers, and its rights over one connection.
 
 use super::Files;
 use super::images::Images;
@@ -68,13 +68,13 @@ impl Session {
         state.former.clone()
     }
 
-    /// Whether a change of any of its connections is under way.
+    /// Returns true if a change of any of its connections is under way.
     pub(super) fn is_changing(&self) -> bool {
         let state = lock(&self.state);
         state.gate.iter().chain(&state.former).any(|gate| !gate.is_empty())
     }
 
-    /// Whether the client would find nothing if it came back.
+    /// Returns true if the client would find nothing if it came back.
     pub(super) fn has_nothing(&self) -> bool {
         let state = lock(&self.state);
         state.handles.is_empty() && state.writers.is_empty()
@@ -138,7 +138,7 @@ impl Attached {
         self.session.leave(&self.gate);
     }
 
-    /// How long an owner of the lease may be silent.
+    /// Returns the time for which an owner of the lease may be silent.
     pub(crate) fn term(&self) -> Duration {
         self.files.lease.term()
     }
@@ -277,7 +277,7 @@ fn check_bytes(bytes: u64) -> Result<()> {
     }
 }
 
-/// How many bytes these ranges have, which are `most` at most.
+/// Returns the number of bytes that these ranges have, which are `most` at most.
 fn check_read(ranges: &[(u64, u32)], most: usize) -> Result<usize> {
     let bytes: u64 = ranges.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(u64::from(*bytes)));
     if bytes > most as u64 {
@@ -532,7 +532,7 @@ impl Attached {
         Ok(self.pages(number)?.sync()?)
     }
 
-    /// Whether the system only takes pages of the file into memory when they need not be durable.
+    /// Returns true if the system only takes pages of the file into memory when they need not be durable.
     pub(crate) fn takes_pages_at_once(&self, number: u64) -> bool {
         self.pages(number).is_ok_and(|pages| !pages.writes_wait())
     }

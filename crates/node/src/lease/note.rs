@@ -27,7 +27,7 @@ const BYTES_MAX: u64 = 4096;
 /// Characters of an owner's name that are kept.
 const OWNER_CHARACTERS_MAX: usize = 200;
 
-/// Where a store's note lies.
+/// The place of a store's note.
 pub(crate) enum Note {
     /// In the directory of the store.
     Beside(PathBuf),
@@ -35,17 +35,17 @@ pub(crate) enum Note {
     Among(Arc<dyn Volume>),
 }
 
-/// What the note says.
+/// The contents of the note.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// Whose lease it is.
+    /// The name of the store whose lease it is.
     pub(super) store: String,
     pub(super) token: u64,
     pub(super) owner: Option<(Owner, u64)>,
 }
 
 impl Note {
-    /// What it says of the store of this name; of a note that was never written, that no token was given out.
+    /// Reads what it says of the store of this name. A note that was never written says that no token was given out.
     ///
     /// # Errors
     /// It cannot be read, is damaged, or is another store's.

@@ -15,7 +15,7 @@ messages! {
         attempt: u64,
         /// The lease's; the node writes the outputs under it.
         token: u64,
-        /// How the node is to choose the mode of the run.
+        /// The rule by which the node is to choose the mode of the run.
         mode: ModeRule,
         /// The task, as in `docs/formats/task.md`.
         task: Bytes,
@@ -23,11 +23,11 @@ messages! {
 
     /// A task has ended.
     TaskDone {
-        /// What came of it.
+        /// The outcome of the task.
         outcome: TaskOutcome,
         /// From start to end, as the node measured.
         elapsed: Duration,
-        /// How it ran.
+        /// The mode and the stages of the run.
         ran: Ran,
         /// The decision about the mode, as in `docs/formats/metrics.md`; empty where nothing was decided.
         decision: Bytes,
@@ -61,11 +61,11 @@ messages! {
         input_bytes: u64,
         /// Input bytes a second that it gets through; 0 if that is not known yet.
         bytes_per_s: u64,
-        /// What it has free, if it measures that.
+        /// The node's free resources, if it measures them.
         resources: Option<Resources>,
         /// The names of the compaction filters that it can call.
         filters: Vec<String>,
-        /// Whose compressed bytes it writes.
+        /// The encoder of the compressed bytes that it writes.
         encoder: String,
     }
 

@@ -1,4 +1,4 @@
-//! Where frames leave: the stream, and what it has not taken yet.
+//! The sink of frames: the stream, and the bytes that it has not taken yet.
 //!
 //! 1. A thread that has queued a frame calls [`Shared::send_now`]. If no other thread writes, it takes the next frames
 //!    and offers them to the stream. What the stream does not take at once is kept, in front of everything else, for
@@ -30,15 +30,15 @@ pub(super) struct Sink {
     writer: Box<dyn Write + Send>,
     try_write: Option<TryWrite>,
     gathered: Vec<u8>,
-    /// What was taken from the queue, and not by the stream yet.
+    /// Bytes that were taken from the queue, and not by the stream yet.
     unsent: Vec<u8>,
 }
 
-/// What the writer thread has done, or is to do.
+/// The last act of the writer thread, or its next one.
 pub(super) enum Turn {
     /// It has written.
     Wrote,
-    /// There is nothing for so long.
+    /// There is nothing for this long.
     Wait(Duration),
     /// The connection is lost.
     End,

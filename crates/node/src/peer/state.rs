@@ -1,4 +1,4 @@
-//! What the threads of a connection and its callers share under one lock.
+//! The state that the threads of a connection and its callers share under one lock.
 
 use super::{Answer, Shared};
 use crate::error::CallError;
@@ -17,7 +17,7 @@ const OVERTAKING_BYTES_MAX: usize = 256 << 10;
 
 /// A request that waits for its answer.
 pub(super) struct Open {
-    /// When its time is over, and how long that is.
+    /// The end of its time, and the length of that time.
     pub(super) deadline: Option<(Duration, Duration)>,
     pub(super) answer: Box<dyn FnOnce(Answer) + Send>,
 }
@@ -42,8 +42,8 @@ impl Outgoing {
         self.operation
     }
 
-    /// Whether it may wait behind frames that are not: it is one of many that carry a file, or a request about a file
-    /// that is written, which must not overtake what is appended to the file.
+    /// Returns true if it may wait behind frames that are not bulk. Such a frame is one of many that carry a file. Or
+    /// it is a request about a file that is written, which must not overtake what is appended to the file.
     fn is_bulk(&self) -> bool {
         use Operation::{Append, Resume, WriterDrop, WriterFinish, WriterFlush, WriterSync};
         match self.flags & flag::ANSWER {
@@ -83,15 +83,15 @@ pub(super) struct State {
     /// Bytes that went before the first frame of the bulk since that could have gone.
     overtaking_bytes: usize,
     pub(super) queued_bytes: usize,
-    /// What this end may still send in requests.
+    /// The bytes that this end may still send in requests.
     pub(super) credit: u64,
-    /// What the other end may still send in requests.
+    /// The bytes that the other end may still send in requests.
     allowed: u64,
-    /// What the other end is to be granted with the next frame.
+    /// The bytes that the other end is to be granted with the next frame.
     pub(super) owed: u64,
     /// The longest payload that both ends take.
     pub(super) payload_bytes_max: u32,
-    /// Whether both ends know each other: this end takes long payloads.
+    /// Both ends know each other: this end takes long payloads.
     pub(super) is_open: bool,
     last_request: u64,
     open: HashMap<u64, Open>,

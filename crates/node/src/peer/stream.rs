@@ -1,4 +1,4 @@
-//! What a connection needs of a socket.
+//! The functions of a socket that a connection needs.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 /// Bytes of the socket that are read at once.
 const RAW_BYTES: usize = 64 << 10;
-/// Bytes that are encrypted at once: the lock is held for so long.
+/// The number of bytes that are encrypted at once. It bounds the time for which the lock is held.
 const PLAIN_BYTES: usize = 32 << 10;
-/// What the value that binds a proof to a TLS connection is made of.
+/// The label of the value that binds a proof to a TLS connection.
 const BINDING_LABEL: &[u8] = b"EXPORTER-situ-node";
 
-/// Whom a host believes: the certificates by which a node's certificate must be signed.
+/// The certificates that a host believes: one of them must have signed a node's certificate.
 #[derive(Clone)]
 pub struct TlsRoots {
     config: Arc<ClientConfig>,
@@ -145,8 +145,8 @@ impl Write for Hurried<'_> {
     }
 }
 
-/// What TLS itself finds wrong is final. Everything else may be another one with the next connection: the other end may
-/// just have been stopped.
+/// Returns the error of a failed handshake. What TLS itself finds wrong is final. Everything else may be another one
+/// with the next connection: the other end may just have been stopped.
 fn failed(name: &str, e: &io::Error) -> CallError {
     match e.kind() {
         io::ErrorKind::InvalidData => refused(name, e),

@@ -1,4 +1,4 @@
-//! What the node asks of the hosts of its tasks: places, leave to go on, and files that lie with this process.
+//! The node's requests to the hosts of its tasks: places, leave to go on, and files that lie with this process.
 //!
 //! * [`Reserve`] and requests about files are done by two threads. Requests about one writer are done in their order.
 //! * [`Pace`] is done by a thread of its own, which the host may hold back for as long as it likes.
@@ -212,7 +212,7 @@ impl Shared {
         Ok(opened)
     }
 
-    /// That an attempt is held which reads the table.
+    /// Checks that an attempt is held which reads the table.
     fn check_input(&self, place: TablePlace) -> Answer<()> {
         match lock(&self.state).is_input(place) {
             true => Ok(()),

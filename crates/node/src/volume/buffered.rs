@@ -43,7 +43,7 @@ pub(super) const KEPT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of a write that are not pages: the fields before them, and then some.
 pub(super) const FIELDS_BYTES: usize = 64;
 
-/// What is kept of all page files of a volume.
+/// The kept pages of all page files of a volume.
 pub(super) struct Buffered {
     shared: Arc<Shared>,
     kept: Mutex<Kept>,
@@ -235,7 +235,7 @@ impl Buffered {
         Ok(())
     }
 
-    /// What was answered before a sync was sent is on the disk.
+    /// Lets go of the pages that were answered before a sync was sent: they are on the disk.
     fn synced(&self, handle: u64, answers: u64) {
         lock(&self.kept).let_go(handle, |_, kept| kept.answer.is_some_and(|answer| answer <= answers));
     }
@@ -248,7 +248,7 @@ impl Buffered {
         Ok(())
     }
 
-    /// The oldest file of which a sync would let something go, if so much is kept.
+    /// Returns the oldest file of which a sync would let something go, if at least `bytes` bytes are kept.
     fn oldest_if(&self, bytes: usize) -> Option<Arc<OpenFile>> {
         let kept = lock(&self.kept);
         let mut files = kept.files.values().filter(|_| kept.bytes >= bytes);

@@ -95,8 +95,8 @@ impl NodePageFile {
     }
 }
 
-/// What to send instead of pages: what changed in the first one since its image, and what is not zero in the others;
-/// `None` if that is not less.
+/// Returns the patch to send instead of pages: what changed in the first one since its image, and what is not zero in
+/// the others. Returns `None` if that is not less.
 fn patch_of(
     (token, handle): (u64, u64),
     first: u64,

@@ -46,11 +46,11 @@ pub(super) struct NodeWriter {
     pieces: Arc<Pieces>,
 }
 
-/// What a restarted daemon would not have.
+/// The bytes that a restarted daemon would not have.
 struct Unsynced {
     /// Bytes that were synced.
     from: u64,
-    /// What was appended behind them; `None` since it became too much.
+    /// The bytes that were appended behind them; `None` since they became too many.
     bytes: Option<Vec<u8>>,
 }
 

@@ -27,15 +27,15 @@ pub(crate) const READ_BACKOFF_MIN: Duration = Duration::from_secs(20);
 /// No back-off is longer than this.
 const READ_BACKOFF_MAX: Duration = Duration::from_secs(600);
 
-/// How it stands between two decisions.
+/// The state of a decider between two decisions.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Standing {
     is_pipelined: bool,
-    /// When the mode changed last.
+    /// The time of the last change of the mode.
     changed_at: Option<Duration>,
     /// Pipelines stay off until then, for the sake of reads.
     reads_until: Option<Duration>,
-    /// How many back-offs followed each other.
+    /// The number of back-offs that followed each other.
     backoffs: u32,
 }
 
@@ -46,7 +46,7 @@ impl Default for Standing {
     }
 }
 
-/// What came out.
+/// The outcome of a judgement.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Judgement {
     pub(crate) is_pipelined: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Judgement {
     pub(crate) why: String,
 }
 
-/// What the measures of reads say.
+/// The verdict of the measures of reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Unknown,
@@ -99,7 +99,7 @@ impl Standing {
         Judgement { is_pipelined, is_changed, held, begins_backoff, why }
     }
 
-    /// Whether reads keep pipelines off: whether that begins now, and why.
+    /// Judges whether reads keep pipelines off. If they do, returns the reason, and true if that begins now.
     fn judge_reads(
         &mut self,
         rules: &DecisionRules,

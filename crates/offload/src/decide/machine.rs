@@ -1,4 +1,4 @@
-//! What the machine has in use, as far as this process may have it.
+//! The resources of the machine that are in use, as far as this process may have them.
 //!
 //! * **Processors**: `/proc/stat`, over the processors that the process may run on (`Cpus_allowed_list`). Where a
 //!   control group bounds processor time, the group's use of its bound counts if that is more.
@@ -22,7 +22,8 @@ use std::time::Duration;
 
 /// A source of a decider's news of the machine.
 pub trait Sampler: Send + Sync {
-    /// What is known of the machine now; empty if there is no news. Never blocks, and is cheap to ask often.
+    /// Returns the known measures of the machine now; empty if there is no news. Never blocks, and is cheap to ask
+    /// often.
     fn sample(&self, now: Duration) -> Vec<Measure>;
 }
 
@@ -30,7 +31,7 @@ pub trait Sampler: Send + Sync {
 const SAMPLE_MIN: Duration = Duration::from_millis(250);
 /// The share of processors is smoothed over about this long.
 const SMOOTHED: Duration = Duration::from_secs(2);
-/// Where control groups of version 2 are mounted.
+/// The directory where control groups of version 2 are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
 type ReadText = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -47,7 +48,7 @@ struct State {
     bounds: Option<Bounds>,
 }
 
-/// What the last sample found.
+/// The findings of the last sample.
 struct Sampled {
     at: Duration,
     ticks: Option<Ticks>,
@@ -226,7 +227,7 @@ fn ticks(stat: &str, allowed: &[(u32, u32)]) -> Option<Ticks> {
     (sum.processors > 0).then_some(sum)
 }
 
-/// How many processors `cpu.max` allows, as `200000 100000` does two; `None` for any number.
+/// Returns the number of processors that `cpu.max` allows, as `200000 100000` does two; `None` for any number.
 fn processors_max(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);

@@ -1,4 +1,4 @@
-//! What a decision was made from, and what all decisions of a decider came to.
+//! The record of a decision with its inputs, and the counts of all decisions of a decider.
 
 use situ_compaction::{ReadTail, RunMode};
 use std::fmt;
@@ -64,7 +64,7 @@ pub struct DecisionRecord {
     pub threshold: f64,
     /// Pipelines come back this far below the threshold.
     pub hysteresis: f64,
-    /// A mode stays at least so long.
+    /// The minimum time for which a mode stays.
     pub dwell_min: Duration,
     /// Foreground reads; `None` if the rules do not look at them.
     pub reads: Option<ReadInputs>,

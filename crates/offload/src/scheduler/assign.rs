@@ -28,7 +28,7 @@ use std::time::Duration;
 /// their results.
 static NEXT_ATTEMPT: AtomicU64 = AtomicU64::new(1);
 
-/// What a unit says of a task.
+/// A unit's answer for a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// It was not asked, or the task does not suit it.
@@ -50,7 +50,7 @@ pub(crate) struct Narrowed {
     pub(crate) is_checked: bool,
 }
 
-/// What a task asks of its unit, for [`narrow`].
+/// A task's wishes for its unit, for [`narrow`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Wishes {
     pub(crate) meant_for: Option<usize>,
@@ -105,7 +105,7 @@ fn for_encoder(task: &Arc<Task>, unit: &dyn Unit) -> Arc<Task> {
     Arc::new(named)
 }
 
-/// What an attempt needs to know of its job.
+/// The facts about its job that an attempt needs.
 struct OfJob {
     job: u64,
     host: Arc<dyn TaskHost>,
@@ -147,7 +147,7 @@ impl Scheduler {
         self.units.iter().map(|unit| unit.load()).any(|load| load.tasks < load.tasks_max)
     }
 
-    /// What each unit says of a task.
+    /// Returns the answer of each unit for a task.
     fn ask(&self, task: &mut QueuedTask, of: &OfJob) -> Vec<Answer> {
         let mut standings: Vec<Standing> = lock(&self.queue).units.iter().map(|unit| unit.standing(of.now)).collect();
         // There is none that would do its tasks.
@@ -175,7 +175,7 @@ impl Scheduler {
         self.units.iter().enumerate().map(ask).collect()
     }
 
-    /// Whether units elsewhere may get a task: a policy may leave all to the host but what is checked.
+    /// Returns true if units elsewhere may get a task: a policy may leave all to the host but what is checked.
     fn uses_others(&self, task: &QueuedTask) -> bool {
         self.policy.split.uses_others() || task.to_check
     }
@@ -273,7 +273,7 @@ impl Scheduler {
         Ok(Attempt { number, unit, began: of.now, late_at, host, answer: None })
     }
 
-    /// How a unit is to choose the mode of a run.
+    /// Returns the rule by which a unit is to choose the mode of a run.
     fn mode_of(&self, unit: usize) -> ModeRule {
         if unit == REFERENCE { self.policy.host.clone() } else { self.policy.elsewhere.clone() }
     }

@@ -24,7 +24,7 @@ const PIECE_BYTES: usize = 256 << 10;
 /// The number of entries after which the host is asked whether the comparison is to end.
 const ENTRIES_A_LOOK: usize = 1024;
 
-/// What a comparison has found.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Same,
@@ -34,7 +34,7 @@ pub(crate) enum Verdict {
     Unknown(String),
 }
 
-/// What is compared.
+/// The files that are compared.
 pub(crate) struct Files {
     /// The job's.
     pub(crate) host: Arc<dyn TaskHost>,

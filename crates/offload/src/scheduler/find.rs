@@ -28,7 +28,7 @@ pub(crate) struct Answer {
     pub(crate) output: TaskOutput,
     pub(crate) elapsed: Duration,
     pub(crate) ran: Ran,
-    /// When it came.
+    /// The time at which it came.
     pub(crate) ended: Duration,
     /// `None` while there is no thread for it.
     pub(crate) search: Option<Search>,
@@ -79,7 +79,7 @@ impl Search {
         Some(Search { found, handle, under_way: Arc::clone(under_way) })
     }
 
-    /// What was found, once that is known. The thread has let go of the host by then.
+    /// Returns the result of the search, once it is known. The thread has let go of the host by then.
     pub(crate) fn outcome(&self) -> Option<Found> {
         let found = lock(&self.found).take()?;
         // The thread does nothing any more but return.

@@ -1,4 +1,4 @@
-//! How busy units are.
+//! The loads of units.
 
 use crate::scheduler::Scheduler;
 use crate::unit::Load;

@@ -1,4 +1,4 @@
-//! What units tell of their decisions.
+//! The units' reports of their decisions.
 
 use super::Scheduler;
 use crate::decide::DecisionReport;

@@ -1,4 +1,4 @@
-//! How long the scheduler waits for units, and how often it tries them.
+//! The times for which the scheduler waits for units, and the number of its tries.
 
 use situ_compaction::Task;
 use std::time::Duration;
@@ -44,12 +44,12 @@ const PROOF_TIMES: u32 = 4;
 const PROOF_EXTRA: Duration = Duration::from_secs(1);
 
 impl Patience {
-    /// How long an attempt elsewhere may take.
+    /// Returns the time that an attempt elsewhere may take.
     pub(crate) fn for_task(&self, task: &Task) -> Duration {
         self.least.saturating_add(Duration::from_secs(task.input_bytes() / self.bytes_per_s_min.max(1)))
     }
 
-    /// How long a unit that proves itself may still take once the reference unit is done, after `took`.
+    /// Returns the time that a unit which proves itself may still take once the reference unit is done, after `took`.
     pub(crate) fn for_proof(&self, took: Duration) -> Duration {
         took.saturating_mul(PROOF_TIMES).saturating_add(PROOF_EXTRA).min(self.least)
     }

@@ -13,7 +13,7 @@ use situ_base::lock;
 use situ_compaction::{Cut, Destination, JobShape, Part, cut, cut_shares};
 use situ_storage::Result;
 
-/// What the scheduler notes of a job when it divides it.
+/// The scheduler's notes on a job when it divides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The class of all tasks: speeds are measured by class.

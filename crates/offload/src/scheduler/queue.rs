@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is known of all jobs and units, under one lock.
+/// The state of all jobs and units, under one lock.
 #[derive(Default)]
 pub(crate) struct Queue {
     /// In the order in which they were submitted, the most urgent ones first. A turn takes them out while it runs.
@@ -27,13 +27,13 @@ pub(crate) struct Queue {
     pub(crate) tasks_waiting: usize,
     /// The time, by the clock, at which a turn is due even without a notification.
     pub(crate) next_look: Option<Duration>,
-    /// What the listener has not been told of yet.
+    /// The events that the listener has not got yet.
     pub(crate) events: Vec<UnitEvent>,
     /// Tasks that were submitted so far.
     pub(crate) tasks_submitted: u64,
 }
 
-/// How far a task is.
+/// The progress of a task.
 pub(crate) enum TaskState {
     Waiting,
     Running(Attempt),
@@ -49,12 +49,12 @@ pub(crate) struct Attempt {
     pub(crate) began: Duration,
     pub(crate) late_at: Option<Duration>,
     pub(crate) host: Arc<AttemptHost>,
-    /// What it gave, of an attempt elsewhere, until its files are found.
+    /// The answer of an attempt elsewhere, until its files are found.
     pub(crate) answer: Option<Box<Answer>>,
 }
 
 impl Attempt {
-    /// Whether a thread looks for its files.
+    /// Returns true if a thread looks for its files.
     pub(crate) fn is_looked_at(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| answer.search.is_some())
     }
@@ -149,7 +149,7 @@ impl QueuedTask {
         }
     }
 
-    /// Whether a unit is to get it.
+    /// Returns true if a unit is to get it.
     pub(crate) fn waits(&self) -> bool {
         match &self.state {
             TaskState::Waiting => true,
@@ -158,7 +158,7 @@ impl QueuedTask {
         }
     }
 
-    /// Whether it counts among the tasks of its job that run.
+    /// Returns true if it counts among the tasks of its job that run.
     pub(crate) fn runs(&self) -> bool {
         matches!(self.state, TaskState::Running(_) | TaskState::Checked(_))
     }
@@ -230,7 +230,7 @@ impl Job {
         self.tasks_running() == 0 && self.tasks_waiting() == 0
     }
 
-    /// Whether files wait to be looked for, or to be compared, for want of a thread.
+    /// Returns true if files wait to be looked for, or to be compared, for want of a thread.
     pub(crate) fn lacks_a_thread(&self) -> bool {
         let compares = |task: &QueuedTask| match &task.state {
             TaskState::Checked(check) => {
@@ -242,12 +242,12 @@ impl Job {
         self.tasks.iter().any(|task| compares(task) || task.attempts().any(Attempt::lacks_a_thread))
     }
 
-    /// When the first of its attempts elsewhere is late.
+    /// Returns the time at which the first of its attempts elsewhere is late.
     pub(crate) fn late_at(&self) -> Option<Duration> {
         self.tasks.iter().filter_map(QueuedTask::late_at).min()
     }
 
-    /// What the job tells of the speed of its units and of its split. Nothing if it has failed.
+    /// Returns the job's measure of the speed of its units and of its split; `None` if it has failed.
     pub(crate) fn measure(&self) -> Option<JobMeasure> {
         let done: Vec<(u64, DoneBy)> =
             self.tasks.iter().filter_map(|task| Some((task.task.input_bytes(), task.done_by?))).collect();

@@ -58,7 +58,7 @@ impl fmt::Display for UnitEvent {
     }
 }
 
-/// Whether a unit may get tasks.
+/// A unit's right to get tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Any.
@@ -69,7 +69,7 @@ pub(crate) enum Standing {
     MayProveItself,
 }
 
-/// What the scheduler knows of one unit.
+/// The scheduler's state of one unit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UnitState {
     /// In a row.

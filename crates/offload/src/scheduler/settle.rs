@@ -1,4 +1,4 @@
-//! What has become of attempts: the half of a turn that collects.
+//! The outcome of attempts: the half of a turn that collects.
 //!
 //! 1. An attempt that has finished is checked without reading its files: [`check_output`].
 //! 2. Of an attempt elsewhere, the host looks whether the files are there, on a thread of its own (`find.rs`).
@@ -23,10 +23,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What all units have finished, by attempt.
+/// The attempts that all units have finished, by number.
 pub(crate) type Ended = BTreeMap<u64, Finished>;
 
-/// How far an attempt is.
+/// The progress of an attempt.
 enum Step {
     Runs(Attempt),
     /// It has ended.
@@ -167,7 +167,7 @@ impl Scheduler {
         Err(TaskError::Unit { unit: self.units[unit].name().to_owned(), reason })
     }
 
-    /// Whether the answer of an attempt is one to what was asked.
+    /// Checks that the answer of an attempt answers its task.
     fn check(&self, task: &Task, attempt: &Attempt, result: Result<TaskOutput>) -> Result<TaskOutput> {
         let output = match result {
             Ok(output) => output,
