@@ -46,7 +46,7 @@ pub struct FilterContext<'a> {
 }
 
 impl<'a> FilterContext<'a> {
-    /// A context, for units and for tests of filters.
+    /// Makes a context, for units and for tests of filters.
     pub fn new(now_unix: Duration, level: u32, parameters: &'a [u8]) -> FilterContext<'a> {
         FilterContext { now_unix, level, parameters }
     }
@@ -70,7 +70,7 @@ impl<'a> FilterContext<'a> {
 ///
 /// A panic in a filter fails the task, not the process, where the unit can contain it.
 pub trait CompactionFilter: Send + Sync {
-    /// For logs, and for units that know some filters by name.
+    /// Returns the filter's name, for logs, and for units that know some filters by name.
     fn name(&self) -> &str;
 
     /// Returns the filter's parameters at this moment. Every program that knows the filter's name can interpret these
@@ -123,7 +123,7 @@ pub struct FrozenFilter {
 }
 
 impl FrozenFilter {
-    /// A filter with what it decides by now.
+    /// Freezes a filter with what it decides by now.
     ///
     /// # Errors
     /// [`TaskError::Panicked`]: the filter panicked.

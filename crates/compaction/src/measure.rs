@@ -80,7 +80,7 @@ impl Measure {
     }
 }
 
-/// Measures as one message.
+/// Encodes measures as one message.
 ///
 /// # Panics
 /// A name is longer than [`MEASURE_NAME_BYTES_MAX`] or empty, a number is not finite, a share is not one, or the
@@ -89,7 +89,8 @@ pub fn encode_measures(measures: &[Measure]) -> Vec<u8> {
     encode_values(measures.iter().map(parts))
 }
 
-/// Values by flag as one message. Flags from [`NODE_FLAGS`] on are a node's figures of itself, which no decision uses.
+/// Encodes values by flag as one message. Flags from [`NODE_FLAGS`] on are a node's figures of itself, which no
+/// decision uses.
 ///
 /// # Panics
 /// A value is none of its flag, or the message is longer than [`MESSAGE_BYTES_MAX`].
@@ -109,7 +110,7 @@ pub fn encode_values(values: impl IntoIterator<Item = (u16, Vec<u8>)>) -> Vec<u8
     bytes
 }
 
-/// The measures in a message, in its order, without those whose flags are not known here.
+/// Decodes the measures in a message, in its order, without those whose flags are not known here.
 ///
 /// # Errors
 /// [`Corruption`](Error::Corruption): the bytes are not a message.

@@ -22,16 +22,16 @@ use situ_table::{Cursor, KeyRef, WarmBytes};
 pub trait Source {
     /// Returns true if the source stands on an entry.
     fn valid(&self) -> bool;
-    /// The entry's key. Must stand on an entry.
+    /// Returns the entry's key. Must stand on an entry.
     fn key(&self) -> KeyRef<'_>;
-    /// The entry's value. Must stand on an entry.
+    /// Returns the entry's value. Must stand on an entry.
     fn value(&self) -> &[u8];
-    /// One entry forward. Must stand on an entry.
+    /// Moves one entry forward. Must stand on an entry.
     ///
     /// # Errors
     /// Reading failed, or what was read cannot belong here.
     fn next(&mut self) -> Result<()>;
-    /// Which file the entry comes from, for errors.
+    /// Returns the name of the file that the entry comes from, for errors.
     fn file(&self) -> String;
     /// Returns the number of bytes that the source has read, before the entry, of blocks that are warm in the cache.
     /// Asked once for each output block.
@@ -163,25 +163,25 @@ impl<S: Source> Merge<S> {
         self.sources.get(self.nodes[0].source).filter(|source| source.valid())
     }
 
-    /// The smallest key of all sources. Must stand on an entry.
+    /// Returns the smallest key of all sources. Must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.current().key()
     }
 
-    /// Its value. Must stand on an entry.
+    /// Returns its value. Must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.current().value()
     }
 
-    /// The source that the entry comes from. Must stand on an entry.
+    /// Returns the source that the entry comes from. Must stand on an entry.
     #[inline]
     pub fn current(&self) -> &S {
         &self.sources[self.nodes[0].source]
     }
 
-    /// One entry forward. Must stand on an entry.
+    /// Moves one entry forward. Must stand on an entry.
     ///
     /// # Errors
     /// The source's.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Pipelines(Arc<AtomicUsize>);
 
 impl Pipelines {
-    /// Pipelined runs that have begun and not ended.
+    /// Returns the number of pipelined runs that have begun and not ended.
     #[inline]
     pub fn running(&self) -> usize {
         self.0.load(Ordering::Relaxed)

@@ -17,7 +17,7 @@ pub struct KeySpan {
 }
 
 impl KeySpan {
-    /// From one key to another, both inclusive.
+    /// Returns the span from one key to another, both inclusive.
     pub fn including(first: &[u8], last: &[u8]) -> KeySpan {
         let mut end = Vec::with_capacity(last.len() + 1);
         end.extend_from_slice(last);
@@ -25,7 +25,7 @@ impl KeySpan {
         KeySpan { begin: first.to_vec(), end }
     }
 
-    /// The smallest span that contains both.
+    /// Returns the smallest span that contains both.
     pub fn union(self, other: KeySpan) -> KeySpan {
         KeySpan { begin: self.begin.min(other.begin), end: self.end.max(other.end) }
     }
@@ -59,7 +59,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Every key.
+    /// Returns the range of all keys.
     pub fn all() -> KeyRange {
         KeyRange::default()
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A table that a run opens when it gets there, and lets go of when it has passed it.
 pub trait InputTable: Send + Sync {
-    /// The table, open.
+    /// Opens the table.
     ///
     /// # Errors
     /// It cannot be opened, or is damaged.
@@ -54,7 +54,7 @@ pub struct TableInput {
 }
 
 impl TableInput {
-    /// An open table of volume 0, which spans these user keys.
+    /// Makes the input of an open table of volume 0, which spans these user keys.
     pub fn of(table: Arc<Table>, number: u64, span: KeySpan) -> TableInput {
         let properties = table.properties();
         TableInput {
@@ -70,7 +70,7 @@ impl TableInput {
         }
     }
 
-    /// The table, opened if it is not open.
+    /// Returns the table. Opens the table if it is not open.
     ///
     /// # Errors
     /// It cannot be opened, or is damaged.
@@ -78,8 +78,8 @@ impl TableInput {
         Arc::clone(&self.table).open()
     }
 
-    /// The lengths of its longest user key and of its longest value, in bytes. A table of an older program does not
-    /// tell: then the longest that there can be. Opens the table.
+    /// Returns the lengths of its longest user key and of its longest value, in bytes. For a table of an older program,
+    /// which does not record them, returns the longest that there can be. Opens the table.
     ///
     /// # Errors
     /// It cannot be opened, or is damaged.
@@ -133,12 +133,12 @@ pub struct Grandparent {
 pub struct Encoder(Cow<'static, str>);
 
 impl Encoder {
-    /// An encoder by its name, which is to change with the bytes that it writes.
+    /// Makes an encoder by its name, which is to change with the bytes that it writes.
     pub fn named(name: impl Into<Cow<'static, str>>) -> Encoder {
         Encoder(name.into())
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.0
     }
@@ -207,19 +207,20 @@ pub struct Task {
 }
 
 impl Task {
-    /// All input tables, newest run first.
+    /// Returns all input tables, newest run first.
     pub fn tables(&self) -> impl Iterator<Item = &TableInput> {
         self.inputs.iter().flatten()
     }
 
-    /// Bytes of input that lie in the task's range, about. A sum that is too large for the type is the largest number.
+    /// Returns the bytes of input that lie in the task's range, about. A sum that is too large for the type is the
+    /// largest number.
     pub fn input_bytes(&self) -> u64 {
         self.tables().map(|table| table.bytes_in_range).fold(0, u64::saturating_add)
     }
 
-    /// The same task without what lies outside its range: input tables, runs that have none left, spans of what lies
-    /// below, grandparents. What is left of a table that reaches over the range is known by its index. So units see how
-    /// large the task is, and not how large the job is that it was cut from. The output is the same.
+    /// Returns the same task without what lies outside its range: input tables, runs that have none left, spans of what
+    /// lies below, grandparents. What is left of a table that reaches over the range is known by its index. So units
+    /// see how large the task is, and not how large the job is that it was cut from. The output is the same.
     ///
     /// # Errors
     /// A table cannot be opened, or an index block is damaged.
@@ -296,15 +297,15 @@ pub trait TaskHost: Send + Sync {
         self.create(level, self.reserve(level)?)
     }
 
-    /// For the cache through which the output will be read, under the numbers of their [places](TaskHost::reserve):
-    /// blocks that hold what was read of late are put into it as they are written. Without it, readers fill their cache
-    /// themselves.
+    /// Returns the warming of the cache through which the output will be read, under the numbers of their
+    /// [places](TaskHost::reserve). Blocks that hold what was read of late are put into it as they are written. Without
+    /// it, readers fill their cache themselves.
     fn warming(&self) -> Option<Arc<Warming>> {
         None
     }
 
-    /// For a store with a value log: how its value handles are read. With it, the output says what was dropped of the
-    /// log, see [`TaskOutput::dropped_values`].
+    /// Returns the reader of value handles, for a store with a value log. With it, the output says what was dropped of
+    /// the log, see [`TaskOutput::dropped_values`].
     fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {
         None
     }
@@ -315,7 +316,7 @@ pub trait TaskHost: Send + Sync {
         None
     }
 
-    /// Values of this length and longer ones are [separated](TaskHost::separate). Only a flush has such a host: the
+    /// Returns the length from which on values are [separated](TaskHost::separate). Only a flush has such a host: the
     /// files of a task must not depend on the unit that runs it. The default separates none.
     fn separates_from(&self) -> usize {
         usize::MAX
@@ -341,7 +342,7 @@ pub trait TaskHost: Send + Sync {
         Ok(())
     }
 
-    /// Called as output grows, with the number of new bytes. May block in order to hold the run back.
+    /// Gets the number of new bytes as output grows. May block in order to hold the run back.
     fn pace(&self, bytes: u64);
 
     /// Returns true if the run should end without result. Asked every thousand entries or so.
@@ -447,7 +448,7 @@ impl TaskStats {
         add(&mut self.range_tombstones_out, range_tombstones_out);
     }
 
-    /// Entries dropped, for whatever reason.
+    /// Returns the number of entries that were dropped, for whatever reason.
     pub fn dropped(&self) -> u64 {
         let parts = [self.dropped_hidden, self.dropped_range_deleted, self.dropped_tombstones, self.dropped_by_filter];
         // A unit elsewhere may say anything.

@@ -212,7 +212,7 @@ impl NodeClient {
         &self.shared.address
     }
 
-    /// Bytes that crossed the wire, of all connections so far.
+    /// Returns the counts of bytes that crossed the wire, of all connections so far.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.shared.traffic
     }
@@ -222,7 +222,7 @@ impl NodeClient {
         lock(&self.shared.state).welcome.clone()
     }
 
-    /// The connection as it is, if there is one; for requests that are not to be sent again by themselves.
+    /// Returns the connection as it is, if there is one; for requests that are not to be sent again by themselves.
     pub fn peer(&self) -> Option<Peer> {
         self.shared.alive().map(|attempt| attempt.peer)
     }
@@ -236,17 +236,17 @@ impl NodeClient {
         self.shared.connected(deadline).map(|attempt| attempt.peer)
     }
 
-    /// Since when there is no connection, and why; `None` while there is one.
+    /// Returns the time since when there is no connection, and the reason; `None` while there is one.
     pub fn lost(&self) -> Option<(Duration, String)> {
         self.shared.lost()
     }
 
-    /// Why this host must not write any more: another one has the lease.
+    /// Returns the reason why this host must not write any more: another one has the lease.
     pub fn fenced(&self) -> Option<String> {
         lock(&self.shared.state).fenced.clone()
     }
 
-    /// The token of the lease; 0 without one.
+    /// Returns the token of the lease; 0 without one.
     pub fn token(&self) -> u64 {
         self.shared.token()
     }

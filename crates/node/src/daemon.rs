@@ -218,7 +218,7 @@ impl Daemon {
         self.listeners().iter().filter_map(|listener| listener.place().ok()).collect()
     }
 
-    /// Bytes and requests of all connections.
+    /// Returns the counts of bytes and requests of all connections.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.shared.traffic
     }

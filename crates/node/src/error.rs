@@ -129,7 +129,7 @@ impl CallError {
         }
     }
 
-    /// As an error of a file that the caller knows by `path`, not by the path that it has at the other end.
+    /// Converts it to an error of a file that the caller knows by `path`, not by the path that it has at the other end.
     pub fn about(self, op: &'static str, path: &str) -> Error {
         let path = path.to_owned();
         match self {
@@ -143,7 +143,7 @@ impl CallError {
         }
     }
 
-    /// As an error of what was tried with a file.
+    /// Converts it to an error of what was tried with a file.
     pub fn into_storage(self, op: &'static str, path: &str) -> Error {
         let kind = match &self {
             CallError::Storage(_) => return self.into(),
@@ -156,7 +156,7 @@ impl CallError {
         Error::io(op, path, io::Error::new(kind, self.to_string()))
     }
 
-    /// The payload of an answer that is an error.
+    /// Returns the payload of an answer that is an error.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut words = |code: u8, text: &String| {
@@ -178,7 +178,7 @@ impl CallError {
         out
     }
 
-    /// The error in the payload of an answer. Bytes that are none are an error, too: the one that says so.
+    /// Decodes the error in the payload of an answer. Bytes that are none are an error, too: the one that says so.
     pub fn decode(payload: &[u8]) -> CallError {
         decode(payload).unwrap_or_else(CallError::Storage)
     }

@@ -81,7 +81,7 @@ pub struct ExecutorOptions {
 }
 
 impl ExecutorOptions {
-    /// The defaults on this machine.
+    /// Returns the defaults on this machine.
     pub fn new(env: &Env) -> ExecutorOptions {
         let threads = env.executor.cores().max(1);
         ExecutorOptions {
@@ -171,7 +171,7 @@ pub struct HostTasks {
 }
 
 impl Executor {
-    /// One that has no task yet.
+    /// Makes an executor that has no task yet.
     pub fn new(env: &Env, options: ExecutorOptions) -> Executor {
         let sampler = env.executor.is_machine().then(|| Box::new(MachineSampler::default()) as Box<dyn Sampler>);
         let (env, cache, decider) = (env.clone(), BlockCache::new(0), Decider::new(sampler));
@@ -271,7 +271,7 @@ impl HostTasks {
         }
     }
 
-    /// The host has said goodbye: its tasks are cancelled.
+    /// Cancels the tasks of a host that has said goodbye.
     pub fn end(&self) {
         lock(&self.shared.state).sessions.retain(|_, session| !Arc::ptr_eq(session, &self.session));
         self.shared.end(&self.session);

@@ -16,7 +16,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// All fields of a message called `what`.
+    /// Returns all fields of a message called `what`.
     pub fn of(what: &'static str, bytes: &'a [u8]) -> Fields<'a> {
         Fields { what, whole: bytes.len(), rest: bytes }
     }
@@ -86,7 +86,7 @@ pub trait Field: Sized {
     /// The bytes are no such field.
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Self>;
 
-    /// A value for golden bytes: another one for each number.
+    /// Returns a value for golden bytes: another one for each number.
     #[cfg(test)]
     fn sample(number: &mut u8) -> Self;
 }

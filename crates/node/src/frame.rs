@@ -81,7 +81,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The byte that says so.
+    /// Returns the byte of this side in a header.
     pub fn code(self) -> u8 {
         match self {
             Side::Host => 0x00,
@@ -89,7 +89,7 @@ impl Side {
         }
     }
 
-    /// The other end.
+    /// Returns the other end.
     pub fn other(self) -> Side {
         match self {
             Side::Host => Side::Device,
@@ -129,7 +129,7 @@ impl Header {
         self.flags & flag != 0
     }
 
-    /// The header as bytes.
+    /// Encodes the header as bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -147,7 +147,7 @@ impl Header {
         bytes
     }
 
-    /// The header in `bytes`.
+    /// Decodes the header in `bytes`.
     ///
     /// # Errors
     /// [`Corruption`](Error::Corruption): the bytes are no header, or break a rule.

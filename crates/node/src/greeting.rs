@@ -108,7 +108,7 @@ pub trait Door: Send + Sync {
     /// Returns the secret that hosts have to prove, if any.
     fn secret(&self) -> Option<&Secret>;
 
-    /// The longest payload that the node takes.
+    /// Returns the longest payload that the node takes.
     fn payload_bytes_max(&self) -> u32;
 
     /// Runs the entry of a host that has proven what it has to: the entry calls [`enter`](Door::enter), and answers the
@@ -157,7 +157,7 @@ pub struct Doorkeeper {
 }
 
 impl Doorkeeper {
-    /// One for a new connection.
+    /// Makes a doorkeeper for a new connection.
     pub fn new(door: Arc<dyn Door>) -> Doorkeeper {
         Doorkeeper { door, greeting: Arc::new(Mutex::new(Greeting::Waiting)) }
     }

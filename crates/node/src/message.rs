@@ -46,7 +46,7 @@ pub trait Message: Sized {
     /// The name, as on the page.
     const NAME: &'static str;
 
-    /// Names and types of the fields, as on the page.
+    /// Returns the names and types of the fields, as on the page.
     fn fields() -> Vec<(&'static str, String)>;
 
     /// Appends the bytes of all fields.
@@ -58,18 +58,18 @@ pub trait Message: Sized {
     /// The bytes are no such message.
     fn take(fields: &mut Fields<'_>) -> Result<Self>;
 
-    /// A message for golden bytes.
+    /// Returns a message for golden bytes.
     #[cfg(test)]
     fn sample() -> Self;
 
-    /// The message as bytes.
+    /// Encodes the message as bytes.
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.put(&mut out);
         out
     }
 
-    /// The message that `payload` is.
+    /// Decodes the message that `payload` is.
     ///
     /// # Errors
     /// [`Corruption`](situ_storage::Error::Corruption): it is none.
@@ -130,7 +130,7 @@ impl Class {
     /// All classes.
     pub const ALL: [Class; 5] = [Class::Control, Class::Read, Class::Write, Class::Names, Class::Compute];
 
-    /// For metrics.
+    /// Returns the name of the class, for metrics.
     pub fn name(self) -> &'static str {
         match self {
             Class::Control => "control",

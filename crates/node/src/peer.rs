@@ -117,13 +117,13 @@ pub trait Handler: Send + Sync {
     /// others may have passed them.
     fn request(&self, peer: &Peer, operation: u16, payload: Vec<u8>, reply: Reply);
 
-    /// A whole frame has come, of any kind: a heartbeat, too. Called on the reader thread before the frame is looked
-    /// at; it takes no time.
+    /// Takes note that a whole frame has come, of any kind: a heartbeat, too. Called on the reader thread before the
+    /// frame is looked at; it takes no time.
     fn heard(&self, peer: &Peer) {
         let _ = peer;
     }
 
-    /// The connection is lost. Called once, with no lock held.
+    /// Takes note that the connection is lost. Called once, with no lock held.
     fn lost(&self, peer: &Peer, why: &CallError) {
         let _ = (peer, why);
     }
@@ -213,7 +213,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// This end.
+    /// Returns this end.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
@@ -254,12 +254,12 @@ impl Peer {
         &self.shared.binding
     }
 
-    /// The longest payload that both ends take.
+    /// Returns the longest payload that both ends take.
     pub fn payload_bytes_max(&self) -> usize {
         lock(&self.shared.state).payload_bytes_max as usize
     }
 
-    /// Why the connection is lost, if it is.
+    /// Returns the reason why the connection is lost, if it is.
     pub fn lost(&self) -> Option<CallError> {
         lock(&self.shared.state).lost.clone()
     }
@@ -278,8 +278,9 @@ impl Peer {
         self.shared.silent_for()
     }
 
-    /// Both ends know each other: payloads may be as long as both take, and the other end gets its credit. The node
-    /// calls it before it answers [`Prove`](crate::message::Prove), the host before it sends that.
+    /// Opens the connection when both ends know each other: payloads may be as long as both take, and the other end
+    /// gets its credit. The node calls it before it answers [`Prove`](crate::message::Prove), the host before it sends
+    /// that.
     pub fn open_up(&self, other_payload_bytes_max: u32) {
         let options = &self.shared.options;
         let mut state = lock(&self.shared.state);
@@ -294,7 +295,7 @@ impl Peer {
         self.shared.work.notify();
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     ///
     /// # Errors
     /// The other end's, or there was no answer within `timeout`, or the connection is lost.
@@ -332,10 +333,10 @@ impl Peer {
         C::Answer::decode(&answer).map_err(CallError::Storage)
     }
 
-    /// Asks. `answer` runs once, on a thread of the connection or on this one, and must not wait. This call waits for
-    /// credit, and not for the answer; on the reader thread it does not wait, and fails with [`CallError::Busy`]
-    /// instead. A deadline that passes while the stream takes no bytes may be told of later, when the connection is
-    /// given up.
+    /// Sends a request. `answer` runs once, on a thread of the connection or on this one, and must not wait. This call
+    /// waits for credit, and not for the answer; on the reader thread it does not wait, and fails with
+    /// [`CallError::Busy`] instead. A deadline that passes while the stream takes no bytes may be reported later, when
+    /// the connection is given up.
     pub fn call_later(
         &self,
         operation: u16,
@@ -346,7 +347,7 @@ impl Peer {
         self.start(operation, payload, timeout, answer);
     }
 
-    /// Tells, and expects no answer. Waits as [`call_later`](Peer::call_later) does, `timeout` at most.
+    /// Sends a message that has no answer. Waits as [`call_later`](Peer::call_later) does, `timeout` at most.
     ///
     /// # Errors
     /// The connection is lost, or there was no credit in time.
@@ -529,12 +530,12 @@ impl Reply {
         self.deadline.is_some_and(|deadline| self.shared.now() >= deadline)
     }
 
-    /// The end at which the request came.
+    /// Returns the end at which the request came.
     pub fn peer(&self) -> Peer {
         Peer { shared: Arc::clone(&self.shared) }
     }
 
-    /// Answers. Waits for room in the queue of frames, unless on the reader thread.
+    /// Sends the answer. Waits for room in the queue of frames, unless on the reader thread.
     pub fn answer(mut self, payload: Vec<u8>) {
         let most = self.peer().payload_bytes_max();
         match payload.len() <= most {

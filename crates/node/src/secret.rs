@@ -59,7 +59,7 @@ pub struct Transcript {
 }
 
 impl Secret {
-    /// The secret of these bytes.
+    /// Makes the secret of these bytes.
     ///
     /// # Errors
     /// It is too short.
@@ -73,7 +73,7 @@ impl Secret {
         Ok(Secret { key: hmac::Key::new(hmac::HMAC_SHA256, bytes) })
     }
 
-    /// The secret in a file, without white space at its end.
+    /// Reads the secret in a file, without white space at its end.
     ///
     /// # Errors
     /// The file cannot be read, every user may read it, or the secret is too short.
@@ -89,7 +89,7 @@ impl Secret {
         Secret::new(fs::read(path).map_err(fail)?.trim_ascii_end())
     }
 
-    /// The proof that one end knows the secret.
+    /// Returns the proof that one end knows the secret.
     pub fn prove(&self, prover: Prover, transcript: &Transcript) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.key);
         for part in [prover.label(), &transcript.hello, &transcript.challenge, &transcript.binding] {

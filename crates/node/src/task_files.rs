@@ -151,7 +151,7 @@ impl TaskFiles for OtherNode {
 pub struct SharedDirectory(Arc<dyn Volume>);
 
 impl SharedDirectory {
-    /// A directory that exists.
+    /// Opens a directory that exists.
     ///
     /// # Errors
     /// The system refuses.

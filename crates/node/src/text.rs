@@ -1,6 +1,6 @@
 //! Text for people.
 
-/// A moment as ISO 8601 has it, to the second.
+/// Formats a moment as ISO 8601 has it, to the second.
 pub fn utc(unix_seconds: u64) -> String {
     let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
     // Civil date from days, over eras of 400 years that begin on the first of March.

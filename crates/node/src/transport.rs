@@ -207,7 +207,7 @@ pub struct Accepted {
 }
 
 impl Listener {
-    /// Listens. A socket file that no process listens on any more is replaced.
+    /// Begins to listen. A socket file that no process listens on any more is replaced.
     ///
     /// # Errors
     /// The system refuses: the port or the file is in use.
@@ -305,8 +305,8 @@ impl Accepted {
         Ok(Box::new(move || socket.shut_down()))
     }
 
-    /// The connection, in TLS if the node has it, within `timeout`. Not for the thread that accepts: a slow host would
-    /// keep the others waiting.
+    /// Makes the connection, in TLS if the node has it, within `timeout`. Not for the thread that accepts: a slow host
+    /// would keep the others waiting.
     ///
     /// # Errors
     /// TLS cannot be agreed on.

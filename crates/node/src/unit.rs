@@ -56,10 +56,10 @@ use std::time::Duration;
 
 /// The connection to a node. The owner of the link keeps it alive.
 pub trait NodeLink: Send + Sync {
-    /// The connection that there is now, greeted.
+    /// Returns the current connection, greeted.
     fn peer(&self) -> Option<Peer>;
 
-    /// The token of the lease of the store whose files the tasks write; 0 without one.
+    /// Returns the token of the lease of the store whose files the tasks write; 0 without one.
     fn token(&self) -> u64;
 }
 
@@ -75,7 +75,7 @@ pub struct NodeUnitOptions {
 }
 
 impl NodeUnitOptions {
-    /// A unit next to these volumes.
+    /// Makes the options of a unit next to these volumes.
     pub fn new(name: impl Into<String>, volumes: Vec<(u32, VolumePlace)>) -> NodeUnitOptions {
         NodeUnitOptions { name: name.into(), volumes, patience: Duration::from_secs(10) }
     }
@@ -177,7 +177,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 const REQUEST_BYTES: usize = 1024;
 
 impl NodeUnit {
-    /// A unit without a connection: it takes no task before [`link`](NodeUnit::link).
+    /// Makes a unit without a connection: it takes no task before [`link`](NodeUnit::link).
     pub fn new(env: &Env, options: NodeUnitOptions) -> NodeUnit {
         let (work, callbacks) = (env.executor.event(), Callbacks::new(env));
         let (state, pipelines) = (Mutex::default(), Pipelines::default());
@@ -717,8 +717,8 @@ impl NodeUnit {
         Ok((volume, unit))
     }
 
-    /// A unit on a node that has no files of the store. It takes tasks after [`connect`](NodeUnit::connect), and then
-    /// [`help`](NodeUnit::help) or [`help_for`](NodeUnit::help_for).
+    /// Makes a unit on a node that has no files of the store. It takes tasks after [`connect`](NodeUnit::connect), and
+    /// then [`help`](NodeUnit::help) or [`help_for`](NodeUnit::help_for).
     pub fn elsewhere(env: &Env, address: &NodeAddress, home: VolumePlace) -> NodeUnit {
         NodeUnit::new(env, NodeUnitOptions::new(address.place.to_string(), vec![(HOME, home)]))
     }

@@ -78,7 +78,7 @@ struct Known {
 }
 
 impl NodeVolume {
-    /// The files of the client's store.
+    /// Opens the files of the client's store.
     ///
     /// # Errors
     /// The node does not answer, or has no files.
@@ -98,7 +98,7 @@ impl NodeVolume {
         Ok(volume)
     }
 
-    /// The client.
+    /// Returns the client.
     pub fn client(&self) -> &Arc<NodeClient> {
         &self.client
     }

@@ -36,7 +36,7 @@ pub struct TaskClass {
 }
 
 impl TaskClass {
-    /// The class of tasks of `level` over these tables. Nothing is read: the tables' lengths and counts decide.
+    /// Returns the class of tasks of `level` over these tables. Nothing is read: the tables' lengths and counts decide.
     pub fn of(level: u32, inputs: &[Run], compression: Compression) -> TaskClass {
         let tables = || inputs.iter().flatten();
         let bytes = tables().map(|table| table.bytes).fold(0, u64::saturating_add);
@@ -49,7 +49,7 @@ impl TaskClass {
         TaskClass { from_level0: level == 0, values, compressed: compression != Compression::None }
     }
 
-    /// The class of a task.
+    /// Returns the class of a task.
     pub fn of_task(task: &Task) -> TaskClass {
         TaskClass::of(task.level, &task.inputs, task.rules.output.table.compression)
     }

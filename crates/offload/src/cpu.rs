@@ -61,14 +61,14 @@ struct Running {
 }
 
 impl CpuUnit {
-    /// A unit with at most `threads` tasks at a time (at least one). It decides by what the machine tells, if the
+    /// Makes a unit with at most `threads` tasks at a time (at least one). It decides by the machine's measures, if the
     /// environment is the machine's.
     pub fn new(env: Env, threads: usize) -> CpuUnit {
         let sampler = env.executor.is_machine().then(|| Box::new(MachineSampler::default()) as Box<dyn Sampler>);
         CpuUnit::deciding(env, threads, Decider::new(sampler))
     }
 
-    /// As [`new`](CpuUnit::new), with a decider that was made elsewhere.
+    /// Makes a unit as [`new`](CpuUnit::new) does, with a decider that was made elsewhere.
     pub fn deciding(env: Env, threads: usize, decider: Decider) -> CpuUnit {
         let shared = Shared { env: env.clone(), decider, state: Mutex::default() };
         CpuUnit { env, threads: threads.max(1), shared: Arc::new(shared), workers: Mutex::default() }

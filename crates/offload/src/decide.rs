@@ -102,14 +102,14 @@ struct Collected {
 }
 
 impl Decider {
-    /// A decider that asks `sampler` for news of the machine. Without one, these measures are missing unless messages
-    /// have them.
+    /// Makes a decider that asks `sampler` for news of the machine. Without one, these measures are missing unless
+    /// messages have them.
     pub fn new(sampler: Option<Box<dyn Sampler>>) -> Decider {
         Decider { machine: Arc::new(Machine { sampler, ..Machine::default() }), state: Mutex::default() }
     }
 
-    /// One for another host on the same machine: it shares the machine's measures, the count of pipelined runs, and the
-    /// report. It knows nothing yet of this one's rules, standing and other measures.
+    /// Makes a decider for another host on the same machine. It shares the machine's measures, the count of pipelined
+    /// runs, and the report. It knows nothing yet of this one's rules, standing and other measures.
     pub fn beside(&self) -> Decider {
         Decider { machine: Arc::clone(&self.machine), state: Mutex::default() }
     }
@@ -127,7 +127,7 @@ impl Decider {
         Ok(())
     }
 
-    /// As [`collect`](Decider::collect), of a message from another machine, which cannot measure this one.
+    /// Collects, as [`collect`](Decider::collect) does, a message from another machine, which cannot measure this one.
     ///
     /// # Errors
     /// Also: the message has a measure of a machine.
@@ -154,7 +154,8 @@ impl Decider {
         self.decide_by(rules, task.id, &large_values, now)
     }
 
-    /// As [`decide`](Decider::decide), for a task of which only its number and its share of large values are known.
+    /// Decides, as [`decide`](Decider::decide) does, for a task of which only its number and its share of large values
+    /// are known.
     pub fn decide_by(
         &self,
         rules: &DecisionRules,

@@ -42,9 +42,9 @@ pub struct DecisionRules {
 }
 
 impl DecisionRules {
-    /// The rules of the paper's CoPro+: only the share of large values counts, 70% of them turn pipelines off, and
-    /// nothing keeps the decision from changing with every task. Values are large from 32 KiB on the host, from 16 KiB
-    /// on a device.
+    /// Returns the rules of the paper's CoPro+: only the share of large values counts, 70% of them turn pipelines off,
+    /// and nothing keeps the decision from changing with every task. Values are large from 32 KiB on the host, from 16
+    /// KiB on a device.
     pub fn copro_plus(large_value_bytes: u64) -> DecisionRules {
         DecisionRules {
             cpu_weight: 0.0,

@@ -67,12 +67,12 @@ impl Policy {
     /// The names of all policies, the default last.
     pub const NAMES: [&str; 8] = ["host-only", "pcp", "co-kv", "tstore", "dstore", "copro", "copro-plus", "automatic"];
 
-    /// The name of the policy; `custom` if it is none of the [named](Policy::NAMES) ones.
+    /// Returns the name of the policy; `custom` if it is none of the [named](Policy::NAMES) ones.
     pub fn name(&self) -> &'static str {
         Policy::NAMES.into_iter().find(|name| Policy::named(name).as_ref() == Some(self)).unwrap_or("custom")
     }
 
-    /// The policy of a name.
+    /// Returns the policy of a name.
     pub fn named(name: &str) -> Option<Policy> {
         const HALF: Split = Split::Static { elsewhere_percent: 50 };
         let (linear, pipelined) = (ModeRule::Fixed(RunMode::Linear), ModeRule::Fixed(RunMode::PIPELINED));

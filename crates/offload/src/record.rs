@@ -43,7 +43,7 @@ pub enum TaskOutcome {
 }
 
 impl TaskOutcome {
-    /// The outcome in one word, as metrics name it.
+    /// Returns the outcome in one word, as metrics name it.
     pub fn name(&self) -> &'static str {
         match self {
             TaskOutcome::Running => "running",
@@ -58,7 +58,7 @@ impl TaskOutcome {
         }
     }
 
-    /// Why, if there is more to say than the [name](TaskOutcome::name).
+    /// Returns the reason, if there is more to say than the [name](TaskOutcome::name).
     pub fn reason(&self) -> Option<&str> {
         match self {
             TaskOutcome::Failed(text)
@@ -136,7 +136,7 @@ pub struct ClassReport {
 }
 
 impl ClassReport {
-    /// Input bytes a second of one task.
+    /// Returns the speed of one task, in input bytes a second.
     pub fn bytes_per_s(&self) -> u64 {
         // The cast saturates.
         (self.input_bytes as f64 / self.elapsed.as_secs_f64().max(1e-9)) as u64

@@ -91,8 +91,9 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// `reference` runs what no other unit can or should; `others` are tried when they are faster. `event` is notified
-    /// when a turn may find something to do, and when a job has finished. The policy is the default one.
+    /// Makes a scheduler. `reference` runs what no other unit can or should; `others` are tried when they are faster.
+    /// `event` is notified when a turn may find something to do, and when a job has finished. The policy is the default
+    /// one.
     pub fn new(
         env: Env,
         event: Arc<dyn Event>,
@@ -126,7 +127,7 @@ impl Scheduler {
         (compactor as &dyn Any).downcast_ref()
     }
 
-    /// With this policy.
+    /// Sets the policy.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Scheduler {
         self.policy = policy;
@@ -154,8 +155,8 @@ impl Scheduler {
         lock(&self.queue).units.iter().map(|unit| unit.report.clone()).collect()
     }
 
-    /// The attempts that have ended with sequence number `since` or a later one, oldest first, and then all that run.
-    /// The last 4096 that have ended are kept.
+    /// Returns the attempts that have ended with sequence number `since` or a later one, oldest first, and then all
+    /// that run. The last 4096 that have ended are kept.
     pub fn records(&self, since: u64) -> Vec<TaskRecord> {
         lock(&self.records).since(since)
     }

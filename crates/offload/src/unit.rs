@@ -65,7 +65,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Anything.
+    /// Returns limits that allow anything.
     pub fn unlimited() -> Limits {
         Limits {
             runs: usize::MAX,
@@ -79,8 +79,8 @@ impl Limits {
         }
     }
 
-    /// Why a unit with these limits cannot take `task`, if it cannot. Where keys or values are bounded, tables are
-    /// opened to ask for their longest ones.
+    /// Checks that a unit with these limits can take `task`; the error is the reason why it cannot. Where keys or
+    /// values are bounded, tables are opened to ask for their longest ones.
     ///
     /// # Errors
     /// The reason, for the log.
@@ -225,7 +225,7 @@ pub struct Finished {
 /// calls the scheduler back. A unit belongs to one store, which closes it. A unit that panics in a call is not spoken
 /// to again, but for `close`: the CPU does what it held.
 pub trait Unit: Send + Sync {
-    /// For logs.
+    /// Returns the unit's name, for logs.
     fn name(&self) -> &str;
 
     /// Returns the encoder of the compressed bytes that it writes. The default is the codecs of this program.

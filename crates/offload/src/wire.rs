@@ -29,14 +29,14 @@ const FRAME_BYTES: usize = 16;
 
 /// The program around the reader of a task.
 pub trait Surroundings {
-    /// The table in a place, to be opened when the run gets there.
+    /// Returns the table in a place, to be opened when the run gets there.
     fn table(&self, place: TablePlace) -> Arc<dyn InputTable>;
 
-    /// The filter of this name, if it is known here.
+    /// Returns the filter of this name, if it is known here.
     fn filter(&self, name: &str) -> Option<Arc<dyn CompactionFilter>>;
 }
 
-/// A task as bytes.
+/// Encodes a task as bytes.
 pub fn encode_task(task: &Task) -> Vec<u8> {
     let mut out = Out::begin(TASK_MAGIC);
     out.u64(task.id);
@@ -47,7 +47,7 @@ pub fn encode_task(task: &Task) -> Vec<u8> {
     out.seal()
 }
 
-/// The task in `bytes`.
+/// Decodes the task in `bytes`.
 ///
 /// # Errors
 /// [`Corruption`](Error::Corruption): the bytes are not a task. [`Invalid`](Error::Invalid): the task's filter is not
@@ -92,7 +92,7 @@ pub fn encode_output(output: &TaskOutput) -> Vec<u8> {
     out.seal()
 }
 
-/// The output in `bytes`. Whether it is the answer to the task is another question, which
+/// Decodes the output in `bytes`. Whether it is the answer to the task is another question, which
 /// [`check_output`](situ_compaction::check_output) answers.
 ///
 /// # Errors

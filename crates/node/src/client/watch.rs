@@ -48,8 +48,8 @@ impl fmt::Display for NodeState {
 }
 
 impl NodeClient {
-    /// From now on, no request waits for a lost node for longer than `patience`: the caller is about to close the
-    /// store. While the node answers, nothing changes.
+    /// Limits the waits for a lost node to `patience` from now on: the caller is about to close the store. While the
+    /// node answers, nothing changes.
     pub fn hurry(&self, patience: Duration) {
         let until = self.shared.now() + patience;
         let mut state = lock(&self.shared.state);

@@ -18,19 +18,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A group of operations.
 pub trait Service: Send + Sync {
-    /// The operations that it answers.
+    /// Returns the operations that it answers.
     fn operations(&self) -> &'static [Operation];
 
     /// Takes a request. Called on the connection's reader thread: it does not wait. What takes time goes to
     /// [`Caller::later`], with the reply.
     fn request(&self, caller: &Arc<Caller>, operation: Operation, payload: Vec<u8>, reply: Reply);
 
-    /// The connection of a caller is lost. The client may come back with another one, in the same session.
+    /// Takes note that the connection of a caller is lost. The client may come back with another one, in the same
+    /// session.
     fn gone(&self, caller: &Arc<Caller>) {
         let _ = caller;
     }
 
-    /// Called every second or so, by a thread that has more to do: it does not wait. Sees to what ends with time.
+    /// Sees to what ends with time. Called every second or so, by a thread that has more to do: it does not wait.
     fn tick(&self) {}
 }
 
@@ -53,22 +54,22 @@ pub struct ChangePass {
 }
 
 impl Caller {
-    /// The connection's end here: the node can ask its client, too.
+    /// Returns the connection's end here: the node can ask its client, too.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// The client, for as long as it lives; the same over all its connections.
+    /// Returns the number of the client's session, which is the same over all its connections.
     pub fn session(&self) -> u128 {
         self.session
     }
 
-    /// The client, for people.
+    /// Returns the client's name, for people.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The store that the client uses; empty of one that has tasks only.
+    /// Returns the name of the store that the client uses; empty of one that has tasks only.
     pub fn store(&self) -> &str {
         &self.store
     }

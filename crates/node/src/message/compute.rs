@@ -179,7 +179,7 @@ pub enum TaskOutcome {
 }
 
 impl TaskOutcome {
-    /// The outcome of a task that failed.
+    /// Returns the outcome of a task that failed.
     pub fn failed(error: &TaskError) -> TaskOutcome {
         match error {
             TaskError::Cancelled => TaskOutcome::Cancelled,
@@ -190,7 +190,7 @@ impl TaskOutcome {
         }
     }
 
-    /// The bytes of the output, or why there are none; `unit` is the unit's name.
+    /// Returns the bytes of the output, or the error of the task; `unit` is the unit's name.
     ///
     /// # Errors
     /// The task's.

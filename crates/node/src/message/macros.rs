@@ -53,7 +53,7 @@ macro_rules! operations {
             /// All operations.
             pub const ALL: &[Operation] = &[$(Operation::$request),*];
 
-            /// The operation of a number.
+            /// Returns the operation of a number.
             pub fn of(number: u16) -> Option<Operation> {
                 match number {
                     $($number => Some(Operation::$request),)*
@@ -61,7 +61,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Its name: that of the request.
+            /// Returns its name: that of the request.
             pub fn name(self) -> &'static str {
                 match self { $(Operation::$request => stringify!($request),)* }
             }

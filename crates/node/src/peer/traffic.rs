@@ -14,22 +14,22 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Bytes sent about a class.
+    /// Returns the number of bytes sent about a class.
     pub fn sent(&self, class: Class) -> u64 {
         self.sent[class as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes received about a class.
+    /// Returns the number of bytes received about a class.
     pub fn received(&self, class: Class) -> u64 {
         self.received[class as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes sent in all.
+    /// Returns the number of bytes sent in all.
     pub fn sent_bytes(&self) -> u64 {
         Class::ALL.into_iter().map(|class| self.sent(class)).sum()
     }
 
-    /// Bytes received in all.
+    /// Returns the number of bytes received in all.
     pub fn received_bytes(&self) -> u64 {
         Class::ALL.into_iter().map(|class| self.received(class)).sum()
     }

@@ -55,7 +55,7 @@ impl TlsRoots {
 }
 
 impl ServerTls {
-    /// A certificate (with those that signed it, its own first) and its key, in PEM files.
+    /// Reads a certificate (with those that signed it, its own first) and its key, in PEM files.
     ///
     /// # Errors
     /// The files cannot be read, or do not fit each other.

@@ -89,7 +89,7 @@ pub fn growth_ratio(linear: Cost, pipelined: Cost) -> f64 {
     }
 }
 
-/// The rules that follow from what was measured.
+/// Returns the rules that follow from what was measured.
 pub fn calibrate(side: &Side) -> Calibrated {
     let mut values: Vec<(u64, f64)> =
         side.values.iter().map(|point| (point.value_bytes, growth_ratio(point.linear, point.pipelined))).collect();
@@ -106,7 +106,7 @@ pub fn calibrate(side: &Side) -> Calibrated {
 /// The distance between off and on is at least this.
 const HYSTERESIS_MIN: f64 = 0.02;
 
-/// The rules that follow from what was measured of a side. What was not measured is as in `base`.
+/// Returns the rules that follow from what was measured of a side. What was not measured is as in `base`.
 ///
 /// `None` if no length of values was measured.
 pub fn rules_of(side: &Side, base: DecisionRules) -> Option<DecisionRules> {

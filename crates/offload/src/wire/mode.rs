@@ -19,7 +19,7 @@ const MERGE_THREADS_MAX: u32 = 256;
 const FURTHER_MAX: usize = 64;
 
 impl ModeRule {
-    /// The rule as bytes, for units elsewhere.
+    /// Encodes the rule as bytes, for units elsewhere.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Out::begin(RULE_MAGIC);
         match self {
@@ -51,7 +51,7 @@ impl ModeRule {
 }
 
 impl DecisionRecord {
-    /// The record as bytes, for the answer of a unit elsewhere.
+    /// Encodes the record as bytes, for the answer of a unit elsewhere.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Out::begin(DECISION_MAGIC);
         out.u64(self.number);
