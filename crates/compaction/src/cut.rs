@@ -40,9 +40,9 @@ pub struct Cut {
     pub bytes: u64,
 }
 
-/// Divides all keys into at most `max_tasks` ranges of about equal input bytes, none with much less than `min_bytes`
-/// (less than half of it only where there is a single range). The ranges follow each other without a gap; the first
-/// and the last are open.
+/// Divides all keys into at most `max_tasks` ranges of about equal input bytes. None has much less than `min_bytes`:
+/// less than half of it only where there is a single range. The ranges follow each other without a gap; the first and
+/// the last are open.
 ///
 /// # Errors
 /// An index block cannot be read.

@@ -4,7 +4,7 @@
 //! its value lies in a value log, the value's bytes there are dead from then on. The log has to know how many bytes of
 //! which *segment* are dead, so that it can clean the segments that are worth it.
 //!
-//! 1. The stream of versions tells its sink of each input entry that is not in the outputs as it was, and why.
+//! 1. The stream of versions gives its sink each input entry that is not in the outputs as it was, with the reason.
 //! 2. The outputs look at value handles only. [`ValueHandles`], which the host may have, says where a value lies.
 //! 3. The sums by segment are in the task's output as [`DroppedValues`]. They count when the output is installed, and
 //!    never if the attempt is given up.

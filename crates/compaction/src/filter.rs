@@ -11,9 +11,10 @@
 //!
 //! A unit in another process finds the filter by its name and interprets the same bytes.
 //!
-//! Rejected: a second object that the filter makes of the parameters once for each task. `benches/merge.rs` shows no
-//! difference between a filter that reads two integers out of its parameters for each entry and one that has them at
-//! hand, and one trait is easier to implement than two. Large parameters should have a form that needs no parsing.
+//! Rejected: a second object that the filter makes of the parameters once for each task. `benches/merge.rs` compares a
+//! filter that reads two integers out of its parameters for each entry with one that has them at hand. It shows no
+//! difference. And one trait is easier to implement than two. Large parameters should have a form that needs no
+//! parsing.
 
 use crate::error::{Result, TaskError};
 use situ_table::{DeadBefore, Lifetime};
@@ -54,9 +55,9 @@ impl<'a> FilterContext<'a> {
 
 /// Looks at entries during compaction and may remove or change them: expiry, schema changes.
 ///
-/// A filter sees an entry only if it is the newest version of its key among the task's inputs, no snapshot protects it
-/// and no tombstone covers it. A filter may see the same entry in many compactions, or in none for long. It is a way to
-/// save space, never the only thing that hides data from readers.
+/// A filter sees an entry only if it is the newest version of its key among the task's inputs. No snapshot may protect
+/// the entry, and no tombstone may cover it. A filter may see the same entry in many compactions, or in none for long.
+/// It is a way to save space, never the only thing that hides data from readers.
 ///
 /// A value in a value log is not read for a filter. A filter that needs a few bytes at the beginning of a value gives
 /// their number ([`value_prefix_bytes`](CompactionFilter::value_prefix_bytes)): the table then keeps these bytes next
@@ -65,8 +66,9 @@ impl<'a> FilterContext<'a> {
 /// until the next compaction shows it to the filter.
 ///
 /// The same task has to give the same bytes whenever and wherever it runs. So [`decide`](CompactionFilter::decide) must
-/// depend on its arguments alone. A filter that decides by something that changes (a clock, a counter, a setting) gives
-/// it as bytes in [`freeze`](CompactionFilter::freeze), and finds these bytes in the context of each decision.
+/// depend on its arguments alone. A filter may decide by something that changes: a clock, a counter, a setting. Such a
+/// filter gives it as bytes in [`freeze`](CompactionFilter::freeze), and finds these bytes in the context of each
+/// decision.
 ///
 /// A panic in a filter fails the task, not the process, where the unit can contain it.
 pub trait CompactionFilter: Send + Sync {

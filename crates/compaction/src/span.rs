@@ -1,8 +1,8 @@
 //! Stretches of user keys, always half open: the first key is in, the last one is out.
 //!
 //! One shape for files, tasks, tombstones and cuts means one overlap test and no off-by-one between them. A file whose
-//! largest key is `k` ends at `k\0`, the next key there can be, so that a file which ends in a range tombstone (whose
-//! end is exclusive) and a file which ends in an entry are described alike, and a file may begin where another ends.
+//! largest key is `k` ends at `k\0`, the next key there can be. So a file that ends in a range tombstone, whose end is
+//! exclusive, and a file that ends in an entry are described alike. A file may begin where another ends.
 
 use situ_storage::Excerpt;
 use std::fmt;

@@ -24,9 +24,9 @@
 //! Range tombstones are fragments, which have one sequence for each stripe, its newest. The one of stripe 0 goes if
 //! nothing lies below the fragment.
 //!
-//! **Invariants**: for every live snapshot, and for the present, reading any key gives the same before and after.
-//! Input keys ascend strictly; the stream checks it, because a merge of sorted inputs is sorted, so that a disorder
-//! shows in the entry after it happened, and names the file.
+//! **Invariants**: for every live snapshot, and for the present, reading any key gives the same before and after. Input
+//! keys ascend strictly, and the stream checks it. A merge of sorted inputs is sorted, so a disorder shows in the entry
+//! after it happened, and names the file.
 //!
 //! The sink gets each entry that is not kept, with the reason: [`Sink::dropped`].
 //!

@@ -267,8 +267,8 @@ pub struct TablePlace {
 /// The services that a run needs from the program around it.
 pub trait TaskHost: Send + Sync {
     /// Chooses a volume and a number for an output table of `level`. Nothing is made: a unit elsewhere makes the file
-    /// itself. Every place that is not in the task's output, be it because the task failed or was given to another
-    /// unit, is the caller's to clear.
+    /// itself. The caller clears every place that is not in the task's output, because the task failed or was given to
+    /// another unit.
     ///
     /// # Errors
     /// There are no more places: the task was given up.

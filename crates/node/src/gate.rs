@@ -4,7 +4,7 @@
 //! further change in, and [`shut`](Gate::shut) waits for those inside, too. A gate that was closed stays closed.
 //!
 //! Each connection of a session has a gate, and so has each token of a lease. An older copy of a request that was sent
-//! again is not carried out after the newer one, and a change of a former owner not after its successor's.
+//! again is not carried out after the newer one. A change of a former owner is not carried out after its successor's.
 //!
 //! **Threads.** Any. **Failure.** A disk that does not answer keeps a change inside. `shut` gives up after a while and
 //! says so; the gate is shut all the same.

@@ -3,8 +3,8 @@
 //! Each call becomes one request or several, which [`NodeClient`] sends again when a connection is lost. What the
 //! client adds:
 //!
-//! * **Open files** have a number that the client chose. After the daemon was restarted, the number is unknown there,
-//!   and the client opens the file again by the name that it has by then (`volume/open.rs`). A file that was removed
+//! * **Open files** have a number that the client chose. After the daemon was restarted, the number is unknown there.
+//!   The client then opens the file again by the name that it has by then (`volume/open.rs`). A file that was removed
 //!   while it was open is lost then.
 //! * **Writers** send bytes ahead, several pieces at once, and keep them until they are answered (`volume/writer.rs`).
 //! * **Pages that were not synced** may be lost with the machine. The client keeps them and writes them again

@@ -5,7 +5,7 @@
 //! job ──divide──> parts ──store──> tasks ──Scheduler──> units ──run──> tables ──check──> outputs, in order
 //! ```
 //!
-//! * [`Offload`] makes the compactor of a store, and tells what its units do. It is given to the store's builder.
+//! * [`Offload`] makes the compactor of a store, and reports what its units do. It is given to the store's builder.
 //! * [`Unit`] is the seam to whatever runs tasks, and [`CpuUnit`] the one that is always there. The [`Scheduler`]
 //!   divides, chooses and checks, and has the CPU do again what went wrong elsewhere. [`TaskRecord`] and [`UnitReport`]
 //!   tell of it.

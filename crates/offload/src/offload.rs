@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Is called with what happens to units.
 type Listener = Arc<dyn Fn(&UnitEvent) + Send + Sync>;
 
-/// Makes the compactor of a store: this machine's processors, and other units. It is a [`Scheduler`], which tells what
-/// the units do.
+/// Makes the compactor of a store: this machine's processors, and other units. It is a [`Scheduler`], which reports
+/// what the units do.
 ///
 /// What a unit refuses, loses or gets wrong, the processors do. A unit belongs to one store, which closes the unit.
 ///

@@ -112,7 +112,7 @@ pub struct TaskRecord {
     pub ended: Option<Duration>,
     /// The duration of the attempt, as the unit measured it.
     pub elapsed: Duration,
-    /// The mode of the run and its stages, as the unit tells.
+    /// The mode of the run and its stages, as the unit reports them.
     pub ran: Ran,
     /// Bytes of input that lie in the task's range.
     pub input_bytes: u64,

@@ -2,9 +2,9 @@
 //!
 //! 1. A policy's [`Split`] says how a job is divided: not at all, by fixed shares, by measured speed, by free
 //!    resources, or by what has proved best.
-//! 2. A job too small for two parts is not divided: the unit gets it that would be done first. Fixed shares hold over
-//!    many jobs: what a unit did not get of one job, because the job was too small or its blocks too large, the unit is
-//!    owed of the next ones.
+//! 2. A job too small for two parts is not divided: the unit that would be done first gets it. Fixed shares hold over
+//!    many jobs. A unit may get less than its share of one job, because the job was too small or its blocks too large.
+//!    Then the unit is owed the rest of the next ones.
 //! 3. A unit whose part would be too small gets none.
 //! 4. Each job that has landed tells how fast each of its units was ([`Splitter::note`]). The speed of a unit is the
 //!    bytes of all its tasks of the job, over the time from the first one's beginning to the last one's end. So it
@@ -17,9 +17,9 @@
 //! one side alone was measured to be faster, whatever the two share: a disk, a network, the host's memory.
 //!
 //! * While the host's processors are in use, clients wait for what the host compacts. So the time of an arm counts as
-//!   longer, by [`HOST_COST`] times the host's share in the arm and the part of a processor that is not free there.
-//!   That favours neither an arm that takes more than twice the time of the quickest one, nor a division that is slower
-//!   than one side alone.
+//!   longer, by [`HOST_COST`] times two factors: the host's share in the arm, and the part of a processor that is not
+//!   free there. That favours neither an arm that takes more than twice the time of the quickest one, nor a division
+//!   that is slower than one side alone.
 //! * An arm that was never measured is used once, unless the speed of its units says that it takes more than twice as
 //!   long.
 //! * An arm may have had bad luck when it was measured, or its units were slower then. Their speed may promise more
@@ -262,7 +262,7 @@ impl Splitter {
         }
     }
 
-    /// Takes what a job tells.
+    /// Takes the measure of a job.
     pub(crate) fn note(&mut self, measure: &JobMeasure) {
         for side in measure.sides.iter().filter(|side| side.bytes > 0) {
             let speed = side.bytes as f64 / side.elapsed.as_secs_f64().max(1e-6);
@@ -374,8 +374,8 @@ fn of(shares: Option<Vec<f64>>) -> Shares {
     shares.map_or(Shares::Anywhere, Shares::Of)
 }
 
-/// The share of each unit is that of its scarcest resource among all that is free. What no unit tells does not count,
-/// and a unit that does not tell counts as the others are on average.
+/// The share of each unit is that of its scarcest resource among all that is free. A resource that no unit reports does
+/// not count. A unit that does not report one counts as the others are on average.
 fn by_resources(units: &[UnitView]) -> Vec<f64> {
     let kinds: [fn(&Resources) -> f64; 3] = [
         |free| f64::from(free.processors_free_milli),
@@ -456,8 +456,9 @@ impl Arms {
         }
     }
 
-    /// The seconds that a byte counts as. Slow compactions hold writers up. So an arm that is much slower than the
-    /// quickest one counts as if the host did all of it, and so does a division that is slower than one side alone.
+    /// Returns the seconds that a byte counts as. Slow compactions hold writers up. So an arm that is much slower than
+    /// the quickest one counts as if the host did all of it. A division that is slower than one side alone counts so,
+    /// too.
     fn counted(&self, arm: Arm) -> Option<f64> {
         let took = |arm: Arm| self.states[arm as usize].seconds_a_byte.0;
         let quickest = Arm::ALL.into_iter().filter_map(took).fold(f64::INFINITY, f64::min);

@@ -1,6 +1,6 @@
 //! The seam between the engine and whatever runs tasks.
 //!
-//! A [`Unit`] says whether it takes a task and how soon it would be done, is given tasks without ever blocking the
+//! A [`Unit`] says whether it takes a task and how soon it would be done. It takes tasks without ever blocking the
 //! giver, and is asked for what has finished. The [`Scheduler`](crate::Scheduler) does the asking.
 //! [`CpuUnit`](crate::CpuUnit) is the unit that is always there, and its output defines what is right.
 //!
@@ -240,8 +240,8 @@ pub trait Unit: Send + Sync {
     /// Returns the unit's load.
     fn load(&self) -> Load;
 
-    /// Gives it a task. A unit that takes a task tells of it in [`poll`](Unit::poll), once, whatever happens, unless
-    /// the unit dies or the attempt is cancelled.
+    /// Gives it a task. A unit that takes a task reports its end in [`poll`](Unit::poll), once, whatever happens,
+    /// unless the unit dies or the attempt is cancelled.
     ///
     /// # Errors
     /// It does not take the task.
@@ -267,8 +267,8 @@ pub trait Unit: Send + Sync {
         None
     }
 
-    /// Counts the unit's pipelined runs; `None` if it tells nothing of them. Asked for once. The unit counts a run of
-    /// an attempt that it has lost no more.
+    /// Counts the unit's pipelined runs; `None` if it does not report them. Asked for once. The unit stops counting a
+    /// run whose attempt it has lost.
     fn pipelines(&self) -> Option<Pipelines> {
         None
     }

@@ -22,8 +22,8 @@
 //! 4. *Writers* create, append to and finish files. One of them writes while others finish: [`write`](super::write).
 //!
 //! **Invariants.**
-//! * The same bytes as a linear run: the stream of kept entries is the same, since all versions of a user key are in
-//!   one sub-range, and one builder cuts it by the same rules.
+//! * The same bytes as a linear run: all versions of a user key are in one sub-range, so the stream of kept entries is
+//!   the same. One builder cuts it by the same rules.
 //! * Every buffer between stages is bounded and used again. Where one block or one entry is larger than a bound, there
 //!   is one of these at a time.
 //! * No deadlock. The reader always reads for a lane that is empty. A merge thread that waits encodes whatever is to be

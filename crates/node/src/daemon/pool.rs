@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// A job on the thread that brings it has taken long if it took this long.
 const SLOW: Duration = Duration::from_millis(10);
-/// For so long after one that has taken long, jobs go to the pool.
+/// The time after a slow job for which jobs go to the pool.
 const SLOW_PAUSE: Duration = Duration::from_millis(200);
 
 /// See the module's page.

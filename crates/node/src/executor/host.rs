@@ -77,9 +77,9 @@ struct State {
     asked: u64,
     taken: u64,
     refused: Option<Error>,
-    /// Output that the host was not told of.
+    /// Bytes of output that were not reported to the host.
     untold_bytes: u64,
-    /// Output that the host was told of and has not answered.
+    /// Bytes of output that were reported to the host, which has not answered.
     told_bytes: u64,
 }
 

@@ -33,7 +33,7 @@ enum Step {
     Judged(Result<Box<Landed>>),
 }
 
-/// The end of an attempt, as its unit told it and the scheduler found it.
+/// The end of an attempt, as its unit reported it and the scheduler found it.
 struct End {
     checked: Result<TaskOutput>,
     elapsed: Duration,
@@ -275,7 +275,7 @@ impl Scheduler {
                 None
             }
             Step::Judged(Ok(landed)) => Some(Side::Landed(landed)),
-            // A failure is the unit's. That the job was called off, its host tells.
+            // A failure is the unit's. If the job was called off, its host says so.
             Step::Judged(Err(_)) => {
                 self.wait_again(task, unit, now);
                 None
@@ -287,7 +287,7 @@ impl Scheduler {
     fn begin_comparison(&self, task: &QueuedTask, check: &mut Check) {
         let (Side::Landed(reference), Side::Landed(other)) = (&check.reference, &check.other) else { return };
         let files = Files {
-            // The host of the attempt is given up by now; the job's tells whether to go on.
+            // The host of the attempt is given up by now; the job's host says whether to go on.
             host: Arc::clone(reference.attempt.host.inner()),
             reference: reference.output.clone(),
             other: other.output.clone(),
