@@ -47,8 +47,8 @@ pub(crate) struct DroppedEntry<'a> {
     pub(crate) source: Option<&'a dyn DyingEntry>,
 }
 
-/// The entry that a source stands on, as it reports it. `next` is left out: in a table of virtual calls, it would no
-/// longer be a part of the merge's loop.
+/// The entry that a source stands on, as the source reports it. `next` is left out: in a table of virtual calls, it
+/// would no longer be a part of the merge's loop.
 pub(crate) trait DyingEntry {
     /// See [`Source::value`].
     fn dying_value(&self) -> &[u8];

@@ -74,7 +74,7 @@ impl HostConnection {
         state.is_over || state.away_since.is_some_and(|since| now.saturating_sub(since) >= self.linger)
     }
 
-    /// Waits for a change behind `seen`, until the host's end at most.
+    /// Waits for a change behind `seen`. The wait is short enough not to miss the host's end.
     pub(crate) fn wait(&self, seen: u64) {
         self.changed.wait(seen, Some(self.linger.min(Duration::from_secs(1))));
     }
