@@ -37,7 +37,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// What DISKS says of the fast disk.
+/// The state of the fast disk according to DISKS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fast {
     /// The store has none.
@@ -55,9 +55,9 @@ pub struct Home {
     pub store: Id,
     /// Its fast disk.
     pub fast: Fast,
-    /// Where the fast disk was when the store was opened last.
+    /// The location of the fast disk when the store was opened last.
     pub at: Option<String>,
-    /// Where the capacity disk was when the store was opened last, if it is a directory.
+    /// The location of the capacity disk when the store was opened last, if it is a directory.
     pub place: Option<String>,
     /// The last decisions of placement, oldest first.
     pub decisions: Vec<PlacementDecision>,
@@ -137,12 +137,12 @@ impl Home {
         (home.encode() == text).then_some(home)
     }
 
-    /// Of a store that has no fast disk and never had an id.
+    /// Returns the DISKS of a store that has no fast disk and never had an id.
     pub fn fresh() -> Home {
         Home { store: Id::random(), fast: Fast::None, at: None, place: None, decisions: Vec::new() }
     }
 
-    /// What DISKS should say where `member` is right and DISKS is lost.
+    /// Returns the contents of DISKS to restore where `member` is right and DISKS is lost.
     pub fn of_member(Member { store, disk }: Member) -> Home {
         Home { store, fast: Fast::Used(disk), ..Home::fresh() }
     }
@@ -152,7 +152,7 @@ impl Home {
         if let Fast::Used(disk) = self.fast { Some(disk) } else { None }
     }
 
-    /// What DISKS on the capacity disk says; `None` if the store never had a fast disk.
+    /// Reads DISKS on the capacity disk; `None` if the store never had a fast disk.
     ///
     /// # Errors
     /// The volume's; or DISKS is damaged.
@@ -170,7 +170,7 @@ impl Home {
 }
 
 impl Member {
-    /// Of a disk that has lost what it said, as has the store.
+    /// Returns the MEMBER of a disk that has lost its own, as has the store.
     pub fn fresh() -> Member {
         Member { store: Id::random(), disk: Id::random() }
     }
@@ -188,7 +188,7 @@ impl Member {
         (member.encode() == text).then_some(member)
     }
 
-    /// What a disk says of itself; `None` if it is nobody's.
+    /// Reads MEMBER of a disk; `None` if the disk belongs to no store.
     ///
     /// # Errors
     /// The volume's; or MEMBER is damaged.
@@ -205,8 +205,8 @@ impl Member {
     }
 }
 
-/// Whether what is left of a damaged file, DISKS or MEMBER, still has a disk's id. Of a file that the volume does not
-/// give, nothing is left. An id is random: no other disk has it.
+/// Returns true if the rest of a damaged file, DISKS or MEMBER, still has a disk's id. Of a file that the volume does
+/// not give, nothing is left. An id is random: no other disk has it.
 pub fn still_names(volume: &dyn Volume, name: FileName, disk: Id) -> bool {
     let left = || -> Result<Vec<u8>> {
         let reader = volume.open(name)?;

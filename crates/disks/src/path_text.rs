@@ -55,7 +55,7 @@ pub fn path_of(line: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// Whether two lines lead to one directory, file or device.
+/// Returns true if two lines lead to one directory, file or device.
 pub fn is_one(a: &str, b: &str) -> bool {
     let identity = |line: &str| {
         let meta = fs::metadata(path_of(line)).ok()?;

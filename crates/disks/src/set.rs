@@ -10,9 +10,9 @@
 //!   again, the file is made on the fast disk. Then the spare goes. A set without a fast disk has its log on the
 //!   capacity disk.
 //! * Tables lie where their creator wanted them.
-//! * CURRENT, the manifest, IDENTITY and DISKS are on the capacity disk. One that lies on another disk is never read:
-//!   somebody may have taken that disk for a store.
-//! * What else turns up on a disk of a store that is open for writing is nobody's (`set/strangers.rs`).
+//! * CURRENT, the manifest, IDENTITY and DISKS are on the capacity disk. One that lies on another disk is never read: a
+//!   user may have taken that disk for a store.
+//! * Other files that turn up on a disk of a store that is open for writing are strangers (`set/strangers.rs`).
 //!
 //! Each disk has a [`Meter`](crate::Meter) that counts what goes in and out, from which placement draws its
 //! conclusions.
@@ -57,7 +57,7 @@ pub struct Disks {
 pub struct NotLetGo {
     /// Why.
     pub error: Error,
-    /// Nobody knows what DISKS says after a crash; otherwise it says that the store has the disk.
+    /// The contents of DISKS after a crash are unknown; otherwise it says that the store has the disk.
     pub in_doubt: bool,
 }
 
@@ -180,13 +180,14 @@ impl Disks {
         }
     }
 
-    /// Reserves the place of table `number` on a disk, for somebody else to make it there; `None` if the disk takes no files. A disk
-    /// that is being drained waits for the place to be let go of: what comes to it later would be lost.
+    /// Reserves the place of table `number` on a disk, where another creator will make the table; `None` if the disk
+    /// takes no files. A disk that is being drained waits until the place is released: a table that comes later would
+    /// be lost.
     pub fn reserve_table(&self, disk: u32, number: u64) -> Option<Reserved> {
         self.numbered(disk).ok()?.reserve(FileName::Table(number))
     }
 
-    /// Notes that table `number` was made on a disk by somebody else, such as a unit in another process.
+    /// Notes that table `number` was made on a disk by another creator, such as a unit in another process.
     pub fn adopt(&self, disk: u32, number: u64) {
         if let Ok(disk) = self.numbered(disk)
             && disk.role != Role::Capacity

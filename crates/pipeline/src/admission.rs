@@ -1,36 +1,37 @@
 //! Admission: when a write may begin, and where it waits until then.
 //!
-//! A write is held back by the budget of a store in debt (`budget.rs`) or by an [`Obstacle`]. The environment has no room: of an LSM
-//! engine, all memtables of a keyspace are full, or level 0 is. No log file with room is ready. The log's page buffer is full. A
-//! blocking write waits, and clears the way, on its own thread. An asynchronous one never does:
+//! A write is held back by the budget of a store in debt (`budget.rs`) or by an [`Obstacle`]. The environment has no
+//! room: of an LSM engine, all memtables of a keyspace are full, or level 0 is. No log file with room is ready. The
+//! log's page buffer is full. A blocking write waits, and clears the way, on its own thread. An asynchronous one never
+//! does:
 //!
-//! 1. If nobody waits, it is tried at once, and mostly begins.
+//! 1. If no write waits, it is tried at once, and mostly begins.
 //! 2. Otherwise it goes to the back of the *waiting room*, and its future stays pending.
-//! 3. The admission thread (`threads.rs`) takes the first one in the room, and sleeps until its budget is due. It begins the write as
-//!    soon as nothing is in its way, and wakes its future. What has to be done for that (a log file made ready, the page buffer
-//!    written out) it does itself; the event `progress` wakes it.
+//! 3. The admission thread (`threads.rs`) takes the first one in the room, and sleeps until its budget is due. It
+//!    begins the write as soon as nothing is in its way, and wakes its future. What has to be done for that (a log file
+//!    made ready, the page buffer written out) it does itself; the event `progress` wakes it.
 //!
 //! **Order.** Asynchronous writes begin in the order of the calls. A blocking write begins after all asynchronous ones
-//! whose calls had returned before it was called. So of two writes of one caller that both succeed, the one called first
-//! has the lower sequence numbers, whatever their kinds. A write behind others waits for them even if it could begin:
-//! a full keyspace holds back asynchronous writes to all keyspaces.
+//! whose calls had returned before it was called. So of two writes of one caller that both succeed, the one called
+//! first has the lower sequence numbers, whatever their kinds. A write behind others waits for them even if it could
+//! begin: a full keyspace holds back asynchronous writes to all keyspaces.
 //!
-//! **Cancelling.** There is none: a write takes place whether its future is kept or dropped. Otherwise it would depend on
-//! how busy the store is what becomes of a write whose future nobody keeps.
+//! **Cancelling.** There is none: a write takes place whether its future is kept or dropped. Otherwise the fate of a
+//! write with a dropped future would depend on how busy the store is.
 //!
-//! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`](crate::WAITING_BYTES_MAX) of memory, in many small writes or a few large
-//! ones; beyond, a call is refused.
+//! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`](crate::WAITING_BYTES_MAX) of memory, in many
+//! small writes or a few large ones; beyond, a call is refused.
 //!
-//! **Threads.** The room's lock is taken before the commit lock and held across nothing that blocks or notifies. A write
-//! leaves the room under its lock, after its sequence numbers are given out: who finds the room empty comes after all
-//! that were in it.
+//! **Threads.** The room's lock is taken before the commit lock and held across nothing that blocks or notifies. A
+//! write leaves the room under its lock, after its sequence numbers are given out: who finds the room empty comes after
+//! all that were in it.
 //!
-//! **Failure.** A store that closes or fails answers all that wait with its reason. A write for which the environment cannot make
-//! way ([`Environment::make_way`]) is answered with why, as a blocking one is. A waker that panics harms nobody else: all that leave the room have their answers before the first of
-//! them is woken.
+//! **Failure.** A store that closes or fails answers all that wait with its reason. A write for which the environment
+//! cannot make way ([`Environment::make_way`]) gets the reason as its answer, as a blocking one does. A waker that
+//! panics harms no other write: all that leave the room have their answers before the first of them is woken.
 //!
-//! **Rejected:** to let the future try again when it is polled. Whoever holds a future without polling it would then hold
-//! up all that wait behind it.
+//! **Rejected:** to let the future try again when it is polled. A caller that holds a future without polling it would
+//! then hold up all writes that wait behind it.
 
 use crate::environment::request::{Caller, Obstacle, Request, Write};
 use crate::environment::{Batch, Environment, Note};
@@ -43,8 +44,8 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-/// A commit may find so often that more was published during its check than is kept. Then it takes its turn with the asynchronous
-/// writes, and those that come later wait until it has begun.
+/// A commit may find so often that more was published during its check than is kept. Then it takes its turn with the
+/// asynchronous writes, and those that come later wait until it has begun.
 const FORGOTTEN_MAX: u32 = 2;
 
 /// Wakes a thread that waits for a verdict.
@@ -65,7 +66,7 @@ enum AtOnce<E: Environment> {
 
 /// What the admission thread does next.
 enum Turn<E: Environment> {
-    /// Nobody waits.
+    /// No write waits.
     Idle,
     /// The budget of the first one is due after so long.
     Later(Duration),
@@ -129,8 +130,8 @@ impl<E: Environment> Pipeline<E> {
         self.environment.note(Note::HeldBack(duration));
     }
 
-    /// The prologue of a blocking write, begun by the admission thread. Its bytes are its caller's, and it has been slowed down
-    /// already.
+    /// The prologue of a blocking write, begun by the admission thread. Its bytes are its caller's, and it has been
+    /// slowed down already.
     fn admit_in_turn(&self, write: Write<E>, durability: Durability) -> Result<Arc<Request<E>>, E::Error> {
         self.outstanding.begin();
         let place = self.take_place(write, durability, 0, Some(Duration::ZERO));
@@ -237,8 +238,8 @@ impl<E: Environment> Pipeline<E> {
         result
     }
 
-    /// Does what can be done about an obstacle. True if the write may be tried again now, false if it is to wait for the
-    /// store's progress. An error if it never will begin.
+    /// Does what can be done about an obstacle. True if the write may be tried again now, false if it is to wait for
+    /// the store's progress. An error if it never will begin.
     fn remove_obstacle(&self, obstacle: Obstacle<E>) -> Result<bool, E::Error> {
         match obstacle {
             Obstacle::Refused(error) => Err(*error),
@@ -246,8 +247,8 @@ impl<E: Environment> Pipeline<E> {
             Obstacle::NoRoom(no_room) => self.environment.make_way(no_room),
             Obstacle::LogBufferFull => {
                 let log = self.writable()?;
-                // Also the last page of a file that the log has left, which may hold no record: it counts as waiting, and a commit
-                // of all records can leave it where it is.
+                // Also the last page of a file that the log has left, which may hold no record: it counts as waiting,
+                // and a commit of all records can leave it where it is.
                 if let Err(error) = log.write_out() {
                     self.environment.fail(error);
                 }
@@ -256,8 +257,8 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// One turn of the admission thread: begins the first write in the room. Tells it to wait for progress beyond what it
-    /// has seen, and for how long at most, if there is nothing else to do.
+    /// One turn of the admission thread: begins the first write in the room. Tells it to wait for progress beyond what
+    /// it has seen, and for how long at most, if there is nothing else to do.
     pub(crate) fn admit_first(&self) -> Option<(u64, Option<Duration>)> {
         let seen = self.progress.generation();
         if let Err(error) = self.check_writable() {
@@ -344,10 +345,10 @@ impl<E: Environment> Pipeline<E> {
         left.into_values().for_each(|waiting| self.wake_decided(waiting));
     }
 
-    /// Wakes the future of a write that has left the room. To be called without a lock: what is woken may poll, or do as
-    /// it likes.
+    /// Wakes the future of a write that has left the room. To be called without a lock: what is woken may poll, or do
+    /// as it likes.
     fn wake_decided(&self, left: Waiting<E>) {
-        // What a transaction holds is given back first: whoever is woken may begin another one.
+        // What a transaction holds is given back first: a caller that is woken may begin another one.
         if let Some(condition) = &left.write.condition {
             condition.release();
         }

@@ -1,19 +1,20 @@
 //! The threads that carry asynchronous writes through log and epilogue: one, and up to two more while they pay.
 //!
-//! A group of synced writes keeps its logger as long as the disk takes. What comes meanwhile waits, unless another logger
-//! puts a second write in flight. That pays where the disk takes much longer than a switch of threads and works on several
-//! writes at once, and where as much waits as is in flight already. Otherwise it only makes groups smaller. SpanDB
-//! (FAST '21, section 4.2) found three loggers to saturate the fastest disks, and moves between one and three.
+//! A group of synced writes keeps its logger as long as the disk takes. What comes meanwhile waits, unless another
+//! logger puts a second write in flight. That pays where the disk takes much longer than a switch of threads and works
+//! on several writes at once, and where as much waits as is in flight already. Otherwise it only makes groups smaller.
+//! SpanDB (FAST '21, section 4.2) found three loggers to saturate the fastest disks, and moves between one and three.
 //!
 //! 1. A caller's thread that leaves a write to the loggers counts it and wakes the first logger, if that sleeps.
 //! 2. If [`another_pays`], it wakes one more.
 //! 3. A logger takes all that wait, writes them, applies and publishes them. It goes on while there are more; a further
 //!    logger goes on only while it pays.
 //!
-//! **Invariant.** The first logger never sleeps while something waits: it is woken for each write, whatever the others do. So
-//! the counts here may be off by what happens at the same moment, and only speed depends on them.
+//! **Invariant.** The first logger never sleeps while something waits: it is woken for each write, whatever the others
+//! do. So the counts here may be off by what happens at the same moment, and only speed depends on them.
 //!
-//! **Idle**: all sleep. **Failure**: as in `stages.rs`; loggers go on after it, because whoever waits is owed an answer.
+//! **Idle**: all sleep. **Failure**: as in `stages.rs`; loggers go on after it, because every waiting caller is owed an
+//! answer.
 
 use situ_base::{Env, Event};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ const WAITING_MIN: usize = 4;
 
 /// What the callers' threads and the loggers tell each other.
 pub(crate) struct Loggers {
-    /// So many may work at a time.
+    /// The maximum number of loggers at work at a time.
     max: usize,
     events: [Arc<dyn Event>; LOGGERS_MAX],
     /// Loggers in the middle of a turn.
@@ -69,10 +70,10 @@ impl Loggers {
         }
     }
 
-    /// Whether one more logger would pay now.
+    /// Returns true if one more logger would pay now.
     pub(crate) fn another_pays(&self) -> bool {
         let service_ns = self.service_ns.load(Ordering::Relaxed);
-        // Looked at first: with a fast disk nobody asks for the rest.
+        // Looked at first: with a fast disk the rest is not needed.
         let at_work = self.at_work.load(Ordering::Relaxed);
         service_ns >= SERVICE_NS_MIN
             && at_work < self.max

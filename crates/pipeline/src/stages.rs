@@ -1,27 +1,31 @@
 //! The stages of a write: prologue, log, epilogue, publish.
 //!
-//! 1. **Prologue**, once it is admitted (`admission.rs`), under the commit lock. The request gets its sequence numbers. Its record is
-//!    copied into the log's page buffer. It joins the queue of pending requests. The environment chooses where its changes will
-//!    go; here an LSM engine seals full memtables. Log order, queue order and sequence order are one. A transaction's batch is let in
-//!    only if nothing that it relies on has changed ([`Condition`](crate::Condition)).
-//! 2. **Log**, no lock held: [`Log::commit`] returns when the record and all before it are written (buffered) or durable
-//!    (synced). The caller runs this stage itself, for all that waits, if nobody else does; several threads may.
-//! 3. **Epilogue**, no lock held: the environment makes the changes at the places that the prologue chose; then the request is
-//!    *applied*.
+//! 1. **Prologue**, once it is admitted (`admission.rs`), under the commit lock. The request gets its sequence numbers.
+//!    Its record is copied into the log's page buffer. It joins the queue of pending requests. The environment chooses
+//!    where its changes will go; here an LSM engine seals full memtables. Log order, queue order and sequence order are
+//!    one. A transaction's batch is let in only if nothing that it relies on has changed
+//!    ([`Condition`](crate::Condition)).
+//! 2. **Log**, no lock held: [`Log::commit`] returns when the record and all before it are written (buffered) or
+//!    durable (synced). The caller runs this stage itself, for all that waits, if no other thread does; several threads
+//!    may.
+//! 3. **Epilogue**, no lock held: the environment makes the changes at the places that the prologue chose; then the
+//!    request is *applied*.
 //! 4. **Publish**, under the commit lock: applied requests leave the queue's front; each moves the visible sequence
-//!    number over its own. A request is acknowledged when it is published. Whoever publishes applies what is logged and
-//!    in its way.
+//!    number over its own. A request is acknowledged when it is published. A thread that publishes applies the logged
+//!    requests that are in its way.
 //!
 //! A blocking write of an idle store runs all four on the caller's thread without a switch. An asynchronous buffered
-//! write does the same and is ready at once, with two exceptions: its pages are in flight, or a synced write before it in the queue is
-//! not durable yet. An asynchronous synced write stops after the prologue. So does any asynchronous write on a disk without a file
-//! system, where also a buffered one waits for the device. The loggers (`loggers.rs`) run the rest for all that wait.
+//! write does the same and is ready at once, with two exceptions: its pages are in flight, or a synced write before it
+//! in the queue is not durable yet. An asynchronous synced write stops after the prologue. So does any asynchronous
+//! write on a disk without a file system, where also a buffered one waits for the device. The loggers (`loggers.rs`)
+//! run the rest for all that wait.
 //!
 //! **Invariants.** The visible sequence number never passes a request that is not applied. A request is applied exactly
-//! once, by whoever wins [`Request::claim`].
+//! once, by the thread that wins [`Request::claim`].
 //!
-//! **Failure.** If the log fails, or a thread panics in the epilogue, the request and all behind it fail. None of them is published.
-//! The store is read-only from then on. What is refused before the log has it (no room, stopped, bad arguments) leaves no trace.
+//! **Failure.** If the log fails, or a thread panics in the epilogue, the request and all behind it fail. None of them
+//! is published. The store is read-only from then on. What is refused before the log has it (no room, stopped, bad
+//! arguments) leaves no trace.
 //!
 //! **Rejected:** one leader that writes for a group (RocksDB): on two cores the hand-over to the leader costs more than
 //! the append it saves. Publishing before the write is durable (Pebble): a reader could act on what a crash takes away.
@@ -95,8 +99,8 @@ impl<E: Environment> Pipeline<E> {
                     break;
                 }
                 Ok(true) => {}
-                // Its pages are in flight on another thread, perhaps on their way to the disk itself; or no page cache takes
-                // them, or those before them.
+                // Its pages are in flight on another thread, perhaps on their way to the disk itself; or no page cache
+                // takes them, or those before them.
                 Ok(false) => return self.loggers.call(),
             }
         }
@@ -126,8 +130,8 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The epilogue. A panic in it leaves a part of the request in memory, where nobody can see it. The store takes no more writes then.
-    /// The callers of this request, and of those behind it, are told so.
+    /// Runs the epilogue. A panic in it leaves a part of the request in memory, where no reader can see it. The store
+    /// takes no more writes then. The callers of this request, and of those behind it, get that error.
     fn apply(&self, request: &Request<E>) {
         match catch_unwind(AssertUnwindSafe(|| request.apply_to(&self.environment))) {
             Ok(()) => request.set_applied(),
@@ -151,7 +155,8 @@ impl<E: Environment> Pipeline<E> {
         begun
     }
 
-    /// Sequence numbers, log buffer and queue for one request, or why not now. True if there is work for the background.
+    /// Sequence numbers, log buffer and queue for one request, or why not now. True if there is work for the
+    /// background.
     pub(crate) fn prologue(&self, write: Write<E>, caller: Caller, durability: Durability) -> (Begun<E>, bool) {
         let mut commit = self.lock_commit();
         let checked =
@@ -196,8 +201,9 @@ impl<E: Environment> Pipeline<E> {
 
     /// Takes applied requests off the front of the queue and makes them visible.
     ///
-    /// A request at the front may be logged, and its thread may not have come to apply it. Then it is applied here. With more
-    /// writers than cores, its thread may have to wait for a core, and everybody behind it would wait with it.
+    /// A request at the front may be logged, and its thread may not have come to apply it. Then it is applied here.
+    /// With more writers than cores, its thread may have to wait for a core, and everybody behind it would wait with
+    /// it.
     fn publish(&self) {
         let mut done = Done { any: false, helped: 0, to_wake: Vec::new(), dropped: Vec::new() };
         while let Some(request) = self.publish_applied(&mut done) {

@@ -1,7 +1,8 @@
 //! What the commit lock protects: sequence numbers, the queue of requests, and the places of the environment.
 //!
-//! **Invariants.** The queue holds what has a sequence number and is not published, in the order of the numbers. Requests leave it
-//! at the front. Each that is published follows the last one that was. Behind a request that failed nothing is published.
+//! **Invariants.** The queue holds what has a sequence number and is not published, in the order of the numbers.
+//! Requests leave it at the front. Each that is published follows the last one that was. Behind a request that failed
+//! nothing is published.
 
 use super::Environment;
 use super::conditions::Checks;
@@ -12,9 +13,9 @@ use std::sync::Arc;
 
 /// See the module's documentation.
 pub struct Commit<E: Environment> {
-    /// What the environment keeps here.
+    /// The environment's state under this lock.
     pub places: E::Places,
-    /// What transactions that are about to commit need to know of the others.
+    /// The published requests that the checks of committing transactions need.
     pub checks: Checks<E>,
     next_sequence: u64,
     /// The last sequence number that was published.

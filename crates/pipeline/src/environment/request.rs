@@ -23,7 +23,7 @@ pub(crate) enum Caller {
     Future,
 }
 
-/// What is to be written.
+/// The batch and the condition of a write.
 pub struct Write<E: Environment> {
     pub(crate) batch: E::Batch,
     pub(crate) condition: Option<Arc<dyn Condition<E>>>,
@@ -132,7 +132,7 @@ impl<E: Environment> Request<E> {
         self.first + self.batch.count() as u64 - 1
     }
 
-    /// Whether it is a transaction's.
+    /// Returns true if the request is a transaction's.
     pub fn has_condition(&self) -> bool {
         self.condition.is_some()
     }
@@ -179,7 +179,7 @@ impl<E: Environment> Request<E> {
         self.stage.compare_exchange(LOGGED, APPLYING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Nobody has claimed it yet.
+    /// Returns true if no thread has claimed the request yet.
     pub(crate) fn is_unclaimed(&self) -> bool {
         self.stage.load(Ordering::Acquire) == LOGGED
     }
