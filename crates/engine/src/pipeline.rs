@@ -1,17 +1,20 @@
 //! The LSM engine's side of the staged write path: memtables, log files, and what holds writers back.
 //!
-//! The crate `situ-pipeline` carries a write through its stages. What it needs of an LSM store is [`Memory`]: the memtables that writes go
-//! into, and the log files that hold the same writes.
+//! The crate `situ-pipeline` carries a write through its stages. What it needs of an LSM store is [`Memory`]: the
+//! memtables that writes go into, and the log files that hold the same writes.
 //!
 //! * `environment.rs` implements the crate's trait for it.
-//! * `seal.rs` exchanges memtables, `total.rs` keeps all of them together within their limit, `log_files.rs` says which file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
-//! * `space.rs` refuses puts before a disk is full, and writes before a drive that compresses has no physical space left.
+//! * `seal.rs` exchanges memtables, `total.rs` keeps all of them together within their limit, `log_files.rs` says which
+//!   file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
+//! * `space.rs` refuses puts before a disk is full, and writes before a drive that compresses has no physical space
+//!   left.
 //! * `way.rs` makes way for writes that find no room, `stall.rs` says how much writers are slowed.
 //!
-//! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last one handed out
-//! before the seal.
+//! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last
+//! one handed out before the seal.
 //!
-//! **Threads.** What lies under the commit lock is [`Places`](places::Places). Memory knows the rooms above it only as [`Above`].
+//! **Threads.** What lies under the commit lock is [`Places`](places::Places). Memory knows the rooms above it only as
+//! [`Above`].
 
 pub(crate) mod check;
 mod environment;
@@ -79,10 +82,11 @@ pub(crate) struct Memory {
     /// The log file that this opening began with: what came from those before was replayed.
     pub(crate) first_log: u64,
     pub(crate) commit: Mutex<Commit>,
-    /// Notified when there may be something to flush, to compact or to delete. Also by the last holder of a table, which may hold a
-    /// lock.
+    /// Notified when there may be something to flush, to compact or to delete. Also by the last holder of a table,
+    /// which may hold a lock.
     pub(crate) work: Arc<dyn Event>,
-    /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first write.
+    /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first
+    /// write.
     pub(crate) progress: Arc<dyn Event>,
     pub(crate) stall: Stall,
     pub(crate) space: Arc<SpaceWatch>,

@@ -1,7 +1,9 @@
-//! What the store does in the background: flushes, compactions, moves between disks, drains; and who may do how much of it.
+//! What the store does in the background: flushes, compactions, moves between disks, drains; and who may do how much of
+//! it.
 //!
-//! `background.rs` says which threads there are. `separate.rs` and `collect.rs` write the value log. `flush.rs` makes tables of memtables, `picker.rs` and `compact.rs` choose
-//! compactions and make their tasks, `job.rs` has them under way, `task_host.rs` is what a running merge asks of the store.
+//! `background.rs` says which threads there are. `separate.rs` and `collect.rs` write the value log. `flush.rs` makes
+//! tables of memtables, `picker.rs` and `compact.rs` choose compactions and make their tasks, `job.rs` has them under
+//! way, `task_host.rs` is what a running merge asks of the store.
 
 pub(crate) mod background;
 pub(crate) mod collect;
@@ -52,7 +54,7 @@ pub(crate) struct Work {
     /// Something that was written since the store was opened has become a table.
     pub(crate) has_flushed_own: AtomicBool,
     pub(crate) pacer: Pacer,
-    /// How many threads compactions may use beside a log that writers wait for.
+    /// The number of threads that compactions may use while writers wait for the log.
     pub(crate) throttle: CompactionThrottle,
     /// Held while jobs are picked, never while they run.
     pub(crate) scheduling: Mutex<()>,

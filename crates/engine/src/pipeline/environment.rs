@@ -16,7 +16,7 @@ use situ_table::{KeyKind, MAX_SEQUENCE};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 
-/// Bytes an operation takes in a memtable beside its encoding, about.
+/// The approximate bytes that an operation takes in a memtable in addition to its encoding.
 const NODE_BYTES: u64 = 32;
 
 impl Batch for WriteBatch {
@@ -176,7 +176,7 @@ impl Environment for Memory {
             Note::Synced { took, now } => self.above().iter().for_each(|above| above.log_was_synced(took, now)),
             Note::BudgetIsOld => self.above().iter().for_each(|above| above.memory_changed()),
             Note::WakerPanicked => self.health.stats.counters.waker_panics.add(1),
-            // What later pipelines tell beside these is not counted here.
+            // Further notes of later pipelines are not counted here.
             _ => {}
         }
     }
@@ -192,7 +192,8 @@ fn cut_gaps(batch: &WriteBatch, targets: &Touched<Arc<MemtableSlot>>) {
     }
 }
 
-/// Takes memory for the large changes of a batch in one keyspace. When they are in the log it is too late to refuse them.
+/// Takes memory for the large changes of a batch in one keyspace. When they are in the log it is too late to refuse
+/// them.
 fn prepare(keyspace: &KeyspaceCore, batch: &WriteBatch) -> Result<()> {
     let in_keyspace = batch.iter().filter(|operation| operation.keyspace == keyspace.id);
     let lengths = in_keyspace.map(|operation| (operation.key.len(), operation.value.len()));

@@ -12,8 +12,8 @@ pub(crate) struct Places {
     keyspaces: Vec<Option<Arc<KeyspaceCore>>>,
     /// The log file that takes records now.
     pub(crate) log_number: u64,
-    /// Bytes that may go into the present log file before the next one should be made ready. By then the flush of the memtable before
-    /// has mostly ended, and its log file can be used again. It is early enough to be done in time.
+    /// Bytes that may go into the present log file before the next one should be made ready. By then the flush of the
+    /// memtable before has mostly ended, and its log file can be used again. It is early enough to be done in time.
     until_prepare_bytes: u64,
     /// The next write wakes the thread that looks at debts.
     is_watched: bool,
@@ -57,7 +57,7 @@ impl Places {
         self.keyspaces.get(id as usize)?.as_ref()
     }
 
-    /// Records go to log file `number` from now on, which has room for so many bytes.
+    /// Directs records to log file `number` from now on, which has room for `room_bytes` bytes.
     pub(crate) fn go_on_in(&mut self, number: u64, room_bytes: u64) {
         self.log_number = number;
         // A file may be shorter than most: the next one must be ready before it is full.
@@ -75,7 +75,8 @@ impl Places {
         std::mem::take(&mut self.is_watched)
     }
 
-    /// So many bytes went into the present log file. True, once for each file, if the next one is to be made ready.
+    /// Counts `bytes` bytes that went into the present log file. Returns true, once for each file, if the next one is
+    /// to be made ready.
     pub(crate) fn used(&mut self, bytes: u64) -> bool {
         let had = self.until_prepare_bytes;
         self.until_prepare_bytes = had.saturating_sub(bytes);

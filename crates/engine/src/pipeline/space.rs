@@ -1,4 +1,5 @@
-//! The space of an LSM store's disks: what memtables still need, and who is told. The crate `pipeline` watches and judges.
+//! The space of an LSM store's disks: the needs of memtables, and the notification of the listener. The crate
+//! `pipeline` watches and judges.
 //!
 //! A flush is never refused: what it writes is part of what the store needs.
 
@@ -35,7 +36,7 @@ fn disks_of(versions: &Arc<Versions>) -> Vec<WatchedDisk> {
     let disks = [Role::Capacity, Role::Fast].into_iter().filter_map(|role| set.with_role(role));
     let watched = disks.filter(|disk| compresses(&disk.volume)).map(|disk| {
         let asked = Arc::clone(disk);
-        // A disk that the store has let go of holds nobody back.
+        // A disk that the store has released holds no writer back.
         let ask = move || if asked.is_left() { Space::default() } else { asked.volume.space() };
         WatchedDisk { location: disk.volume.location(), kind: SpaceKind::Physical, ask: Box::new(ask) }
     });
@@ -54,7 +55,8 @@ pub(crate) fn watch(clock: Arc<dyn Clock>, versions: &Arc<Versions>, is_writable
     ))
 }
 
-/// What memtables hold, and may hold. It goes into tables sooner or later, and may be in the log without being on the drive yet.
+/// What memtables hold, and may hold. It goes into tables sooner or later, and may be in the log without being on the
+/// drive yet.
 fn needs(versions: &Versions) -> Needs {
     let mut needs = Needs::default();
     for keyspace in versions.keyspaces() {

@@ -1,31 +1,31 @@
 //! Which levels' new tables go to the fast disk: a pointer that is moved while the store runs.
 //!
 //! New tables of levels *below the pointer* go to the fast disk, those of other levels to the capacity disk. Nothing is
-//! moved for it: tables that lie elsewhere stay until a compaction replaces them, so that for a while an upper level may
-//! lie deeper than a lower one. A pure function of what was measured: the same samples give the same decisions, and
+//! moved for it: tables that lie elsewhere stay until a compaction replaces them, so that for a while an upper level
+//! may lie deeper than a lower one. A pure function of what was measured: the same samples give the same decisions, and
 //! golden text files in `testdata/placement` hold them.
 //!
 //! # Rules
 //! Each second in which there was I/O gives a [`Sample`]. In this order:
 //! 1. A table could not be written to the fast disk: the pointer goes to 0, for a minute at least.
-//! 2. *Room.* What the disk can take is its size less what others have on it and what is kept for the log. If the levels
-//!    below the pointer hold more than 75% of that, or less than 5% of the disk is free, the deepest of them goes. It goes
-//!    by the levels' sizes and not by what is free: the deepest level would fill the disk, and leave the upper ones, for
-//!    whose sake it is there, without room.
-//! 3. *Bandwidth.* If the fast disk is busy nine tenths of the time while the capacity disk has time left, and moves more
-//!    than the upper threshold, or moves less in a busy second than the capacity disk does, the deepest level goes. Level
-//!    0 stays.
-//! 4. If it moves less than the lower threshold, has time left, and the next deeper level would leave it at most 60% full,
-//!    that level is added.
+//! 2. *Room.* What the disk can take is its size less what others have on it and what is kept for the log. If the
+//!    levels below the pointer hold more than 75% of that, or less than 5% of the disk is free, the deepest of them
+//!    goes. It goes by the levels' sizes and not by what is free: the deepest level would fill the disk, and leave the
+//!    upper ones, for whose sake it is there, without room.
+//! 3. *Bandwidth.* If the fast disk is busy nine tenths of the time while the capacity disk has time left, and moves
+//!    more than the upper threshold, or moves less in a busy second than the capacity disk does, the deepest level
+//!    goes. Level 0 stays.
+//! 4. If it moves less than the lower threshold, has time left, and the next deeper level would leave it at most 60%
+//!    full, that level is added.
 //!
 //! The thresholds are given, or 40% and 80% of the most that the disk has moved in a second, but at least
 //! [`LOW_BYTES_PER_S`] and [`HIGH_BYTES_PER_S`]: below that no disk worth calling fast is at its limit.
 //!
 //! # Why it does not flap
 //! Rules 3 and 4 need three samples in a row that agree, and ten seconds since the last change, so that its effect has
-//! been seen. A change of direction needs a *hold* since the last change that doubles each time, from ten seconds to ten
-//! minutes, and falls back only after twenty quiet minutes. Between the thresholds of each pair nothing happens. So in any
-//! time t there are at most about t / 10 min changes of direction, whatever the samples are.
+//! been seen. A change of direction needs a *hold* since the last change that doubles each time, from ten seconds to
+//! ten minutes, and falls back only after twenty quiet minutes. Between the thresholds of each pair nothing happens. So
+//! in any time t there are at most about t / 10 min changes of direction, whatever the samples are.
 
 use crate::base::options::LEVELS;
 use std::fmt;
@@ -158,7 +158,7 @@ impl PlacementRule {
         }
     }
 
-    /// Whether more levels go to the fast disk by it, and not fewer.
+    /// Returns true if the rule sends more levels to the fast disk, and not fewer.
     pub fn adds_levels(self) -> bool {
         self == PlacementRule::Spare
     }
@@ -281,7 +281,8 @@ impl Judge {
         Some(Change { before, after: wish.pointer, rule: wish.rule, reason: wish.reason })
     }
 
-    /// Whether the fast disk was found to be at its limit a short while ago, and is to get nothing that it need not have.
+    /// Whether the fast disk was found to be at its limit a short while ago, and is to get nothing that it need not
+    /// have.
     pub(crate) fn relieves(&self) -> bool {
         self.last_rule == Some(PlacementRule::Bandwidth) && self.since_change_s < RELIEF_S
     }

@@ -1,7 +1,7 @@
 //! How often a table is read from its disk.
 //!
-//! Only what the block cache did not have counts, and only what looks for something: reads in large pieces are a merge's
-//! or a copy's. Counted for stores with two disks; others do without.
+//! Only what the block cache did not have counts, and only what looks for something: reads in large pieces are a
+//! merge's or a copy's. Counted for stores with two disks; others do without.
 
 use situ_disks::BULK_READ_BYTES;
 use situ_storage::{Reader, Result};

@@ -26,7 +26,8 @@ pub(crate) struct KeyspaceCore {
     /// Log files below this number hold nothing that is not in tables, as the manifest has it.
     pub(crate) log_number: AtomicU64,
     pub(crate) dropped: AtomicBool,
-    /// Why nobody knows whether a crash would find the keyspace dropped. It takes no writes until a new manifest says that it is there.
+    /// The error that leaves it unknown if the keyspace is dropped after a crash. The keyspace takes no writes until a
+    /// new manifest says that it is there.
     pub(crate) doubtful_drop: ArcSwapOption<StorageError>,
     /// Writers wait for room, and the listener was told.
     pub(crate) stopped: AtomicBool,
@@ -40,7 +41,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) flushed_values: Mutex<Option<ValueWriter>>,
     /// Likewise for what collections move.
     pub(crate) collected_values: Mutex<Option<ValueWriter>>,
-    /// Opening has made a table of level 0 of what the log held, or is going to, and no compaction of level 0 has ended since.
+    /// Opening has made a table of level 0 of what the log held, or is going to, and no compaction of level 0 has ended
+    /// since.
     pub(crate) owes_level0: AtomicBool,
 }
 

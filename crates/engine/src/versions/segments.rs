@@ -1,22 +1,26 @@
 //! Segments of the value log, as the versions of a keyspace know them.
 //!
-//! A large value lies in a *segment* (`situ-values`); the table has a *handle* in its place. Each segment belongs to one keyspace.
+//! A large value lies in a *segment* (`situ-values`); the table has a *handle* in its place. Each segment belongs to
+//! one keyspace.
 //!
 //! 1. A flush writes large values to segments and syncs them. The edit that adds its table adds the segments, too.
 //! 2. A compaction copies handles. The sums of what it drops are in its edit: the segment's dead values.
-//! 3. A collection moves what is alive of a segment elsewhere. An edit removes the segment when no reader can ask for its values.
+//! 3. A collection moves what is alive of a segment elsewhere. An edit removes the segment when no reader can ask for
+//!    its values.
 //!
-//! **Invariants.** A view has every segment to which a handle of its memtables and tables leads that a reader of the view can
-//! see. Older versions of an entry may lead to a segment that is gone: a newer version hides them from every reader.
+//! **Invariants.** A view has every segment to which a handle of its memtables and tables leads that a reader of the
+//! view can see. Older versions of an entry may lead to a segment that is gone: a newer version hides them from every
+//! reader.
 //!
-//! **Life of a segment.** As that of a table's file: a [`SegmentFile`] lives as long as some version holds it. When an edit has
-//! removed it, its last holder puts its number on the list of segments to delete.
+//! **Life of a segment.** As that of a table's file: a [`SegmentFile`] lives as long as some version holds it. When an
+//! edit has removed it, its last holder puts its number on the list of segments to delete.
 //!
-//! **What died, exactly.** The merge lists the places of the values that it drops, in a flush or a compaction. A reader of the version
-//! before, or of any older one, could still ask for them. A reader of the memtable has a view with such a version. So the edit ends
-//! an *era* ([`Era`]). The value log may erase the values when no version of that era, or of an older one, is left. A crash forgets
-//! the list. So does a view that is held for long, when all lists together exceed their limit: the oldest ones go. The sums stay, and a
-//! collection gives the space back. An opening that makes tables of its log keeps the sums alone.
+//! **What died, exactly.** The merge lists the places of the values that it drops, in a flush or a compaction. A reader
+//! of the version before, or of any older one, could still ask for them. A reader of the memtable has a view with such
+//! a version. So the edit ends an *era* ([`Era`]). The value log may erase the values when no version of that era, or
+//! of an older one, is left. A crash forgets the list. So does a view that is held for long, when all lists together
+//! exceed their limit: the oldest ones go. The sums stay, and a collection gives the space back. An opening that makes
+//! tables of its log keeps the sums alone.
 //!
 //! **Threads.** Any. The sums of a segment change with the right to change versions only.
 
@@ -33,7 +37,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// What stands in a table for a value in the value log: the value's handle, then the first bytes of the value, for a filter.
+/// What stands in a table for a value in the value log: the value's handle, then the first bytes of the value, for a
+/// filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pointer<'a> {
     pub(crate) handle: Handle,
@@ -69,10 +74,10 @@ impl ValueHandles for Pointers {
     }
 }
 
-/// So many lists are not worth a look at which of them have gone.
+/// The number of lists up to which a search for lists that have gone is not worth it.
 const HELD_LISTS_MIN: usize = 64;
 
-/// The value log of a store, and what of it nobody needs any more.
+/// The value log of a store, and its segments and values that are not needed any more.
 #[derive(Default)]
 pub(crate) struct ValueSource {
     log: OnceLock<Arc<ValueLog>>,
@@ -83,7 +88,7 @@ pub(crate) struct ValueSource {
     being_written: Mutex<BTreeSet<u64>>,
     gone: Mutex<Gone>,
     held: Mutex<Held>,
-    /// In a store that is open to read beside one that writes.
+    /// The writer, in a store that is open to read while another process writes it.
     beside: OnceLock<BesideWriter>,
 }
 
@@ -98,14 +103,14 @@ pub(crate) struct BesideWriter {
 /// The places that one edit has dropped.
 type Places = Mutex<Vec<ValueLocation>>;
 
-/// Places that somebody may still read, by eras that have ended.
+/// Places that a reader may still read, by eras that have ended.
 #[derive(Default)]
 struct Held {
     /// Oldest first; some of them have gone already.
     lists: VecDeque<Weak<Places>>,
     /// All lists together.
     bytes: usize,
-    /// With so many, those that have gone are left out.
+    /// The number of lists at which those that have gone are removed.
     clean_at: usize,
 }
 
@@ -140,7 +145,7 @@ pub(crate) type OpenLog = Arc<dyn Fn() -> StorageResult<Arc<ValueLog>> + Send + 
 #[derive(Default)]
 struct Gone {
     segments: Vec<u64>,
-    /// So many more are being deleted.
+    /// The number of further segments that are being deleted.
     deleting: usize,
     values: Vec<Vec<ValueLocation>>,
     /// Wakes the thread that deletes.
@@ -158,7 +163,7 @@ impl ValueSource {
         let _ = self.beside.set(writer);
     }
 
-    /// What the reader of a value is told.
+    /// Returns the error that the reader of a value gets.
     #[cold]
     fn explain(&self, error: StorageError) -> Error {
         let is_suspicious = matches!(error, StorageError::Corruption(_) | StorageError::NotFound { .. });
@@ -196,7 +201,8 @@ impl ValueSource {
         self.log.get()
     }
 
-    /// The thread that opens a store does this if there are segments. Otherwise the flusher does it, which writes the first one.
+    /// The thread that opens a store does this if there are segments. Otherwise the flusher does it, which writes the
+    /// first one.
     #[cold]
     fn open(&self) -> StorageResult<&Arc<ValueLog>> {
         let open = lock(&self.opening).clone();
@@ -210,7 +216,7 @@ impl ValueSource {
         lock(&self.being_written).insert(segment);
     }
 
-    /// The flush has ended: an edit names its values, or nobody does.
+    /// Notes that the flush has ended: an edit names its values, or nothing does.
     pub(crate) fn end_writing(&self, segments: &BTreeSet<u64>) {
         lock(&self.being_written).retain(|segment| !segments.contains(segment));
     }
@@ -230,7 +236,8 @@ impl ValueSource {
         lock(&self.gone).segments.push(number);
     }
 
-    /// What places of dead values take at most while somebody may read them: as much as the value log lets dead ranges take.
+    /// Returns the maximum bytes for places of dead values that may still have readers: as many as the value log allows
+    /// for dead ranges.
     fn held_bytes_max(&self) -> usize {
         let known = self.log_if_open().map(|log| log.options().dead_ranges_bytes_max);
         known.unwrap_or(situ_values::Options::default().dead_ranges_bytes_max)
@@ -259,18 +266,18 @@ impl ValueSource {
         gone.segments.len() + gone.deleting
     }
 
-    /// Whether somebody is deleting segments.
+    /// Returns true if a thread is deleting segments.
     pub(crate) fn is_deleting(&self) -> bool {
         lock(&self.gone).deleting > 0
     }
 
-    /// The places that nobody reads any more.
+    /// Takes the places that have no readers any more.
     pub(crate) fn take_dead(&self) -> Vec<Vec<ValueLocation>> {
         std::mem::take(&mut lock(&self.gone).values)
     }
 }
 
-/// Segments that somebody deletes.
+/// Segments that a thread deletes.
 pub(crate) struct Deleting<'a> {
     source: &'a ValueSource,
     pub(crate) segments: Vec<u64>,
@@ -282,7 +289,8 @@ impl Drop for Deleting<'_> {
     }
 }
 
-/// The versions between two edits that have dropped values. It lives as long as one of its versions, or an era before it.
+/// The versions between two edits that have dropped values. It lives as long as one of its versions, or an era before
+/// it.
 #[derive(Default)]
 pub(crate) struct Era {
     /// Set when the era ends.
@@ -371,7 +379,7 @@ impl SegmentFile {
         self.written().record_bytes.saturating_sub(self.dead().bytes)
     }
 
-    /// As the value log is told of it when it is opened.
+    /// Returns the segment as the value log gets it when it is opened.
     fn known(&self) -> KnownSegment {
         KnownSegment {
             number: self.number,
@@ -441,8 +449,8 @@ impl Segments {
         files.binary_search_by_key(&number, |file| file.number).ok().map(|at| &files[at])
     }
 
-    /// The list after an edit. A segment is there from the first values on that are written to it. Its sums are told apart, when the
-    /// edit is true: [`note_written`](Segments::note_written).
+    /// Returns the list after an edit. A segment is there from the first values on that are written to it. Its sums are
+    /// noted separately, when the edit is true: [`note_written`](Segments::note_written).
     ///
     /// # Errors
     /// In words, if the edit removes a segment that is not there.
@@ -516,7 +524,7 @@ impl Segments {
         self.note_dead(dead).expect("dead values that count lie in segments that are there");
     }
 
-    /// As the value log is told of them when it is opened.
+    /// Returns the segments as the value log gets them when it is opened.
     pub(crate) fn known(&self) -> impl Iterator<Item = KnownSegment> {
         self.files().iter().map(|file| file.known())
     }

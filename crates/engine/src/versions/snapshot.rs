@@ -1,7 +1,7 @@
 //! Snapshots: a sequence number that compactions respect.
 //!
-//! **Invariants.** The visible sequence number only grows. A compaction that has read the list of live snapshots before one is taken
-//! sees only entries that are visible to that one, too.
+//! **Invariants.** The visible sequence number only grows. A compaction that has read the list of live snapshots before
+//! one is taken sees only entries that are visible to that one, too.
 
 use crate::base::sync::lock;
 use crate::versions::gaps::SnapshotGaps;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Up to which write the store can be seen, and the moments at which somebody reads.
+/// The last visible write of the store, and the moments at which readers read.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     visible: AtomicU64,
@@ -29,7 +29,8 @@ impl Snapshots {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// Lets readers see the writes `first` to `last`, which follow those that they see. One thread at a time calls this.
+    /// Lets readers see the writes `first` to `last`, which follow those that they see. One thread at a time calls
+    /// this.
     #[inline]
     pub(crate) fn advance(&self, first: u64, last: u64) {
         let visible = self.visible.load(Ordering::Relaxed);
@@ -37,7 +38,7 @@ impl Snapshots {
         self.visible.store(last, Ordering::Release);
     }
 
-    /// Where the sequence numbers of a store begin that was opened; nobody reads it yet.
+    /// Sets where the sequence numbers of a store begin that was just opened. The store has no readers yet.
     pub(crate) fn begin_at(&self, visible: u64) {
         self.visible.store(visible, Ordering::Release);
     }

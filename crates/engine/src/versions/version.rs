@@ -8,8 +8,8 @@
 //! number; tables of deeper levels are sorted and disjoint; no table's span is empty.
 //!
 //! **Life of a file.** A [`TableFile`] lives as long as some version, iterator or job holds it. When an edit has
-//! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete and rings for the
-//! thread that does so: an idle store does not keep what nobody reads any more.
+//! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete and rings for
+//! the thread that does so: an idle store does not keep files that have no readers any more.
 
 use crate::Error;
 use crate::base::damage::DamagedFiles;
@@ -58,8 +58,8 @@ impl TableMeta {
         &self.span.end[..] <= key
     }
 
-    /// Where a table's account of itself is not the manifest's: what, what the manifest says, what the table says. A table
-    /// that differs is another one.
+    /// Where a table's account of itself is not the manifest's: what, what the manifest says, what the table says. A
+    /// table that differs is another one.
     pub(crate) fn differences(&self, properties: &Properties) -> Vec<(&'static str, String, String)> {
         [
             ("entries", self.entries, properties.entries),
@@ -77,7 +77,7 @@ impl TableMeta {
     }
 }
 
-/// Files nobody needs any more, waiting to be deleted by a thread that may block.
+/// Files that are not needed any more, waiting to be deleted by a thread that may block.
 #[derive(Default)]
 pub(crate) struct ObsoleteTables {
     dead: Mutex<Dead>,
@@ -86,8 +86,8 @@ pub(crate) struct ObsoleteTables {
 #[derive(Default)]
 struct Dead {
     numbers: Vec<u64>,
-    /// Of these files, those that were open: their blocks may be in the cache, and what they pin and their descriptors are
-    /// not given back before they go.
+    /// Of these files, those that were open: their blocks may be in the cache, and what they pin and their descriptors
+    /// are not given back before they go.
     tables: Vec<Arc<Table>>,
     /// Wakes the thread that deletes them.
     bell: Option<Arc<dyn Event>>,
@@ -105,7 +105,8 @@ impl ObsoleteTables {
         self.dead().bell = Some(bell);
     }
 
-    /// Puts a file on the list without ringing: whoever deletes files is told by other means, or tries again later.
+    /// Puts a file on the list without ringing: the thread that deletes files is notified by other means, or tries
+    /// again later.
     pub(crate) fn add(&self, number: u64) {
         self.dead().numbers.push(number);
     }
@@ -199,8 +200,8 @@ impl TableSource {
         Ok(if self.disks.is_some() { Heated::over(reader, heat) } else { reader })
     }
 
-    /// Opens a table that a unit elsewhere has made, and says what it says of itself. It stays open until it is installed, or
-    /// [given up](TableSource::give_up_looked_at).
+    /// Opens a table that a unit elsewhere has made, and says what it says of itself. It stays open until it is
+    /// installed, or [given up](TableSource::give_up_looked_at).
     pub(crate) fn look_at(&self, number: u64) -> Result<TableSummary, StorageError> {
         let heat = Arc::default();
         let reader = self.reader_of(number, &heat)?;
@@ -230,8 +231,8 @@ struct LookedAt {
     heat: Arc<Heat>,
 }
 
-/// A table of the store: its description, and the opened file while somebody reads from it and until it has to make room
-/// for others.
+/// A table of the store: its description, and the opened file while it has readers and until it has to make room for
+/// others.
 pub(crate) struct TableFile {
     pub(crate) meta: TableMeta,
     source: Arc<TableSource>,
@@ -273,8 +274,9 @@ impl TableFile {
         Arc::new(file)
     }
 
-    /// The table, open as long as what is returned is kept. Reads footer, index and filter if it is not open; otherwise it
-    /// costs an atomic load while there are few tables, and two atomic exchanges on the thread's own memory when there are more.
+    /// The table, open as long as what is returned is kept. Reads footer, index and filter if it is not open; otherwise
+    /// it costs an atomic load while there are few tables, and two atomic exchanges on the thread's own memory when
+    /// there are more.
     #[inline]
     pub(crate) fn table(&self) -> Result<TableRef<'_>, StorageError> {
         match self.table_if_open() {
@@ -311,8 +313,8 @@ impl TableFile {
             let expected = format!("{} bytes, as the manifest says", self.meta.bytes);
             return Err(StorageError::corruption(reader.path(), 0, "file length", expected, reader.bytes()));
         }
-        // File numbers are never used twice while a store is open, so a reader of an old file cannot meet blocks of a new
-        // one; and whoever wrote the table may have put blocks into the cache before it was opened.
+        // File numbers are never used twice while a store is open, so a reader of an old file cannot meet blocks of a
+        // new one; and the writer of the table may have put blocks into the cache before it was opened.
         let table = Table::open(reader, self.meta.number, Arc::clone(&source.cache))?;
         // A sound table may still be another one, put here by a lying disk or by a restore.
         if let Some((what, expected, found)) = self.meta.differences(table.properties()).into_iter().next() {
@@ -326,8 +328,8 @@ impl TableFile {
     fn keep(&self, table: Arc<Table>) -> TableRef<'_> {
         let source = &self.source;
         self.note_lifetimes(&table);
-        // Two threads may open the same file; the second one's table is dropped. If one of them finds few tables and the
-        // other one many, both are kept, until the one on the shelf has to make room.
+        // Two threads may open the same file; the second one's table is dropped. If one of them finds few tables and
+        // the other one many, both are kept, until the one on the shelf has to make room.
         if source.files.load(Ordering::Relaxed) <= source.open_max / 2 {
             let resident = self.resident.get_or_init(|| {
                 source.residents.fetch_add(1, Ordering::Relaxed);
@@ -339,8 +341,8 @@ impl TableFile {
         TableRef::Opened(source.shelf.keep(&self.slot, table, room))
     }
 
-    /// Learns the lifetimes of its entries. Opens the table if it was never open. If that fails, they stay unknown, and readers of the table
-    /// report the error.
+    /// Learns the lifetimes of its entries. Opens the table if it was never open. If that fails, they stay unknown, and
+    /// readers of the table report the error.
     pub(crate) fn learn_lifetimes(&self) {
         if self.lifetimes.get().is_none()
             && let Ok(table) = self.table()
@@ -477,7 +479,7 @@ struct Removable(Mutex<Option<Counted>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Counted {
-    /// As of this mark, and of so many tables that had told when their entries die.
+    /// The mark of the count. It covers the tables that had told when their entries die (`learned`).
     before: DeadBefore,
     learned: u64,
     entries: u64,
@@ -606,8 +608,8 @@ impl Version {
         self.levels.iter().map(|level| level.bytes).sum()
     }
 
-    /// About how many entries of the tables are dead, as far as tables were [asked](TableFile::learn_lifetimes). The tables are counted
-    /// once for each mark, and marks are seconds.
+    /// About how many entries of the tables are dead, as far as tables were [asked](TableFile::learn_lifetimes). The
+    /// tables are counted once for each mark, and marks are seconds.
     pub(crate) fn removable_entries(&self, before: &DeadBefore) -> u64 {
         let Some((_, first)) = self.files().next() else { return 0 };
         let learned = first.source.lifetimes_learned.load(Ordering::Acquire);

@@ -26,7 +26,8 @@ pub(crate) struct MemtableSlot {
 }
 
 impl MemtableSlot {
-    /// Creates an empty memtable that will grow to `memtable_bytes`. `meter` counts its memory, and `gaps` are those of its keyspace.
+    /// Creates an empty memtable that will grow to `memtable_bytes`. `meter` counts its memory, and `gaps` are those of
+    /// its keyspace.
     pub(crate) fn new(seed: u64, memtable_bytes: u64, meter: &Arc<Meter>, gaps: &Arc<Gaps>) -> Arc<MemtableSlot> {
         Arc::new(MemtableSlot {
             memtable: Memtable::new(seed, seed, memtable_bytes, meter),

@@ -193,7 +193,7 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
         let seen = event.generation();
         if work.health.failure().is_some() {
             meanwhile();
-            // Deletes nothing then, but closes what nobody reads any more.
+            // Deletes nothing then, but closes files that have no readers any more.
             work.versions.delete_obsolete();
             // Asked after the generation: what tells of closing may have come before it.
             if !work.health.is_closing() {
@@ -233,8 +233,8 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
     }
 }
 
-/// Runs a turn. A panic in it leaves the store's memory in doubt: the store takes no more writes, and whoever waits is
-/// told so, instead of waiting for a thread that has ended.
+/// Runs a turn. A panic in it leaves the store's memory in doubt: the store takes no more writes, and waiting callers
+/// get that error, instead of waiting for a thread that has ended.
 fn guarded<T>(work: &Work, job: &str, turn: impl FnOnce() -> Result<T>, after_panic: T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
         work.health.fail_by_panic(job, &*panic);

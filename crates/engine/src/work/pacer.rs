@@ -1,8 +1,8 @@
 //! The rate limiter of compactions.
 //!
-//! Compactions share a budget of bytes a second. Under the option's bound the budget follows the debt: with little to do,
-//! compactions leave the disk and a work to the foreground most of the time; as the debt nears what is tolerated, they
-//! get all there is. Without a bound they are not paced at all.
+//! Compactions share a budget of bytes a second. Under the option's bound the budget follows the debt: with little to
+//! do, compactions leave the disk and a work to the foreground most of the time; as the debt nears what is tolerated,
+//! they get all there is. Without a bound they are not paced at all.
 //!
 //! **Threads.** Any number of merges call [`Pacer::pace`]; a virtual clock orders them.
 
@@ -42,7 +42,8 @@ impl Pacer {
         }
     }
 
-    /// As [`pace`](Pacer::pace), for a compaction that pays a debt. Until the next write, the limit for idle stores applies.
+    /// As [`pace`](Pacer::pace), for a compaction that pays a debt. Until the next write, the limit for idle stores
+    /// applies.
     pub(crate) fn pace_idle(&self, work: &Work, bytes: u64) {
         if !work.is_idle() {
             return self.pace(work, bytes);

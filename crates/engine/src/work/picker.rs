@@ -1,28 +1,29 @@
 //! The picker: which tables to compact next, and why.
 //!
-//! A pure function of a version (and of which tables are being compacted): the same version gives the same decision, and
-//! golden text files in `testdata/picker/` hold the decisions.
+//! A pure function of a version (and of which tables are being compacted): the same version gives the same decision,
+//! and golden text files in `testdata/picker/` hold the decisions.
 //!
 //! # Targets
-//! Levels grow by a factor from the *deepest* one up (RocksDB's dynamic level sizes): the deepest level's size is what it
-//! is, each level above it may hold a tenth, and the first one whose target would exceed the base size is the *base
+//! Levels grow by a factor from the *deepest* one up (RocksDB's dynamic level sizes): the deepest level's size is what
+//! it is, each level above it may hold a tenth, and the first one whose target would exceed the base size is the *base
 //! level*, into which level 0 is compacted. Levels between 0 and the base stay empty. So the deepest level holds nine
 //! tenths of the data and obsolete versions take at most about a ninth of the space. A store that has shrunk has levels
 //! in use that it does not need; when nothing is more urgent they are emptied, mostly by moving tables.
 //!
 //! # Choice
-//! 1. Each level's score is its size over its target; level 0's is its number of tables over its trigger, or its bytes over
-//!    the base target if that is more. The highest score above 1 is served first.
+//! 1. Each level's score is its size over its target; level 0's is its number of tables over its trigger, or its bytes
+//!    over the base target if that is more. The highest score above 1 is served first.
 //! 2. Level 0 goes as a whole into the base level; what would make that exceed its target goes through it at once
 //!    (`through.rs`). While that is impossible because a compaction of level 0 is running
 //!    and many newer tables have come, these are merged among themselves, so that reads do not have to look into
 //!    ever more tables.
 //! 3. Of a deeper level, the table is taken that has the least bytes to be rewritten below it for each byte of its own;
-//!    a table full of tombstones counts as larger than it is, as compacting it frees space further down. It is joined by
-//!    its neighbours as long as that adds nothing below. A policy may ask for more tables: then further neighbours join it.
+//!    a table full of tombstones counts as larger than it is, as compacting it frees space further down. It is joined
+//!    by its neighbours as long as that adds nothing below. A policy may ask for more tables: then further neighbours
+//!    join it.
 //! 4. A table with nothing below it in its range is moved, not rewritten.
-//! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a quarter is
-//!    rewritten by itself, if no snapshot needs them.
+//! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a
+//!    quarter is rewritten by itself, if no snapshot needs them.
 //! 6. Where the disk is nearly full, a job counts only if what it writes has room ([`Picker::room`]).
 //! 7. In an idle store, tables with entries to drop are compacted as well (`debt.rs`).
 //!
@@ -70,12 +71,12 @@ impl Span {
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) output_level: usize,
-    /// Tables by level, shallowest first, each level in the version's order. The last one may be the output level, or with
-    /// `through` the one below it.
+    /// Tables by level, shallowest first, each level in the version's order. The last one may be the output level, or
+    /// with `through` the one below it.
     pub(crate) inputs: Vec<(usize, Vec<Arc<TableFile>>)>,
     /// What goes into the level below the output level.
     pub(crate) through: Option<Through>,
-    /// How much its level exceeds its target; 1 if somebody asks for it.
+    /// The factor by which its level exceeds its target; 1 if a caller asks for the job.
     pub(crate) score: f64,
     pub(crate) reason: String,
     /// The tables only change their level.
@@ -111,8 +112,8 @@ impl Job {
 /// Tables are guessed to leave at least this share of their bytes.
 const LEAST_SHARE: u64 = 32;
 
-/// What is left of a job's tables when each tombstone has met an entry: a guess from their counts. Nobody knows what a range tombstone
-/// deletes, so the least counts there.
+/// Returns the bytes left of a job's tables when each tombstone has met an entry: a guess from their counts. The extent
+/// of a range tombstone's deletions is unknown, so the least counts there.
 pub(crate) fn bytes_left<'a>(tables: impl Iterator<Item = &'a TableMeta>) -> u64 {
     let (mut bytes, mut puts, mut deletions, mut has_ranges) = (0, 0_u64, 0_u64, false);
     for meta in tables {
@@ -172,7 +173,8 @@ impl Targets {
             // No level is smaller than the base size: an hourglass would cost a rewrite and hold nothing.
             targets.bytes[level] = share(level).max(base_bytes_max);
         }
-        // A whole level's factor below the base size, so that a store near a limit does not open and empty a level in turns.
+        // A whole level's factor below the base size, so that a store near a limit does not open and empty a level in
+        // turns.
         let needed = |level: &usize| share(*level) >= base_bytes_max / multiplier;
         targets.needed_level = (targets.base_level..deepest).find(needed).unwrap_or(deepest);
         targets
@@ -189,7 +191,7 @@ pub(crate) struct Picker<'a> {
     pub(crate) oldest_snapshot: u64,
     /// A job of the keyspace has failed and not succeeded since.
     troubled: bool,
-    /// A job of a deeper level begins with so many tables, if there are so many.
+    /// The number of tables with which a job of a deeper level begins, if the level has that many.
     tables_per_job: usize,
     /// What a job may write.
     room: u64,
@@ -425,8 +427,8 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// These tables and their neighbours, the right ones first, until there are as many as a job is to begin with. More tables need more
-    /// of the level below.
+    /// These tables and their neighbours, the right ones first, until there are as many as a job is to begin with. More
+    /// tables need more of the level below.
     fn with_more(&self, level: usize, tables: Range<usize>) -> Range<usize> {
         let files = &self.version.levels[level].files;
         let fits = |range: &Range<usize>| {

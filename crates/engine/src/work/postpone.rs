@@ -1,12 +1,12 @@
 //! Compactions that fail for a reason of their own: each rests for a while, and the others go on.
 //!
-//! A table that cannot be read fails every compaction that it takes part in, however often they are tried. So the tables
-//! of a failed job stay claimed for a time, in which the picker sees no job in them: 1 s at first, twice as long after
-//! each failure, 5 min at most. A later job that shares a table with it is the same one as far as this is concerned. A
-//! job that succeeds (a table copied to the other disk is one), and a manual compaction, end the rest of all tables they
-//! take; a drain ends all rests.
+//! A table that cannot be read fails every compaction that it takes part in, however often they are tried. So the
+//! tables of a failed job stay claimed for a time, in which the picker sees no job in them: 1 s at first, twice as long
+//! after each failure, 5 min at most. A later job that shares a table with it is the same one as far as this is
+//! concerned. A job that succeeds (a table copied to the other disk is one), and a manual compaction, end the rest of
+//! all tables they take; a drain ends all rests.
 //!
-//! A full disk is nobody's own reason: it is the thread that pauses then (`background.rs`).
+//! A full disk is no job's own reason: the thread pauses then (`background.rs`).
 //!
 //! **Invariants.** A resting table is busy, and no running job's. Resting is begun and ended under the scheduling lock.
 
@@ -101,8 +101,8 @@ impl Work {
     }
 
     /// Why level 0 of a keyspace cannot shrink: no job takes tables out of it or is about to, and a table that its way
-    /// down needs rests after this failure, or compactions fail altogether (a full disk). A failure elsewhere is no reason,
-    /// nor is one thread that pauses while another makes way for level 0 or is free to begin.
+    /// down needs rests after this failure, or compactions fail altogether (a full disk). A failure elsewhere is no
+    /// reason, nor is one thread that pauses while another makes way for level 0 or is free to begin.
     pub(crate) fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {
         let trouble = lock(&self.memory.troubles).compaction.clone();
         let _scheduling = lock(&self.scheduling);
@@ -130,8 +130,8 @@ impl Work {
 }
 
 impl KeyspaceCore {
-    /// Whether a running job has tables of level 0 of `version`; with the scheduling lock held. A claimed table that does not
-    /// rest is a running job's.
+    /// Whether a running job has tables of level 0 of `version`; with the scheduling lock held. A claimed table that
+    /// does not rest is a running job's.
     pub(crate) fn level0_job_runs(&self, version: &Version) -> bool {
         let postponed = lock(&self.postponed);
         let rests = |file: &TableFile| postponed.iter().any(|p| p.rests && p.holds(file));

@@ -1,9 +1,9 @@
 //! Tables copied as they are from one disk to the other.
 //!
 //! A job like a compaction of one table: the table is claimed, its bytes are copied into a table of a new number on the
-//! other disk, one edit puts the copy in its place, and the original is deleted when its last reader lets go. Nothing is
-//! decoded: rot stays rot, found by whoever reads it. The new number is what keeps names unique over both disks; it costs
-//! the table's blocks in the cache.
+//! other disk, one edit puts the copy in its place, and the original is deleted when its last reader lets go. Nothing
+//! is decoded: rot stays rot, found by the next reader. The new number is what keeps names unique over both disks; it
+//! costs the table's blocks in the cache.
 //!
 //! **Failure.** The copy is removed, the table stays where it was.
 
@@ -86,7 +86,7 @@ impl Work {
         self.memory.progress.notify();
         self.memory.work.notify();
         match copied {
-            // Nobody needs the table any more.
+            // The table is not needed any more.
             Err(NotCopied { error: Error::KeyspaceDropped { .. }, .. }) => Ok(false),
             result => result,
         }

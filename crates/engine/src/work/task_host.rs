@@ -1,7 +1,8 @@
-//! What a running merge asks of the store: numbers for its tables, the disk that each goes to, pace, and whether it is given up.
+//! What a running merge asks of the store: numbers for its tables, the disk that each goes to, pace, and whether it is
+//! given up.
 //!
-//! A table goes to the disk that placement says. If the fast disk refuses it in the middle, the work is done once more, all on the
-//! capacity disk. If that disk is full, the work is done once more wherever there is room.
+//! A table goes to the disk that placement says. If the fast disk refuses it in the middle, the work is done once more,
+//! all on the capacity disk. If that disk is full, the work is done once more wherever there is room.
 //!
 //! A table that a unit elsewhere has made is opened when the host looks at it, and stays open until it is installed.
 //!
@@ -135,8 +136,8 @@ impl Host {
         Host { where_to: WhereTo::Home, ..self.again(self.target_bytes) }
     }
 
-    /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for that; a flush
-    /// makes one.
+    /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for
+    /// that; a flush makes one.
     pub(crate) fn on_any_disk(&self, placement: &Placement) -> Host {
         let short = (placement.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
         let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
@@ -204,7 +205,8 @@ impl Host {
         true
     }
 
-    /// Removes the files of a merge that was given up, or those that are not among `kept`, which are in the version by now.
+    /// Removes the files of a merge that was given up, or those that are not among `kept`, which are in the version by
+    /// now.
     pub(crate) fn clean_up(&self, kept: &[OutputTable]) {
         drop(std::mem::take(&mut *lock(&self.reserved)));
         // What was installed is not in the separator any more.
@@ -374,8 +376,8 @@ pub(crate) fn describe(table: &OutputTable) -> TableMeta {
 }
 
 impl Work {
-    /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that is full,
-    /// once more wherever there is room. What a run has written and did not return is removed.
+    /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that
+    /// is full, once more wherever there is room. What a run has written and did not return is removed.
     pub(crate) fn with_spill<T>(
         self: &Arc<Self>,
         host: Host,

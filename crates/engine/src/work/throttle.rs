@@ -1,9 +1,9 @@
 //! How many threads compactions may use while writers wait for the log.
 //!
-//! Compactions and the log share disks and processors, and only of the log does a caller see how long it takes. So while
-//! synced writes take much longer than they do when the store is calm, compactions use one thread; as soon as the debt
-//! asks for it, or nobody has waited for the log for a while, they use all of theirs (SpanDB, FAST '21, section 4.4,
-//! bounds the threads of flushes and compactions beside a busy log for the same reason).
+//! Compactions and the log share disks and processors, and only of the log does a caller see how long it takes. So
+//! while synced writes take much longer than they do when the store is calm, compactions use one thread; as soon as the
+//! debt asks for it, or no writer has waited for the log for a while, they use all of theirs (SpanDB, FAST '21, section
+//! 4.4, bounds the threads of flushes and compactions during a busy log for the same reason).
 //!
 //! 1. Each synced write's time in the log is a sample. A smoothed time *now* follows all samples; the time when *calm*
 //!    follows the shortest ones, and rises slowly when there are none as short.
@@ -24,7 +24,7 @@ use std::time::Duration;
 const SLOWER_BY: u64 = 3;
 /// Less than this is no disturbance, whatever the factor.
 const SLOWER_BY_NS_MIN: u64 = 100_000;
-/// A log that nobody has waited for in this time needs no throttle.
+/// A log without a waiting writer in this time needs no throttle.
 const RECENT: Duration = Duration::from_millis(200);
 /// From this share of tolerated debt on, compactions come first: well before writers are slowed.
 const DEBT_MAX: f64 = 0.3;
@@ -88,8 +88,8 @@ impl CompactionThrottle {
         if self.holds_back(at) { 1 } else { threads.max(1) }
     }
 
-    /// The right to compact, unless as many jobs do so as may: one for each of `threads` that are not held back, and one for each
-    /// task that units elsewhere take.
+    /// The right to compact, unless as many jobs do so as may: one for each of `threads` that are not held back, and
+    /// one for each task that units elsewhere take.
     pub(crate) fn begin(&self, threads: usize, elsewhere: usize, at: Duration) -> Option<CompactionTurn> {
         let allowed = self.threads(threads, at).saturating_add(elsewhere);
         let begun = self

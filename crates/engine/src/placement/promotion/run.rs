@@ -1,7 +1,8 @@
 //! Promotion at work: rounds of the rules in `promotion/rules.rs`.
 //!
-//! The flusher looks at all tables' heat and notes which are to be copied; a compaction thread that finds nothing else to do
-//! copies them, one at a time. What does not fit any more when its turn comes is left out: the next round chooses anew.
+//! The flusher looks at all tables' heat and notes which are to be copied; a compaction thread that finds nothing else
+//! to do copies them, one at a time. A table that does not fit any more when its turn comes is left out: the next round
+//! chooses again.
 
 use crate::base::sync::lock;
 use crate::placement::promotion::rules::{Candidate, EVERY_S, FreeRoom, Move, choose};

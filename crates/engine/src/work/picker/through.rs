@@ -1,27 +1,27 @@
 //! The part of a compaction of level 0 that goes through the base level into the one below it.
 //!
-//! What level 0 brings makes the base level exceed its target by about as much, each time; so about as many bytes as came
-//! would be written into the base level only to be read again by the compactions that follow, and written into the level
-//! below. A stretch of the keys takes that way at once: of level 0 and the base level, its entries are merged with the
-//! tables below and go there; all others go to the base level as before. The stretch is chosen so that the base level is at
-//! its target afterwards, and none of those compactions is needed.
+//! What level 0 brings makes the base level exceed its target by about as much, each time; so about as many bytes as
+//! came would be written into the base level only to be read again by the compactions that follow, and written into the
+//! level below. A stretch of the keys takes that way at once: of level 0 and the base level, its entries are merged
+//! with the tables below and go there; all others go to the base level as before. The stretch is chosen so that the
+//! base level is at its target afterwards, and none of those compactions is needed.
 //!
 //! 1. For each table below, the bytes are estimated that lie above its keys: those of a base table are shared among the
 //!    tables that it overlaps in proportion to their bytes, those of level 0 among all below it.
 //! 2. Of all runs of neighbouring tables below that have at least the excess above them, and that would have it no more
 //!    without their last one, the one is taken that has the least bytes for each byte above.
-//! 3. The stretch reaches from the end of the table before the run to the beginning of the one behind: only whole tables
-//!    below take part, and none of their neighbours' keys.
+//! 3. The stretch reaches from the end of the table before the run to the beginning of the one behind: only whole
+//!    tables below take part, and none of their neighbours' keys.
 //!
-//! An estimate that is wrong costs little: the base level is then a little above or below its target. What it does cost is
-//! room: the job is larger, and its inputs stay on the disk until all of it is done.
+//! An estimate that is wrong costs little: the base level is then a little above or below its target. What it does cost
+//! is room: the job is larger, and its inputs stay on the disk until all of it is done.
 //!
 //! Not while level 0 has many tables: then it has to get rid of them soon, and what follows can wait. And not while a
-//! compaction of the keyspace has failed and not succeeded since: level 0 must not go on depending on a table below that
-//! cannot be read. After one such failure and the rest that follows, it goes to the base level alone.
+//! compaction of the keyspace has failed and not succeeded since: level 0 must not go on depending on a table below
+//! that cannot be read. After one such failure and the rest that follows, it goes to the base level alone.
 //!
-//! *Rejected:* several stretches. Each costs up to two small tables at its borders, and one is as good where keys come from
-//! all over: it is where the last one was longest ago.
+//! *Rejected:* several stretches. Each costs up to two small tables at its borders, and one is as good where keys come
+//! from all over: it is where the last one was longest ago.
 
 use super::{JOB_TABLES_MAX, Job, Picker, Span, idle};
 use crate::base::options::LEVELS;
@@ -30,11 +30,12 @@ use situ_compaction::{KeyRange, KeySpan};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Level 0 may have fewer than so many times the tables at which it is compacted.
+/// Level 0 may have fewer than this many times the tables at which it is compacted.
 const LEVEL0_FACTOR: usize = 2;
 
 impl Picker<'_> {
-    /// Adds to a job from level 0 into a base level that has tables the stretch that goes through, if there is to be one.
+    /// Adds to a job from level 0 into a base level that has tables the stretch that goes through, if there is to be
+    /// one.
     pub(super) fn add_through(&self, job: &mut Job) {
         let below = job.output_level + 1;
         let crowded = self.version.levels[0].files.len() >= LEVEL0_FACTOR * self.options.level0_tables;
