@@ -1,4 +1,4 @@
-//! Which disks belong together: the files DISKS and MEMBER (`docs/formats/members.md`).
+//! The record of the disks that belong together: the files DISKS and MEMBER (`docs/formats/members.md`).
 //!
 //! [`Home`] is DISKS, what the capacity disk says. [`Member`] is MEMBER, what a fast disk says of itself. The engine
 //! compares the two with the disks that its caller has given, when it opens a store.

@@ -1,4 +1,4 @@
-//! How much a disk is used: bytes in and out, and the share of time in which something was in flight.
+//! The use of a disk: bytes in and out, and the share of time in which something was in flight.
 //!
 //! A [`Metered`] volume hands everything on and counts. Reading a clock twice and taking two short locks for each
 //! operation costs about a tenth of a microsecond. A store with one disk does without.
@@ -52,7 +52,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// One that has counted nothing, by the clock of `env`.
+    /// Returns a meter that has counted nothing, by the clock of `env`.
     pub fn new(env: &Env) -> Arc<Meter> {
         Arc::new(Meter {
             clock: Arc::clone(&env.clock),

@@ -48,14 +48,14 @@ pub struct Disks {
     /// The capacity disk, and then the others.
     disks: Vec<Arc<Disk>>,
     log_files_spilled: AtomicU64,
-    /// What DISKS says, once it names the fast disk.
+    /// The contents of DISKS, once it names the fast disk.
     home: Mutex<Option<Home>>,
 }
 
 /// The store could not let go of its fast disk.
 #[derive(Debug)]
 pub struct NotLetGo {
-    /// Why.
+    /// The error that kept the store from it.
     pub error: Error,
     /// The contents of DISKS after a crash are unknown; otherwise it says that the store has the disk.
     pub in_doubt: bool,
@@ -161,7 +161,7 @@ impl Disks {
         Ok(())
     }
 
-    /// From now on nothing comes to a disk but through this set.
+    /// Notes that from now on files come to a disk only through this set.
     pub fn all_names_are_known(&self) {
         self.others().for_each(|disk| disk.all_names_are_known());
     }
@@ -264,7 +264,7 @@ impl Disks {
         Ok(())
     }
 
-    /// False if the fast disk has no space, or takes no new files.
+    /// Makes the log file on the fast disk. Returns false if the fast disk has no space, or takes no new files.
     fn recycle_on(&self, fast: &Disk, spare: FileName, log: FileName) -> Result<bool> {
         let bytes = self.capacity().volume.open_pages(spare)?.pages() * PAGE_BYTES as u64;
         if !fast.has_space_for_log(bytes) {
@@ -392,7 +392,7 @@ impl Volume for Disks {
         Ok(files)
     }
 
-    /// Of the capacity disk, where everything finds space in the end.
+    /// Returns the space of the capacity disk, where everything finds space in the end.
     fn space(&self) -> Space {
         self.capacity().volume.space()
     }

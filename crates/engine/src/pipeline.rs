@@ -47,19 +47,19 @@ use std::time::Duration;
 
 /// The pipeline of a store.
 pub(crate) type Pipeline = situ_pipeline::Pipeline<Memory>;
-/// What the commit lock of a store protects.
+/// The state that the commit lock of a store protects.
 pub(crate) type Commit = situ_pipeline::Commit<Memory>;
-/// Why a write of a store cannot begin at once.
+/// The reason why a write of a store cannot begin at once.
 pub(crate) type Obstacle = situ_pipeline::Obstacle<Memory>;
 /// A write on its way through the stages.
 pub(crate) type Request = situ_pipeline::Request<Memory>;
 
-/// What memory asks of the rooms above it, and tells them.
+/// The interface through which memory asks and notifies the rooms above it.
 pub(crate) trait Above: Send + Sync {
     /// A memtable was sealed, or the budget of slowed writers is old: the debt is to be measured and set.
     fn memory_changed(&self);
 
-    /// Why level 0 of a keyspace cannot shrink; `None` if it can.
+    /// Returns the error that keeps level 0 of a keyspace from shrinking; `None` if it can shrink.
     fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error>;
 
     /// The disk to which the next flush goes.
@@ -69,7 +69,7 @@ pub(crate) trait Above: Send + Sync {
     fn log_was_synced(&self, took: Duration, now: Duration);
 }
 
-/// What writes go into: memtables, and log files. See the module's documentation.
+/// The destinations of writes: memtables, and log files. See the module's documentation.
 pub(crate) struct Memory {
     pub(crate) env: Env,
     pub(crate) health: Arc<Health>,

@@ -1,5 +1,4 @@
-//! What the store does in the background: flushes, compactions, moves between disks, drains; and who may do how much of
-//! it.
+//! The background work of the store: flushes, compactions, moves between disks, drains; and the limits of each.
 //!
 //! `background.rs` says which threads there are. `separate.rs` and `collect.rs` write the value log. `flush.rs` makes
 //! tables of memtables, `picker.rs` and `compact.rs` choose compactions and make their tasks, `job.rs` has them under
@@ -67,7 +66,7 @@ pub(crate) struct Work {
     pub(crate) collections: Collections,
     /// State of the payment of debts.
     pub(crate) debt_watch: DebtWatch,
-    /// Where new tables go, if there are two disks.
+    /// The placement of new tables, if there are two disks.
     pub(crate) placement: Option<Placement>,
 }
 

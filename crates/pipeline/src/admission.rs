@@ -57,14 +57,14 @@ impl Wake for Wakes {
     }
 }
 
-/// What comes of the attempt to begin an asynchronous write in its call.
+/// The result of the attempt to begin an asynchronous write in its call.
 enum AtOnce<E: Environment> {
     Begun(Arc<Request<E>>),
     /// Something is in the way.
     Waits(Write<E>),
 }
 
-/// What the admission thread does next.
+/// The next step of the admission thread.
 enum Turn<E: Environment> {
     /// No write waits.
     Idle,
@@ -257,8 +257,8 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// One turn of the admission thread: begins the first write in the room. Tells it to wait for progress beyond what
-    /// it has seen, and for how long at most, if there is nothing else to do.
+    /// Runs one turn of the admission thread: begins the first write in the room. If there is nothing else to do,
+    /// returns the progress beyond which the thread waits, and the maximum time to wait.
     pub(crate) fn admit_first(&self) -> Option<(u64, Option<Duration>)> {
         let seen = self.progress.generation();
         if let Err(error) = self.check_writable() {

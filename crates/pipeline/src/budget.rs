@@ -24,9 +24,9 @@ const SLEEP_NS_MIN: u64 = 100_000;
 pub struct Budget {
     /// Nanoseconds of budget that a thousand bytes cost; 0 while writers are not slowed.
     ns_per_byte_x1000: AtomicU64,
-    /// When the next byte is due, in nanoseconds of the clock.
+    /// The time when the next byte is due, in nanoseconds of the clock.
     due_ns: AtomicU64,
-    /// When the budget is to be measured again, in nanoseconds of the clock.
+    /// The time when the budget is to be measured again, in nanoseconds of the clock.
     refresh_ns: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! What the pipeline needs of the store around it, as one small trait.
+//! The pipeline's interface to the store around it, as one small trait.
 //!
 //! A write meets its environment in this order:
 //!
@@ -32,7 +32,7 @@ use std::time::Duration;
 
 /// The changes that a write makes together.
 pub trait Batch: Default + Send + Sync + 'static {
-    /// How many changes there are; each takes one sequence number. Nothing is written of a batch without changes.
+    /// Returns the number of changes; each takes one sequence number. Nothing is written of a batch without changes.
     fn count(&self) -> usize;
 
     /// Bytes of the changes, as budgets and statistics count them.
@@ -62,10 +62,11 @@ pub trait Environment: Sized + Send + Sync + 'static {
     /// The commit lock. It lies in the environment, which changes its places under this lock outside of writes, too.
     fn commit(&self) -> &Mutex<Commit<Self>>;
 
-    /// Whether calls are refused because the store closes. Once true it stays so. Called under any lock.
+    /// Returns true if calls are refused because the store closes. Once true, it stays true. Called under any lock.
     fn is_closing(&self) -> bool;
 
-    /// Why the store takes no more writes, if it has failed. Once there, it stays the same. Called under any lock.
+    /// Returns the reason why the store takes no more writes, if it has failed. Once there, it stays the same. Called
+    /// under any lock.
     fn failure(&self) -> Option<Self::Error>;
 
     /// The log has failed, or a thread has panicked: no more writes are to be taken. [`failure`](Environment::failure)

@@ -25,11 +25,12 @@ use situ_base::Env;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Up to this many writers for each processor, no writer yields.
+/// The number of writers for each processor up to which no writer yields.
 const WRITERS_A_CORE: usize = 2;
 /// A round of 100 writers takes less.
 const LATE: Duration = Duration::from_micros(500);
-/// One processor of two that computes makes a few writers late for each hundred that are in time; both, most of them.
+/// The credit that a late writer costs. One processor of two that computes makes a few writers late for each hundred
+/// that are in time; both, most of them.
 const LATE_COST: i64 = 8;
 /// Enough for some tens of milliseconds in which all are late.
 const CREDIT_MAX: i64 = 4096;
@@ -68,7 +69,7 @@ impl GroupCommit {
         }
     }
 
-    /// One more writer has come.
+    /// Counts a writer that comes in.
     pub(crate) fn enter(&self) -> Inside<'_> {
         self.inside.fetch_add(1, Ordering::Relaxed);
         Inside { group_commit: self }
@@ -110,7 +111,7 @@ mod tests {
     #[derive(Default)]
     struct Machine {
         now_us: AtomicU64,
-        /// How long others keep the processor.
+        /// The time for which others keep the processor.
         busy_us: AtomicU64,
         gave_way: AtomicUsize,
     }

@@ -28,7 +28,7 @@ const SERVICE_NS_MIN: u64 = 40_000;
 /// Fewer writes than this are not worth a group of their own.
 const WAITING_MIN: usize = 4;
 
-/// What the callers' threads and the loggers tell each other.
+/// The state that the callers' threads and the loggers share.
 pub(crate) struct Loggers {
     /// The maximum number of loggers at work at a time.
     max: usize,
@@ -39,11 +39,11 @@ pub(crate) struct Loggers {
     waiting: AtomicUsize,
     /// Writes that loggers have taken and whose pages are not on the disk.
     in_flight: AtomicUsize,
-    /// How long a group of synced writes takes in the log, smoothed.
+    /// The time of a group of synced writes in the log, smoothed.
     service_ns: AtomicU64,
 }
 
-/// Whether one more logger is worth its switches.
+/// Returns true if one more logger is worth its switches.
 fn another_pays(at_work: usize, waiting: usize, in_flight: usize, service_ns: u64) -> bool {
     (1..LOGGERS_MAX).contains(&at_work) && service_ns >= SERVICE_NS_MIN && waiting >= in_flight.max(WAITING_MIN)
 }
@@ -60,7 +60,7 @@ impl Loggers {
         }
     }
 
-    /// There is one more write for the loggers.
+    /// Notes that there is one more write for the loggers.
     pub(crate) fn call(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.events[0].notify();
@@ -85,7 +85,7 @@ impl Loggers {
             )
     }
 
-    /// What logger `number` sleeps on.
+    /// Returns the event on which logger `number` sleeps.
     pub(crate) fn event(&self, number: usize) -> &dyn Event {
         &*self.events[number]
     }

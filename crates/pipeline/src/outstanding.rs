@@ -1,5 +1,5 @@
-//! How many asynchronous requests are under way, so that callers can keep their number where the store works best
-//! instead of finding out by waiting.
+//! The number of asynchronous requests under way, so that callers can keep it where the store works best instead of
+//! finding out by waiting.
 //!
 //! A request counts from the call that hands it to the store until its outcome is there. The outcome of a write is
 //! there when it is published or refused, that of a read when a thread of the store has read. What is answered on the
@@ -106,7 +106,7 @@ impl Outstanding {
     }
 }
 
-/// One request under way, which ends when this is dropped.
+/// A request under way, which ends when this is dropped.
 pub struct UnderWay {
     outstanding: Arc<Outstanding>,
 }

@@ -121,7 +121,7 @@ pub struct SpaceProperties {
     pub free_bytes: u64,
     /// The disk has in all.
     pub total_bytes: u64,
-    /// With less than this, puts are refused.
+    /// The space below which puts are refused.
     pub reserve_bytes: u64,
     shortage: Option<SpaceShortage>,
 }
@@ -185,7 +185,7 @@ pub struct SpaceShortage {
     pub kind: SpaceKind,
     /// Bytes that the disk has left.
     pub free_bytes: u64,
-    /// With less than this, the store takes no puts.
+    /// The space below which the store takes no puts.
     pub reserve_bytes: u64,
     /// The additional bytes with which the write will be taken.
     pub missing_bytes: u64,
@@ -218,17 +218,17 @@ impl SpaceProperties {
     }
 }
 
-/// One disk at one moment.
+/// The space of one disk at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sample {
     kind: SpaceKind,
     free: u64,
     total: u64,
-    /// What the store may still have to write,
+    /// The bytes that the store may still have to write, apart from compactions.
     needed: u64,
-    /// and at most, apart from compactions.
+    /// The maximum of `needed`, with as much in memory as there may be.
     needed_at_most: u64,
-    /// What the store holds.
+    /// The bytes that the store holds.
     stored: u64,
 }
 
@@ -244,13 +244,14 @@ impl Sample {
         }
     }
 
-    /// With less, puts are refused.
+    /// Returns the space below which puts are refused.
     fn reserve(&self) -> u64 {
         self.needed.saturating_add(self.slack())
     }
 
-    /// That of physical space does not move with memtables and compactions, which come and go within seconds. A file
-    /// system may be nearly full for years: what counts of logical space is that the reserve is near.
+    /// Returns the low-water mark. That of physical space does not move with memtables and compactions, which come and
+    /// go within seconds. A file system may be nearly full for years: for logical space, the distance to the reserve
+    /// counts.
     fn low_water(&self) -> u64 {
         let most = self.needed_at_most.min(self.total / 4);
         match self.kind {
@@ -259,7 +260,7 @@ impl Sample {
         }
     }
 
-    /// With less, all writes are refused.
+    /// Returns the space below which all writes are refused.
     fn last_reserve(&self) -> u64 {
         self.needed.saturating_add(self.slack() / 2)
     }
@@ -334,16 +335,16 @@ impl fmt::Debug for WatchedDisk {
     }
 }
 
-/// What the last sample has brought.
+/// The results of the last sample.
 struct Judged {
     level: SpaceLevel,
     at: Duration,
     tightest: Option<(usize, Sample)>,
 }
 
-/// What the store has in memory.
+/// The function that returns the needs of the store.
 type Needing = Box<dyn Fn() -> Needs + Send + Sync>;
-/// Hears of other levels.
+/// The function that gets changes of the level.
 type Telling = Box<dyn Fn(SpaceChange) + Send + Sync>;
 
 /// The watch over the space of a store's disks. See the module's documentation.

@@ -40,20 +40,20 @@ use situ_storage::Result as StorageResult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// How often a waiting writer looks at the queue before it goes to sleep.
+/// The number of looks at the queue before a waiting writer goes to sleep.
 const SPINS: usize = 64;
 
-/// How many requests of others a thread applies before it goes back to its own caller.
+/// The number of requests of others that a thread applies before it goes back to its own caller.
 const HELPED_MAX: usize = 64;
 
 /// A request, or the write back and what was in its way.
 pub(crate) type Begun<E> = Result<Arc<Request<E>>, (Write<E>, Obstacle<E>)>;
 
-/// What one call of `publish` has done.
+/// The results of one call of `publish`.
 struct Done<E: Environment> {
-    /// Whether a request has left the queue.
+    /// True if a request has left the queue.
     any: bool,
-    /// How many requests of others it applied.
+    /// The number of applied requests of others.
     helped: usize,
     /// Requests whose futures are to be woken.
     to_wake: Vec<Arc<Request<E>>>,
@@ -285,7 +285,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// One turn of a logger: carries on what futures wait for. False if there was nothing.
+    /// Runs one turn of a logger: carries on requests of waiting futures. Returns false if there were none.
     pub(crate) fn carry_futures(&self) -> bool {
         let Some(log) = &self.log else { return false };
         let (waiting, taken) = self.take_for_logger();

@@ -13,7 +13,7 @@ use situ_storage::Error as StorageError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What fails a store in which the thread that does `job` has panicked.
+/// Returns the error that fails a store in which the thread that does `job` has panicked.
 pub(crate) fn panicked(job: &str, panic: &(dyn Any + Send)) -> StorageError {
     StorageError::Invalid(format!("a bug: the {job} thread panicked: {}", panic_text(panic)))
 }

@@ -85,12 +85,12 @@ impl<E: Environment> Clone for Admission<E> {
 /// A write in the room.
 pub(crate) struct Waiting<E: Environment> {
     pub(crate) write: Write<E>,
-    /// What it takes in the room; 0 if that is its caller's.
+    /// The bytes that it takes in the room; 0 if the caller bears them.
     pub(crate) charged_bytes: u64,
     pub(crate) durability: Durability,
-    /// When it came.
+    /// The time of its arrival.
     pub(crate) since: Duration,
-    /// When its budget is due; chosen when it is the first.
+    /// The time when its budget is due; chosen when it is the first.
     pub(crate) due: Option<Duration>,
     pub(crate) verdict: Arc<AdmissionOutcome<E>>,
     pub(crate) outstanding: Arc<Outstanding>,
@@ -135,10 +135,10 @@ impl<E: Environment> WaitingWrites<E> {
     }
 }
 
-/// Where asynchronous writes wait to begin.
+/// The place where asynchronous writes wait to begin.
 pub(crate) struct WaitingRoom<E: Environment> {
     room: Mutex<WaitingWrites<E>>,
-    /// How many are inside; written under the lock.
+    /// The number of writes inside; written under the lock.
     count: AtomicUsize,
     /// Blocking writes that wait for those inside.
     followers: AtomicUsize,
@@ -213,7 +213,7 @@ impl<E: Environment> WaitingRoom<E> {
         self.lock().next_ticket
     }
 
-    /// Whether all with tickets below `behind` have left.
+    /// Returns true if all with tickets below `behind` have left.
     pub(crate) fn has_passed(&self, behind: u64) -> bool {
         self.lock().writes.first_key_value().is_none_or(|(first, _)| *first >= behind)
     }

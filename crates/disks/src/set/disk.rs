@@ -1,4 +1,4 @@
-//! One disk of a set: its number, its role, and what is known of the files on it.
+//! One disk of a set: its number, its role, and the known files on it.
 //!
 //! **Invariants.** A disk that is not the capacity disk has all names of the store's files there in `names`. These are
 //! the names at opening, and all changes through the set since. It has no name that lies on another disk. MEMBER, LOCK
@@ -73,7 +73,7 @@ pub struct Disk {
     pub volume: Metered,
     /// Bytes of memory that the volume's own cache may take.
     pub cache_bytes: u64,
-    /// How often names were changed.
+    /// The number of changes of names.
     changes: AtomicU64,
     /// The number of durable changes of names.
     durable: AtomicU64,
@@ -294,7 +294,8 @@ impl Disk {
         }
     }
 
-    /// From now on no new file begins on this disk, and no spare there is used again. What has begun goes on.
+    /// Closes the disk to new files, or opens it again. On a closed disk no new file begins, and no spare is used
+    /// again. Files that have begun go on.
     pub fn close(&self, closed: bool) {
         self.files().closed = closed;
     }

@@ -54,7 +54,7 @@ pub(crate) struct CheckedRow {
     pub(crate) since: u64,
 }
 
-/// What remains to be looked at before a commit may begin.
+/// The rows that remain to be checked before a commit may begin.
 pub(crate) struct UncheckedRows {
     commitment: Arc<Commitment>,
     /// Requests behind those checked; none if memtables are to be looked at again.
@@ -62,14 +62,14 @@ pub(crate) struct UncheckedRows {
     to: u64,
 }
 
-/// What a transaction's batch takes with it into the write path: what is to be checked before it begins, and what is
-/// given back when it ends.
+/// The data that a transaction's batch takes into the write path: the rows to check before it begins, and the holdings
+/// to give back when it ends.
 pub(crate) struct Commitment {
     memory: Arc<Memory>,
     /// By keyspace, then key.
     rows: Vec<CheckedRow>,
     keyspaces: Vec<Arc<KeyspaceCore>>,
-    /// Nothing up to this number has changed a row. Written by the thread that has the batch in hands.
+    /// The sequence number up to which no row has changed. Written by the thread that has the batch in hands.
     checked_to: AtomicU64,
     is_registered: AtomicBool,
     held: Mutex<Option<Held>>,
@@ -78,7 +78,7 @@ pub(crate) struct Commitment {
 /// The row locks of a transaction.
 pub(crate) type Locks = Box<dyn Any + Send>;
 
-/// What a transaction gives back when its commit is visible, or has failed.
+/// The holdings that a transaction gives back when its commit is visible, or has failed.
 struct Held {
     _locks: Locks,
     _snapshots: Vec<Snapshot>,
@@ -236,8 +236,8 @@ impl Unchecked<Memory> for UncheckedRows {
     }
 }
 
-/// Whether there is a version of `key` above `since`, and at or below `to`. `None` if a table would have to be read for
-/// the answer, and is not to be.
+/// Returns true if there is a version of `key` above `since`, and at or below `to`. Returns `None` if a table would
+/// have to be read for the answer, and is not to be.
 pub(crate) fn changed(view: &View, key: &[u8], since: u64, to: u64, read_tables: bool) -> Result<Option<bool>> {
     let hash = hash_key(key);
     for slot in view.slots().take_while(|slot| slot.last_sequence() > since) {

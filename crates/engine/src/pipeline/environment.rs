@@ -1,4 +1,4 @@
-//! What the pipeline asks of an LSM store: memtables to apply writes to, and readers that see them.
+//! The pipeline's environment in an LSM store: memtables to apply writes to, and readers that see them.
 
 use crate::base::batch::{Touched, WriteBatch};
 use crate::base::health::Health;

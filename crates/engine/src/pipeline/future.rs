@@ -43,7 +43,7 @@ impl WriteFuture {
         self.stages.into_admission()
     }
 
-    /// What has become of it in the write path, if it has come so far.
+    /// Returns the request of the write, if the write has begun.
     pub(crate) fn request(&self) -> Option<&Arc<Request>> {
         self.stages.request()
     }

@@ -32,8 +32,8 @@ impl Debt {
     }
 }
 
-/// From before a memtable goes until its log files are given back, counted for writers that wait for room for a log
-/// file.
+/// The time from before a memtable goes until its log files are given back, counted for writers that wait for room for
+/// a log file.
 pub(crate) struct Releasing<'a>(&'a Memory);
 
 impl<'a> Releasing<'a> {
@@ -52,7 +52,8 @@ impl Drop for Releasing<'_> {
 }
 
 impl Memory {
-    /// Whether a file for a record of `bytes` has no room in the area, and a flush is due that gives some of it back.
+    /// Returns true if a file for a record of `bytes` has no room in the area, and a flush is due that gives some of it
+    /// back.
     pub(crate) fn log_area_is_full_for_now(&self, bytes: u64) -> bool {
         let room = self.versions.source.disks.as_ref().and_then(|disks| disks.log_room());
         let Some((room, log)) = room.zip(self.log.as_ref()) else { return false };
@@ -70,15 +71,15 @@ impl Memory {
             && self.a_flush_is_due_that_frees_log()
     }
 
-    /// Whether a flush gives log files back soon, as far as is known.
+    /// Returns true if a flush gives log files back soon, as far as is known.
     pub(crate) fn a_flush_is_due_that_frees_log(&self) -> bool {
         // In this order: a flush is counted as releasing before its memtable goes.
         let due = self.a_flush_frees_log() || self.flushes_releasing.load(Ordering::SeqCst) > 0;
         due && self.check_flushes().is_ok()
     }
 
-    /// Whether the oldest log file is held back by a memtable that is going to be flushed, and not by one that is
-    /// written to.
+    /// Returns true if the oldest log file is held back by a memtable that is going to be flushed, and not by one that
+    /// is written to.
     fn a_flush_frees_log(&self) -> bool {
         let (mut sealed, mut active) = (u64::MAX, u64::MAX);
         for keyspace in self.versions.keyspaces() {

@@ -1,5 +1,5 @@
-//! Which file the log goes on in: the next one is made ready before the present one is full, and those that no memtable
-//! needs go.
+//! The choice of the log's next file: it is made ready before the present one is full, and files that no memtable needs
+//! go.
 
 use crate::base::sync::lock;
 use crate::pipeline::Memory;
@@ -101,7 +101,7 @@ impl Memory {
         self.log.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// Whether the memtable holds something that was replayed.
+    /// Returns true if the memtable holds replayed records.
     pub(crate) fn is_replayed(&self, slot: &MemtableSlot) -> bool {
         slot.first_log().is_some_and(|log| log < self.first_log)
     }
@@ -137,8 +137,8 @@ impl Memory {
         editor.apply(Edit { log_numbers, ..Edit::default() }, || {})
     }
 
-    /// Whether the manifest names an older log file as needed than memory does: a memtable that was empty when the
-    /// manifest was written has its first records in a later file.
+    /// Returns true if the manifest names an older log file as needed than memory does: a memtable that was empty when
+    /// the manifest was written has its first records in a later file.
     pub(crate) fn needs_less_log_than_noted(&self) -> bool {
         let noted = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
         let needed =
@@ -177,11 +177,11 @@ impl Memory {
         self.versions.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log)
     }
 
-    /// When the disk has no room for another log file, and no flush is due that gives some back: seals the memtable
-    /// that holds back the oldest one, with the shortest file for what comes next, so that a flush gives log files
-    /// back. A table takes less room than its log files, often much less, as they hold what was overwritten, and are
-    /// kept for a few entries of a keyspace that is hardly written to; but it comes first, so the file leaves it all
-    /// the room. False if there is no such memtable, if it cannot be sealed, or a writer was faster.
+    /// Seals the memtable that holds back the oldest log file, with the shortest file for the next records, so that a
+    /// flush gives log files back. Does so when the disk has no room for another log file, and no flush is due that
+    /// gives some back. A table takes less room than its log files, often much less, as they hold what was overwritten,
+    /// and are kept for a few entries of a keyspace that is hardly written to; but it comes first, so the file leaves
+    /// it all the room. False if there is no such memtable, if it cannot be sealed, or a writer was faster.
     pub(crate) fn seal_for_room(&self) -> Result<bool> {
         let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
         // What is in the way wants the room itself: a file would be made again and again, and used up by writers.

@@ -1,9 +1,9 @@
-//! What memory keeps under the commit lock: where records and operations of the next write go.
+//! Memory's state under the commit lock: the destinations of the next write's records and operations.
 
 use crate::versions::keyspace::KeyspaceCore;
 use std::sync::Arc;
 
-/// Of the first log file, which is short, this much is used before the next one is made ready.
+/// The used bytes of the first log file, which is short, at which the next one is made ready.
 const FIRST_FILE_BYTES: u64 = 512 << 10;
 
 /// See the module's documentation.
@@ -69,7 +69,7 @@ impl Places {
         self.is_watched = is_watched;
     }
 
-    /// Whether this write is to wake the background; asked once.
+    /// Returns true if this write is to wake the background; asked once.
     #[inline]
     pub(crate) fn take_watch(&mut self) -> bool {
         std::mem::take(&mut self.is_watched)

@@ -13,14 +13,14 @@ use situ_log::AppendError;
 use situ_pipeline::{NoLogFile, SpaceUse};
 use std::sync::Arc;
 
-/// Whether the limit on tables of level 0 keeps a memtable from being sealed.
+/// The effect of level 0's limit on tables: it keeps a memtable from being sealed, or is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level0 {
     Heeded,
     Ignored,
 }
 
-/// Why a write has no room in memory.
+/// The reason why a write has no room in memory.
 pub(crate) enum NoRoom {
     /// All memtables of a keyspace are full.
     MemtablesFull { keyspace: Arc<KeyspaceCore> },
@@ -40,7 +40,7 @@ impl From<NoLogFile> for NoRoom {
     }
 }
 
-/// Why a memtable was not sealed, or the log did not go on in another file.
+/// The reason why a memtable was not sealed, or the log did not go on in another file.
 pub(crate) enum Unsealed {
     /// Not now.
     NoRoom(NoRoom),
@@ -160,10 +160,10 @@ impl Memory {
         }
     }
 
-    /// How many memtables of a keyspace there may be at a time: as many as its options allow, and where the log has an
-    /// area of a disk to itself, no more than have room for their log files there, with the file that is made ready for
-    /// the next one. Writers are slowed as they come near, and wait for a flush at the end; beyond it the log would go
-    /// on on the other disk, behind all that flushes and compactions write there.
+    /// Returns how many memtables of a keyspace there may be at a time: as many as its options allow, and where the log
+    /// has an area of a disk to itself, no more than have room for their log files there, with the file that is made
+    /// ready for the next one. Writers are slowed as they come near, and wait for a flush at the end; beyond it the log
+    /// would go on on the other disk, behind all that flushes and compactions write there.
     pub(crate) fn memtables_max(&self, keyspace: &KeyspaceCore) -> usize {
         keyspace.options.memtables_max.min(self.memtables_that_fit())
     }

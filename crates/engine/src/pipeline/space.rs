@@ -55,8 +55,8 @@ pub(crate) fn watch(clock: Arc<dyn Clock>, versions: &Arc<Versions>, is_writable
     ))
 }
 
-/// What memtables hold, and may hold. It goes into tables sooner or later, and may be in the log without being on the
-/// drive yet.
+/// Returns the bytes that memtables hold, and may hold. They go into tables sooner or later, and may be in the log
+/// without being on the drive yet.
 fn needs(versions: &Versions) -> Needs {
     let mut needs = Needs::default();
     for keyspace in versions.keyspaces() {
@@ -80,7 +80,7 @@ const FAST_SHARE_KEPT: u64 = 4;
 /// The longest batch that releases space.
 const RELEASE_BYTES_MAX: usize = 4 << 10;
 
-/// What a batch is to space. Range deletions release it, and so do writes to keyspaces that [use the
+/// Returns the effect of a batch on space. Range deletions release space, and so do writes to keyspaces that [use the
 /// reserve](crate::KeyspaceOptions::uses_reserve).
 pub(crate) fn use_of(places: &Places, batch: &WriteBatch) -> SpaceUse {
     let uses_reserve = |id| places.keyspace(id).is_some_and(|keyspace| keyspace.options.uses_reserve);

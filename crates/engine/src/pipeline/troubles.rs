@@ -21,6 +21,6 @@ pub(crate) struct Troubles {
 pub(crate) struct Trouble {
     /// The last failure, until one of the threads that failed has succeeded.
     pub(crate) error: Option<Error>,
-    /// How many of them pause before they try again.
+    /// The number of threads that pause before they try again.
     pub(crate) pausing: usize,
 }

@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 const LOG_SHARE_OF_SLACK: u64 = 4;
 
 impl Memory {
-    /// Why a write is refused for want of space.
+    /// Returns the error of a write that is refused for want of space.
     fn space_refusal(&self, bytes: u64) -> Error {
         self.health.stats.counters.writes_refused_space.add(1);
         self.space.shortage(bytes).into()
@@ -144,7 +144,7 @@ impl Memory {
         }
     }
 
-    /// What a compaction may write, as far as the disks tell; without limit while there is enough.
+    /// Returns the bytes that a compaction may write, as far as the disks tell; without limit while there is enough.
     pub(crate) fn room_for_compactions(&self) -> u64 {
         if self.space.is_low() { self.space.space_for_compactions() } else { u64::MAX }
     }

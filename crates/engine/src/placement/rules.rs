@@ -1,4 +1,4 @@
-//! Which levels' new tables go to the fast disk: a pointer that is moved while the store runs.
+//! The rules for the levels whose new tables go to the fast disk: a pointer that is moved while the store runs.
 //!
 //! New tables of levels *below the pointer* go to the fast disk, those of other levels to the capacity disk. Nothing is
 //! moved for it: tables that lie elsewhere stay until a compaction replaces them, so that for a while an upper level
@@ -39,11 +39,11 @@ pub(crate) const HIGH_BYTES_PER_S: u64 = 400 << 20;
 const AGREEING: u32 = 3;
 const HOLD_S_MIN: f64 = 10.0;
 const HOLD_S_MAX: f64 = 600.0;
-/// After a failure to write, the disk is left alone for so long.
+/// The time for which the disk is left alone after a failure to write.
 const FAILURE_HOLD_S: f64 = 60.0;
-/// So long nothing is promoted to a disk that was found to be too slow for what it had.
+/// The time for which nothing is promoted to a disk that was found to be too slow for its load.
 const RELIEF_S: f64 = 60.0;
-/// After so long without a change, earlier changes of direction are forgotten.
+/// The time without a change after which earlier changes of direction are forgotten.
 const QUIET_S: f64 = 1200.0;
 
 const BUSY: f64 = 0.9;
@@ -52,7 +52,7 @@ const FILLED_TO: f64 = 0.6;
 const FILLED_MAX: f64 = 0.75;
 const FREE_MIN: f64 = 0.05;
 
-/// What went through a disk in a second.
+/// The load of a disk in a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Load {
     pub(crate) read_bytes_per_s: u64,
@@ -79,7 +79,7 @@ pub(crate) struct LevelBytes {
     pub(crate) on_fast: u64,
 }
 
-/// What was measured over some time, about a second.
+/// The measurements over some time, about a second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) seconds: f64,
@@ -129,7 +129,7 @@ pub(crate) struct Thresholds {
     pub(crate) high: u64,
 }
 
-/// Which of the rules has moved the pointer.
+/// The rule that has moved the pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlacementRule {
@@ -148,7 +148,7 @@ impl PlacementRule {
     pub const ALL: [PlacementRule; 4] =
         [PlacementRule::Failure, PlacementRule::Room, PlacementRule::Bandwidth, PlacementRule::Spare];
 
-    /// One word for it, for labels.
+    /// Returns one word for the rule, for labels.
     pub fn name(self) -> &'static str {
         match self {
             PlacementRule::Failure => "failure",
@@ -190,7 +190,7 @@ enum Direction {
     Down,
 }
 
-/// What a sample asks for.
+/// The change that a sample asks for.
 struct Wish {
     rule: PlacementRule,
     pointer: usize,
@@ -281,8 +281,8 @@ impl Judge {
         Some(Change { before, after: wish.pointer, rule: wish.rule, reason: wish.reason })
     }
 
-    /// Whether the fast disk was found to be at its limit a short while ago, and is to get nothing that it need not
-    /// have.
+    /// Returns true if the fast disk was found to be at its limit a short while ago, and is to get nothing that it need
+    /// not have.
     pub(crate) fn relieves(&self) -> bool {
         self.last_rule == Some(PlacementRule::Bandwidth) && self.since_change_s < RELIEF_S
     }

@@ -246,12 +246,12 @@ impl Placement {
         lock(&self.judging).judge.relieves()
     }
 
-    /// Whether there is anything to decide.
+    /// Returns true if there is anything to decide.
     fn judges(&self) -> bool {
         !self.pinned && !self.is_drained()
     }
 
-    /// Whether something has gone through the disks since the last sample.
+    /// Returns true if something has gone through the disks since the last sample.
     fn is_used(&self) -> bool {
         let seen = lock(&self.judging).seen;
         let moved = |before: &Totals, now: Totals| {
@@ -391,7 +391,7 @@ impl Placement {
         }
     }
 
-    /// How long until the next sample; `None` while there is nothing to measure.
+    /// Returns the time until the next sample; `None` while there is nothing to measure.
     pub(crate) fn next_sample_in(&self) -> Option<Duration> {
         if !self.judges() {
             return None;
@@ -443,7 +443,7 @@ impl Placement {
     }
 }
 
-/// What a keyspace's level 0 may come to on the fast disk, and what of it is there.
+/// The size that a keyspace's level 0 may reach on the fast disk, and its present size there.
 struct Level0 {
     memtable_bytes: u64,
     /// The number of tables at which the level is compacted.

@@ -65,8 +65,8 @@ impl VersionEditor<'_> {
         Ok(())
     }
 
-    /// If an edit is doubtful, puts a new manifest without it in force: its tables were never there, and its keyspaces
-    /// are not dropped.
+    /// Puts a new manifest in force without a doubtful edit, if there is one: its tables were never there, and its
+    /// keyspaces are not dropped.
     pub(crate) fn settle(&mut self) -> Result<()> {
         let versions = self.versions;
         if lock(&versions.doubtful).is_empty() {

@@ -1,4 +1,4 @@
-//! How often a table is read from its disk.
+//! The rate at which a table is read from its disk.
 //!
 //! Only what the block cache did not have counts, and only what looks for something: reads in large pieces are a
 //! merge's or a copy's. Counted for stores with two disks; others do without.

@@ -144,7 +144,7 @@ impl Manifest {
         self.copy_failure.take()
     }
 
-    /// Whether it is time for [`replace`](Manifest::replace). Not soon after one that failed.
+    /// Returns true if it is time for [`replace`](Manifest::replace). Not soon after one that failed.
     pub(crate) fn is_long(&self) -> bool {
         let long = REWRITE_BYTES_MIN.max(8 * self.snapshot_bytes);
         let due = if self.copy.is_some() { long } else { long.min(self.copy_due_above_bytes) };

@@ -52,7 +52,7 @@ impl<T> Default for TableSlot<T> {
 }
 
 impl<T> TableSlot<T> {
-    /// What is in it, which stays usable as long as the guard is kept.
+    /// Returns the contents of the slot, which stay usable as long as the guard is kept.
     #[inline]
     pub(crate) fn get(&self) -> Guard<Option<Arc<T>>> {
         let value = self.value.load();
@@ -80,7 +80,7 @@ impl<T> TableSlot<T> {
 /// Slots in the order in which the hand meets them.
 struct Ring<T> {
     slots: VecDeque<Arc<TableSlot<T>>>,
-    /// How many of them are not empty.
+    /// The number of slots that are not empty.
     full: usize,
 }
 
@@ -212,7 +212,7 @@ impl Descriptors {
         Arc::new(Descriptors { max: max.max(1), state: Mutex::new(state), returned })
     }
 
-    /// How many files are open, or about to be.
+    /// Returns the number of files that are open, or about to be.
     pub(crate) fn open(&self) -> usize {
         lock(&self.state).permits
     }

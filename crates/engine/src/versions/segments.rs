@@ -37,7 +37,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// What stands in a table for a value in the value log: the value's handle, then the first bytes of the value, for a
+/// The entry of a table for a value in the value log: the value's handle, then the first bytes of the value, for a
 /// filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pointer<'a> {
@@ -96,7 +96,8 @@ pub(crate) struct ValueSource {
 pub(crate) struct BesideWriter {
     /// The store's home.
     pub(crate) location: String,
-    /// Whether there have been edits since the reader opened the store. An edit comes before its values are erased.
+    /// Returns true if there have been edits since the reader opened the store. An edit comes before its values are
+    /// erased.
     pub(crate) has_changed: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -221,12 +222,12 @@ impl ValueSource {
         lock(&self.being_written).retain(|segment| !segments.contains(segment));
     }
 
-    /// Whether the segment may have values that no version leads to yet, and soon one will.
+    /// Returns true if the segment may have values that no version leads to yet, and soon one will.
     pub(crate) fn is_being_written(&self, segment: u64) -> bool {
         lock(&self.being_written).contains(&segment)
     }
 
-    /// From now on, rings `bell` when the last holder of a segment or of dead values has let go.
+    /// Makes the last holder of a segment or of dead values ring `bell` when it lets go, from now on.
     pub(crate) fn ring(&self, bell: Arc<dyn Event>) {
         lock(&self.gone).bell = Some(bell);
     }
@@ -299,7 +300,7 @@ pub(crate) struct Era {
 
 struct Ended {
     next: Arc<Era>,
-    /// What the edit has dropped that ended the era.
+    /// The places that the edit which ended the era has dropped.
     places: Arc<Places>,
     source: Arc<ValueSource>,
 }
@@ -361,19 +362,19 @@ impl SegmentFile {
         })
     }
 
-    /// What tables have got handles for.
+    /// Returns the values that tables have got handles for.
     pub(crate) fn written(&self) -> Written {
         let (records, record_bytes) = self.written.get();
         Written { segment: self.number, records, record_bytes }
     }
 
-    /// What no table has any more.
+    /// Returns the values that no table has any more.
     pub(crate) fn dead(&self) -> DroppedValues {
         let (handles, bytes) = self.dead.get();
         DroppedValues { segment: self.number, handles, bytes }
     }
 
-    /// What tables still have.
+    /// Returns the bytes that tables still have.
     #[cfg(test)]
     pub(crate) fn live_bytes(&self) -> u64 {
         self.written().record_bytes.saturating_sub(self.dead().bytes)
@@ -389,7 +390,7 @@ impl SegmentFile {
         }
     }
 
-    /// To be deleted when the last holder lets go.
+    /// Marks the segment for deletion when the last holder lets go.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -435,7 +436,7 @@ impl Segments {
         self.files.is_none()
     }
 
-    /// Whether both are the same list, not only equal ones.
+    /// Returns true if both are the same list, not only equal ones.
     pub(crate) fn is(&self, other: &Segments) -> bool {
         match (&self.files, &other.files) {
             (None, None) => true,
@@ -499,7 +500,7 @@ impl Segments {
         }
     }
 
-    /// What of these values counts: those of segments that are still there.
+    /// Returns the values that count: those of segments that are still there.
     pub(crate) fn counted(&self, dropped: &[DroppedValues]) -> Vec<DroppedValues> {
         dropped.iter().filter(|values| self.find(values.segment).is_some()).copied().collect()
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     visible: AtomicU64,
-    /// How many snapshots there are of each sequence number.
+    /// The number of snapshots of each sequence number.
     live: Mutex<BTreeMap<u64, usize>>,
 }
 
@@ -53,7 +53,7 @@ impl Snapshots {
         lock(&self.live).keys().next().copied()
     }
 
-    /// How many snapshots are live.
+    /// Returns the number of live snapshots.
     pub(crate) fn count(&self) -> usize {
         lock(&self.live).values().sum()
     }

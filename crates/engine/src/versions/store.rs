@@ -62,11 +62,11 @@ pub(crate) struct Versions {
     /// None while an editor has it.
     pub(crate) manifest: Mutex<Option<Manifest>>,
     pub(crate) editor_returned: Arc<dyn Event>,
-    /// What was damaged when the store was opened, and made good from elsewhere.
+    /// The damages that were found when the store was opened, and made good from elsewhere.
     pub(crate) mended: Mutex<Vec<StorageError>>,
-    /// When a repair has lost something last, in milliseconds since 1970.
+    /// The time of the last repair that lost something, in milliseconds since 1970.
     pub(crate) lossy_repair: Option<u64>,
-    /// There was a fast disk before the store was opened.
+    /// True if there was a fast disk before the store was opened.
     pub(crate) had_fast_disk: bool,
     /// In a repair: the tables that have temporary names until [`name_tables`](Versions::name_tables).
     pub(crate) unnamed: Option<Mutex<BTreeSet<u64>>>,
@@ -211,8 +211,8 @@ impl Versions {
         Ok(())
     }
 
-    /// What must hold of all versions after an install. In runs of the simulator and of the tests only: the cost is
-    /// that of all tables.
+    /// Asserts the invariants of all versions after an install. In runs of the simulator and of the tests only: the
+    /// cost is that of all tables.
     #[cfg(feature = "costly-checks")]
     pub(crate) fn assert_versions(&self) {
         let next_file = self.next_file.load(Ordering::Relaxed);

@@ -34,7 +34,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// What the manifest knows of a table.
+/// The manifest's description of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableMeta {
     pub(crate) number: u64,
@@ -52,14 +52,14 @@ pub(crate) struct TableMeta {
 }
 
 impl TableMeta {
-    /// Whether all its keys are before `key`.
+    /// Returns true if all keys of the table are before `key`.
     #[inline]
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         &self.span.end[..] <= key
     }
 
-    /// Where a table's account of itself is not the manifest's: what, what the manifest says, what the table says. A
-    /// table that differs is another one.
+    /// Returns the differences between a table's own properties and the manifest's: the name, the manifest's value, the
+    /// table's value. A table that differs is another one.
     pub(crate) fn differences(&self, properties: &Properties) -> Vec<(&'static str, String, String)> {
         [
             ("entries", self.entries, properties.entries),
@@ -100,7 +100,7 @@ impl ObsoleteTables {
         lock(&self.dead)
     }
 
-    /// From now on, rings `bell` when the last holder of a file has let go.
+    /// Makes the last holder of a file ring `bell` when it lets go, from now on.
     pub(crate) fn ring(&self, bell: Arc<dyn Event>) {
         self.dead().bell = Some(bell);
     }
@@ -136,26 +136,26 @@ impl ObsoleteTables {
     }
 }
 
-/// What a table file needs in order to open itself, shared by all of a store.
+/// The context that a table file needs in order to open itself, shared by all of a store.
 pub(crate) struct TableSource {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) obsolete: ObsoleteTables,
     pub(crate) damaged: Arc<DamagedFiles>,
-    /// Where large values lie.
+    /// The source of large values.
     pub(crate) values: Arc<ValueSource>,
     /// The two disks that `volume` consists of, if there are two.
     pub(crate) disks: Option<Arc<Disks>>,
-    /// How many tables may be open; see `open_tables.rs`.
+    /// The maximum number of open tables; see `open_tables.rs`.
     open_max: usize,
     pub(crate) descriptors: Arc<Descriptors>,
     shelf: Shelf<Table>,
     /// Tables that a unit elsewhere has made, by number: open since they were looked at, until they are installed.
     looked_at: Mutex<HashMap<u64, LookedAt>>,
-    /// How many [`TableFile`]s there are, and how many of them stay open.
+    /// The number of [`TableFile`]s, and of those that stay open.
     files: AtomicUsize,
     residents: AtomicUsize,
-    /// How many tables have told when their entries die, ever.
+    /// The number of tables that have told when their entries die, ever.
     lifetimes_learned: AtomicU64,
 }
 
@@ -183,7 +183,7 @@ impl TableSource {
         TableSource { disks, ..self }
     }
 
-    /// Which disk table `number` lies on, as the manifest numbers them.
+    /// Returns the disk of table `number`, as the manifest numbers disks.
     pub(crate) fn disk_of(&self, number: u64) -> u32 {
         self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
     }
@@ -377,7 +377,7 @@ impl TableFile {
         self.resident.get().is_some() || !self.slot.is_empty()
     }
 
-    /// To be deleted when the last holder lets go.
+    /// Marks the file for deletion when the last holder lets go.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -464,16 +464,16 @@ impl Level {
     }
 }
 
-/// One moment's tables of a keyspace.
+/// The tables of a keyspace at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub(crate) levels: [Level; LEVELS],
-    /// Where large values lie.
+    /// The segments that hold large values.
     pub(crate) segments: Segments,
     removable: Removable,
 }
 
-/// How many entries a filter removes from the tables of a version, as it was last counted.
+/// The number of entries that a filter removes from the tables of a version, as of the last count.
 #[derive(Debug, Default)]
 struct Removable(Mutex<Option<Counted>>);
 

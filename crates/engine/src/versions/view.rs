@@ -1,4 +1,4 @@
-//! What a reader of a keyspace sees: memtables and a version, as one immutable value behind one atomic pointer.
+//! The view of a keyspace's reader: memtables and a version, as one immutable value behind one atomic pointer.
 
 use crate::base::batch::Operation;
 use crate::memtable::{Memtable, Meter};
@@ -57,7 +57,7 @@ impl MemtableSlot {
         }
     }
 
-    /// How full it is: what is inside or on its way.
+    /// Returns the fill of the memtable: the bytes that are inside or on their way.
     pub(crate) fn bytes(&self) -> u64 {
         self.reserved_bytes.load(Ordering::Relaxed).max(self.memtable.used_bytes() as u64)
     }
@@ -71,7 +71,7 @@ impl MemtableSlot {
         Some(self.first_log.load(Ordering::Relaxed)).filter(|log| *log != NO_LOG)
     }
 
-    /// Nothing above `last_sequence` goes into the memtable from now on.
+    /// Seals the memtable: nothing above `last_sequence` goes into it from now on.
     pub(crate) fn seal(&self, last_sequence: u64) {
         let before = self.last_sequence.swap(last_sequence, Ordering::AcqRel);
         // The exchange of a view may be tried several times.

@@ -57,13 +57,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// How often the collector looks whether a snapshot still holds a collected segment.
+/// The time between the collector's looks for snapshots that still hold a collected segment.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// So much trimming comes before a collection, at most: a part has some thousand sectors to look at.
+/// The maximum number of parts trimmed before a collection: a part has some thousand sectors to look at.
 const TIDY_PARTS_MAX: usize = 256;
 
-/// What the collector remembers from one turn to the next.
+/// The collector's state from one turn to the next.
 #[derive(Default)]
 pub(crate) struct Collections {
     state: Mutex<State>,
@@ -98,7 +98,7 @@ struct State {
 struct Collected {
     keyspace: Arc<KeyspaceCore>,
     number: u64,
-    /// Who reads at this moment or later asks for nothing in it.
+    /// The moment from which readers ask for nothing in it.
     since: u64,
     /// Memtables with versions that hide its values.
     slots: Vec<Weak<MemtableSlot>>,
@@ -109,7 +109,7 @@ impl Collected {
         !self.keyspace.view.load().slots().any(|slot| is_one_of(slot, &self.slots))
     }
 
-    /// Whether no snapshot asks for its values.
+    /// Returns true if no snapshot asks for its values.
     fn is_unseen(&self, oldest: Option<u64>) -> bool {
         oldest.is_none_or(|oldest| oldest >= self.since)
     }
@@ -139,7 +139,7 @@ impl Work {
         Ok(Turn::Idle)
     }
 
-    /// True if there may be more to do now.
+    /// Tidies the value log for a while. Returns true if there may be more to do now.
     fn tidy_much(&self, log: &ValueLog) -> Result<bool> {
         for _ in 0..TIDY_PARTS_MAX {
             if self.health.is_closing() || !tidy(log)? {
@@ -165,12 +165,12 @@ impl Work {
         }
     }
 
-    /// How long the collector may sleep.
+    /// Returns how long the collector may sleep.
     pub(crate) fn next_collection_look_in(&self) -> Option<Duration> {
         (!lock(&self.collections.state).waiting.is_empty()).then_some(LOOK_AGAIN)
     }
 
-    /// Whether a segment is to be trimmed or collected, or could be removed but for what is in memory.
+    /// Returns true if a segment is to be trimmed or collected, or could be removed but for data in memory.
     pub(crate) fn has_collections(&self) -> bool {
         let Some(log) = self.versions.source.values.log_if_open() else { return false };
         // First: what runs shows itself in one of the two when it has ended.
@@ -332,7 +332,8 @@ impl Work {
         Ok(())
     }
 
-    /// Nothing else is to be done: what keeps collected segments in memtables goes to tables.
+    /// Seals the memtables that keep collected segments, so that their data goes to tables. Called when nothing else is
+    /// to be done.
     fn seal_for_collections(&self) -> Result<()> {
         let oldest = self.versions.snapshots.oldest();
         let keyspaces: Vec<_> = {
@@ -416,11 +417,11 @@ struct Mover<'a> {
     listed: BTreeSet<u64>,
     /// Moved values that nothing leads to, by segment.
     unused: BTreeMap<u64, DroppedValues>,
-    /// Why the owner has ended the collection.
+    /// The error with which the owner has ended the collection.
     failure: Option<Error>,
 }
 
-/// What stands for a value now, and what is to.
+/// A value's present handle, and its new one.
 struct Replacement {
     key: Vec<u8>,
     from: Handle,
@@ -447,7 +448,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// What stands for the value of a key, if it is this handle.
+    /// Returns true if the entry of a key is this handle.
     fn found(&mut self, key: &[u8], handle: &Handle) -> Result<bool> {
         let (work, keyspace) = (self.work, self.keyspace);
         // A view that comes after the snapshot has all that the snapshot sees.
@@ -539,7 +540,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Nothing leads to this copy.
+    /// Counts a copy that nothing leads to.
     fn leave_unused(&mut self, to: &Handle) {
         let segment = to.segment;
         let sum = self.unused.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });

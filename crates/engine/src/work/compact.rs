@@ -81,13 +81,13 @@ fn cut_at(parts: &mut Vec<Part>, key: &[u8]) {
     parts.insert(at + 1, behind);
 }
 
-/// Whether all keys of a range lie in another.
+/// Returns true if all keys of a range lie in another.
 fn within(range: &KeyRange, outer: &KeyRange) -> bool {
     let lower = outer.lower.is_none() || range.lower >= outer.lower;
     lower && (outer.upper.is_none() || range.upper.is_some() && range.upper <= outer.upper)
 }
 
-/// What changes while a program runs and must not while a job does: all tasks of the job have the same.
+/// The settings that may change while a program runs but must not while a job does: all tasks of the job have the same.
 struct Frozen {
     now_unix: Duration,
     filter: Option<FrozenFilter>,
@@ -226,12 +226,13 @@ impl Work {
         Ok(Divided { levels, tasks, notes })
     }
 
-    /// How many tasks the processor may run now.
+    /// Returns the number of tasks that the processor may run now.
     fn threads(&self) -> usize {
         self.throttle.threads(self.options.compaction_threads, self.env.clock.now())
     }
 
-    /// How many tasks can run now: one for each free thread, and one for each task that units elsewhere take.
+    /// Returns the number of tasks that can run now: one for each free thread, and one for each task that units
+    /// elsewhere take.
     pub(crate) fn tasks_abreast(&self) -> usize {
         self.threads().saturating_add(self.compactor.elsewhere().tasks_max)
     }
@@ -389,7 +390,7 @@ impl Work {
         Ok(())
     }
 
-    /// Whether all memtables are empty.
+    /// Returns true if all memtables are empty.
     fn is_flushed(&self) -> bool {
         self.versions.keyspaces().iter().all(|keyspace| {
             let view = keyspace.view.load();
@@ -452,7 +453,7 @@ impl Work {
         }
     }
 
-    /// Whether the background has something to do, or is at it.
+    /// Returns true if the background has something to do, or is at it.
     fn has_work(&self) -> bool {
         self.has_collections() || self.has_flushes_or_compactions() || self.owes_now()
     }

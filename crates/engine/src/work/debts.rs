@@ -2,14 +2,21 @@
 //!
 //! | debt | bound while writers continue | payment when the store is idle |
 //! |---|---|---|
-//! | log files that idle memtables hold back | `log_bytes_max`, plus the files being written | the memtables are flushed, if the log exceeds twice their size plus 8 MiB |
+//! | log files that idle memtables hold back | `log_bytes_max`, plus files being written | a flush of the memtables |
 //! | the files of an empty log | `log_bytes_max` | the log continues in a short file |
 //! | tombstones and range deletions in memtables | a full memtable | the memtable becomes a table |
-//! | tombstones and range deletions in tables | full levels; a quarter of a table of the deepest level | compactions move them down and drop them |
-//! | values in the value log that a table or memtable hides | full levels, then `value_inflation_percent_max` | level 0 is compacted, so the values count as dead |
-//! | dead values in a segment that flushes append to | the length of a segment | the segment is sealed, so it can be collected |
+//! | tombstones and range deletions in tables | full levels | compactions move them down and drop them |
+//! | values in the value log that a table or memtable hides | full levels | a compaction of level 0 |
+//! | dead values in a segment that flushes append to | the length of a segment | the segment is sealed |
 //! | entries that a compaction filter removes | full levels | their tables are rewritten |
-//! | files that no version has | their last reader | the last reader's release deletes them (`versions/obsolete.rs`); a failed deletion is retried |
+//! | files that no version has | their last reader | the last reader's release (`versions/obsolete.rs`) |
+//!
+//! * The memtables are flushed if the log exceeds twice their size plus 8 MiB.
+//! * Tombstones in tables are also bounded by a quarter of a table of the deepest level.
+//! * Hidden values in the value log are also bounded by `value_inflation_percent_max`, after full levels. When level 0
+//!   is compacted, the values count as dead.
+//! * A sealed segment can be collected.
+//! * The last reader's release deletes the files. A failed deletion is retried.
 //!
 //! 1. The flusher collects all debts ([`Work::pay_debts`]). [`rules::due`] chooses the next payment.
 //! 2. The flusher seals memtables, ends segments, and shortens the log. A compaction thread picks compactions with

@@ -28,14 +28,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often it is looked whether readers have let go.
+/// The time between two checks if readers have let go.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The number of log files for which room is kept free at home: the one in use, the next one, and in place of the third
 /// what a memtable becomes.
 const KEPT_LOG_FILES: u64 = 3;
 
-/// Nothing new on the fast disk while this lives.
+/// A guard: nothing new begins on the fast disk while this lives.
 struct Closed<'a>(&'a Placement);
 
 impl<'a> Closed<'a> {
@@ -141,8 +141,8 @@ impl Work {
         )))
     }
 
-    /// Whether records go to the fast disk, or will with the next file. The one that is ready is kept for as long as no
-    /// other could be made.
+    /// Returns true if records go to the fast disk, or will with the next file. The one that is ready is kept for as
+    /// long as no other could be made.
     fn log_is_on_fast(&self, log: &Log, disks: &Disks) -> bool {
         let numbers = [Some(log.file()), Some(self.memory.prepared_log()), log.next_file()];
         numbers.into_iter().flatten().any(|number| disks.disk_of(FileName::Log(number)) == FAST)

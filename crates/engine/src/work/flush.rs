@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What a memtable has become.
+/// The results of a memtable's flush.
 pub(crate) struct Flushed {
     pub(crate) tables: Vec<OutputTable>,
     /// Values in the value log.

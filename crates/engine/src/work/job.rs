@@ -33,7 +33,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often closing looks for jobs that have landed, at least.
+/// The maximum time between closing's looks for jobs that have landed.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A job's claim on its tables and keys, given up on drop, also when the job panics.
@@ -80,10 +80,10 @@ impl Drop for Claimed {
     }
 }
 
-/// What came of a job, for the caller of a manual compaction.
+/// The outcome of a job, for the caller of a manual compaction.
 pub(crate) type Outcome = Mutex<Option<Result<()>>>;
 
-/// Who has begun a job.
+/// The originator of a job.
 pub(crate) struct Begun {
     /// The store's own jobs have a turn.
     pub(crate) turn: Option<CompactionTurn>,
@@ -106,7 +106,7 @@ pub(crate) struct JobUnderWay {
     number: u64,
     claimed: Claimed,
     host: Arc<Host>,
-    /// Where the output of each task belongs.
+    /// The level of each task's output.
     levels: Vec<usize>,
     started: Duration,
     /// It was begun once more after a disk refused.
@@ -114,14 +114,14 @@ pub(crate) struct JobUnderWay {
     begun: Begun,
 }
 
-/// What came of a job's tasks, in the order of the keys.
+/// The results of a job's tasks, in the order of the keys.
 #[derive(Default)]
 struct Merged {
     tables: Vec<OutputTable>,
-    /// Where each of the tables belongs.
+    /// The level of each table.
     levels: Vec<usize>,
     stats: TaskStats,
-    /// What was dropped of the value log.
+    /// The dropped values of the value log.
     dead: DeadValues,
 }
 

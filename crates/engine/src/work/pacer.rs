@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// The least share of the bound that compactions get.
 const SHARE_MIN: f64 = 0.25;
-/// One sleep is at most this long, so that closing is noticed.
+/// The maximum length of one sleep, so that closing is noticed.
 const SLEEP_MS_MAX: u64 = 20;
 /// Bytes are paid for in pieces of at most this size, so that growing debt is noticed in the middle of a large block.
 const PIECE_BYTES_MAX: u64 = 256 << 10;

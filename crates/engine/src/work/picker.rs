@@ -49,9 +49,9 @@ mod through;
 
 /// The share of tombstones from which a table of the deepest level is rewritten for its own sake.
 const TOMBSTONE_SHARE: f64 = 0.25;
-/// How many tables beyond its trigger level 0 has before newer ones are merged among themselves.
+/// The number of tables beyond its trigger that level 0 has before newer ones are merged among themselves.
 const INTRA_LEVEL0_EXTRA: usize = 2;
-/// How many tables such a merge takes at least.
+/// The minimum number of tables in such a merge.
 const INTRA_LEVEL0_TABLES_MIN: usize = 4;
 /// A job's inputs may be this many times the size of one table.
 const JOB_TABLES_MAX: u64 = 25;
@@ -67,14 +67,14 @@ impl Span {
     }
 }
 
-/// What to compact.
+/// A choice of tables to compact.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) output_level: usize,
     /// Tables by level, shallowest first, each level in the version's order. The last one may be the output level, or
     /// with `through` the one below it.
     pub(crate) inputs: Vec<(usize, Vec<Arc<TableFile>>)>,
-    /// What goes into the level below the output level.
+    /// The part that goes into the level below the output level.
     pub(crate) through: Option<Through>,
     /// The factor by which its level exceeds its target; 1 if a caller asks for the job.
     pub(crate) score: f64,
@@ -85,12 +85,12 @@ pub(crate) struct Job {
     pub(crate) is_debt: bool,
     /// It drops what these tables hide, too.
     pub(crate) newer: Option<Newer>,
-    /// What it writes into the output level lies in here.
+    /// The span of its outputs in the output level.
     pub(crate) span: Span,
 }
 
 impl Job {
-    /// Where it writes.
+    /// Returns the spans that it writes.
     pub(crate) fn spans(&self) -> impl Iterator<Item = &Span> {
         std::iter::once(&self.span).chain(self.through.as_ref().map(|through| &through.span))
     }
@@ -145,7 +145,7 @@ impl fmt::Display for Job {
     }
 }
 
-/// How large each level may be, and where level 0 is compacted to.
+/// The target size of each level, and the level that level 0 is compacted into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Targets {
     pub(crate) base_level: usize,
@@ -193,7 +193,7 @@ pub(crate) struct Picker<'a> {
     troubled: bool,
     /// The number of tables with which a job of a deeper level begins, if the level has that many.
     tables_per_job: usize,
-    /// What a job may write.
+    /// The bytes that a job may write.
     room: u64,
 }
 
@@ -355,7 +355,7 @@ impl<'a> Picker<'a> {
         Some(job)
     }
 
-    /// Whether a job that takes tables out of level 0 could begin now.
+    /// Returns true if a job that takes tables out of level 0 could begin now.
     pub(crate) fn may_shrink_level0(&self) -> bool {
         self.level0(0.0).or_else(|| self.intra_level0()).is_some()
     }

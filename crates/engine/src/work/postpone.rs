@@ -41,7 +41,7 @@ impl Postponed {
     }
 }
 
-/// Whether the failure lies in the job, and not in the store or its disk as a whole.
+/// Returns true if the failure lies in the job, and not in the store or its disk as a whole.
 pub(crate) fn is_of_the_job(error: &Error) -> bool {
     !error.is_no_space()
         && !matches!(error, Error::Closed | Error::Failed { .. } | Error::ReadOnly | Error::KeyspaceDropped { .. })
@@ -93,16 +93,17 @@ impl Work {
         postponed.iter_mut().filter(|p| all || p.until <= now).for_each(Postponed::end_rest);
     }
 
-    /// How long until the next job may be picked again.
+    /// Returns the time until the next job may be picked again.
     pub(crate) fn next_rest_ends_in(&self) -> Option<Duration> {
         let until = |k: &Arc<KeyspaceCore>| lock(&k.postponed).iter().filter(|p| p.rests).map(|p| p.until).min();
         let next = self.versions.keyspaces().iter().filter_map(until).min()?;
         Some(next.saturating_sub(self.env.clock.now()))
     }
 
-    /// Why level 0 of a keyspace cannot shrink: no job takes tables out of it or is about to, and a table that its way
-    /// down needs rests after this failure, or compactions fail altogether (a full disk). A failure elsewhere is no
-    /// reason, nor is one thread that pauses while another makes way for level 0 or is free to begin.
+    /// Returns the error that keeps level 0 of a keyspace from shrinking: no job takes tables out of it or is about to,
+    /// and a table that its way down needs rests after this failure, or compactions fail altogether (a full disk). A
+    /// failure elsewhere is no reason, nor is one thread that pauses while another makes way for level 0 or is free to
+    /// begin.
     pub(crate) fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {
         let trouble = lock(&self.memory.troubles).compaction.clone();
         let _scheduling = lock(&self.scheduling);
@@ -130,15 +131,15 @@ impl Work {
 }
 
 impl KeyspaceCore {
-    /// Whether a running job has tables of level 0 of `version`; with the scheduling lock held. A claimed table that
-    /// does not rest is a running job's.
+    /// Returns true if a running job has tables of level 0 of `version`; with the scheduling lock held. A claimed table
+    /// that does not rest is a running job's.
     pub(crate) fn level0_job_runs(&self, version: &Version) -> bool {
         let postponed = lock(&self.postponed);
         let rests = |file: &TableFile| postponed.iter().any(|p| p.rests && p.holds(file));
         version.levels[0].files.iter().any(|file| file.busy.load(Ordering::Acquire) && !rests(file))
     }
 
-    /// Why a job of this keyspace has failed that has not succeeded since.
+    /// Returns the error of a job of this keyspace that has failed and not succeeded since.
     pub(crate) fn postponed_error(&self) -> Option<Error> {
         lock(&self.postponed).first().map(|postponed| postponed.error.clone())
     }

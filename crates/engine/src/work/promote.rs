@@ -70,7 +70,7 @@ impl Work {
         Ok(())
     }
 
-    /// Whether the outputs of a job belong on the fast disk for what is read of its inputs.
+    /// Returns true if the outputs of a job belong on the fast disk because its inputs are read often.
     pub(crate) fn is_hot_job(&self, job: &Job) -> bool {
         let Some(placement) = &self.placement else { return false };
         let bytes: u64 = job.files().map(|(_, file)| file.meta.bytes).sum();

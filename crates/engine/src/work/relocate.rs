@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 /// Copied in pieces of this size.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// Why a table was not copied.
+/// The reason why a table was not copied.
 pub(crate) struct NotCopied {
     pub(crate) error: Error,
     /// Writing the copy failed, not reading the table or something else.
@@ -125,7 +125,7 @@ impl Work {
         Some(job)
     }
 
-    /// False if the disk takes no new files.
+    /// Copies a table. Returns false if the disk takes no new files.
     fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<bool, NotCopied> {
         let name = FileName::Table(file.meta.number);
         let reader = TableReader::open(&self.versions.volume, name, &self.versions.source.descriptors)?;

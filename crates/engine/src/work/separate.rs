@@ -45,8 +45,8 @@ struct State {
     is_synced: bool,
 }
 
-/// From which length on values of a keyspace go to the value log, and how many of their first bytes a filter has to
-/// see. `None` if none goes there.
+/// Returns the length from which values of a keyspace go to the value log, and the number of first bytes that a filter
+/// has to see. Returns `None` if none goes there.
 pub(crate) fn bounds(options: &KeyspaceOptions) -> Option<(usize, usize)> {
     let min_bytes = usize::try_from(options.value_log_min_bytes?).unwrap_or(usize::MAX);
     let prefix_bytes = match &options.compaction_filter {

@@ -1,5 +1,5 @@
-//! What a running merge asks of the store: numbers for its tables, the disk that each goes to, pace, and whether it is
-//! given up.
+//! The store's services for a running merge: numbers for its tables, the disk that each goes to, pace, and whether it
+//! is given up.
 //!
 //! A table goes to the disk that placement says. If the fast disk refuses it in the middle, the work is done once more,
 //! all on the capacity disk. If that disk is full, the work is done once more wherever there is room.
@@ -26,21 +26,21 @@ use situ_table::Warming;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-/// Where the tables of a merge go.
+/// The destination of a merge's tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhereTo {
-    /// By their level, and by what is read.
+    /// The disk of their level, or of their heat.
     Placed,
-    /// To the capacity disk, whatever their level: the fast one has refused.
+    /// The capacity disk, whatever their level: the fast one has refused.
     Home,
-    /// Wherever there is room, to the fast disk first: the capacity disk is full.
+    /// Any disk with room, the fast disk first: the capacity disk is full.
     AnyRoom,
 }
 
 /// Tables are not cut shorter than this to fit into what room there is.
 const SHORT_TABLE_BYTES: u64 = 1 << 20;
 
-/// What a running merge asks of the store, and the files it has begun.
+/// The store's services for a running merge, and the files that the merge has begun.
 pub(crate) struct Host {
     work: Arc<Work>,
     begun: Mutex<Vec<u64>>,
@@ -53,11 +53,11 @@ pub(crate) struct Host {
     /// The output belongs on the fast disk, whatever its level.
     hot: bool,
     where_to: WhereTo,
-    /// Why the fast disk refused to take what was to be written to it.
+    /// The error with which the fast disk refused a write.
     fast_failure: Arc<Mutex<Option<StorageError>>>,
     /// A flush has nothing that was in the cache.
     warming: Option<Arc<Warming>>,
-    /// Where a flush puts large values.
+    /// The destination of a flush's large values.
     separator: Option<Separator>,
     /// The keyspace has values in the value log, or may get some.
     has_handles: bool,
@@ -99,7 +99,7 @@ impl Host {
         Host { separator, lifetimes_by, ..self }.of_keyspace(keyspace)
     }
 
-    /// What a flush puts into the value log.
+    /// Returns the separator with which a flush puts values into the value log.
     pub(crate) fn separator(&self) -> Option<&Separator> {
         self.separator.as_ref()
     }
@@ -126,7 +126,7 @@ impl Host {
         Host { hot, ..self }
     }
 
-    /// With physical space for what is written.
+    /// Returns the host with physical space for its writes.
     pub(crate) fn promised(self, promise: Promise) -> Host {
         Host { promise: Some(Arc::new(promise)), ..self }
     }
@@ -144,17 +144,17 @@ impl Host {
         Host { where_to: WhereTo::AnyRoom, ..self.again(target_bytes) }
     }
 
-    /// Whether a compaction ends because it writes more than there is physical space for.
+    /// Returns true if a compaction ends because it writes more than there is physical space for.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.promise.as_ref().is_some_and(|promise| promise.is_broken())
     }
 
-    /// What a table of this work is to have at most.
+    /// Returns the maximum bytes of a table of this work.
     pub(crate) fn target_bytes(&self) -> u64 {
         self.target_bytes
     }
 
-    /// Why the fast disk could not take a table that had been begun on it.
+    /// Returns the error with which the fast disk refused a table that had been begun on it.
     pub(crate) fn fast_failure(&self) -> Option<StorageError> {
         lock(&self.fast_failure).clone()
     }
@@ -165,7 +165,7 @@ impl Host {
         number
     }
 
-    /// Whether the next table of `level` is to go to the fast disk.
+    /// Returns true if the next table of `level` is to go to the fast disk.
     fn goes_to_fast(&self, level: usize) -> bool {
         let Some(placement) = self.work.placement.as_ref().filter(|_| self.where_to != WhereTo::Home) else {
             return false;
@@ -357,7 +357,7 @@ pub(crate) fn task_error(error: TaskError) -> Error {
     }
 }
 
-/// What the manifest is to know of a table that a merge has written.
+/// Returns the manifest's description of a table that a merge has written.
 pub(crate) fn describe(table: &OutputTable) -> TableMeta {
     let properties = &table.summary.properties;
     TableMeta {
@@ -400,7 +400,7 @@ impl Work {
         }
     }
 
-    /// Where to write what a run with `host` could not, if there is a place.
+    /// Returns a host with another disk for the work that a run with `host` could not write, if there is one.
     pub(crate) fn spill(&self, host: &Host, error: &Error) -> Option<Host> {
         if self.health.is_closing() || self.health.failure().is_some() {
             return None;
@@ -416,7 +416,7 @@ impl Work {
     }
 }
 
-/// Whether a job failed by what a disk answered.
+/// Returns true if a job failed by the answer of a disk.
 fn is_of_a_disk(error: &Error) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! How many threads compactions may use while writers wait for the log.
+//! The number of threads that compactions may use while writers wait for the log.
 //!
 //! Compactions and the log share disks and processors, and only of the log does a caller see how long it takes. So
 //! while synced writes take much longer than they do when the store is calm, compactions use one thread; as soon as the
@@ -26,10 +26,10 @@ const SLOWER_BY: u64 = 3;
 const SLOWER_BY_NS_MIN: u64 = 100_000;
 /// A log without a waiting writer in this time needs no throttle.
 const RECENT: Duration = Duration::from_millis(200);
-/// From this share of tolerated debt on, compactions come first: well before writers are slowed.
+/// The share of tolerated debt from which compactions come first: well before writers are slowed.
 const DEBT_MAX: f64 = 0.3;
 
-/// What is known of the log's latency, and how many jobs compact.
+/// The measured latency of the log, and the number of running compactions.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionThrottle {
     now_ns: AtomicU64,
@@ -72,7 +72,7 @@ impl CompactionThrottle {
         self.debt.store((share.clamp(0.0, 1.0) * 1000.0) as u64, Ordering::Relaxed);
     }
 
-    /// Whether writers are disturbed and there is time to let them go first.
+    /// Returns true if writers are disturbed and there is time to let them go first.
     pub(crate) fn holds_back(&self, at: Duration) -> bool {
         let (now, calm) = (self.now_ns.load(Ordering::Relaxed), self.calm_ns.load(Ordering::Relaxed));
         let last = Duration::from_nanos(self.last_sample_ns.load(Ordering::Relaxed));
@@ -83,7 +83,7 @@ impl CompactionThrottle {
             && (self.debt.load(Ordering::Relaxed) as f64) < DEBT_MAX * 1000.0
     }
 
-    /// How many threads of `threads` a compaction may use now.
+    /// Returns how many threads of `threads` a compaction may use now.
     pub(crate) fn threads(&self, threads: usize, at: Duration) -> usize {
         if self.holds_back(at) { 1 } else { threads.max(1) }
     }

@@ -1,4 +1,4 @@
-//! What the commit lock protects: sequence numbers, the queue of requests, and the places of the environment.
+//! The state under the commit lock: sequence numbers, the queue of requests, and the places of the environment.
 //!
 //! **Invariants.** The queue holds what has a sequence number and is not published, in the order of the numbers.
 //! Requests leave it at the front. Each that is published follows the last one that was. Behind a request that failed
@@ -23,7 +23,7 @@ pub struct Commit<E: Environment> {
     pub(crate) pending: VecDeque<Arc<Request<E>>>,
     /// Set when a request failed: those behind it must not be published.
     pub(crate) broken: Option<E::Error>,
-    /// There is new work for the background; to be told once the lock is released.
+    /// True if there is new work for the background, which is notified once the lock is released.
     has_work: bool,
 }
 
@@ -51,13 +51,13 @@ impl<E: Environment> Commit<E> {
         self.next_sequence
     }
 
-    /// There is new work for the background. The pipeline says so once the lock is released
-    /// ([`Environment::tell_background`]), if a prologue does this.
+    /// Notes that there is new work for the background. If a prologue calls this, the pipeline notifies the background
+    /// once the lock is released ([`Environment::tell_background`]).
     pub fn leave_work(&mut self) {
         self.has_work = true;
     }
 
-    /// Whether there is new work for the background; asked once.
+    /// Returns true if there is new work for the background; asked once.
     pub(crate) fn take_work(&mut self) -> bool {
         std::mem::take(&mut self.has_work)
     }

@@ -17,8 +17,8 @@ pub trait Condition<E: Environment>: Send + Sync {
     /// The memory it takes, about.
     fn bytes(&self) -> u64;
 
-    /// Whether the write may begin now. If it may, it has to hold until the lock is released. Called under the commit
-    /// lock.
+    /// Checks that the write may begin now. If it may, the condition has to hold until the lock is released. Called
+    /// under the commit lock.
     ///
     /// # Errors
     /// The write is refused, or something has to be looked at first without the lock.

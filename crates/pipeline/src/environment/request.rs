@@ -14,7 +14,7 @@ const APPLIED: u8 = 2;
 const PUBLISHED: u8 = 3;
 const FAILED: u8 = 4;
 
-/// Who waits for a request, and whose thread carries it through the stages.
+/// The caller that waits for a request, and whose thread carries it through the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// A thread waits, and carries it on itself.
@@ -40,7 +40,7 @@ impl<E: Environment> Write<E> {
         self.batch.held_bytes() as u64 + self.condition.as_ref().map_or(0, |condition| condition.bytes())
     }
 
-    /// Whether there is nothing to write.
+    /// Returns true if there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
         self.batch.count() == 0
     }
@@ -61,15 +61,15 @@ pub struct NoLogFile {
     pub file: u64,
 }
 
-/// Why a request cannot begin at once.
+/// The reason why a request cannot begin at once.
 pub enum Obstacle<E: Environment> {
     /// The environment has no room, or no log file.
     NoRoom(E::NoRoom),
     /// The log's page buffer is full.
     LogBufferFull,
-    /// Other writes have come in between that a transaction has to look at first.
+    /// Other writes have come in between, which a transaction has to look at first.
     Unchecked(Box<dyn Unchecked<E>>),
-    /// It never will.
+    /// The request never will begin.
     Refused(Box<E::Error>),
 }
 
@@ -165,7 +165,7 @@ impl<E: Environment> Request<E> {
         self.durability == Durability::Synced
     }
 
-    /// Whether the log has brought it as far as it asked for.
+    /// Returns true if the log has brought the request as far as it asked for.
     pub(crate) fn is_logged(&self, log: &Log) -> bool {
         let reached = match self.durability {
             Durability::Buffered => log.written(),
@@ -202,7 +202,7 @@ impl<E: Environment> Request<E> {
         self.stage.store(FAILED, Ordering::Release);
     }
 
-    /// What its epilogue has come to: `None` if it has not ended.
+    /// Returns the result of the request's epilogue: `None` if it has not ended.
     pub(crate) fn applied(&self) -> Option<Result<(), E::Error>> {
         match self.stage.load(Ordering::Acquire) {
             APPLIED => Some(Ok(())),

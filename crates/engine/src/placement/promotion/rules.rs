@@ -37,7 +37,7 @@ pub(crate) const EVERY_S: u64 = 10;
 const PAYS_AFTER_S: f64 = 300.0;
 /// Tables that are read less often than this are not worth a thought, however small they are.
 const READS_PER_S_MIN: f64 = 1.0;
-/// What a read is taken to read.
+/// The bytes that a read is assumed to read.
 const BLOCK_BYTES: f64 = 4096.0;
 /// Bytes copied in a round.
 pub(crate) const ROUND_BYTES: u64 = 64 << 20;
@@ -45,7 +45,7 @@ pub(crate) const ROUND_BYTES: u64 = 64 << 20;
 const FREE_SHARE: f64 = 0.2;
 /// Below this share, cold ones are sent home.
 const TIGHT_SHARE: f64 = 0.1;
-/// How much colder a table is that makes place.
+/// The factor by which a table that makes place is colder.
 const COLDER: f64 = 4.0;
 
 /// A table as promotion sees it.
@@ -67,12 +67,12 @@ pub(crate) struct FreeRoom {
 }
 
 impl FreeRoom {
-    /// Whether so much more leaves enough; nothing more always does.
+    /// Returns true if `bytes` more leave enough; 0 more always do.
     pub(crate) fn takes_more(&self, bytes: u64) -> bool {
         bytes == 0 || self.takes(bytes)
     }
 
-    /// Whether a promoted table leaves enough.
+    /// Returns true if a promoted table leaves enough.
     pub(crate) fn takes(&self, bytes: u64) -> bool {
         self.free.saturating_sub(bytes) as f64 >= FREE_SHARE * self.total as f64 && self.free > bytes
     }

@@ -23,7 +23,7 @@ pub(crate) struct Wanted {
     pub(crate) disk: u32,
 }
 
-/// What is to be copied, and when it was chosen.
+/// The tables to copy, and the time of their choice.
 pub(crate) struct Promoting {
     looked_at: Duration,
     pub(crate) wanted: VecDeque<Wanted>,

@@ -25,21 +25,21 @@ use situ_storage::memory::{require, zeroed};
 use situ_storage::{Corruption, Error, FileMeta, FileName, Result, Volume};
 use std::collections::BTreeSet;
 
-/// What is read back at open.
+/// The contents that are read back at open.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) edits: Vec<Edit>,
     /// Length of the manifest.
     pub(crate) bytes: u64,
-    /// Where the last whole edit ends. What is behind was never acknowledged, unless it has rotted.
+    /// The end of the last whole edit. The bytes behind it were never acknowledged, unless they have rotted.
     pub(crate) whole_bytes: u64,
     /// Length of the copy; `None` if there is none.
     pub(crate) copy_bytes: Option<u64>,
-    /// Where the last whole edit of the copy ends, if bytes are behind that which are none.
+    /// The end of the last whole edit of the copy, if bytes that are no edit follow it.
     pub(crate) copy_torn: Option<u64>,
-    /// What is wrong in one of the two files and whole in the other.
+    /// The damages in one of the two files that are whole in the other.
     pub(crate) damages: Vec<Error>,
-    /// Why the copy could not be read, if it is there.
+    /// The error that kept the copy from being read, if it is there.
     pub(crate) copy_unread: Option<Error>,
 }
 
@@ -145,8 +145,7 @@ pub(crate) fn numbers(files: &[FileMeta]) -> Vec<u64> {
     files.iter().filter_map(number).collect::<BTreeSet<u64>>().into_iter().collect()
 }
 
-/// What can be read of the youngest manifest of which anything can, whether it is in force or not; nothing if there is
-/// none.
+/// Returns the readable edits of the youngest manifest that has any, in force or not; nothing if there is none.
 pub(crate) fn readable_of_youngest(volume: &dyn Volume, files: &[FileMeta]) -> Vec<Edit> {
     let readable = |number| readable_edits(volume, number).unwrap_or_default();
     numbers(files).into_iter().rev().map(readable).find(|edits| !edits.is_empty()).unwrap_or_default()
@@ -194,12 +193,12 @@ fn made_good(damaged: File<'_>, at: usize, damage: Damage, whole: File<'_>) -> E
     helped(Corruption { file, offset: at as u64, what: "edit".to_owned(), expected, found }, whole)
 }
 
-/// What both files say together.
+/// The contents of both files together.
 struct Merged {
     edits: Vec<Edit>,
-    /// Where the last edit ends.
+    /// The end of the last edit.
     end: usize,
-    /// Where the last edit of the copy ends, if bytes are behind that which are none.
+    /// The end of the last edit of the copy, if bytes that are no edit follow it.
     copy_torn: Option<usize>,
 }
 

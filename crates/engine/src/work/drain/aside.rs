@@ -1,4 +1,4 @@
-//! What a repair has set aside on the fast disk goes home as well when that disk is drained.
+//! The files that a repair has set aside on the fast disk go home as well when that disk is drained.
 //!
 //! Nothing reads such a file but people, who may want to see what could not be saved. It is copied under a temporary
 //! name, takes its own when it is whole and durable, and then goes from the fast disk.
@@ -43,7 +43,7 @@ impl Unreadable {
 }
 
 impl Work {
-    /// Whether one was moved.
+    /// Moves such files home. Returns true if one was moved.
     pub(super) fn damaged_files_go_home(
         &self,
         disks: &Disks,
@@ -92,7 +92,7 @@ impl Work {
     }
 }
 
-/// Whether the disk gave all of a file; if not, what it did not.
+/// The result of reading a file: the disk gave all of it, or an error text that names the missing part.
 type Whole = std::result::Result<(), String>;
 
 /// A file on the fast disk.
@@ -136,7 +136,7 @@ impl Original<'_> {
         Ok(whole)
     }
 
-    /// One that is not given whole is like no other.
+    /// Returns true if the other file has the same bytes. A file that the disk does not give whole is like no other.
     fn is_like(&self, other: &dyn Reader) -> Result<bool> {
         let mut same = self.reader.bytes() == other.bytes();
         if same {
