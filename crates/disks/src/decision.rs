@@ -24,7 +24,7 @@ impl fmt::Display for PlacementDecision {
 }
 
 impl PlacementDecision {
-    /// A decision.
+    /// Returns a decision.
     pub fn new(unix_s: u64, before: usize, after: usize, reason: String) -> PlacementDecision {
         PlacementDecision { unix_s, before, after, reason }
     }

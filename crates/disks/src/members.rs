@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 pub struct Id(u128);
 
 impl Id {
-    /// A fresh one: the keys of the standard library's hash maps are the system's randomness.
+    /// Returns a fresh id: the keys of the standard library's hash maps are the system's randomness.
     pub fn random() -> Id {
         let half = || u128::from(RandomState::new().build_hasher().finish());
         Id(half() << 64 | half())
@@ -87,7 +87,7 @@ fn one_line(place: &str) -> String {
     place.replace(LINE_ENDS, " ")
 }
 
-/// The lines before a checksum that is right.
+/// Returns the lines before a checksum that is right.
 fn checked(text: &str) -> Option<impl Iterator<Item = &str>> {
     let at = text.trim_end_matches('\n').rfind('\n')? + 1;
     (with_checksum(text[..at].to_owned()) == text).then(|| text[..at].lines())
@@ -147,7 +147,7 @@ impl Home {
         Home { store, fast: Fast::Used(disk), ..Home::fresh() }
     }
 
-    /// The disk that the store uses, if it has a fast disk.
+    /// Returns the disk that the store uses, if it has a fast disk.
     pub fn used_disk(&self) -> Option<Id> {
         if let Fast::Used(disk) = self.fast { Some(disk) } else { None }
     }
@@ -238,7 +238,7 @@ fn read<T>(
     })
 }
 
-/// For fuzzers: what is decoded is written as it was. `checksum`: the text gets one that is right.
+/// Checks, for fuzzers, that a decoded file is written as it was. With `checksum`, the text gets one that is right.
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub fn decode_any(text: String, checksum: bool) {
@@ -249,7 +249,7 @@ pub fn decode_any(text: String, checksum: bool) {
     assert!(home.or(member).is_none_or(|again| again == text));
 }
 
-/// For fuzzers: files as they are written.
+/// Returns files as they are written, for fuzzers.
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub fn samples() -> Vec<String> {

@@ -15,7 +15,7 @@ const ESCAPED: &str = "escaped:";
 /// A line that ends with a carriage return is read without it.
 pub const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
-/// An absolute path as a line.
+/// Returns an absolute path as a line.
 pub fn line_of(path: &Path) -> String {
     if let Some(text) = path.to_str()
         && !text.contains(LINE_ENDS)
@@ -34,7 +34,7 @@ pub fn line_of(path: &Path) -> String {
     line
 }
 
-/// The path that a line tells of; what is no escape stands for itself.
+/// Returns the path of a line; text that is no escape stands for itself.
 pub fn path_of(line: &str) -> PathBuf {
     let Some(escaped) = line.strip_prefix(ESCAPED) else { return PathBuf::from(line) };
     let mut bytes = Vec::with_capacity(escaped.len());

@@ -62,7 +62,7 @@ pub struct NotLetGo {
 }
 
 impl Disks {
-    /// The capacity disk and the others as one, having looked at what is on the others.
+    /// Returns the capacity disk and the others as one set, after a look at the files on the others.
     ///
     /// # Errors
     /// A disk cannot be listed; or a log file is on two disks and has contents on both.
@@ -85,7 +85,7 @@ impl Disks {
 
     // Which disk.
 
-    /// The disk that has all that lies nowhere else.
+    /// Returns the disk that has all that lies nowhere else.
     pub fn capacity(&self) -> &Arc<Disk> {
         &self.disks[0]
     }
@@ -94,12 +94,12 @@ impl Disks {
         self.disks[1..].iter()
     }
 
-    /// The first disk with this role.
+    /// Returns the first disk with this role.
     pub fn with_role(&self, role: Role) -> Option<&Arc<Disk>> {
         self.disks.iter().find(|disk| disk.role == role)
     }
 
-    /// The disk with this number.
+    /// Returns the disk with this number.
     ///
     /// # Errors
     /// The set has none.
@@ -112,7 +112,8 @@ impl Disks {
         self.others().find(|disk| disk.has(name)).unwrap_or(self.capacity())
     }
 
-    /// The number of the disk where a file lies; what is not known to lie on another one lies on the capacity disk.
+    /// Returns the number of the disk where a file lies. A file that is not known to lie on another disk lies on the
+    /// capacity disk.
     pub fn disk_of(&self, name: FileName) -> u32 {
         self.disk_with(name).number
     }
@@ -124,7 +125,7 @@ impl Disks {
         *lock(&self.home) = Some(home);
     }
 
-    /// The decisions of placement that DISKS has.
+    /// Returns the decisions of placement that DISKS has.
     pub fn decisions(&self) -> Vec<PlacementDecision> {
         lock(&self.home).as_ref().map_or_else(Vec::new, |home| home.decisions.clone())
     }
@@ -196,17 +197,17 @@ impl Disks {
         }
     }
 
-    /// Log files that began on the capacity disk for want of space on the fast one.
+    /// Returns the number of log files that began on the capacity disk for want of space on the fast one.
     pub fn log_files_spilled(&self) -> u64 {
         self.log_files_spilled.load(Ordering::Relaxed)
     }
 
-    /// The area that the log has to itself on the fast disk, if that has one and takes files.
+    /// Returns the area that the log has to itself on the fast disk, if that has one and takes files.
     pub fn log_room(&self) -> Option<Space> {
         self.with_role(Role::Fast)?.log_area()
     }
 
-    /// All are asked, also after an error.
+    /// Syncs the names of the other disks. All are asked, also after an error.
     fn sync_names_of_others(&self) -> Result<()> {
         self.others().map(|disk| disk.sync_names()).fold(Ok(()), Result::and)
     }

@@ -56,16 +56,16 @@ pub(crate) type Request = situ_pipeline::Request<Memory>;
 
 /// The interface through which memory asks and notifies the rooms above it.
 pub(crate) trait Above: Send + Sync {
-    /// A memtable was sealed, or the budget of slowed writers is old: the debt is to be measured and set.
+    /// Notes that a memtable was sealed, or the budget of slowed writers is old: the debt is to be measured and set.
     fn memory_changed(&self);
 
     /// Returns the error that keeps level 0 of a keyspace from shrinking; `None` if it can shrink.
     fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error>;
 
-    /// The disk to which the next flush goes.
+    /// Returns the disk to which the next flush goes.
     fn next_flush_goes_to(&self) -> u32;
 
-    /// A sync of the log has taken `took`, until `now`.
+    /// Notes that a sync of the log has taken `took`, until `now`.
     fn log_was_synced(&self, took: Duration, now: Duration);
 }
 
@@ -109,13 +109,13 @@ impl Memory {
         assert!(is_first, "a memory is part of one store");
     }
 
-    /// The error that keeps memtables from being flushed, if there is one.
+    /// Returns the error that keeps memtables from being flushed, if there is one.
     pub(crate) fn check_flushes(&self) -> Result<()> {
         let troubles = lock(&self.troubles);
         troubles.flush.error.clone().filter(|_| !troubles.only_log_fails).map_or(Ok(()), Err)
     }
 
-    /// The rooms above, while the store lives.
+    /// Returns the rooms above, while the store lives.
     pub(crate) fn above(&self) -> Option<Arc<dyn Above>> {
         self.above.get().and_then(Weak::upgrade)
     }

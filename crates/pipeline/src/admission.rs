@@ -77,7 +77,7 @@ enum Turn<E: Environment> {
 }
 
 impl<E: Environment> Pipeline<E> {
-    /// The prologue of a blocking write.
+    /// Runs the prologue of a blocking write.
     pub(crate) fn admit(&self, mut write: Write<E>, durability: Durability) -> Result<Arc<Request<E>>, E::Error> {
         self.check_writable()?;
         self.follow()?;
@@ -130,8 +130,8 @@ impl<E: Environment> Pipeline<E> {
         self.environment.note(Note::HeldBack(duration));
     }
 
-    /// The prologue of a blocking write, begun by the admission thread. Its bytes are its caller's, and it has been
-    /// slowed down already.
+    /// Has the admission thread run the prologue of a blocking write. The bytes of the write are its caller's, and the
+    /// write has been slowed down already.
     fn admit_in_turn(&self, write: Write<E>, durability: Durability) -> Result<Arc<Request<E>>, E::Error> {
         self.outstanding.begin();
         let place = self.take_place(write, durability, 0, Some(Duration::ZERO));
@@ -148,7 +148,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The prologue of an asynchronous write, or a place to wait for it.
+    /// Runs the prologue of an asynchronous write, or gives the write a place to wait for it.
     pub(crate) fn admit_async(&self, write: Write<E>, durability: Durability) -> Result<Admission<E>, E::Error> {
         self.check_writable()?;
         // Before: it may have ended when the call returns.
@@ -191,7 +191,8 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// A place at the end of the waiting room, from which the write begins `delay` from now if it is the first then.
+    /// Takes a place at the end of the waiting room, from which the write begins `delay` from now if it is the first
+    /// then.
     fn take_place(
         &self,
         write: Write<E>,
@@ -216,7 +217,7 @@ impl<E: Environment> Pipeline<E> {
         Ok(verdict)
     }
 
-    /// A blocking write waits here for the asynchronous ones that were called before it.
+    /// Lets a blocking write wait for the asynchronous ones that were called before it.
     fn follow(&self) -> Result<(), E::Error> {
         let room = &self.waiting_room;
         if room.is_empty() {
@@ -285,7 +286,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The prologue of the first write in the room. True if there is work for the background.
+    /// Runs the prologue of the first write in the room. Returns true if there is work for the background.
     fn begin_first(&self) -> (Turn<E>, bool) {
         let now = self.env.clock.now();
         let mut room = self.waiting_room.lock();
@@ -311,7 +312,7 @@ impl<E: Environment> Pipeline<E> {
         (turn, has_work)
     }
 
-    /// A write has left the room with its request.
+    /// Notes that a write has left the room with its request.
     fn has_begun(&self, request: &Arc<Request<E>>, left: Option<Waiting<E>>) {
         self.log_and_apply_async(request);
         if self.waiting_room.has_followers() {
@@ -323,7 +324,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The first write was not let in. True if it is to wait for progress.
+    /// Handles the obstacle of the first write, which was not let in. Returns true if it is to wait for progress.
     fn was_hindered(&self, ticket: u64, obstacle: Obstacle<E>) -> bool {
         match self.remove_obstacle(obstacle) {
             Ok(may_try) => !may_try,

@@ -40,7 +40,7 @@ impl Budget {
         (before == 0) != (price == 0)
     }
 
-    /// Bytes a second that writers may write now; `None` if they are not slowed.
+    /// Returns the bytes a second that writers may write now; `None` if they are not slowed.
     pub fn limit_bytes_per_s(&self) -> Option<u64> {
         let price = self.ns_per_byte_x1000.load(Ordering::Relaxed);
         (price != 0).then(|| 1_000_000_000_000 / price)

@@ -35,10 +35,10 @@ pub trait Batch: Default + Send + Sync + 'static {
     /// Returns the number of changes; each takes one sequence number. Nothing is written of a batch without changes.
     fn count(&self) -> usize;
 
-    /// Bytes of the changes, as budgets and statistics count them.
+    /// Returns the bytes of the changes, as budgets and statistics count them.
     fn bytes(&self) -> usize;
 
-    /// Memory that the batch holds in addition to its own value.
+    /// Returns the memory that the batch holds in addition to its own value.
     fn held_bytes(&self) -> usize;
 
     /// Hands the log record of the batch to `takes`, in parts; `first` is the first sequence number.
@@ -59,7 +59,8 @@ pub trait Environment: Sized + Send + Sync + 'static {
     /// The reason why a write did not happen.
     type Error: From<Refusal> + Clone + Send + Sync + 'static;
 
-    /// The commit lock. It lies in the environment, which changes its places under this lock outside of writes, too.
+    /// Returns the commit lock. It lies in the environment, which changes its places under this lock outside of writes,
+    /// too.
     fn commit(&self) -> &Mutex<Commit<Self>>;
 
     /// Returns true if calls are refused because the store closes. Once true, it stays true. Called under any lock.
@@ -69,9 +70,9 @@ pub trait Environment: Sized + Send + Sync + 'static {
     /// under any lock.
     fn failure(&self) -> Option<Self::Error>;
 
-    /// The log has failed, or a thread has panicked: no more writes are to be taken. [`failure`](Environment::failure)
-    /// must say so on return. Threads that wait are to be woken ([`Pipeline::bell`](crate::Pipeline::bell)). Called
-    /// with no lock held.
+    /// Fails the store, because the log has failed or a thread has panicked: no more writes are to be taken.
+    /// [`failure`](Environment::failure) must say so on return. Threads that wait are to be woken
+    /// ([`Pipeline::bell`](crate::Pipeline::bell)). Called with no lock held.
     fn fail(&self, cause: StorageError);
 
     /// Makes sure that there is room for `batch` as far as that needs no waiting. Called under the commit lock, before
@@ -107,7 +108,7 @@ pub trait Environment: Sized + Send + Sync + 'static {
     /// The write will not begin.
     fn make_way(&self, no_room: Self::NoRoom) -> Result<bool, Self::Error>;
 
-    /// A prologue has left work for the background ([`Commit::leave_work`]). Called with no lock held.
+    /// Notifies the background that a prologue has left work for it ([`Commit::leave_work`]). Called with no lock held.
     fn tell_background(&self);
 
     /// Receives a further note of the pipeline. Called with no lock held.

@@ -33,7 +33,7 @@ impl<E: Environment> WriteFuture<E> {
         pipeline.admit_async(write, durability).map(WriteFuture::of)
     }
 
-    /// The future of a write that was begun elsewhere.
+    /// Returns the future of a write that was begun elsewhere.
     pub fn of(admission: Admission<E>) -> WriteFuture<E> {
         WriteFuture { admission }
     }

@@ -94,7 +94,7 @@ impl Loggers {
         self.events.iter().for_each(|event| event.notify());
     }
 
-    /// A logger begins a turn.
+    /// Notes that a logger begins a turn.
     pub(crate) fn begin_turn(&self) {
         self.at_work.fetch_add(1, Ordering::Relaxed);
     }
@@ -103,14 +103,14 @@ impl Loggers {
         self.at_work.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A logger has taken all that waits. Returns how many it is to give back.
+    /// Notes that a logger has taken all waiting writes. Returns how many it is to give back.
     pub(crate) fn take(&self) -> usize {
         let taken = self.waiting.swap(0, Ordering::Relaxed);
         self.in_flight.fetch_add(taken, Ordering::Relaxed);
         taken
     }
 
-    /// The log has done with what was taken, in `duration` if the disk was waited for.
+    /// Notes that the log has finished the taken writes, in `duration` if the disk was waited for.
     pub(crate) fn give_back(&self, taken: usize, duration: Option<Duration>) {
         self.in_flight.fetch_sub(taken, Ordering::Relaxed);
         if let Some(duration) = duration {

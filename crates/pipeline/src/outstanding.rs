@@ -44,7 +44,7 @@ impl Outstanding {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// As many requests are under way as callers are to keep, or more.
+    /// Returns true if at least as many requests are under way as callers are to keep.
     pub(crate) fn is_full(&self) -> bool {
         self.count() >= self.max
     }
@@ -54,12 +54,12 @@ impl Outstanding {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// A request is under way.
+    /// Counts a request under way.
     pub(crate) fn begin(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// `ended` requests have their outcomes. To be called without a lock: what is woken may do as it likes.
+    /// Notes that `ended` requests have their outcomes. To be called without a lock: a woken waker may do anything.
     pub(crate) fn end(&self, ended: usize) {
         if ended == 0 {
             return;

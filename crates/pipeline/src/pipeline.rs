@@ -44,8 +44,8 @@ pub struct Pipeline<E: Environment> {
 }
 
 impl<E: Environment> Pipeline<E> {
-    /// A pipeline in front of `log`; without a log it refuses all writes. The environment notifies `progress` when
-    /// there may be room for a write that had none. Starts no threads.
+    /// Returns a pipeline in front of `log`; without a log it refuses all writes. The environment notifies `progress`
+    /// when there may be room for a write that had none. Starts no threads.
     pub fn new(
         env: &Env,
         environment: Arc<E>,
@@ -67,7 +67,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The environment.
+    /// Returns the environment.
     pub fn environment(&self) -> &Arc<E> {
         &self.environment
     }
@@ -98,7 +98,7 @@ impl<E: Environment> Pipeline<E> {
         self.writable().map(drop)
     }
 
-    /// The log, if writes are taken at all.
+    /// Returns the log, if writes are taken at all.
     #[inline]
     pub(crate) fn writable(&self) -> Result<&Arc<Log>, E::Error> {
         if self.environment.is_closing() {
@@ -130,7 +130,8 @@ impl<E: Environment> Pipeline<E> {
         self.outstanding.is_full() || !self.waiting_room.is_empty()
     }
 
-    /// The waiting room has been emptied, perhaps; to be called without a lock.
+    /// Wakes waiting callers unless the pipeline is busy: the waiting room may have been emptied. To be called without
+    /// a lock.
     pub(crate) fn room_left(&self) {
         if self.outstanding.has_waiters() && !self.is_busy() {
             self.outstanding.wake();

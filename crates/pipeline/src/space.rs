@@ -99,7 +99,7 @@ pub enum SpaceLevel {
 }
 
 impl SpaceLevel {
-    /// As metrics show it: 0 is plenty, 3 is exhausted.
+    /// Returns the level as metrics show it: 0 is plenty, 3 is exhausted.
     pub fn number(self) -> u64 {
         self as u64
     }
@@ -212,7 +212,7 @@ impl fmt::Display for SpaceShortage {
 }
 
 impl SpaceProperties {
-    /// The shortage for which puts are refused, while they are.
+    /// Returns the shortage for which puts are refused, while they are.
     pub fn shortage(&self) -> Option<&SpaceShortage> {
         self.shortage.as_ref()
     }
@@ -265,7 +265,7 @@ impl Sample {
         self.needed.saturating_add(self.slack() / 2)
     }
 
-    /// More than this above a bound, its level is left again.
+    /// Returns the margin above a bound beyond which its level is left again.
     fn margin(&self) -> u64 {
         self.slack() / 4
     }
@@ -290,8 +290,8 @@ impl Sample {
     }
 }
 
-/// The level after a sample. A level that was reached is left only when there is a quarter of the slack more than its
-/// bound.
+/// Returns the level after a sample. A level that was reached is left only when there is a quarter of the slack more
+/// than its bound.
 fn judge(before: SpaceLevel, sample: &Sample) -> SpaceLevel {
     let more = sample.margin();
     let is_below = |level, bound: u64| {
@@ -407,7 +407,7 @@ impl SpaceWatch {
         !self.disks.is_empty()
     }
 
-    /// The level as of the last sample.
+    /// Returns the level as of the last sample.
     pub fn level(&self) -> SpaceLevel {
         LEVELS[usize::from(self.level.load(Ordering::Acquire)) % LEVELS.len()]
     }
@@ -527,7 +527,7 @@ impl SpaceWatch {
         allowance
     }
 
-    /// The disks that answer, as they are now.
+    /// Returns the disks that answer, as they are now.
     fn samples(&self) -> Vec<(usize, Sample)> {
         let needs = (self.needs)();
         let promised = self.promised.load(Ordering::Acquire);
@@ -549,8 +549,8 @@ impl SpaceWatch {
         asked.collect()
     }
 
-    /// The levels before and after, and the allowance. `spent` was read before the disks were asked. Of two samples at
-    /// a time, either limit holds.
+    /// Returns the levels before and after, and the allowance. `spent` was read before the disks were asked. Of two
+    /// samples at a time, either limit holds.
     fn judge(&self, tightest: Option<(usize, Sample)>, spent: u64) -> (SpaceLevel, SpaceLevel, u64) {
         let mut judged = lock(&self.judged);
         let before = judged.level;
@@ -639,7 +639,7 @@ impl SpaceWatch {
         })
     }
 
-    /// The space for deletions and compactions, as of the last sample; `None` if no disk says what it has.
+    /// Returns the space for deletions and compactions, as of the last sample; `None` if no disk says what it has.
     pub fn slack_bytes(&self) -> Option<u64> {
         lock(&self.judged).tightest.map(|(_, sample)| sample.slack())
     }

@@ -62,10 +62,12 @@ struct Done<E: Environment> {
 }
 
 impl<E: Environment> Pipeline<E> {
-    /// A blocking write; returns its last sequence number, or 0 if there was nothing to write. It is visible then.
+    /// Makes a blocking write. Returns its last sequence number, or 0 if there was nothing to write. The write is
+    /// visible then.
     ///
     /// # Errors
-    /// It was refused and left no trace; or the store has failed, and it may be found when the log is read back.
+    /// The write was refused and left no trace; or the store has failed, and the write may be found when the log is
+    /// read back.
     pub fn write(&self, write: Write<E>, durability: Durability) -> Result<u64, E::Error> {
         if write.is_empty() {
             return self.check_writable().map(|()| 0);
@@ -80,7 +82,7 @@ impl<E: Environment> Pipeline<E> {
         result.map(|()| request.last())
     }
 
-    /// Log and epilogue for the request of a future, as far as they need no waiting; a logger does the rest. A
+    /// Runs log and epilogue for the request of a future, as far as they need no waiting; a logger does the rest. A
     /// buffered one is mostly published on return, where the log has the page cache before it.
     pub(crate) fn log_and_apply_async(&self, request: &Arc<Request<E>>) {
         let Some(log) = &self.log else { return };
@@ -107,7 +109,7 @@ impl<E: Environment> Pipeline<E> {
         self.publish();
     }
 
-    /// The log stage of one request, on this thread.
+    /// Runs the log stage of one request, on this thread.
     fn log_stage(&self, request: &Arc<Request<E>>) -> StorageResult<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let is_synced = request.is_synced();
@@ -122,7 +124,7 @@ impl<E: Environment> Pipeline<E> {
         logged
     }
 
-    /// The epilogue of a request with which the log has done, one way or the other, unless another thread is at it.
+    /// Runs the epilogue of a request that the log has finished, well or not, unless another thread runs it.
     fn epilogue(&self, request: &Request<E>, logged: StorageResult<()>) {
         let failed = logged.map_err(|error| self.environment.fail(error)).is_err();
         if request.claim() {
@@ -155,8 +157,8 @@ impl<E: Environment> Pipeline<E> {
         begun
     }
 
-    /// Sequence numbers, log buffer and queue for one request, or why not now. True if there is work for the
-    /// background.
+    /// Gives one request its sequence numbers, its place in the log buffer, and its place in the queue, or says why not
+    /// now. Returns true if there is work for the background.
     pub(crate) fn prologue(&self, write: Write<E>, caller: Caller, durability: Durability) -> (Begun<E>, bool) {
         let mut commit = self.lock_commit();
         let checked =
@@ -173,7 +175,7 @@ impl<E: Environment> Pipeline<E> {
         (begun, commit.take_work())
     }
 
-    /// Room, a place in the log, and targets for a batch.
+    /// Finds room, a place in the log, and targets for a batch.
     fn place(&self, commit: &mut Commit<E>, batch: &E::Batch) -> Result<(E::Targets, Lsn), Obstacle<E>> {
         let log = self.writable().map_err(Obstacle::refused)?;
         self.environment.find_room(commit, batch)?;
@@ -306,7 +308,8 @@ impl<E: Environment> Pipeline<E> {
         true
     }
 
-    /// The requests that a logger carries on together, in their order, and how many it has taken from the count.
+    /// Returns the requests that a logger carries on together, in their order, and how many it has taken from the
+    /// count.
     fn take_for_logger(&self) -> (Vec<Arc<Request<E>>>, usize) {
         let mut taken = 0;
         let mut waiting: Vec<Arc<Request<E>>> = {

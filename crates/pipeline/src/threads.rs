@@ -19,7 +19,7 @@ pub(crate) fn panicked(job: &str, panic: &(dyn Any + Send)) -> StorageError {
 }
 
 impl<E: Environment> Pipeline<E> {
-    /// Logger `number`, below [`LOGGERS_MAX`](crate::LOGGERS_MAX). It goes on after a failure and ends only when
+    /// Runs logger `number`, below [`LOGGERS_MAX`](crate::LOGGERS_MAX). It goes on after a failure and ends only when
     /// nothing is left that it has to carry. The caller of an asynchronous write is owed an answer, and writes behind
     /// it in the queue have theirs only then.
     pub fn carry_writes(&self, number: usize) {

@@ -162,7 +162,7 @@ impl<E: Environment> WaitingRoom<E> {
         (room.writes.len(), room.bytes)
     }
 
-    /// The room's lock, for a look at its first write.
+    /// Returns the room's lock, for a look at its first write.
     pub(crate) fn lock(&self) -> MutexGuard<'_, WaitingWrites<E>> {
         lock(&self.room)
     }
@@ -208,7 +208,7 @@ impl<E: Environment> WaitingRoom<E> {
         left
     }
 
-    /// The ticket that the next write gets: all inside have lower ones.
+    /// Returns the ticket that the next write gets: all inside have lower ones.
     pub(crate) fn next_ticket(&self) -> u64 {
         self.lock().next_ticket
     }
@@ -222,7 +222,7 @@ impl<E: Environment> WaitingRoom<E> {
         self.followers.load(Ordering::SeqCst) > 0
     }
 
-    /// A blocking write begins to wait for those inside.
+    /// Notes that a blocking write begins to wait for those inside.
     pub(crate) fn follower_comes(&self) {
         self.followers.fetch_add(1, Ordering::SeqCst);
     }

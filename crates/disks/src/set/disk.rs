@@ -55,7 +55,7 @@ impl Role {
 
 /// A disk that is to be one of a set, in addition to the capacity disk.
 pub struct NewDisk {
-    /// Its number in the manifest. No other disk of the set has it.
+    /// The number of the disk in the manifest. No other disk of the set has it.
     pub number: u32,
     /// The role of the disk.
     pub role: Role,
@@ -146,7 +146,7 @@ impl Disk {
         }
     }
 
-    /// Its number in the manifest.
+    /// Returns the number of the disk in the manifest.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -224,7 +224,7 @@ impl Disk {
         self.files().names.remove(&name);
     }
 
-    /// The files of the store on this disk.
+    /// Returns the files of the store on this disk.
     ///
     /// # Errors
     /// The volume's.
@@ -304,7 +304,7 @@ impl Disk {
         self.files().closed
     }
 
-    /// The area that the log has to itself on this disk, if the disk has one and takes files.
+    /// Returns the area that the log has to itself on this disk, if the disk has one and takes files.
     pub(super) fn log_area(&self) -> Option<Space> {
         self.volume.log_room().filter(|_| !self.is_closed())
     }

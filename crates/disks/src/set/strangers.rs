@@ -8,7 +8,7 @@ use super::disk::{Disk, belongs_on_capacity_disk};
 use situ_storage::{FileName, Result};
 
 impl Disk {
-    /// Files that no one will ever take away.
+    /// Returns files that no part of the store will ever take away.
     ///
     /// # Errors
     /// The volume's.

@@ -161,7 +161,7 @@ impl Commitment {
         Ok(true)
     }
 
-    /// The sequence number up to which nothing has changed a row.
+    /// Returns the sequence number up to which nothing has changed a row.
     pub(crate) fn checked_to(&self) -> u64 {
         self.checked_to.load(Ordering::Relaxed)
     }
@@ -202,7 +202,7 @@ impl Condition<Memory> for Commitment {
         }
     }
 
-    /// The locks and snapshots go.
+    /// Gives back the locks and snapshots.
     fn release(&self) {
         let held = lock(&self.held).take();
         drop(held);

@@ -78,7 +78,7 @@ impl Environment for Memory {
         self.health.fail(cause);
     }
 
-    /// Full memtables are sealed here. A keyspace that a crash might find dropped takes no writes.
+    /// Finds room, and seals full memtables. A keyspace that may be dropped after a crash takes no writes.
     fn find_room(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
         if commit.next_sequence() + batch.len() as u64 > MAX_SEQUENCE {
             return Err(Obstacle::refused(Error::Invalid("the sequence numbers are used up".to_owned())));
@@ -111,7 +111,7 @@ impl Environment for Memory {
         Ok(self.leave_full_log_file(commit, batch)?)
     }
 
-    /// The active memtables, in which room is announced.
+    /// Returns the active memtables, in which room is announced.
     fn place(&self, commit: &mut Commit, batch: &WriteBatch) -> Touched<Arc<MemtableSlot>> {
         let bytes = batch.bytes() as u64;
         if commit.places.used(bytes) {
@@ -136,7 +136,7 @@ impl Environment for Memory {
         targets
     }
 
-    /// The operations go into the memtables.
+    /// Puts the operations into the memtables.
     fn apply(&self, batch: &WriteBatch, targets: &Touched<Arc<MemtableSlot>>, first: u64) {
         for (sequence, operation) in (first..).zip(batch.iter()) {
             #[cfg(test)]

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 /// The files that an area has at least, if writers are to wait for it.
 const FILES_MIN: u64 = 3;
 
-/// Bytes of an area of `total` that files of `file` bytes may fill, less the one that is made ready for the next.
-/// `None` if there is no room for [`FILES_MIN`], or if a memtable is longer than a file.
+/// Returns the bytes of an area of `total` that files of `file` bytes may fill, less the one that is made ready for the
+/// next. `None` if there is no room for [`FILES_MIN`], or if a memtable is longer than a file.
 fn usable(total: u64, file: u64, memtable_bytes: u64) -> Option<u64> {
     let files = total / file;
     (files >= FILES_MIN && memtable_bytes <= file).then(|| (files - 1) * file)

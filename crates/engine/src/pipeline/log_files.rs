@@ -18,7 +18,7 @@ impl Memory {
     /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block. After an error the
     /// next try takes another number: a file that was begun under this one may still be there.
     ///
-    /// The file is shorter than others where the disk has too little room
+    /// Where the disk has too little room, the file is shorter than others
     /// ([`SpaceWatch::length_of_log_file`](situ_pipeline::SpaceWatch)).
     ///
     /// False, and nothing is done, if the area that the log has to itself is full, and a flush that is due gives some
@@ -84,17 +84,17 @@ impl Memory {
         }
     }
 
-    /// The number that the next log file has or will have; 0 if none was chosen.
+    /// Returns the number that the next log file has or will have; 0 if none was chosen.
     pub(crate) fn prepared_log(&self) -> u64 {
         self.prepared_log.load(Ordering::Acquire)
     }
 
-    /// Log file `number` is in use now, or was given up: the next one needs another number.
+    /// Notes that log file `number` is in use now, or was given up: the next one needs another number.
     pub(crate) fn log_rotated(&self, number: u64) {
         let _ = self.prepared_log.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// The log, if writes are taken at all.
+    /// Returns the log, if writes are taken at all.
     #[inline]
     pub(crate) fn writable(&self) -> Result<&Arc<Log>> {
         self.health.check_sound()?;
@@ -171,7 +171,7 @@ impl Memory {
         oldest.map_or(Ok(()), |oldest| Ok(log.release(oldest)?))
     }
 
-    /// The oldest log file that a memtable which is written to holds back, and whose memtable that is.
+    /// Returns the oldest log file that a memtable which is written to holds back, and whose memtable that is.
     pub(crate) fn holder_of_oldest_log(&self) -> Option<(u64, Arc<KeyspaceCore>)> {
         let holder = |k: &Arc<KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
         self.versions.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log)

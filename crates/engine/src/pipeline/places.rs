@@ -48,7 +48,7 @@ impl Places {
         }
     }
 
-    /// All keyspaces that take writes.
+    /// Returns all keyspaces that take writes.
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &Arc<KeyspaceCore>> {
         self.keyspaces.iter().flatten()
     }

@@ -168,8 +168,8 @@ impl Memory {
         keyspace.options.memtables_max.min(self.memtables_that_fit())
     }
 
-    /// The part of [`memtables_max`](Memory::memtables_max) that is the same for all keyspaces. Cost: a look at each of
-    /// them.
+    /// Returns the part of [`memtables_max`](Memory::memtables_max) that is the same for all keyspaces. Cost: a look at
+    /// each of them.
     pub(crate) fn memtables_that_fit(&self) -> usize {
         // A reader has no log, and tells what a writer would have.
         let ordinary = || log_file_bytes(&lock(&self.versions.registry));

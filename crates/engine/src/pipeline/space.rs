@@ -21,7 +21,7 @@ fn compresses(volume: &dyn Volume) -> bool {
     volume.nature().compresses == Compresses::Yes
 }
 
-/// The disk that everything finds space on in the end, and the drives that compress.
+/// Returns the disk that everything finds space on in the end, and the drives that compress.
 fn disks_of(versions: &Arc<Versions>) -> Vec<WatchedDisk> {
     let volume = Arc::clone(&versions.volume);
     let home =
@@ -43,7 +43,7 @@ fn disks_of(versions: &Arc<Versions>) -> Vec<WatchedDisk> {
     watched.chain([home]).collect()
 }
 
-/// The watch of a store that takes writes, or not.
+/// Returns the watch of a store that takes writes, or not.
 pub(crate) fn watch(clock: Arc<dyn Clock>, versions: &Arc<Versions>, is_writable: bool) -> Arc<SpaceWatch> {
     let disks = if is_writable { disks_of(versions) } else { Vec::new() };
     let (held, health) = (Arc::clone(versions), Arc::clone(&versions.health));

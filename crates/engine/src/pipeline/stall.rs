@@ -78,17 +78,17 @@ fn smooth(average: &AtomicU64, bytes: u64, duration: Duration) {
 }
 
 impl Stall {
-    /// A flush of `bytes` to a disk begins.
+    /// Notes that a flush of `bytes` to a disk begins.
     pub(crate) fn flush_begins(&self, memory: &Memory, bytes: u64, disk: u32) {
         *lock(&self.flushing) = Some(Flushing { begun: memory.env.clock.now(), bytes, disk });
     }
 
-    /// The flush has ended, well or not.
+    /// Notes that the flush has ended, well or not.
     pub(crate) fn flush_ends(&self) {
         *lock(&self.flushing) = None;
     }
 
-    /// A flush took `bytes` out of memory in `duration`, to this disk.
+    /// Notes that a flush took `bytes` out of memory in `duration`, to this disk.
     pub(crate) fn flushed(&self, bytes: u64, duration: Duration, disk: u32) {
         smooth(self.flushes_to(disk), bytes, duration);
     }
@@ -97,7 +97,7 @@ impl Stall {
         &self.flushed_bytes_per_s[usize::from(disk == FAST)]
     }
 
-    /// The budget in bytes a second for what memory there is left.
+    /// Returns the budget in bytes a second for the memory that is left.
     fn allowed_by_memory(&self, memory: &Memory, debt: &Debt) -> Option<f64> {
         let flushing = *lock(&self.flushing);
         let next = || memory.above().map_or(CAPACITY, |above| above.next_flush_goes_to());
@@ -113,7 +113,7 @@ impl Stall {
         Some(lasts.map_or(by_share, |lasts| lasts.clamp(RATE_MIN_BYTES_PER_S, by_share.max(RATE_MIN_BYTES_PER_S))))
     }
 
-    /// A compaction took `bytes` out of level 0 in `duration`.
+    /// Notes that a compaction took `bytes` out of level 0 in `duration`.
     pub(crate) fn drained(&self, bytes: u64, duration: Duration) {
         smooth(&self.drained_bytes_per_s, bytes, duration);
     }
@@ -139,7 +139,7 @@ impl Stall {
     }
 }
 
-/// The budget in bytes a second for a share of tolerated debt.
+/// Returns the budget in bytes a second for a share of tolerated debt.
 fn allowed(share: f64, drained_bytes_per_s: f64) -> Option<f64> {
     if share < SLOW_AT || drained_bytes_per_s == 0.0 {
         return None;

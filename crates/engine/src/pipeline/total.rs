@@ -30,7 +30,7 @@ pub(crate) const WORTH_A_FLUSH_BYTES: u64 = 64 << 10;
 /// A part of the limit, by which active memtables grow between two vain looks at all of them.
 const LOOK_EACH: u64 = 32;
 
-/// Memory of memtables that take writes.
+/// Returns the memory of memtables that take writes.
 fn active_bytes(meter: &Meter) -> u64 {
     meter.bytes().saturating_sub(meter.sealed_bytes())
 }

@@ -34,7 +34,7 @@ impl Memory {
         self.space.shortage(bytes).into()
     }
 
-    /// A writer meets an obstacle that only the store's own work can clear away.
+    /// Notes that a writer meets an obstacle that only the store's own work can clear away.
     pub(crate) fn note_stop(&self, no_room: &NoRoom) {
         let (keyspace, reason) = match no_room {
             NoRoom::MemtablesFull { keyspace } => {
@@ -102,7 +102,7 @@ impl Memory {
         }
     }
 
-    /// Space for a write of `bytes`. True and false as [`remove_obstacle`](Memory::remove_obstacle) says.
+    /// Makes space for a write of `bytes`. Returns true and false as [`remove_obstacle`](Memory::remove_obstacle) does.
     fn make_space(&self, bytes: u64, space_use: SpaceUse) -> Result<bool> {
         let has_space = || self.space.make_way(bytes, space_use).is_ok();
         let (log, file) = (self.writable()?, self.writable()?.file());
@@ -155,8 +155,8 @@ impl Memory {
         Ok(self.space.slack_bytes().is_some_and(|slack| held_bytes >= slack / LOG_SHARE_OF_SLACK))
     }
 
-    /// A log file with room for a record of `bytes`, instead of `file`. True and false as
-    /// [`remove_obstacle`](Memory::remove_obstacle) says.
+    /// Makes a log file with room for a record of `bytes`, instead of `file`. Returns true and false as
+    /// [`remove_obstacle`](Memory::remove_obstacle) does.
     fn make_log_file(&self, bytes: u64, file: u64) -> Result<bool> {
         let ready = match self.prepare_log(bytes) {
             Err(error) if error.is_no_space() => return self.make_room_for_log(bytes, file, error),

@@ -66,7 +66,7 @@ impl Load {
         self.read_bytes_per_s + self.written_bytes_per_s
     }
 
-    /// Bytes that it moves in a second in which it has something to do all the time.
+    /// Returns the bytes that the disk moves in a second in which it is busy all the time.
     fn speed(&self) -> f64 {
         if self.busy < 0.01 { 0.0 } else { self.bytes_per_s() as f64 / self.busy }
     }
@@ -95,13 +95,13 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Bytes of tables that the fast disk could hold.
+    /// Returns the bytes of tables that the fast disk could hold.
     fn usable(&self) -> u64 {
         let tables: u64 = self.levels.iter().map(|level| level.on_fast).sum();
         (self.free + tables).saturating_sub(self.reserve)
     }
 
-    /// The share of it that the levels below `pointer` would fill.
+    /// Returns the share of it that the levels below `pointer` would fill.
     fn filled(&self, pointer: usize) -> f64 {
         let bytes: u64 = self.levels[..pointer].iter().map(|level| level.all).sum();
         bytes as f64 / self.usable().max(1) as f64
@@ -111,12 +111,12 @@ impl Sample {
         self.free.saturating_sub(self.reserve) as f64 / self.total.max(1) as f64
     }
 
-    /// The deepest level below `pointer` that has tables.
+    /// Returns the deepest level below `pointer` that has tables.
     fn deepest_below(&self, pointer: usize) -> Option<usize> {
         (1..pointer).rev().find(|level| self.levels[*level].all > 0)
     }
 
-    /// The first level from `pointer` on that has tables.
+    /// Returns the first level from `pointer` on that has tables.
     fn next_from(&self, pointer: usize) -> Option<usize> {
         (pointer..LEVELS).find(|level| self.levels[*level].all > 0)
     }
@@ -239,7 +239,7 @@ impl Judge {
         }
     }
 
-    /// The thresholds in force.
+    /// Returns the thresholds in force.
     pub(crate) fn thresholds(&self) -> Thresholds {
         let share = |percent: u64| self.peak / 100 * percent;
         self.given.unwrap_or_else(|| Thresholds {

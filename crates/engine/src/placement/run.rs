@@ -224,7 +224,7 @@ impl Placement {
         self.drained.load(Ordering::Acquire)
     }
 
-    /// Bytes free on the fast disk for tables.
+    /// Returns the bytes free on the fast disk for tables.
     pub(crate) fn free_bytes(&self) -> u64 {
         let space = self.fast.volume.space();
         space.logical_total.saturating_sub(space.logical_used).saturating_sub(self.reserve)
@@ -266,7 +266,7 @@ impl Placement {
 }
 
 impl Placement {
-    /// The disk for a new table of `level` of at most about `bytes`.
+    /// Returns the disk for a new table of `level` of at most about `bytes`.
     pub(crate) fn disk_for(&self, level: usize, bytes: u64) -> u32 {
         if level >= self.pointer() {
             return CAPACITY;
@@ -278,8 +278,8 @@ impl Placement {
         CAPACITY
     }
 
-    /// Bytes of the fast disk that tables of `level` leave free ([`room_for_flushes`]); none, if they are those of
-    /// flushes.
+    /// Returns the bytes of the fast disk that tables of `level` leave free ([`room_for_flushes`]); none, if they are
+    /// those of flushes.
     fn room_kept_for_flushes(&self, level: usize) -> u64 {
         if level == 0 {
             return 0;
@@ -307,7 +307,7 @@ impl Placement {
         self.health.tell(|| StoreEvent::TableSpilled { level, reason: reason.to_owned() });
     }
 
-    /// A table could not be begun, or written, on the fast disk.
+    /// Notes that a table could not be begun, or written, on the fast disk.
     pub(crate) fn note_fast_failure(&self, level: usize, error: &StorageError) {
         if error.is_no_space() {
             return self.note_spill(level, &error.to_string());
@@ -407,7 +407,7 @@ impl Placement {
         Some(due.saturating_sub(self.env.clock.now()))
     }
 
-    /// None once the fast disk is drained.
+    /// Returns the properties; `None` once the fast disk is drained.
     pub(crate) fn properties(&self) -> Option<PlacementProperties> {
         if self.is_drained() {
             return None;
@@ -451,8 +451,8 @@ struct Level0 {
     on_fast: u64,
 }
 
-/// Bytes that the next flushes find free on a fast disk of `total`: writers wait for flushes and for nothing else.
-/// There is room for as many tables as let level 0 be compacted, up to an eighth of the disk.
+/// Returns the bytes that the next flushes find free on a fast disk of `total`: writers wait for flushes and for
+/// nothing else. There is room for as many tables as let level 0 be compacted, up to an eighth of the disk.
 fn room_for_flushes(keyspaces: impl Iterator<Item = Level0>, total: u64) -> u64 {
     let wanted = |level0: Level0| (level0.memtable_bytes.saturating_mul(level0.tables)).saturating_sub(level0.on_fast);
     keyspaces.map(wanted).fold(0, u64::saturating_add).min(total / 8)

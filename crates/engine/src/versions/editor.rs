@@ -101,8 +101,8 @@ impl VersionEditor<'_> {
         Ok(())
     }
 
-    /// The log numbers to put into an edit that makes the contents of some memtables durable in tables, given how the
-    /// view of keyspace `flushed` will look then. `current` as in [`log_numbers`](Versions::log_numbers).
+    /// Returns the log numbers to put into an edit that makes the contents of some memtables durable in tables, given
+    /// how the view of keyspace `flushed` will look then. `current` as in [`log_numbers`](Versions::log_numbers).
     pub(crate) fn log_numbers_without(
         &self,
         current: u64,

@@ -28,7 +28,7 @@ impl Heat {
         self.per_s_x1000.load(Ordering::Relaxed) as f64 / 1000.0
     }
 
-    /// A table that takes the place of others begins with their heat.
+    /// Sets the heat that a new table inherits from the tables it replaces.
     pub(crate) fn set_per_s(&self, per_s: f64) {
         self.per_s_x1000.store((per_s * 1000.0) as u64, Ordering::Relaxed);
     }

@@ -191,13 +191,13 @@ pub(crate) fn make_durable(volume: &dyn Volume, number: u64) -> Result<()> {
     volume.sync_names()
 }
 
-/// The contents of `CURRENT` that put a manifest in force.
+/// Returns the contents of `CURRENT` that put a manifest in force.
 fn current_text(number: u64) -> String {
     let name = FileName::Manifest(number).to_string();
     format!("{name} {:08x}\n", crc32c::crc32c(name.as_bytes()))
 }
 
-/// The number of the manifest in force; `None` if the volume holds no store.
+/// Returns the number of the manifest in force; `None` if the volume holds no store.
 pub(crate) fn current(volume: &dyn Volume) -> Result<Option<u64>> {
     let reader = match volume.open(FileName::Current) {
         Ok(reader) => reader,

@@ -51,7 +51,7 @@ impl<'a> Pointer<'a> {
         to.extend_from_slice(prefix);
     }
 
-    /// `None` if these bytes are no pointer.
+    /// Decodes a pointer; `None` if these bytes are no pointer.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Pointer<'a>> {
         let (handle, prefix) = bytes.split_at_checked(Handle::ENCODED_BYTES)?;
         Some(Pointer { handle: Handle::decode(handle).ok()?, prefix })
@@ -154,12 +154,12 @@ struct Gone {
 }
 
 impl ValueSource {
-    /// The log is opened by this when it is first needed.
+    /// Sets the function that opens the log when it is first needed.
     pub(crate) fn open_by(&self, open: OpenLog) {
         *lock(&self.opening) = Some(open);
     }
 
-    /// Another process may write.
+    /// Notes that another process may write.
     pub(crate) fn read_beside(&self, writer: BesideWriter) {
         let _ = self.beside.set(writer);
     }
@@ -174,19 +174,19 @@ impl ValueSource {
         }
     }
 
-    /// New segments get their numbers from here from now on.
+    /// Sets the function that gives numbers to new segments from now on.
     pub(crate) fn number_by(&self, numbers: Numbers) {
         *lock(&self.numbers) = Some(numbers);
     }
 
-    /// The number of a new segment.
+    /// Returns the number of a new segment.
     pub(crate) fn new_number(&self) -> u64 {
         let numbers = lock(&self.numbers).clone();
         let numbers = numbers.expect("a store numbers its files before it writes values");
         numbers()
     }
 
-    /// The log, which is opened if it is not open yet.
+    /// Returns the log, which is opened if it is not open yet.
     ///
     /// # Errors
     /// The volume's; or this is no open store.
@@ -197,13 +197,13 @@ impl ValueSource {
         }
     }
 
-    /// The log, if it is open.
+    /// Returns the log, if it is open.
     pub(crate) fn log_if_open(&self) -> Option<&Arc<ValueLog>> {
         self.log.get()
     }
 
-    /// The thread that opens a store does this if there are segments. Otherwise the flusher does it, which writes the
-    /// first one.
+    /// Opens the log. The thread that opens a store does this if there are segments. Otherwise the flusher does it,
+    /// which writes the first one.
     #[cold]
     fn open(&self) -> StorageResult<&Arc<ValueLog>> {
         let open = lock(&self.opening).clone();
@@ -212,7 +212,7 @@ impl ValueSource {
         Ok(self.log.get_or_init(|| log))
     }
 
-    /// A flush writes values to the segment.
+    /// Notes that a flush writes values to the segment.
     pub(crate) fn begin_writing(&self, segment: u64) {
         lock(&self.being_written).insert(segment);
     }
@@ -253,7 +253,7 @@ impl ValueSource {
         bell.iter().for_each(|bell| bell.notify());
     }
 
-    /// The segments to be deleted.
+    /// Takes the segments to be deleted.
     pub(crate) fn take_segments(&self) -> Deleting<'_> {
         let mut gone = lock(&self.gone);
         let segments = std::mem::take(&mut gone.segments);
@@ -477,12 +477,13 @@ impl Segments {
         Ok(Segments { files: (!files.is_empty()).then(|| Arc::new(files)), era: Some(era) })
     }
 
-    /// The same in a new era, for an edit that drops values.
+    /// Returns the same in a new era, for an edit that drops values.
     pub(crate) fn in_next_era(self) -> Segments {
         Segments { era: self.era.is_some().then(Arc::default), ..self }
     }
 
-    /// The edit is true that ends this list's era. `next` is the list after it, `places` what the edit has dropped.
+    /// Ends this list's era, as the edit that ends it is true. `next` is the list after it, `places` are the dropped
+    /// values of the edit.
     pub(crate) fn end_era(&self, next: &Segments, places: Vec<ValueLocation>, source: &Arc<ValueSource>) {
         if let (Some(era), Some(next)) = (&self.era, &next.era) {
             let places = lock(&source.held).push(places, source.held_bytes_max());
@@ -505,7 +506,7 @@ impl Segments {
         dropped.iter().filter(|values| self.find(values.segment).is_some()).copied().collect()
     }
 
-    /// These values are dead from now on.
+    /// Notes that these values are dead from now on.
     ///
     /// # Errors
     /// In words, if they lie in a segment that is not there.
@@ -519,7 +520,8 @@ impl Segments {
         Ok(())
     }
 
-    /// An edit is true that says this. It counts in sums of segments that are [there](Segments::counted).
+    /// Notes the written and dead values of an edit that is true. They count in sums of segments that are
+    /// [there](Segments::counted).
     pub(crate) fn note(&self, written: &[Written], dead: &[DroppedValues]) {
         self.note_written(written);
         self.note_dead(dead).expect("dead values that count lie in segments that are there");
@@ -530,7 +532,7 @@ impl Segments {
         self.files().iter().map(|file| file.known())
     }
 
-    /// The value of `key` that a table has `pointer` for.
+    /// Returns the value of `key` that a table has `pointer` for.
     ///
     /// # Errors
     /// The disk's; the value is damaged; [`NotInMemory`](StorageError::NotInMemory) if `reach` is too short.
@@ -559,7 +561,7 @@ impl Segments {
         Ok(Value::in_log(value.map_err(|error| source.explain(error))?))
     }
 
-    /// For reads of values that will be asked for soon. `None` if there are no segments.
+    /// Returns a read-ahead for values that will be asked for soon. Returns `None` if there are no segments.
     pub(crate) fn read_ahead(&self) -> Option<ReadAhead> {
         self.files().first()?.source.log_if_open().map(ReadAhead::new)
     }

@@ -23,7 +23,7 @@ impl Snapshots {
         Arc::new(Snapshots { visible: AtomicU64::new(visible), live: Mutex::default() })
     }
 
-    /// All writes up to this sequence number can be seen.
+    /// Returns the sequence number up to which all writes can be seen.
     #[inline]
     pub(crate) fn visible(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
@@ -43,12 +43,12 @@ impl Snapshots {
         self.visible.store(visible, Ordering::Release);
     }
 
-    /// The sequence numbers of live snapshots, ascending.
+    /// Returns the sequence numbers of live snapshots, ascending.
     pub(crate) fn sequences(&self) -> Vec<u64> {
         lock(&self.live).keys().copied().collect()
     }
 
-    /// The oldest live snapshot.
+    /// Returns the oldest live snapshot.
     pub(crate) fn oldest(&self) -> Option<u64> {
         lock(&self.live).keys().next().copied()
     }
@@ -83,7 +83,7 @@ impl Snapshot {
         Snapshot { inner: Arc::new(Inner { snapshots: Arc::clone(snapshots), sequence, gaps: OnceLock::new() }) }
     }
 
-    /// The last sequence number it sees.
+    /// Returns the last sequence number that the snapshot sees.
     pub fn sequence(&self) -> u64 {
         self.inner.sequence
     }

@@ -41,9 +41,9 @@ impl Registry {
 /// Minimum length of an ordinary log file.
 pub(crate) const LOG_FILE_BYTES_MIN: u64 = 64 << 10;
 
-/// Log files are a little longer than the memtable they serve: its records need about as much room as its nodes, and
-/// the log's pages under one percent more. A file that was full just before its memtable would cost a second one, for
-/// the rest.
+/// Returns the length of log files. They are a little longer than the memtable they serve: its records need about as
+/// much room as its nodes, and the log's pages under one percent more. A file that was full just before its memtable
+/// would cost a second one, for the rest.
 pub(crate) fn log_file_bytes(registry: &Registry) -> u64 {
     let largest = registry.by_id.values().map(|k| k.options.memtable_bytes).max().unwrap_or(64 << 20);
     (largest + largest / 64).clamp(LOG_FILE_BYTES_MIN, 260 << 20)
@@ -81,12 +81,12 @@ impl Versions {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Live keyspaces.
+    /// Returns the live keyspaces.
     pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
         lock(&self.registry).by_id.values().cloned().collect()
     }
 
-    /// The name of a keyspace, for messages.
+    /// Returns the name of a keyspace, for messages.
     pub(crate) fn keyspace_name(&self, id: u32) -> String {
         let found = lock(&self.registry).by_id.get(&id).map(|keyspace| keyspace.name.clone());
         found.unwrap_or_else(|| format!("number {id}, dropped"))
@@ -134,15 +134,15 @@ impl Versions {
         Ok(in_doubt)
     }
 
-    /// The oldest log file that something in memory still needs, by keyspace. `current` is the log file that takes
-    /// records; the caller holds the commit lock, so that no new write slips in between.
+    /// Returns the oldest log file that something in memory still needs, by keyspace. `current` is the log file that
+    /// takes records; the caller holds the commit lock, so that no new write slips in between.
     pub(crate) fn log_numbers(&self, current: u64) -> Vec<(u32, u64)> {
         let registry = lock(&self.registry);
         let number = |k: &KeyspaceCore| k.view.load().first_log().unwrap_or(current);
         registry.by_id.values().map(|k| (k.id, number(k))).collect()
     }
 
-    /// An edit that describes the whole present state.
+    /// Returns an edit that describes the whole present state.
     pub(crate) fn snapshot_edit(&self) -> Edit {
         let registry = lock(&self.registry);
         let mut edit = Edit {
@@ -234,7 +234,7 @@ impl Versions {
         }
     }
 
-    /// The name under which a table begins.
+    /// Returns the name under which a table begins.
     pub(crate) fn name_to_begin(&self, number: u64) -> FileName {
         match &self.unnamed {
             Some(unnamed) => {
@@ -245,7 +245,7 @@ impl Versions {
         }
     }
 
-    /// Of a table that is given up.
+    /// Removes the temporary file of a table that is given up.
     pub(crate) fn never_name(&self, number: u64) {
         if self.unnamed.as_ref().is_some_and(|unnamed| lock(unnamed).remove(&number)) {
             // What stays is removed by the next opening or repair.

@@ -111,7 +111,7 @@ impl ObsoleteTables {
         self.dead().numbers.push(number);
     }
 
-    /// The last holder of a file lets go, on whichever thread that is.
+    /// Receives a file from its last holder, on any thread.
     fn receive(&self, number: u64, table: Option<Arc<Table>>) {
         let bell = {
             let mut dead = self.dead();
@@ -124,7 +124,7 @@ impl ObsoleteTables {
         }
     }
 
-    /// The files to be deleted. Takes the blocks of those that were open out of the cache, and closes them.
+    /// Takes the files to be deleted. Takes the blocks of those that were open out of the cache, and closes them.
     pub(crate) fn take(&self) -> Vec<u64> {
         let (numbers, tables) = {
             let mut dead = self.dead();
@@ -193,7 +193,7 @@ impl TableSource {
         self.obsolete.dead().numbers.len() + self.values.undeleted()
     }
 
-    /// The file of a table; reads of it are counted in `heat` if there are two disks.
+    /// Returns the file of a table; reads of it are counted in `heat` if there are two disks.
     fn reader_of(&self, number: u64, heat: &Arc<Heat>) -> Result<Arc<dyn Reader>, StorageError> {
         let reader = TableReader::open(&self.volume, FileName::Table(number), &self.descriptors)?;
         let reader = reader as Arc<dyn Reader>;
@@ -218,7 +218,7 @@ impl TableSource {
         given_up.into_iter().for_each(|LookedAt { table, .. }| table.forget());
     }
 
-    /// Tables that are kept open, and descriptors that tables have.
+    /// Returns the numbers of tables that are kept open, and of descriptors that tables have.
     pub(crate) fn open(&self) -> (usize, usize) {
         (self.residents.load(Ordering::Relaxed) + self.shelf.len(), self.descriptors.open())
     }
@@ -274,9 +274,9 @@ impl TableFile {
         Arc::new(file)
     }
 
-    /// The table, open as long as what is returned is kept. Reads footer, index and filter if it is not open; otherwise
-    /// it costs an atomic load while there are few tables, and two atomic exchanges on the thread's own memory when
-    /// there are more.
+    /// Returns the table, open as long as what is returned is kept. Reads footer, index and filter if it is not open;
+    /// otherwise it costs an atomic load while there are few tables, and two atomic exchanges on the thread's own
+    /// memory when there are more.
     #[inline]
     pub(crate) fn table(&self) -> Result<TableRef<'_>, StorageError> {
         match self.table_if_open() {
@@ -362,13 +362,13 @@ impl TableFile {
         self.lifetimes.get()
     }
 
-    /// About how many bytes of it hold the keys in `begin..end`, by its index.
+    /// Returns about how many bytes of the table hold the keys in `begin..end`, by its index.
     pub(crate) fn share_bytes(&self, begin: &[u8], end: &[u8]) -> Result<u64, StorageError> {
         let table = self.table()?;
         Ok(table.approximate_offset(end)?.saturating_sub(table.approximate_offset(begin)?))
     }
 
-    /// The table's range tombstones, ready for lookup.
+    /// Returns the table's range tombstones, ready for lookup.
     pub(crate) fn tombstones(&self, options: &TableReadOptions) -> Result<Arc<TombstoneIndex>, StorageError> {
         Ok(Arc::clone(self.table_for(options)?.tombstone_index()))
     }
@@ -449,14 +449,14 @@ impl Level {
         Level { files, bytes, entries, deletions, range_deletions }
     }
 
-    /// The table of a sorted level that may hold `key`.
+    /// Returns the table of a sorted level that may hold `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<TableFile>> {
         let at = self.files.partition_point(|f| f.meta.ends_before(key));
         self.files.get(at).filter(|f| &f.meta.span.begin[..] <= key)
     }
 
-    /// The tables of a sorted level whose keys meet `span`.
+    /// Returns the tables of a sorted level whose keys meet `span`.
     pub(crate) fn overlapping(&self, span: &KeySpan) -> &[Arc<TableFile>] {
         let from = self.files.partition_point(|f| f.meta.ends_before(&span.begin));
         let count = self.files[from..].partition_point(|f| f.meta.span.begin < span.end);
@@ -486,7 +486,7 @@ struct Counted {
 }
 
 impl Clone for Removable {
-    /// The copy is to become another version.
+    /// Returns an empty count: the copy is to become another version.
     fn clone(&self) -> Removable {
         Removable::default()
     }
@@ -519,7 +519,8 @@ impl Version {
         Version { levels: Default::default(), segments: Segments::default(), removable: Removable::default() }
     }
 
-    /// The version after an edit. Files that are moved (removed from one level, added to another) keep their state.
+    /// Returns the version after an edit. Files that are moved (removed from one level, added to another) keep their
+    /// state.
     ///
     /// # Errors
     /// In words, if the edit removes what is not there or breaks an invariant; the version stands then.
@@ -557,7 +558,7 @@ impl Version {
         Ok(version)
     }
 
-    /// The version with these segments as well, and without those.
+    /// Returns the version with these segments as well, and without those.
     ///
     /// # Errors
     /// As [`apply`](Version::apply).
@@ -571,12 +572,12 @@ impl Version {
         Ok(Version { segments, ..self })
     }
 
-    /// The same in a new [era](crate::versions::segments::Era) of its segments.
+    /// Returns the same in a new [era](crate::versions::segments::Era) of its segments.
     pub(crate) fn in_next_era(self) -> Version {
         Version { segments: self.segments.in_next_era(), ..self }
     }
 
-    /// The invariants of the module page; what is wrong, in words.
+    /// Checks the invariants of the module page. The error says in words what is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut numbers: Vec<u64> = self.files().map(|(_, f)| f.meta.number).collect();
         numbers.sort_unstable();
@@ -598,18 +599,18 @@ impl Version {
         Ok(())
     }
 
-    /// All tables with their levels, shallowest first.
+    /// Returns all tables with their levels, shallowest first.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
         self.levels.iter().enumerate().flat_map(|(n, level)| level.files.iter().map(move |f| (n, f)))
     }
 
-    /// Bytes of all tables.
+    /// Returns the bytes of all tables.
     pub(crate) fn bytes(&self) -> u64 {
         self.levels.iter().map(|level| level.bytes).sum()
     }
 
-    /// About how many entries of the tables are dead, as far as tables were [asked](TableFile::learn_lifetimes). The
-    /// tables are counted once for each mark, and marks are seconds.
+    /// Returns about how many entries of the tables are dead, as far as tables were
+    /// [asked](TableFile::learn_lifetimes). The tables are counted once for each mark, and marks are seconds.
     pub(crate) fn removable_entries(&self, before: &DeadBefore) -> u64 {
         let Some((_, first)) = self.files().next() else { return 0 };
         let learned = first.source.lifetimes_learned.load(Ordering::Acquire);

@@ -66,7 +66,7 @@ impl MemtableSlot {
         self.first_log.load(Ordering::Relaxed) == NO_LOG
     }
 
-    /// The oldest log file that holds records of this memtable.
+    /// Returns the oldest log file that holds records of this memtable.
     pub(crate) fn first_log(&self) -> Option<u64> {
         Some(self.first_log.load(Ordering::Relaxed)).filter(|log| *log != NO_LOG)
     }
@@ -101,17 +101,17 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// All memtables, newest first.
+    /// Returns all memtables, newest first.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<MemtableSlot>> {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
-    /// The oldest log file still needed for what is only in memory.
+    /// Returns the oldest log file still needed for what is only in memory.
     pub(crate) fn first_log(&self) -> Option<u64> {
         self.slots().filter_map(|slot| slot.first_log()).min()
     }
 
-    /// Bytes of all memtables.
+    /// Returns the bytes of all memtables.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         self.slots().map(|slot| slot.memtable.allocated_bytes() as u64).sum()
     }

@@ -245,12 +245,12 @@ fn guarded<T>(work: &Work, job: &str, turn: impl FnOnce() -> Result<T>, after_pa
     })
 }
 
-/// A logger. Unlike the others it goes on after a failure.
+/// Runs a logger. Unlike the others it goes on after a failure.
 fn carry_writes<const NUMBER: usize>(work: &Arc<Work>) {
     work.pipeline.carry_writes(NUMBER);
 }
 
-/// The admission thread.
+/// Runs the admission thread.
 fn admit_writes(work: &Arc<Work>) {
     work.pipeline.admit_writes();
 }
@@ -297,7 +297,7 @@ fn flush_turn(work: &Arc<Work>) -> Result<bool> {
     Ok(work.pay_debts()? || work.versions.volume.tidy())
 }
 
-/// A turn in which no log file could be made ready, for the reason `error`, and no memtable is to be flushed.
+/// Runs a turn in which no log file could be made ready, for the reason `error`, and no memtable is to be flushed.
 fn prepare_log_in_little_room(work: &Work, error: Error) -> Result<bool> {
     if !error.is_no_space() {
         return Err(error);

@@ -153,8 +153,8 @@ impl Work {
         Ok(self.remove_collected()? || self.collect_one(log)?)
     }
 
-    /// A full disk may be why a collection has failed. The thread rests now, so all that gives space back is done
-    /// first.
+    /// Tidies after a collection that has failed, as a full disk may be the cause. The thread rests now, so all that
+    /// gives space back is done first.
     fn tidy_after_failure(&self, log: &ValueLog, before: Result<bool>) {
         let mut tidied = before;
         while !self.health.is_closing() && matches!(tidied, Ok(true)) {
@@ -187,7 +187,7 @@ impl Work {
             || self.collections.is_running.load(Ordering::Acquire)
     }
 
-    /// The keyspace of a segment; `None` if the segment is not to be collected now.
+    /// Returns the keyspace of a segment; `None` if the segment is not to be collected now.
     fn may_collect(&self, number: u64) -> Option<Arc<KeyspaceCore>> {
         if self.versions.source.values.is_being_written(number) {
             return None;
@@ -268,8 +268,8 @@ impl Work {
         Ok(Some(self.memory.space.promise(live_bytes, live_bytes).map_err(Error::from)?))
     }
 
-    /// The next collection goes on in the segment, also after one that has failed. A writer that has failed itself is
-    /// given up, and so is one whose segment is in no version.
+    /// Keeps the writer, so that the next collection goes on in its segment, also after one that has failed. A writer
+    /// that has failed itself is given up, and so is one whose segment is in no version.
     fn keep_writer(&self, keyspace: &KeyspaceCore, writer: ValueWriter) {
         let is_listed = |number| keyspace.view.load().version.segments.find(number).is_some();
         if !writer.has_failed() && writer.segment().is_none_or(is_listed) {
@@ -281,7 +281,7 @@ impl Work {
         }
     }
 
-    /// Values that were moved, and died before a table or a memtable had their new handles.
+    /// Notes the values that were moved, and died before a table or a memtable had their new handles.
     fn note_unused(&self, keyspace: &Arc<KeyspaceCore>, unused: BTreeMap<u64, DroppedValues>) -> Result<()> {
         if unused.is_empty() {
             return Ok(());
@@ -360,8 +360,8 @@ impl Work {
         Ok(())
     }
 
-    /// After a collection that has failed: the segments go that it has begun, and that no version has got. They have
-    /// numbers from `first_new` on. A segment that a version has had is its holders' to delete.
+    /// Deletes the segments that a failed collection has begun, and that no version has got. They have numbers from
+    /// `first_new` on. A segment that a version has had is its holders' to delete.
     fn give_up_unlisted(&self, log: &ValueLog, first_new: u64, listed: &BTreeSet<u64>) {
         let values = &self.versions.source.values;
         // In this order: a flush has its segments in the version before it says that it has ended.

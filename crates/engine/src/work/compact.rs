@@ -187,7 +187,7 @@ impl Work {
         Some(claimed(keyspace, job))
     }
 
-    /// The tasks of a job.
+    /// Returns the tasks of a job.
     pub(crate) fn tasks_of(&self, keyspace: &KeyspaceCore, job: &Job, target_bytes: u64) -> Result<Divided> {
         let inputs = runs(job);
         let frozen = self.freeze(keyspace, job)?;
@@ -237,7 +237,7 @@ impl Work {
         self.threads().saturating_add(self.compactor.elsewhere().tasks_max)
     }
 
-    /// The time of a job, and what the keyspace's filter decides by then.
+    /// Returns the time of a job, and the decisions of the keyspace's filter at that time.
     fn freeze(&self, keyspace: &KeyspaceCore, job: &Job) -> Result<Frozen> {
         let now_unix = self.env.clock.unix();
         let filter = keyspace.options.compaction_filter.clone();
@@ -545,7 +545,7 @@ impl Work {
     }
 }
 
-/// The job's tables as runs, newest first.
+/// Returns the job's tables as runs, newest first.
 fn runs(job: &Job) -> Vec<Run> {
     let input = |file: &Arc<TableFile>| TableInput {
         table: Arc::clone(file) as Arc<dyn InputTable>,

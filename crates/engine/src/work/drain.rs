@@ -176,7 +176,7 @@ impl Work {
         self.memory.try_release_logs().map_err(not_removed)
     }
 
-    /// Step 3; whether a table was copied.
+    /// Step 3. Returns true if a table was copied.
     fn tables_go_home(self: &Arc<Self>) -> Result<bool> {
         let mut moved = false;
         let on_fast = |keyspace: Arc<KeyspaceCore>| {

@@ -142,7 +142,7 @@ impl Work {
         }
     }
 
-    /// The memtable's contents as at most one table. Also used at recovery.
+    /// Writes the memtable's contents as at most one table. Also used at recovery.
     pub(crate) fn write_slot(&self, keyspace: &KeyspaceCore, slot: &MemtableSlot, host: &Host) -> Result<Flushed> {
         let mut cursor = slot.memtable.cursor();
         cursor.first()?;
@@ -213,7 +213,8 @@ impl Work {
         Ok(())
     }
 
-    /// An edit that would break a version must not be written: the store's memory is no longer to be trusted.
+    /// Returns the error of an edit that would break a version. Such an edit must not be written: the store's memory is
+    /// no longer to be trusted.
     pub(crate) fn broken_version(&self, keyspace: &KeyspaceCore, text: String) -> Error {
         let what = format!("version of keyspace {:?}", keyspace.name);
         let error = situ_storage::Error::corruption("the version in memory", 0, what, "an edit that fits", text);
@@ -221,7 +222,7 @@ impl Work {
         error.into()
     }
 
-    /// A blocking flush of one keyspace.
+    /// Makes a blocking flush of one keyspace.
     pub(crate) fn flush(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<()> {
         self.memory.seal(keyspace, level0)?;
         let Some(newest) = keyspace.view.load().sealed.first().cloned() else { return Ok(()) };

@@ -211,7 +211,7 @@ impl Work {
         }
     }
 
-    /// The job, with physical space for what it may write; or why there is none.
+    /// Returns the job, with physical space for what it may write; or why there is none.
     fn promised(&self, mut job: JobUnderWay) -> Result<JobUnderWay, Box<(JobUnderWay, Error)>> {
         if job.claimed.job.is_move {
             return Ok(job);

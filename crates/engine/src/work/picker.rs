@@ -95,7 +95,7 @@ impl Job {
         std::iter::once(&self.span).chain(self.through.as_ref().map(|through| &through.span))
     }
 
-    /// The shallowest input level.
+    /// Returns the shallowest input level.
     pub(crate) fn level(&self) -> usize {
         self.inputs.first().map_or(0, |(level, _)| *level)
     }
@@ -259,7 +259,7 @@ impl<'a> Picker<'a> {
         scores
     }
 
-    /// The next job, if there is one to do: one that the disk has room for, if there is such.
+    /// Returns the next job, if there is one to do: one that the disk has room for, if there is such.
     pub(crate) fn pick(&self) -> Option<Job> {
         let left = |job: &Job| bytes_left(job.files().map(|(_, file)| &file.meta));
         let fitting = self.pick_of(&|job| job.is_move || left(job) <= self.room);
@@ -331,7 +331,7 @@ impl<'a> Picker<'a> {
         same_format && light && keeps && self.options.compaction_filter.is_none() && disjoint()
     }
 
-    /// A job for all of level 0, or for its oldest tables if that is too much.
+    /// Returns a job for all of level 0, or for its oldest tables if that is too much.
     fn level0_that(&self, score: f64, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
         let files = self.version.levels[0].files.len();
         let mut counts = std::iter::successors(Some(files), |count| Some(count / 2)).take_while(|count| *count > 0);
@@ -342,7 +342,7 @@ impl<'a> Picker<'a> {
         self.level0_oldest(score, usize::MAX)
     }
 
-    /// Only older tables than those that stay may go down.
+    /// Returns a job for the oldest `count` tables of level 0: only older tables than those that stay may go down.
     fn level0_oldest(&self, score: f64, count: usize) -> Option<Job> {
         let files = &self.version.levels[0].files;
         let files = files[files.len().saturating_sub(count)..].to_vec();
@@ -360,7 +360,7 @@ impl<'a> Picker<'a> {
         self.level0(0.0).or_else(|| self.intra_level0()).is_some()
     }
 
-    /// The tables that have to be free for level 0 to go down into the base level.
+    /// Returns the tables that have to be free for level 0 to go down into the base level.
     pub(crate) fn level0_needs(&self) -> impl Iterator<Item = &Arc<TableFile>> {
         let level0 = &self.version.levels[0].files;
         let base = &self.version.levels[self.targets.base_level];
@@ -427,8 +427,8 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// These tables and their neighbours, the right ones first, until there are as many as a job is to begin with. More
-    /// tables need more of the level below.
+    /// Returns these tables and their neighbours, the right ones first, until there are as many as a job is to begin
+    /// with. More tables need more of the level below.
     fn with_more(&self, level: usize, tables: Range<usize>) -> Range<usize> {
         let files = &self.version.levels[level].files;
         let fits = |range: &Range<usize>| {
@@ -449,7 +449,7 @@ impl<'a> Picker<'a> {
         tables
     }
 
-    /// The table at `at` and its neighbours on both sides, as long as they need nothing more from below.
+    /// Returns the table at `at` and its neighbours on both sides, as long as they need nothing more from below.
     fn with_neighbours(&self, level: usize, at: usize) -> Range<usize> {
         let files = &self.version.levels[level].files;
         let next = &self.version.levels[level + 1];
@@ -503,7 +503,7 @@ impl<'a> Picker<'a> {
         self.free(&job.span).then_some(job)
     }
 
-    /// Everything that overlaps `keys`, in one job to the deepest level; `None` if nothing would change, or if
+    /// Returns one job to the deepest level for everything that overlaps `keys`; `None` if nothing would change, or if
     /// something is busy.
     pub(crate) fn everything(&self, keys: Option<&KeySpan>) -> Option<Job> {
         let levels = &self.version.levels;
@@ -548,7 +548,7 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// Bytes that levels hold above their targets.
+    /// Returns the bytes that levels hold above their targets.
     pub(crate) fn pending_bytes(&self) -> u64 {
         (self.targets.base_level..LEVELS - 1)
             .map(|level| self.version.levels[level].bytes.saturating_sub(self.targets.bytes[level]))

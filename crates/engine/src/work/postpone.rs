@@ -68,7 +68,7 @@ impl Work {
         }
     }
 
-    /// A job has succeeded: what it shares a table with has no trouble any more. True if there was something.
+    /// Forgets the postponed jobs that share a table with a job that has succeeded. Returns true if there were any.
     pub(crate) fn forget_postponed(&self, keyspace: &KeyspaceCore, job: &Job) -> bool {
         let _scheduling = lock(&self.scheduling);
         let mut postponed = lock(&keyspace.postponed);

@@ -57,14 +57,14 @@ pub(crate) fn bounds(options: &KeyspaceOptions) -> Option<(usize, usize)> {
 }
 
 impl Separator {
-    /// `None` if the keyspace keeps all values in tables.
+    /// Returns the separator of a keyspace; `None` if the keyspace keeps all values in tables.
     pub(crate) fn of(keyspace: &Arc<KeyspaceCore>, source: &Arc<ValueSource>) -> Option<Separator> {
         let (min_bytes, prefix_bytes) = bounds(&keyspace.options)?;
         let (keyspace, source) = (Arc::clone(keyspace), Arc::clone(source));
         Some(Separator { keyspace, source, min_bytes, prefix_bytes, state: Mutex::default() })
     }
 
-    /// For the same flush, once more.
+    /// Returns a separator for the same flush, once more.
     pub(crate) fn again(&self) -> Option<Separator> {
         Separator::of(&self.keyspace, &self.source)
     }
@@ -107,14 +107,14 @@ impl Separator {
         Ok(written)
     }
 
-    /// The edit that names the values is true.
+    /// Notes that the edit that names the values is true.
     pub(crate) fn keep(&self) {
         let State { writer, segments, .. } = std::mem::take(&mut *lock(&self.state));
         *lock(&self.keyspace.flushed_values) = writer;
         self.source.end_writing(&segments);
     }
 
-    /// The flush has failed.
+    /// Notes that the flush has failed.
     pub(crate) fn give_up(&self) {
         let State { writer, segments, listed, listed_bytes, is_synced } = std::mem::take(&mut *lock(&self.state));
         drop(writer);

@@ -87,12 +87,12 @@ impl Host {
         }
     }
 
-    /// For work on a keyspace that may have values in the value log.
+    /// Returns the host for work on a keyspace that may have values in the value log.
     pub(crate) fn of_keyspace(self, keyspace: &KeyspaceCore) -> Host {
         Host { has_handles: may_have_values(keyspace), ..self }
     }
 
-    /// For a flush of a keyspace.
+    /// Returns the host for a flush of a keyspace.
     pub(crate) fn separating(self, keyspace: &Arc<KeyspaceCore>) -> Host {
         let separator = Separator::of(keyspace, &self.work.versions.source.values);
         let lifetimes_by = keyspace.options.compaction_filter.clone();
@@ -121,7 +121,7 @@ impl Host {
         Host { is_debt: true, ..self }
     }
 
-    /// For work on tables that are read often.
+    /// Returns the host for work on tables that are read often.
     pub(crate) fn hot(self, hot: bool) -> Host {
         Host { hot, ..self }
     }
@@ -131,13 +131,13 @@ impl Host {
         Host { promise: Some(Arc::new(promise)), ..self }
     }
 
-    /// For the same work, once more and all on the capacity disk.
+    /// Returns a host for the same work, once more and all on the capacity disk.
     pub(crate) fn on_capacity(&self) -> Host {
         Host { where_to: WhereTo::Home, ..self.again(self.target_bytes) }
     }
 
-    /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for
-    /// that; a flush makes one.
+    /// Returns a host for the same work, once more and on any disk with room. The output of a merge is cut into shorter
+    /// tables for that; a flush makes one.
     pub(crate) fn on_any_disk(&self, placement: &Placement) -> Host {
         let short = (placement.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
         let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
@@ -344,7 +344,7 @@ impl Writer for Watched {
     }
 }
 
-/// A merge's failure as the engine tells it.
+/// Returns the engine's error for a merge's failure.
 pub(crate) fn task_error(error: TaskError) -> Error {
     match error {
         TaskError::Cancelled => Error::Closed,
@@ -377,7 +377,7 @@ pub(crate) fn describe(table: &OutputTable) -> TableMeta {
 
 impl Work {
     /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that
-    /// is full, once more wherever there is room. What a run has written and did not return is removed.
+    /// is full, once more on any disk with room. Files that a run has written and did not return are removed.
     pub(crate) fn with_spill<T>(
         self: &Arc<Self>,
         host: Host,

@@ -52,7 +52,7 @@ impl Drop for CompactionTurn {
 }
 
 impl CompactionThrottle {
-    /// A synced write has waited `took` for the log; `at` by the store's clock.
+    /// Notes that a synced write has waited `took` for the log; `at` by the store's clock.
     pub(crate) fn sample(&self, took: Duration, at: Duration) {
         let sample = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
         let now = self.now_ns.load(Ordering::Relaxed);
@@ -88,8 +88,8 @@ impl CompactionThrottle {
         if self.holds_back(at) { 1 } else { threads.max(1) }
     }
 
-    /// The right to compact, unless as many jobs do so as may: one for each of `threads` that are not held back, and
-    /// one for each task that units elsewhere take.
+    /// Takes the right to compact, unless as many jobs do so as may: one for each of `threads` that are not held back,
+    /// and one for each task that units elsewhere take.
     pub(crate) fn begin(&self, threads: usize, elsewhere: usize, at: Duration) -> Option<CompactionTurn> {
         let allowed = self.threads(threads, at).saturating_add(elsewhere);
         let begun = self

@@ -41,12 +41,12 @@ impl<E: Environment> Commit<E> {
         }
     }
 
-    /// The last sequence number that was given out.
+    /// Returns the last sequence number that was given out.
     pub fn last_sequence(&self) -> u64 {
         self.next_sequence - 1
     }
 
-    /// The first sequence number that was not given out.
+    /// Returns the first sequence number that was not given out.
     pub fn next_sequence(&self) -> u64 {
         self.next_sequence
     }
@@ -62,7 +62,7 @@ impl<E: Environment> Commit<E> {
         std::mem::take(&mut self.has_work)
     }
 
-    /// The requests behind `sequence` that are still known, newest first.
+    /// Returns the requests behind `sequence` that are still known, newest first.
     pub fn requests_behind(&self, sequence: u64) -> impl Iterator<Item = &Arc<Request<E>>> {
         self.pending.iter().rev().chain(self.checks.lately()).take_while(move |request| request.first() > sequence)
     }
@@ -81,7 +81,7 @@ impl<E: Environment> Commit<E> {
         request
     }
 
-    /// A request is about to be published: it follows the last one that was.
+    /// Notes that a request is about to be published: it follows the last one that was.
     pub(crate) fn advance(&mut self, request: &Request<E>) {
         let (first, last) = (request.first(), request.last());
         assert!(

@@ -14,7 +14,7 @@ const LATELY_BYTES_MAX: usize = 1 << 20;
 
 /// The condition of a write.
 pub trait Condition<E: Environment>: Send + Sync {
-    /// The memory it takes, about.
+    /// Returns the approximate memory that it takes.
     fn bytes(&self) -> u64;
 
     /// Checks that the write may begin now. If it may, the condition has to hold until the lock is released. Called
@@ -24,10 +24,12 @@ pub trait Condition<E: Environment>: Send + Sync {
     /// The write is refused, or something has to be looked at first without the lock.
     fn check_rest(self: Arc<Self>, commit: &mut Commit<E>) -> Result<(), Obstacle<E>>;
 
-    /// The record is in the log, and the write is about to get its sequence numbers. Called under the commit lock.
+    /// Notes that the record is in the log, and the write is about to get its sequence numbers. Called under the commit
+    /// lock.
     fn begun(&self, commit: &mut Commit<E>);
 
-    /// The write has an outcome. Called with no lock held, perhaps more than once.
+    /// Gives back what the condition holds, as the write has an outcome. Called with no lock held, perhaps more than
+    /// once.
     fn release(&self);
 }
 
@@ -36,7 +38,7 @@ pub trait Unchecked<E: Environment>: Send {
     /// Returns true if the check may have to wait for a disk.
     fn may_read(&self) -> bool;
 
-    /// Looks. Called with no lock held.
+    /// Makes the check. Called with no lock held.
     ///
     /// # Errors
     /// The condition does not hold.
@@ -60,7 +62,8 @@ impl<E: Environment> Default for Checks<E> {
 }
 
 impl<E: Environment> Checks<E> {
-    /// A request leaves the queue. Those that are kept no longer go to `dropped`, to be freed without the lock.
+    /// Notes that a request leaves the queue. Requests that are kept no longer go to `dropped`, to be freed without the
+    /// lock.
     #[inline]
     pub(crate) fn published(&mut self, request: &Arc<Request<E>>, dropped: &mut Vec<Arc<Request<E>>>) {
         if self.running > 0 {
@@ -80,7 +83,7 @@ impl<E: Environment> Checks<E> {
         }
     }
 
-    /// Published requests up to this sequence number are not kept.
+    /// Returns the sequence number up to which published requests are not kept.
     pub fn forgotten_to(&self) -> u64 {
         self.forgotten_to
     }

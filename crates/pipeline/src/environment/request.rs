@@ -30,12 +30,12 @@ pub struct Write<E: Environment> {
 }
 
 impl<E: Environment> Write<E> {
-    /// A batch, and for a transaction's batch its condition.
+    /// Returns the write of a batch, and for a transaction's batch its condition.
     pub fn new(batch: E::Batch, condition: Option<Arc<dyn Condition<E>>>) -> Write<E> {
         Write { batch, condition }
     }
 
-    /// The memory it takes while it waits, about.
+    /// Returns the approximate memory that the write takes while it waits.
     pub(crate) fn bytes(&self) -> u64 {
         self.batch.held_bytes() as u64 + self.condition.as_ref().map_or(0, |condition| condition.bytes())
     }
@@ -74,7 +74,7 @@ pub enum Obstacle<E: Environment> {
 }
 
 impl<E: Environment> Obstacle<E> {
-    /// The write will not begin, because of `error`.
+    /// Returns the obstacle of a write that will not begin, because of `error`.
     pub fn refused(error: impl Into<E::Error>) -> Obstacle<E> {
         Obstacle::Refused(Box::new(error.into()))
     }
@@ -117,17 +117,17 @@ impl<E: Environment> Request<E> {
         })
     }
 
-    /// Its changes.
+    /// Returns the changes of the request.
     pub fn batch(&self) -> &E::Batch {
         &self.batch
     }
 
-    /// Its first sequence number.
+    /// Returns the first sequence number of the request.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Its last sequence number.
+    /// Returns the last sequence number of the request.
     pub fn last(&self) -> u64 {
         self.first + self.batch.count() as u64 - 1
     }
@@ -144,7 +144,7 @@ impl<E: Environment> Request<E> {
         }
     }
 
-    /// The memory it takes, about.
+    /// Returns the approximate memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Request<E>>() + self.batch.held_bytes()
     }
@@ -174,7 +174,7 @@ impl<E: Environment> Request<E> {
         reached >= self.lsn
     }
 
-    /// The right to apply the request; given to one caller only.
+    /// Claims the right to apply the request. Returns true for one caller only.
     pub(crate) fn claim(&self) -> bool {
         self.stage.compare_exchange(LOGGED, APPLYING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -211,7 +211,7 @@ impl<E: Environment> Request<E> {
         }
     }
 
-    /// The outcome, once there is one.
+    /// Returns the outcome, once there is one.
     pub(crate) fn outcome(&self) -> Option<Result<(), E::Error>> {
         match self.stage.load(Ordering::Acquire) {
             PUBLISHED => Some(Ok(())),

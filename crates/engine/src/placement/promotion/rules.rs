@@ -59,7 +59,7 @@ pub(crate) struct Candidate {
     pub(crate) belongs_on_fast: bool,
 }
 
-/// FreeRoom on the fast disk for tables.
+/// Free room on the fast disk for tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FreeRoom {
     pub(crate) total: u64,
@@ -95,7 +95,7 @@ pub(crate) fn is_hot(reads_per_s: f64, bytes: u64) -> bool {
     reads_per_s >= READS_PER_S_MIN && reads_per_s * BLOCK_BYTES * PAYS_AFTER_S >= bytes.max(1) as f64
 }
 
-/// The moves of one round, in order.
+/// Returns the moves of one round, in order.
 pub(crate) fn choose(tables: &[Candidate], mut room: FreeRoom) -> Vec<Move> {
     let by_density = |a: &usize, b: &usize| density(&tables[*a]).partial_cmp(&density(&tables[*b])).unwrap_or(Equal);
     let sorted = |wanted: fn(&Candidate) -> bool| {

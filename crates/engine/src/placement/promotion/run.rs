@@ -86,14 +86,14 @@ impl Placement {
 }
 
 impl Placement {
-    /// FreeRoom on the fast disk, without what is kept for the log.
+    /// Returns the free room on the fast disk, without the part that is kept for the log.
     pub(crate) fn room(&self) -> FreeRoom {
         FreeRoom { total: self.fast.volume.space().logical_total, free: self.free_bytes() }
     }
 }
 
-/// Tables that take the place of others begin with the heat of those: each of these gives an equal part of its own to
-/// those whose keys meet its keys.
+/// Gives new tables the heat of the old ones that they replace: each old table gives an equal part of its own heat to
+/// those new ones whose keys meet its keys.
 pub(crate) fn inherit_heat<'a>(old: impl Iterator<Item = &'a Arc<TableFile>>, new: &[&Arc<TableFile>]) {
     let mut heat = vec![0.0; new.len()];
     for file in old.filter(|file| file.heat.per_s() > 0.0) {

@@ -136,7 +136,7 @@ pub(crate) fn readable_edits(volume: &dyn Volume, number: u64) -> Result<Vec<Edi
     Ok(edits)
 }
 
-/// The numbers of all manifests of which one of the two files is there, ascending.
+/// Returns the numbers of all manifests of which one of the two files is there, ascending.
 pub(crate) fn numbers(files: &[FileMeta]) -> Vec<u64> {
     let number = |file: &FileMeta| match file.name {
         FileName::Manifest(number) | FileName::ManifestCopy(number) => Some(number),
@@ -180,7 +180,7 @@ fn check_header(file: File<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A damage of one file where the other is whole.
+/// Returns a damage of one file where the other is whole.
 fn helped(damage: Corruption, whole: File<'_>) -> Error {
     let found = format!("{}; {} is whole there, so nothing is lost", damage.found, whole.path);
     Error::Corruption(Corruption { found, ..damage }.into())

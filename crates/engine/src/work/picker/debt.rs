@@ -86,7 +86,7 @@ impl Picker<'_> {
         counts.find_map(|count| self.oldest_debt(count, dead, entry_bytes))
     }
 
-    /// A job for the oldest tables of level 0.
+    /// Returns a job for the oldest tables of level 0.
     fn oldest_debt(&self, count: usize, dead: &Dead<'_>, entry_bytes: u64) -> Option<Job> {
         let files = &self.version.levels[0].files;
         let files = &files[files.len().saturating_sub(count)..];

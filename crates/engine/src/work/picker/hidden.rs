@@ -41,12 +41,12 @@ impl fmt::Debug for Newer {
 }
 
 impl Newer {
-    /// The newest sequence number that was looked at.
+    /// Returns the newest sequence number that was looked at.
     pub(crate) fn seen_to(&self) -> u64 {
         self.tables.iter().map(|file| file.meta.largest_sequence).max().unwrap_or(0)
     }
 
-    /// The keyspace's own filter, and one that removes what these tables hide.
+    /// Returns the keyspace's own filter, together with one that removes what these tables hide.
     pub(crate) fn filter(&self, inner: Option<Arc<dyn CompactionFilter>>) -> Arc<dyn CompactionFilter> {
         Arc::new(Hidden { newer: self.tables.clone(), inner })
     }
@@ -69,7 +69,7 @@ fn has(file: &TableFile, key: &[u8], hash: u64) -> StorageResult<bool> {
 }
 
 impl CompactionFilter for Hidden {
-    /// No unit elsewhere has the tables at hand, and none knows this name.
+    /// Returns a name that no unit elsewhere knows, as no such unit has the tables at hand.
     fn name(&self) -> &str {
         "situ.hidden-by-newer-tables"
     }
@@ -101,8 +101,8 @@ impl CompactionFilter for Hidden {
 }
 
 impl Picker<'_> {
-    /// The rewrite of one table that frees the most, by what tombstones of newer tables hide in it; `None` if none is
-    /// worth it, or the disk has no room for what is left of it.
+    /// Returns the rewrite of one table that frees the most, by what tombstones of newer tables hide in it; `None` if
+    /// none is worth it, or the disk has no room for what is left of it.
     pub(super) fn hidden_debt(&self, entry_bytes: u64) -> Option<Job> {
         let puts = |file: &TableFile| file.meta.entries.saturating_sub(file.meta.deletions);
         let all_puts = self.version.files().map(|(_, file)| puts(file)).sum::<u64>().max(1);
@@ -135,7 +135,7 @@ impl Picker<'_> {
         best
     }
 
-    /// The tables that overlap the one at `at`, and hold versions after sequence number `seen_to`.
+    /// Returns the tables that overlap the one at `at`, and hold versions after sequence number `seen_to`.
     fn newer_than(&self, level: usize, at: usize, seen_to: u64) -> Vec<Arc<TableFile>> {
         let levels = &self.version.levels;
         let span = &levels[level].files[at].meta.span;

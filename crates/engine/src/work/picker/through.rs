@@ -68,7 +68,7 @@ impl Picker<'_> {
         job.through = Some(Through { range: KeyRange { lower, upper }, span });
     }
 
-    /// The run of tables that has at least `excess` bytes above it, and the least bytes for each of those.
+    /// Returns the run of tables that has at least `excess` bytes above it, and the least bytes for each of those.
     fn cheapest(&self, files: &[Arc<TableFile>], above: &[u64], excess: u64) -> Option<Range<usize>> {
         let bytes_max = JOB_TABLES_MAX.saturating_mul(self.options.table_bytes);
         let mut best: Option<(f64, Range<usize>)> = None;
@@ -102,7 +102,7 @@ pub(crate) struct Through {
     pub(crate) span: Span,
 }
 
-/// About how many bytes of a job's upper levels lie above the keys of each of `files`, which are sorted.
+/// Returns about how many bytes of a job's upper levels lie above the keys of each of `files`, which are sorted.
 fn bytes_above(files: &[Arc<TableFile>], level0_bytes: u64, base: &[Arc<TableFile>]) -> Vec<u64> {
     let mut above = vec![0u64; files.len()];
     let mut share = |range: Range<usize>, bytes: u64| {
