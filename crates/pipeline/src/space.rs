@@ -3,7 +3,7 @@
 //!
 //! Two kinds of space end:
 //!
-//! * *Logical* space, of any disk. A flush without space keeps its memtable, and the memtable keeps its log files: a
+//! * *Logical* space, of any disk. A flush without space keeps its memtable, and the memtable keeps its log files. A
 //!   store that waits for the first `ENOSPC` may have no room left for the flush or the compaction that would free
 //!   some.
 //! * *Physical* space, of a drive that compresses. It can end while logical space remains. A drive that is out of
@@ -11,11 +11,12 @@
 //!
 //! # Algorithm
 //!
-//! 1. A *sample* asks each disk how much space is left. `needed` is what the store may still have to write: what it has
-//!    in memory, what running compactions have promised to write, and, of physical space, the log of memory as far as
-//!    it lies in the page cache. (A log file takes its logical space when it is made.) The `slack` is for deletions and
-//!    compactions: a share of the disk, at most [`SLACK_BYTES_MAX`]. Of logical space it is no more than a share of
-//!    what the store holds, or [`LOGICAL_SLACK_BYTES_MIN`]: a small store on a large, nearly full disk goes on.
+//! 1. A *sample* asks each disk how much space is left. `needed` is what the store may still have to write. It is the
+//!    sum of the bytes in memory, the bytes that running compactions have promised to write, and, for physical space,
+//!    the log of memory as far as it lies in the page cache. (A log file takes its logical space when it is made.) The
+//!    `slack` is for deletions and compactions: a share of the disk, at most [`SLACK_BYTES_MAX`]. Of logical space it
+//!    is no more than a share of what the store holds, or [`LOGICAL_SLACK_BYTES_MIN`]: a small store on a large, nearly
+//!    full disk goes on.
 //! 2. [`judge`] makes a level of it. Below the low-water mark, the store gets a notification so that it can warn. With
 //!    less than `needed` and the slack, puts are refused. With less than `needed` and half of the slack, deletions are
 //!    refused, too, apart from the few that free much at once ([`SpaceUse::Release`]).

@@ -18,11 +18,11 @@
 //! on its way.
 //!
 //! **How far back.** As far as the transaction goes. It holds snapshots at its rows' numbers, so that compactions keep
-//! what shows a change: a newer version is merged away only by a still newer one, and a tombstone only if the row did
-//! not exist at `since` either. (That row is as it was, and counts as unchanged.)
+//! the entries that show a change. A newer version is merged away only by a still newer one. A tombstone is merged away
+//! only if the row did not exist at `since` either. (That row is as it was, and counts as unchanged.)
 //!
 //! **Bounded.** Requests that were published during checks are kept up to a megabyte; a check that finds older ones
-//! forgotten looks into memtables again. With many rows that can take so long that as much is published meanwhile; so a
+//! forgotten looks into memtables again. With many rows that can take so long that as much is published meanwhile. So a
 //! commit to which it happens twice takes its turn in the waiting room, where no other write overtakes it
 //! (`situ-pipeline`).
 

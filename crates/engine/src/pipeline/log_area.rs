@@ -1,9 +1,9 @@
 //! The area that the log has to itself on a raw fast disk: how much of it memtables may fill, and who waits when it is
 //! full.
 //!
-//! Its files go when the memtables are tables whose records they hold. So what it has room for bounds the memtables
-//! there may be (`seal.rs`), what it holds is a part of the debt that slows writers ([`Debt::note_log`]), and the log
-//! goes home from it only if no flush is due that gives some of it back.
+//! Its files go when the memtables are tables whose records they hold. So the room of the area bounds the number of
+//! memtables (`seal.rs`). The bytes that the area holds are a part of the debt that slows writers ([`Debt::note_log`]).
+//! The log goes home from the area only if no flush is due that gives some of it back.
 
 use crate::pipeline::Memory;
 use crate::pipeline::stall::Debt;

@@ -21,8 +21,8 @@ impl Memory {
     /// Where the disk has too little room, the file is shorter than others
     /// ([`SpaceWatch::length_of_log_file`](situ_pipeline::SpaceWatch)).
     ///
-    /// False, and nothing is done, if the area that the log has to itself is full, and a flush that is due gives some
-    /// of it back: then it is to be tried again after the next [`progress`](Memory::progress).
+    /// Returns false, and does nothing, if the area that the log has to itself is full, and a flush that is due gives
+    /// some of it back. Then the caller tries again after the next [`progress`](Memory::progress).
     pub(crate) fn prepare_log(&self, bytes: u64) -> Result<bool> {
         let waits = self.log_area_is_full_for_now(bytes);
         self.log_area_stops.fetch_and(waits, Ordering::Relaxed);
@@ -179,9 +179,9 @@ impl Memory {
 
     /// Seals the memtable that holds back the oldest log file, with the shortest file for the next records, so that a
     /// flush gives log files back. Does so when the disk has no room for another log file, and no flush is due that
-    /// gives some back. A table takes less room than its log files, often much less, as they hold what was overwritten,
-    /// and are kept for a few entries of a keyspace that is hardly written to; but it comes first, so the file leaves
-    /// it all the room. False if there is no such memtable, if it cannot be sealed, or a writer was faster.
+    /// gives some back. A table takes less room than its log files, often much less: they hold overwritten values, and
+    /// are kept for a few entries of a keyspace that is hardly written to. But the table comes first, so the file
+    /// leaves it all the room. False if there is no such memtable, if it cannot be sealed, or a writer was faster.
     pub(crate) fn seal_for_room(&self) -> Result<bool> {
         let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
         // What is in the way wants the room itself: a file would be made again and again, and used up by writers.

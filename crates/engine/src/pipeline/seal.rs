@@ -160,10 +160,10 @@ impl Memory {
         }
     }
 
-    /// Returns how many memtables of a keyspace there may be at a time: as many as its options allow, and where the log
-    /// has an area of a disk to itself, no more than have room for their log files there, with the file that is made
-    /// ready for the next one. Writers are slowed as they come near, and wait for a flush at the end; beyond it the log
-    /// would go on on the other disk, behind all that flushes and compactions write there.
+    /// Returns how many memtables of a keyspace there may be at a time: as many as its options allow. Where the log has
+    /// an area of a disk to itself, the area must have room for the log files of the memtables and for the file that is
+    /// made ready for the next one. Writers are slowed as they come near, and wait for a flush at the end; beyond it
+    /// the log would go on on the other disk, behind all that flushes and compactions write there.
     pub(crate) fn memtables_max(&self, keyspace: &KeyspaceCore) -> usize {
         keyspace.options.memtables_max.min(self.memtables_that_fit())
     }

@@ -12,13 +12,13 @@
 //!    levels below the pointer hold more than 75% of that, or less than 5% of the disk is free, the deepest of them
 //!    goes. It goes by the levels' sizes and not by what is free: the deepest level would fill the disk, and leave the
 //!    upper ones, for whose sake it is there, without room.
-//! 3. *Bandwidth.* If the fast disk is busy nine tenths of the time while the capacity disk has time left, and moves
-//!    more than the upper threshold, or moves less in a busy second than the capacity disk does, the deepest level
-//!    goes. Level 0 stays.
+//! 3. *Bandwidth.* The deepest level goes if the fast disk is busy nine tenths of the time while the capacity disk has
+//!    time left, and one of two things holds: it moves more than the upper threshold, or it moves less in a busy second
+//!    than the capacity disk does. Level 0 stays.
 //! 4. If it moves less than the lower threshold, has time left, and the next deeper level would leave it at most 60%
 //!    full, that level is added.
 //!
-//! The thresholds are given, or 40% and 80% of the most that the disk has moved in a second, but at least
+//! The thresholds are given, or 40% and 80% of the most that the disk has moved in a second. They are at least
 //! [`LOW_BYTES_PER_S`] and [`HIGH_BYTES_PER_S`]: below that no disk worth calling fast is at its limit.
 //!
 //! # Why it does not flap

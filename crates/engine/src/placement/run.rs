@@ -6,8 +6,8 @@
 //!
 //! Apart from the pointer, the room at the moment decides: a table for which the fast disk has none goes to the
 //! capacity disk without an error. So does the work of a job whose table could not be written to the fast disk for
-//! another reason; it is done again from the beginning (`Work::with_spill`), as is the work of a job for which the
-//! capacity disk has no room: on whichever disk has some.
+//! another reason: it is done again from the beginning (`Work::with_spill`). The work of a job for which the capacity
+//! disk has no room is done again, too, on any disk with room.
 //!
 //! **Threads.** The pointer is an atomic; the judge has a lock, not held across I/O.
 

@@ -14,8 +14,8 @@
 //! While a store has at most half as many tables as may be open, they stay open without any of this: a look at such a
 //! table costs an atomic load. The shelf takes those that are opened later.
 //!
-//! **What was used of late** is known by the second chance: slots lie in a ring, each with a mark that a use sets; the
-//! hand that goes round clears marks, and takes the first slot without one.
+//! **Recent use** is known by the second chance. Slots lie in a ring, each with a mark that a use sets. The hand that
+//! goes round clears marks, and takes the first slot without one.
 //!
 //! **Invariants.** There are never more descriptors than permits, and a permit is given back after its descriptor is
 //! closed. A file that is not in the volume any more is not opened again: it is removed after the last holder of its

@@ -8,8 +8,8 @@
 //! number; tables of deeper levels are sorted and disjoint; no table's span is empty.
 //!
 //! **Life of a file.** A [`TableFile`] lives as long as some version, iterator or job holds it. When an edit has
-//! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete and rings for
-//! the thread that does so: an idle store does not keep files that have no readers any more.
+//! removed the file, it is marked obsolete. The last holder puts its number on the list of files to delete, and rings
+//! for the thread that deletes them: an idle store does not keep files that have no readers any more.
 
 use crate::Error;
 use crate::base::damage::DamagedFiles;

@@ -8,8 +8,8 @@
 //!    go.
 //!
 //! **Invariants.** A table belongs to at most one job. The span of a job's outputs meets no other running job's in the
-//! same level. What lies *below* a task is taken from the version at its start: data only ever moves down within these
-//! spans while the job runs, as a job that moves it out of its level must have claimed it.
+//! same level. The data *below* a task is taken from the version at its start. While the job runs, data only ever moves
+//! down within these spans, as a job that moves it out of its level must have claimed it.
 //!
 //! **Failure.** Outputs of a failed job are removed. If the failure is the job's own, such as a table that cannot be
 //! read, it rests for a while and others go on (`postpone.rs`); otherwise it is picked again after a pause.
@@ -491,8 +491,8 @@ impl Work {
         }
     }
 
-    /// Returns true for a keyspace to which opening has added a table of level 0, if it has enough of them that a
-    /// compaction is due, and a compaction of level 0 is at work or can begin at once.
+    /// Returns true if a keyspace to which opening has added a table of level 0 has enough of them that a compaction is
+    /// due. A compaction of level 0 must also be at work, or able to begin at once.
     fn owes_level0(&self) -> bool {
         let _scheduling = lock(&self.scheduling);
         let oldest = self.oldest_snapshot();

@@ -8,9 +8,9 @@
 //!
 //! **Failure.** A drain for which the home has no room is refused before anything is moved: a home that is full opens
 //! no more, as opening writes there. A drain that ends early, also by a crash, has moved what it has moved; the disk is
-//! used again, and the drain can be asked for again. Before step 4 the store needs the disk, after it it does not.
-//! Three kinds of files would be waited for without end: one that no part of the store knows, one that cannot be
-//! removed, and one that a repair has set aside and that cannot be read. Such a file ends the drain, which names it.
+//! used again, and the drain can be asked for again. Before step 4 the store needs the disk, after it it does not. A
+//! drain would wait without end for three kinds of files. They are files that no part of the store knows, files that
+//! cannot be removed, and unreadable files that a repair has set aside. Such a file ends the drain, which names it.
 
 use crate::base::sync::lock;
 use crate::pipeline::seal::Level0;

@@ -1,8 +1,8 @@
 //! The rate limiter of compactions.
 //!
-//! Compactions share a budget of bytes a second. Under the option's bound the budget follows the debt: with little to
-//! do, compactions leave the disk and a work to the foreground most of the time; as the debt nears what is tolerated,
-//! they get all there is. Without a bound they are not paced at all.
+//! Compactions share a budget of bytes a second. Under the option's bound the budget follows the debt. With little to
+//! do, compactions leave the disk and a processor to the foreground most of the time. As the debt nears the tolerated
+//! one, they get all there is. Without a bound they are not paced at all.
 //!
 //! **Threads.** Any number of merges call [`Pacer::pace`]; a virtual clock orders them.
 

@@ -1,11 +1,11 @@
-//! The picker: which tables to compact next, and why.
+//! The picker: the choice of the tables to compact next, and the reason.
 //!
 //! A pure function of a version (and of which tables are being compacted): the same version gives the same decision,
 //! and golden text files in `testdata/picker/` hold the decisions.
 //!
 //! # Targets
-//! Levels grow by a factor from the *deepest* one up (RocksDB's dynamic level sizes): the deepest level's size is what
-//! it is, each level above it may hold a tenth, and the first one whose target would exceed the base size is the *base
+//! Levels grow by a factor from the *deepest* one up (RocksDB's dynamic level sizes). The deepest level's size is what
+//! it is, and each level above it may hold a tenth. The first one whose target would exceed the base size is the *base
 //! level*, into which level 0 is compacted. Levels between 0 and the base stay empty. So the deepest level holds nine
 //! tenths of the data and obsolete versions take at most about a ninth of the space. A store that has shrunk has levels
 //! in use that it does not need; when nothing is more urgent they are emptied, mostly by moving tables.
@@ -17,19 +17,19 @@
 //!    (`through.rs`). While that is impossible because a compaction of level 0 is running
 //!    and many newer tables have come, these are merged among themselves, so that reads do not have to look into
 //!    ever more tables.
-//! 3. Of a deeper level, the table is taken that has the least bytes to be rewritten below it for each byte of its own;
-//!    a table full of tombstones counts as larger than it is, as compacting it frees space further down. It is joined
-//!    by its neighbours as long as that adds nothing below. A policy may ask for more tables: then further neighbours
-//!    join it.
+//! 3. Of a deeper level, the table with the least bytes to be rewritten below it for each byte of its own is taken. A
+//!    table full of tombstones counts as larger than it is, as compacting it frees space further down. It is joined by
+//!    its neighbours as long as that adds nothing below. A policy may ask for more tables: then further neighbours join
+//!    it.
 //! 4. A table with nothing below it in its range is moved, not rewritten.
 //! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a
 //!    quarter is rewritten by itself, if no snapshot needs them.
 //! 6. Where the disk is nearly full, a job counts only if what it writes has room ([`Picker::room`]).
 //! 7. In an idle store, tables with entries to drop are compacted as well (`debt.rs`).
 //!
-//! **Invariants.** No chosen table is busy, and no running compaction writes into the output range: outputs of two
-//! compactions into one level never overlap, because each has claimed all tables of that level that overlap its
-//! inputs, and the caller also keeps the key spans of running jobs apart ([`Span`]).
+//! **Invariants.** No chosen table is busy, and no running compaction writes into the output range. Outputs of two
+//! compactions into one level never overlap, because each has claimed all tables of that level that overlap its inputs.
+//! The caller also keeps the key spans of running jobs apart ([`Span`]).
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::versions::running::Span;

@@ -100,8 +100,8 @@ impl Work {
         Some(next.saturating_sub(self.env.clock.now()))
     }
 
-    /// Returns the error that keeps level 0 of a keyspace from shrinking: no job takes tables out of it or is about to,
-    /// and a table that its way down needs rests after this failure, or compactions fail altogether (a full disk). A
+    /// Returns the error that keeps level 0 of a keyspace from shrinking. No job takes tables out of it or is about to
+    /// then. A table that its way down needs rests after this failure, or compactions fail altogether (a full disk). A
     /// failure elsewhere is no reason, nor is one thread that pauses while another makes way for level 0 or is free to
     /// begin.
     pub(crate) fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {

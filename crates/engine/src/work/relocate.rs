@@ -1,9 +1,9 @@
 //! Tables copied as they are from one disk to the other.
 //!
-//! A job like a compaction of one table: the table is claimed, its bytes are copied into a table of a new number on the
-//! other disk, one edit puts the copy in its place, and the original is deleted when its last reader lets go. Nothing
-//! is decoded: rot stays rot, found by the next reader. The new number is what keeps names unique over both disks; it
-//! costs the table's blocks in the cache.
+//! A job like a compaction of one table. The table is claimed, and its bytes are copied into a table of a new number on
+//! the other disk. One edit puts the copy in its place, and the original is deleted when its last reader lets go.
+//! Nothing is decoded: rot stays rot, found by the next reader. The new number is what keeps names unique over both
+//! disks; it costs the table's blocks in the cache.
 //!
 //! **Failure.** The copy is removed, the table stays where it was.
 

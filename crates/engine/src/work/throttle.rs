@@ -1,9 +1,9 @@
 //! The number of threads that compactions may use while writers wait for the log.
 //!
 //! Compactions and the log share disks and processors, and only of the log does a caller see how long it takes. So
-//! while synced writes take much longer than they do when the store is calm, compactions use one thread; as soon as the
-//! debt asks for it, or no writer has waited for the log for a while, they use all of theirs (SpanDB, FAST '21, section
-//! 4.4, bounds the threads of flushes and compactions during a busy log for the same reason).
+//! while synced writes take much longer than they do when the store is calm, compactions use one thread. As soon as the
+//! debt asks for it, or no writer has waited for the log for a while, they use all of theirs. (SpanDB, FAST '21,
+//! section 4.4, bounds the threads of flushes and compactions during a busy log for the same reason.)
 //!
 //! 1. Each synced write's time in the log is a sample. A smoothed time *now* follows all samples; the time when *calm*
 //!    follows the shortest ones, and rises slowly when there are none as short.

@@ -2,17 +2,17 @@
 //!
 //! The pointer (`placement/rules.rs`) looks at what is written. Data that is no longer written sinks to the deepest
 //! levels and stays on the capacity disk, however often it is read. So each table counts the reads that reached its
-//! disk, and in addition to the pointer's levels the hottest tables of deeper ones are copied up while there is room, a
-//! few at a time; the outputs of a compaction of hot tables are begun on the fast disk at once, and inherit their heat.
+//! disk. In addition to the pointer's levels, the hottest tables of deeper ones are copied up while there is room, a
+//! few at a time. The outputs of a compaction of hot tables are begun on the fast disk at once, and inherit their heat.
 //!
 //! # Rules
 //! Every [`EVERY_S`] seconds in which there was I/O, by reads a second for each MiB (*density*), smoothed over half a
 //! minute:
 //! 1. If less than a tenth of the fast disk is free, the coldest promoted tables that are not worth their place go
 //!    home.
-//! 2. The hottest tables at home go up, if they are worth it: in [`PAYS_AFTER_S`] seconds as many blocks are read as
-//!    the table has, so that the copy has cost less than it saves, and one in a second at least. A fifth of the disk
-//!    stays free for the levels that belong there.
+//! 2. The hottest tables at home go up, if they are worth it. In [`PAYS_AFTER_S`] seconds as many blocks are read as
+//!    the table has, so that the copy has cost less than it saves, and at least one block is read in a second. A fifth
+//!    of the disk stays free for the levels that belong there.
 //! 3. If there is no room, a promoted table that is four times colder makes place first.
 //!
 //! While the pointer has just gone down because the fast disk was at its limit, there are no rounds.
@@ -20,14 +20,14 @@
 //! One round copies [`ROUND_BYTES`] at most, so promotion costs some 6 MiB/s of both disks at the worst.
 //!
 //! # Why whole tables
-//! A table is a range of keys. What is read often from memory's point of view (single hot keys, however scattered) is
-//! in the block cache; what reaches the disk often in spite of it are ranges too large for memory: recent users, one
-//! tenant, an index that is scanned. A table that is moved takes its index and filter along, serves scans as well as
-//! lookups, survives a restart, needs no second index in memory and no other format. Rejected: a cache of blocks on the
-//! fast disk (some 40 bytes of memory for each 4 KiB, empty after each restart, and written to for every block that is
-//! read a second time); single records, as HotRAP does (writes them again with the upper levels' compactions). This
-//! does not help with hot keys that are spread evenly over a store much larger than the fast disk. The two rejected
-//! ones would.
+//! A table is a range of keys. Single hot keys, however scattered, are in the block cache. The reads that often reach
+//! the disk in spite of it are of ranges too large for memory: recent users, one tenant, an index that is scanned. A
+//! table that is moved takes its index and filter along, serves scans as well as lookups, survives a restart, needs no
+//! second index in memory and no other format. Rejected: a cache of blocks on the fast disk. It takes some 40 bytes of
+//! memory for each 4 KiB, is empty after each restart, and is written to for every block that is read a second time.
+//! Also rejected: single records, as HotRAP does, which writes them again with the upper levels' compactions. This does
+//! not help with hot keys that are spread evenly over a store much larger than the fast disk. The two rejected ones
+//! would.
 
 use std::cmp::Ordering::Equal;
 

@@ -4,9 +4,9 @@
 //! name, takes its own when it is whole and durable, and then goes from the fast disk.
 //!
 //! **Failure.** A drain that ends in between leaves both files, and the next one finds that they are the same. A file
-//! that the disk does not give whole stays where it is: a disk that did not answer once may do so the next time, and
-//! what is left of the file is for people to judge. The drain moves everything else, and then ends with an error that
-//! names it.
+//! that the disk does not give whole stays where it is. A disk that did not answer once may do so the next time, and
+//! people have to judge the rest of the file. The drain moves everything else, and then ends with an error that names
+//! it.
 
 use crate::base::listener::StoreEvent;
 use crate::work::Work;

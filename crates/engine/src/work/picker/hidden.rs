@@ -101,8 +101,8 @@ impl CompactionFilter for Hidden {
 }
 
 impl Picker<'_> {
-    /// Returns the rewrite of one table that frees the most, by what tombstones of newer tables hide in it; `None` if
-    /// none is worth it, or the disk has no room for what is left of it.
+    /// Returns the rewrite of the one table that frees the most, judged by what tombstones of newer tables hide in it.
+    /// Returns `None` if none is worth it, or the disk has no room for the rest of the table.
     pub(super) fn hidden_debt(&self, entry_bytes: u64) -> Option<Job> {
         let puts = |file: &TableFile| file.meta.entries.saturating_sub(file.meta.deletions);
         let all_puts = self.version.files().map(|(_, file)| puts(file)).sum::<u64>().max(1);

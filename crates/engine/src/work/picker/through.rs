@@ -1,15 +1,15 @@
 //! The part of a compaction of level 0 that goes through the base level into the one below it.
 //!
-//! What level 0 brings makes the base level exceed its target by about as much, each time; so about as many bytes as
-//! came would be written into the base level only to be read again by the compactions that follow, and written into the
-//! level below. A stretch of the keys takes that way at once: of level 0 and the base level, its entries are merged
-//! with the tables below and go there; all others go to the base level as before. The stretch is chosen so that the
-//! base level is at its target afterwards, and none of those compactions is needed.
+//! Each time, the bytes from level 0 make the base level exceed its target by about as much. So about as many bytes
+//! would be written into the base level only to be read again by the compactions that follow, and written into the
+//! level below. A stretch of the keys takes that way at once. Its entries in level 0 and the base level are merged with
+//! the tables below and go there. All others go to the base level as before. The stretch is chosen so that the base
+//! level is at its target afterwards, and none of those compactions is needed.
 //!
-//! 1. For each table below, the bytes are estimated that lie above its keys: those of a base table are shared among the
-//!    tables that it overlaps in proportion to their bytes, those of level 0 among all below it.
-//! 2. Of all runs of neighbouring tables below that have at least the excess above them, and that would have it no more
-//!    without their last one, the one is taken that has the least bytes for each byte above.
+//! 1. For each table below, the bytes that lie above its keys are estimated. The bytes of a base table are shared among
+//!    the tables that it overlaps in proportion to their bytes, those of level 0 among all below it.
+//! 2. The candidates are all runs of neighbouring tables below that have at least the excess above them, and that would
+//!    have it no more without their last one. The run with the least bytes for each byte above is taken.
 //! 3. The stretch reaches from the end of the table before the run to the beginning of the one behind: only whole
 //!    tables below take part, and none of their neighbours' keys.
 //!
