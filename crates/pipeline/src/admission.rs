@@ -239,8 +239,8 @@ impl<E: Environment> Pipeline<E> {
         result
     }
 
-    /// Does what can be done about an obstacle. True if the write may be tried again now, false if it is to wait for
-    /// the store's progress. An error if it never will begin.
+    /// Does what can be done about an obstacle. Returns true if the write may be tried again now, false if it is to
+    /// wait for the store's progress. An error if it never will begin.
     fn remove_obstacle(&self, obstacle: Obstacle<E>) -> Result<bool, E::Error> {
         match obstacle {
             Obstacle::Refused(error) => Err(*error),

@@ -101,8 +101,8 @@ pub trait Environment: Sized + Send + Sync + 'static {
     /// numbers, without a hole.
     fn publish(&self, request: &Request<Self>);
 
-    /// Does what can be done about want of room. True if the write may be tried again now, false if it is to wait for
-    /// the next notification of the event `progress`. May block. Called with no lock held.
+    /// Does what can be done about want of room. Returns true if the write may be tried again now, false if it is to
+    /// wait for the next notification of the event `progress`. May block. Called with no lock held.
     ///
     /// # Errors
     /// The write will not begin.

@@ -131,8 +131,8 @@ impl Commitment {
         })
     }
 
-    /// Step 1: looks at everything that is visible now, with no lock held. False if tables would have to be read, and
-    /// are not to be.
+    /// Step 1: looks at everything that is visible now, with no lock held. Returns false if tables would have to be
+    /// read, and are not to be.
     pub(crate) fn check_published(&self, read_tables: bool) -> Result<bool> {
         // Under the lock nothing is published: all up to this number, and nothing above, has left the queue.
         let visible = {

@@ -121,8 +121,8 @@ impl Memory {
         }
     }
 
-    /// Notes in the manifest that all that the log held is in the new log. False if the disk has no room for the note:
-    /// then the old log files stay, until another edit says so.
+    /// Notes in the manifest that all that the log held is in the new log. Returns false if the disk has no room for
+    /// the note: then the old log files stay, until another edit says so.
     pub(crate) fn note_carried(&self) -> Result<bool> {
         match self.note_log_numbers() {
             Err(error) if error.is_no_space() => Ok(false),
@@ -181,7 +181,8 @@ impl Memory {
     /// flush gives log files back. Does so when the disk has no room for another log file, and no flush is due that
     /// gives some back. A table takes less room than its log files, often much less: they hold overwritten values, and
     /// are kept for a few entries of a keyspace that is hardly written to. But the table comes first, so the file
-    /// leaves it all the room. False if there is no such memtable, if it cannot be sealed, or a writer was faster.
+    /// leaves it all the room. Returns false if there is no such memtable, if it cannot be sealed, or a writer was
+    /// faster.
     pub(crate) fn seal_for_room(&self) -> Result<bool> {
         let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
         // What is in the way wants the room itself: a file would be made again and again, and used up by writers.

@@ -72,8 +72,8 @@ impl Memory {
         }
     }
 
-    /// Does what can be done about want of room. True if the write may be tried again now, false if it is to wait for
-    /// the store's progress. An error if it never will begin.
+    /// Does what can be done about want of room. Returns true if the write may be tried again now, false if it is to
+    /// wait for the store's progress. An error if it never will begin.
     pub(crate) fn remove_obstacle(&self, no_room: NoRoom) -> Result<bool> {
         match no_room {
             NoRoom::LogFile(NoLogFile { bytes, file }) => self.make_log_file(bytes, file),
