@@ -4,7 +4,7 @@
 //! memtables that writes go into, and the log files that hold the same writes.
 //!
 //! * `environment.rs` implements the crate's trait for it.
-//! * `seal.rs` exchanges memtables, `total.rs` keeps all of them together within their limit, `log_files.rs` says which
+//! * `seal.rs` exchanges memtables, `total.rs` keeps all of them together within their limit. `log_files.rs` says which
 //!   file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
 //! * `space.rs` refuses puts before a disk is full, and writes before a drive that compresses has no physical space
 //!   left.

@@ -2,7 +2,7 @@
 //!
 //! `background.rs` says which threads there are. `separate.rs` and `collect.rs` write the value log. `flush.rs` makes
 //! tables of memtables, `picker.rs` and `compact.rs` choose compactions and make their tasks, `job.rs` has them under
-//! way, `task_host.rs` is what a running merge asks of the store.
+//! way. `task_host.rs` is what a running merge asks of the store.
 
 pub(crate) mod background;
 pub(crate) mod collect;

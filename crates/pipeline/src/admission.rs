@@ -20,11 +20,11 @@
 //! write with a dropped future would depend on how busy the store is.
 //!
 //! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`](crate::WAITING_BYTES_MAX) of memory, in many
-//! small writes or a few large ones; beyond, a call is refused.
+//! small writes or a few large ones. Beyond that, a call is refused.
 //!
 //! **Threads.** The room's lock is taken before the commit lock and held across nothing that blocks or notifies. A
-//! write leaves the room under its lock, after its sequence numbers are given out: who finds the room empty comes after
-//! all that were in it.
+//! write leaves the room under its lock, after its sequence numbers are given out. A caller that finds the room empty
+//! comes after all writes that were in it.
 //!
 //! **Failure.** A store that closes or fails answers all that wait with its reason. A write for which the environment
 //! cannot make way ([`Environment::make_way`]) gets the reason as its answer, as a blocking one does. A waker that

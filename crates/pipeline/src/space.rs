@@ -15,18 +15,18 @@
 //!    sum of the bytes in memory, the bytes that running compactions have promised to write, and, for physical space,
 //!    the log of memory as far as it lies in the page cache. (A log file takes its logical space when it is made.) The
 //!    `slack` is for deletions and compactions: a share of the disk, at most [`SLACK_BYTES_MAX`]. Of logical space it
-//!    is no more than a share of what the store holds, or [`LOGICAL_SLACK_BYTES_MIN`]: a small store on a large, nearly
+//!    is no more than a share of what the store holds, or [`LOGICAL_SLACK_BYTES_MIN`]. A small store on a large, nearly
 //!    full disk goes on.
 //! 2. [`judge`] makes a level of it. Below the low-water mark, the store gets a notification so that it can warn. With
 //!    less than `needed` and the slack, puts are refused. With less than `needed` and half of the slack, deletions are
 //!    refused, too, apart from the few that free much at once ([`SpaceUse::Release`]).
-//! 3. A sample also says how many bytes the log may take until the next one ([`allowance`]): each byte may cost a byte
+//! 3. A sample also says how many bytes the log may take until the next one ([`allowance`]). Each byte may cost a byte
 //!    in the log and another where it goes from there. A writer for which nothing is left takes a sample itself.
 //! 4. A thread of the store takes a sample once a second while space is short, and, of physical space, while something
 //!    is written and while space is low. So the store goes on by itself when space returns. An idle store with enough
 //!    space is not woken.
 //! 5. What the store has accepted is never refused: it is part of `needed`.
-//! 6. A compaction begins if its output fits in addition to a quarter of the slack ([`SpaceWatch::promise`]); otherwise
+//! 6. A compaction begins if its output fits in addition to a quarter of the slack ([`SpaceWatch::promise`]). Otherwise
 //!    it fails as on a full disk, and is tried again. Its output is as long as its inputs at most. If that does not
 //!    fit, an estimate counts that takes tombstones into account. A compaction that exceeds the estimate ends before
 //!    the disk does ([`Promise::written`]).

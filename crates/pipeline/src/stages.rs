@@ -66,7 +66,7 @@ impl<E: Environment> Pipeline<E> {
     /// visible then.
     ///
     /// # Errors
-    /// The write was refused and left no trace; or the store has failed, and the write may be found when the log is
+    /// The write was refused and left no trace. Or the store has failed, and the write may be found when the log is
     /// read back.
     pub fn write(&self, write: Write<E>, durability: Durability) -> Result<u64, E::Error> {
         if write.is_empty() {

@@ -1,5 +1,5 @@
-//! The area that the log has to itself on a raw fast disk: how much of it memtables may fill, and who waits when it is
-//! full.
+//! The area that the log has to itself on a raw fast disk: the share that memtables may fill, and the writers that wait
+//! when it is full.
 //!
 //! Its files go when the memtables are tables whose records they hold. So the room of the area bounds the number of
 //! memtables (`seal.rs`). The bytes that the area holds are a part of the debt that slows writers ([`Debt::note_log`]).
@@ -23,7 +23,7 @@ fn usable(total: u64, file: u64, memtable_bytes: u64) -> Option<u64> {
 }
 
 impl Debt {
-    /// Takes the area into account, of which the log holds `held` bytes for `memory` bytes of memtables: it may be full
+    /// Takes the area into account, of which the log holds `held` bytes for `memory` bytes of memtables. It may be full
     /// before memory is, as synced writes leave pages half empty.
     pub(crate) fn note_log(&mut self, memory: u64, held: u64, area: u64) {
         // In bytes of memory, as writers count theirs.
@@ -92,7 +92,7 @@ impl Memory {
     }
 
     /// Returns the bytes of the area that the log has to itself, rounded down to whole files, less the file that is
-    /// made ready next. Returns `None` if there is no area, or one that is too small for the log and the memtables: the
+    /// made ready next. Returns `None` if there is no area, or one that is too small for the log and the memtables. The
     /// log lives on both disks then, and no writer waits for it.
     pub(crate) fn log_area_bytes(&self, log: &Log) -> Option<u64> {
         self.log_area_in_files_of(log.file_bytes_for(0))

@@ -137,7 +137,7 @@ impl Memory {
         editor.apply(Edit { log_numbers, ..Edit::default() }, || {})
     }
 
-    /// Returns true if the manifest names an older log file as needed than memory does: a memtable that was empty when
+    /// Returns true if the manifest names an older log file as needed than memory does. A memtable that was empty when
     /// the manifest was written has its first records in a later file.
     pub(crate) fn needs_less_log_than_noted(&self) -> bool {
         let noted = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
@@ -179,10 +179,10 @@ impl Memory {
 
     /// Seals the memtable that holds back the oldest log file, with the shortest file for the next records, so that a
     /// flush gives log files back. Does so when the disk has no room for another log file, and no flush is due that
-    /// gives some back. A table takes less room than its log files, often much less: they hold overwritten values, and
-    /// are kept for a few entries of a keyspace that is hardly written to. But the table comes first, so the file
-    /// leaves it all the room. Returns false if there is no such memtable, if it cannot be sealed, or a writer was
-    /// faster.
+    /// gives some back. A table takes less room than its log files, often much less. The log files hold overwritten
+    /// values, and are kept for a few entries of a keyspace that is hardly written to. But the table comes first, so
+    /// the file leaves it all the room. Returns false if there is no such memtable, if it cannot be sealed, or a writer
+    /// was faster.
     pub(crate) fn seal_for_room(&self) -> Result<bool> {
         let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
         // What is in the way wants the room itself: a file would be made again and again, and used up by writers.

@@ -78,8 +78,8 @@ fn exchange_memtable(commit: &mut Commit, keyspace: &Arc<KeyspaceCore>) {
 
 impl Memory {
     /// Goes on in the next log file because the current one is full. Concurrent writers leave pages half empty now and
-    /// then, so that may be just before a memtable is: it is sealed at once then, and needs no second file for its
-    /// rest.
+    /// then, so that may be just before a memtable is. The memtable is sealed at once then, and needs no second file
+    /// for its rest.
     pub(crate) fn leave_full_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Unsealed> {
         for id in batch.keyspaces() {
             let Some(keyspace) = commit.places.keyspace(id).cloned() else { continue };
@@ -134,7 +134,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Seals the memtables of several keyspaces, with one new log file for all of them: a file for each would take more
+    /// Seals the memtables of several keyspaces, with one new log file for all of them. A file for each would take more
     /// room than the flushes give back. Leaves out memtables that are empty, and those that cannot be sealed now.
     /// Returns how many it has sealed.
     pub(crate) fn seal_together(&self, keyspaces: &[Arc<KeyspaceCore>], level0: Level0) -> Result<usize> {
@@ -162,7 +162,7 @@ impl Memory {
 
     /// Returns how many memtables of a keyspace there may be at a time: as many as its options allow. Where the log has
     /// an area of a disk to itself, the area must have room for the log files of the memtables and for the file that is
-    /// made ready for the next one. Writers are slowed as they come near, and wait for a flush at the end; beyond it
+    /// made ready for the next one. Writers are slowed as they come near, and wait for a flush at the end. Beyond it
     /// the log would go on on the other disk, behind all that flushes and compactions write there.
     pub(crate) fn memtables_max(&self, keyspace: &KeyspaceCore) -> usize {
         keyspace.options.memtables_max.min(self.memtables_that_fit())

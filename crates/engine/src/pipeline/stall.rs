@@ -1,10 +1,10 @@
 //! Back-pressure: writers are slowed smoothly, by measured debt, before they would have to be stopped.
 //!
 //! Debt has two parts, each a share of what is tolerated: memtables waiting to be flushed, and tables waiting to be
-//! compacted. Below [`SLOW_AT`] nothing happens. Above, writers share a budget of bytes a second: the rate at which
-//! flushes (compactions) have lately worked, times a factor that falls from 2 to 1/4 as the debt grows. So the debt
-//! settles where writers are exactly as fast as the work behind them, and a write waits microseconds to a few
-//! milliseconds instead of stopping for seconds.
+//! compacted. Below [`SLOW_AT`] nothing happens. Above, writers share a budget of bytes a second. The budget is the
+//! rate at which flushes (compactions) have lately worked, times a factor that falls from 2 to 1/4 as the debt grows.
+//! So the debt settles where writers are exactly as fast as the work behind them, and a write waits microseconds to a
+//! few milliseconds instead of stopping for seconds.
 //!
 //! Flushes are few and large, and those of a store on two disks go at two speeds. Their rate is known for each disk.
 //! The memory that is left has to last until the present flush ends. That is the usual time of such a flush. A flush

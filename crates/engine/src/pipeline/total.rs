@@ -7,12 +7,12 @@
 //!    memory back. The other half is for what is sealed.
 //! 2. A write that would pass the limit waits for the flush. If nothing is sealed, the largest memtable is.
 //!
-//! A memtable of less than [`WORTH_A_FLUSH_BYTES`] is not sealed: the next one takes as much before its first entry,
+//! A memtable of less than [`WORTH_A_FLUSH_BYTES`] is not sealed. The next one takes as much before its first entry,
 //! and a table of a few entries costs more than it gives. So ten thousand keyspaces that are hardly written to may pass
 //! the limit.
 //!
-//! **Cost.** Two loads for a write. All keyspaces are looked at for each memtable that is sealed, and when none is
-//! worth it, not before active memtables have grown by a part of the limit.
+//! **Cost.** Two loads for a write. All keyspaces are looked at for each memtable that is sealed. When none is worth
+//! it, they are not looked at again before active memtables have grown by a part of the limit.
 //!
 //! **Threads.** All of this happens under the commit lock. What writes take that are under way comes on top.
 

@@ -1,9 +1,9 @@
 //! Making way for writes: what a writer, or the admission thread, does about full memtables, a full level 0 and a
 //! missing log file.
 //!
-//! 1. All memtables are full, of a keyspace or of the store, or level 0 is: the flusher (a compaction) is woken, and
+//! 1. All memtables are full, of a keyspace or of the store, or level 0 is. The flusher (a compaction) is woken, and
 //!    the writer waits for its progress. While flushes (the compactions that would make room in level 0) fail, the time
-//!    when there will be room is unknown: the writer gets the reason as its error.
+//!    when there will be room is unknown. Then the writer gets the reason as its error.
 //! 2. No log file is ready: the writer makes one ready itself.
 //! 3. The space for the write on the disks is unknown: the writer asks them (crate `pipeline`). If they have none in
 //!    addition to the store's needs, a memtable is sealed whose flush gives log files back, and the writer waits for
@@ -174,9 +174,9 @@ impl Memory {
         Ok(ready)
     }
 
-    /// The disk has no room for a log file, which is what `error` says: a flush may give some back that is due, or for
-    /// which a memtable can be sealed. True and false as [`remove_obstacle`](Memory::remove_obstacle) says. `file` is
-    /// the log's file of before.
+    /// Makes room for a log file on a disk that has none, as `error` says. A flush may give some back that is due, or
+    /// for which a memtable can be sealed. Returns true and false as [`remove_obstacle`](Memory::remove_obstacle) says.
+    /// `file` is the log's file of before.
     fn make_room_for_log(&self, bytes: u64, file: u64, error: Error) -> Result<bool> {
         let log = self.writable()?;
         // Others come to the end of a file at the same time.

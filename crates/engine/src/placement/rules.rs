@@ -1,7 +1,7 @@
 //! The rules for the levels whose new tables go to the fast disk: a pointer that is moved while the store runs.
 //!
 //! New tables of levels *below the pointer* go to the fast disk, those of other levels to the capacity disk. Nothing is
-//! moved for it: tables that lie elsewhere stay until a compaction replaces them, so that for a while an upper level
+//! moved for it. Tables that lie elsewhere stay until a compaction replaces them, so that for a while an upper level
 //! may lie deeper than a lower one. A pure function of what was measured: the same samples give the same decisions, and
 //! golden text files in `testdata/placement` hold them.
 //!
@@ -10,8 +10,8 @@
 //! 1. A table could not be written to the fast disk: the pointer goes to 0, for a minute at least.
 //! 2. *Room.* What the disk can take is its size less what others have on it and what is kept for the log. If the
 //!    levels below the pointer hold more than 75% of that, or less than 5% of the disk is free, the deepest of them
-//!    goes. It goes by the levels' sizes and not by what is free: the deepest level would fill the disk, and leave the
-//!    upper ones, for whose sake it is there, without room.
+//!    goes. It goes by the levels' sizes and not by the free space. Otherwise the deepest level would fill the disk,
+//!    and leave the upper ones, for whose sake it is there, without room.
 //! 3. *Bandwidth.* The deepest level goes if the fast disk is busy nine tenths of the time while the capacity disk has
 //!    time left, and one of two things holds: it moves more than the upper threshold, or it moves less in a busy second
 //!    than the capacity disk does. Level 0 stays.

@@ -1,12 +1,12 @@
 //! Placement at work: samples of both disks, the pointer in force, and where the next table goes.
 //!
 //! The rules are in `placement/rules.rs`. Here they are asked once a second by the flusher, as long as something has
-//! gone through the disks since: an idle store is not woken for it. The listener gets every change, and the last
+//! gone through the disks since. An idle store is not woken for it. The listener gets every change, and the last
 //! [`DECISIONS_MAX`] are kept, as part of the store's properties and in DISKS.
 //!
-//! Apart from the pointer, the room at the moment decides: a table for which the fast disk has none goes to the
+//! Apart from the pointer, the room at the moment decides. A table for which the fast disk has none goes to the
 //! capacity disk without an error. So does the work of a job whose table could not be written to the fast disk for
-//! another reason: it is done again from the beginning (`Work::with_spill`). The work of a job for which the capacity
+//! another reason. It is done again from the beginning (`Work::with_spill`). The work of a job for which the capacity
 //! disk has no room is done again, too, on any disk with room.
 //!
 //! **Threads.** The pointer is an atomic; the judge has a lock, not held across I/O.

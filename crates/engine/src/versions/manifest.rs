@@ -2,7 +2,7 @@
 //!
 //! A thread that changes the state of the store holds the one [`Manifest`] (with the version editor), appends an edit,
 //! syncs it, and only then installs the new version. A manifest that has grown to several times the size of its
-//! snapshot is replaced: a new file with a snapshot edit is written and synced, then `CURRENT` is switched:
+//! snapshot is replaced. A new file with a snapshot edit is written and synced, then `CURRENT` is switched:
 //!
 //! 1. `MANIFEST-n` is written and synced, then `MANIFEST-n.copy`.
 //! 2. The manifest's name is written to `n.tmp`, which is synced.
@@ -14,13 +14,13 @@
 //! A store goes on without its copy: if the copy cannot be written, it is removed, and the listener gets the error
 //! ([`Manifest::take_copy_failure`]). The next manifest has a copy again, and is due sooner then.
 //!
-//! **Failure.** What fails in the first two steps has changed nothing: all three files are removed, the old manifest
+//! **Failure.** What fails in the first two steps has changed nothing. All three files are removed, the old manifest
 //! stays in force, and the same can be tried again. From the rename on, whatever the error, `CURRENT` may name either
 //! manifest after a crash ([`Unfinished::in_doubt`]). An edit appended to one of them would be lost if the other is
 //! found, so the store becomes read-only.
 //!
 //! If an append to the manifest or its sync fails, it is unknown whether the edit is on disk. No further edit may be
-//! built on that, so the store becomes read-only; at the next open either outcome is a consistent state, because the
+//! built on that, so the store becomes read-only. At the next open either outcome is a consistent state, because the
 //! files of both are still there. A disk that is full or does not answer is no such case: a new manifest without the
 //! edit settles the matter (`editor.rs`).
 //!
@@ -184,7 +184,7 @@ fn append(writer: &mut dyn Writer, bytes: &[u8]) -> Result<()> {
 }
 
 /// Makes durable what was read of the manifest in force, and that it is in force. A process that was killed may have
-/// left the last edit, or the name, in the page cache only; nothing may be removed because of what a power failure
+/// left the last edit, or the name, in the page cache only. Nothing may be removed because of what a power failure
 /// takes away again.
 pub(crate) fn make_durable(volume: &dyn Volume, number: u64) -> Result<()> {
     volume.open_pages(FileName::Manifest(number))?.sync()?;

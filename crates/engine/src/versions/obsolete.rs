@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 impl Versions {
     /// Deletes files that no version and no reader needs.
     ///
-    /// After a failure nothing is deleted any more: the manifest on disk may hold an edit that is not in memory, and
+    /// After a failure nothing is deleted any more. The manifest on disk may hold an edit that is not in memory, and
     /// the next open needs the tables of whichever state it finds. There, the others are orphans.
     ///
     /// If a file cannot be deleted, the listener gets the error, and the deletion is tried again when the next file is

@@ -8,21 +8,21 @@
 //!   has lost its descriptor. A read in progress keeps its own. So an iterator or a compaction can go over any number
 //!   of tables.
 //! * **Memory** but for what is in use. A [`Shelf`] keeps tables open for the next reader, and beyond the bound takes
-//!   out those that were not used of late; a user of such a table keeps it until done. A cursor has one table of each
+//!   out those that were not used of late. A user of such a table keeps it until done. A cursor has one table of each
 //!   level and those of level 0 (which is bounded), and so has a running merge.
 //!
-//! While a store has at most half as many tables as may be open, they stay open without any of this: a look at such a
+//! While a store has at most half as many tables as may be open, they stay open without any of this. A look at such a
 //! table costs an atomic load. The shelf takes those that are opened later.
 //!
 //! **Recent use** is known by the second chance. Slots lie in a ring, each with a mark that a use sets. The hand that
 //! goes round clears marks, and takes the first slot without one.
 //!
 //! **Invariants.** There are never more descriptors than permits, and a permit is given back after its descriptor is
-//! closed. A file that is not in the volume any more is not opened again: it is removed after the last holder of its
+//! closed. A file that is not in the volume any more is not opened again. It is removed after the last holder of its
 //! [`TableFile`](crate::versions::version::TableFile) has gone.
 //!
 //! **Threads.** A use takes no lock. Opening and closing takes the ring's, which is held across nothing that blocks or
-//! notifies. A reader that finds all descriptors in the hands of reads in progress waits for one of them; a read in
+//! notifies. A reader that finds all descriptors in the hands of reads in progress waits for one of them. A read in
 //! progress waits for no other.
 //!
 //! **Rejected:** least recently used to the letter. It would need a lock, or a shared counter, at each use.

@@ -3,7 +3,7 @@
 //! **Locks.** The registry's lock and that of the manifest are held across nothing that blocks. The right to change
 //! versions is no lock: the thread that has the [`VersionEditor`] may block on the disk, and gives the right back.
 //!
-//! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under the commit lock) and
+//! **Views.** Each keyspace's view is replaced by compare-and-swap. Sealing a memtable (under the commit lock) and
 //! installing a version (with the editor) may meet, and neither loses the other's change.
 
 use crate::base::health::Health;
@@ -41,7 +41,7 @@ impl Registry {
 /// Minimum length of an ordinary log file.
 pub(crate) const LOG_FILE_BYTES_MIN: u64 = 64 << 10;
 
-/// Returns the length of log files. They are a little longer than the memtable they serve: its records need about as
+/// Returns the length of log files. They are a little longer than the memtable they serve. Its records need about as
 /// much room as its nodes, and the log's pages under one percent more. A file that was full just before its memtable
 /// would cost a second one, for the rest.
 pub(crate) fn log_file_bytes(registry: &Registry) -> u64 {

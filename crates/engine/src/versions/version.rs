@@ -9,7 +9,7 @@
 //!
 //! **Life of a file.** A [`TableFile`] lives as long as some version, iterator or job holds it. When an edit has
 //! removed the file, it is marked obsolete. The last holder puts its number on the list of files to delete, and rings
-//! for the thread that deletes them: an idle store does not keep files that have no readers any more.
+//! for the thread that deletes them. So an idle store does not keep files that have no readers any more.
 
 use crate::Error;
 use crate::base::damage::DamagedFiles;
@@ -86,7 +86,7 @@ pub(crate) struct ObsoleteTables {
 #[derive(Default)]
 struct Dead {
     numbers: Vec<u64>,
-    /// Of these files, those that were open: their blocks may be in the cache, and what they pin and their descriptors
+    /// Of these files, those that were open. Their blocks may be in the cache, and what they pin and their descriptors
     /// are not given back before they go.
     tables: Vec<Arc<Table>>,
     /// Wakes the thread that deletes them.
@@ -274,8 +274,8 @@ impl TableFile {
         Arc::new(file)
     }
 
-    /// Returns the table, open as long as what is returned is kept. Reads footer, index and filter if it is not open;
-    /// otherwise it costs an atomic load while there are few tables, and two atomic exchanges on the thread's own
+    /// Returns the table, open as long as what is returned is kept. Reads footer, index and filter if it is not open.
+    /// Otherwise it costs an atomic load while there are few tables, and two atomic exchanges on the thread's own
     /// memory when there are more.
     #[inline]
     pub(crate) fn table(&self) -> Result<TableRef<'_>, StorageError> {

@@ -16,7 +16,7 @@
 //!
 //! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
 //! again after a pause that doubles up to [`PAUSE_MS_MAX`], or, if the failure is its own, by itself later
-//! (`postpone.rs`); one that panics makes the store read-only.
+//! (`postpone.rs`). A job that panics makes the store read-only.
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
@@ -236,7 +236,7 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
     }
 }
 
-/// Runs a turn. A panic in it leaves the store's memory in doubt: the store takes no more writes, and waiting callers
+/// Runs a turn. A panic in it leaves the store's memory in doubt. The store takes no more writes, and waiting callers
 /// get that error, instead of waiting for a thread that has ended.
 fn guarded<T>(work: &Work, job: &str, turn: impl FnOnce() -> Result<T>, after_panic: T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {

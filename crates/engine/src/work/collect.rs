@@ -10,9 +10,9 @@
 //! 4. The victim waits until no reader can ask for its values. Then an edit removes it, and its last holder deletes it.
 //!
 //! **When a victim goes.** Three things hold it. A snapshot from before step 3 has ended may see an old handle. A view
-//! from before the edit of step 4 holds the segment itself. And a crash must not bring old handles back: what was
-//! newest in step 2, and the handles of step 3, have to be in tables first. If nothing else is left to do, the
-//! collector seals the memtable for that.
+//! from before the edit of step 4 holds the segment itself. And a crash must not bring old handles back. The values
+//! that were newest in step 2, and the handles of step 3, have to be in tables first. If nothing else is left to do,
+//! the collector seals the memtable for that.
 //!
 //! **Invariants.** The newest version of a key in the tables never leads to a segment that is gone. So a store that has
 //! lost its log has lost no more than the writes in it. A segment that has handles in a memtable or in the log is in

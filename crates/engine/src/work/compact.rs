@@ -12,7 +12,7 @@
 //! down within these spans, as a job that moves it out of its level must have claimed it.
 //!
 //! **Failure.** Outputs of a failed job are removed. If the failure is the job's own, such as a table that cannot be
-//! read, it rests for a while and others go on (`postpone.rs`); otherwise it is picked again after a pause.
+//! read, it rests for a while and others go on (`postpone.rs`). Otherwise it is picked again after a pause.
 
 use crate::base::options::LEVELS;
 use crate::base::sync::lock;
@@ -48,8 +48,8 @@ const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
 /// A level-1 output ends before it overlaps this many times its size in the level below.
 const GRANDPARENT_TABLES_MAX: u64 = 10;
 
-/// Returns the spans where data older than a merge's inputs may lie: everything outside the job in the levels that
-/// `job` does not reach above, if its output goes to the adjacent level. Without a job (a flush): in all levels.
+/// Returns the spans where data older than a merge's inputs may lie. They are everything outside the job in the levels
+/// that `job` does not reach above, if its output goes to the adjacent level. Without a job (a flush): in all levels.
 pub(crate) fn spans_below(version: &Version, job: Option<(&Job, usize)>) -> Vec<Vec<KeySpan>> {
     let mut below = Vec::new();
     let is_input = |number| job.is_some_and(|(job, _)| job.files().any(|(_, f)| f.meta.number == number));
@@ -458,7 +458,7 @@ impl Work {
         self.has_collections() || self.has_flushes_or_compactions() || self.owes_now()
     }
 
-    /// Returns true if a flush or compaction is pending or running. Takes the scheduling lock: between the look at
+    /// Returns true if a flush or compaction is pending or running. Takes the scheduling lock. Between the look at
     /// running jobs and the look at possible ones, a job may claim its tables, and then there would seem to be neither.
     fn has_flushes_or_compactions(&self) -> bool {
         let _scheduling = lock(&self.scheduling);
@@ -472,10 +472,10 @@ impl Work {
         })
     }
 
-    /// Waits for a compaction of level 0 that is due because opening has made a table of what the log held: at most for
-    /// one in each keyspace, and at most for [`LEVEL0_WAIT_MAX`]. To be called before closing.
+    /// Waits for a compaction of level 0 that is due because opening has made a table of what the log held. It waits at
+    /// most for one in each keyspace, and at most for [`LEVEL0_WAIT_MAX`]. To be called before closing.
     ///
-    /// The store takes writes meanwhile. Once a memtable of them has been flushed, the wait ends: a store that flushes
+    /// The store takes writes meanwhile. Once a memtable of them has been flushed, the wait ends. A store that flushes
     /// is open for long enough to compact level 0 while it is open.
     pub(crate) fn wait_for_level0(&self) {
         let until = self.env.clock.now() + LEVEL0_WAIT_MAX;

@@ -6,8 +6,8 @@
 //!    what a repair has set aside there (`drain/aside.rs`).
 //! 4. When nothing of the store is left there, durably, DISKS says that there is no fast disk; then MEMBER goes.
 //!
-//! **Failure.** A drain for which the home has no room is refused before anything is moved: a home that is full opens
-//! no more, as opening writes there. A drain that ends early, also by a crash, has moved what it has moved; the disk is
+//! **Failure.** A drain for which the home has no room is refused before anything is moved. A home that is full opens
+//! no more, as opening writes there. A drain that ends early, also by a crash, has moved what it has moved. The disk is
 //! used again, and the drain can be asked for again. Before step 4 the store needs the disk, after it it does not. A
 //! drain would wait without end for three kinds of files. They are files that no part of the store knows, files that
 //! cannot be removed, and unreadable files that a repair has set aside. Such a file ends the drain, which names it.

@@ -1,7 +1,7 @@
 //! Flush: a sealed memtable becomes a table of level 0.
 //!
 //! 1. Wait until every write that was given the memtable is inside ([`Work::wait_visible`]).
-//! 2. If there are several keyspaces, sync the log: a table on disk must not hold a write while an earlier one, of
+//! 2. If there are several keyspaces, sync the log. A table on disk must not hold a write while an earlier one, of
 //!    another keyspace, could still be lost with the log's tail.
 //! 3. Write the table by the rules of compactions, so versions that no reader can see never reach the disk. Large
 //!    values go to the value log, if the keyspace has one (`separate.rs`), and are synced.

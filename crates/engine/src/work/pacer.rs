@@ -66,7 +66,7 @@ impl Pacer {
     }
 }
 
-/// Returns the share of the bound for a debt in thousandths: it reaches the whole bound at half of what is tolerated,
+/// Returns the share of the bound for a debt in thousandths. It reaches the whole bound at half of the tolerated debt,
 /// where writers begin to be slowed.
 fn share(debt: u64) -> f64 {
     (SHARE_MIN + (1.0 - SHARE_MIN) * debt as f64 / 500.0).min(1.0)

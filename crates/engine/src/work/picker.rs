@@ -1,6 +1,6 @@
 //! The picker: the choice of the tables to compact next, and the reason.
 //!
-//! A pure function of a version (and of which tables are being compacted): the same version gives the same decision,
+//! A pure function of a version (and of which tables are being compacted). The same version gives the same decision,
 //! and golden text files in `testdata/picker/` hold the decisions.
 //!
 //! # Targets
@@ -8,10 +8,10 @@
 //! it is, and each level above it may hold a tenth. The first one whose target would exceed the base size is the *base
 //! level*, into which level 0 is compacted. Levels between 0 and the base stay empty. So the deepest level holds nine
 //! tenths of the data and obsolete versions take at most about a ninth of the space. A store that has shrunk has levels
-//! in use that it does not need; when nothing is more urgent they are emptied, mostly by moving tables.
+//! in use that it does not need. When nothing is more urgent they are emptied, mostly by moving tables.
 //!
 //! # Choice
-//! 1. Each level's score is its size over its target; level 0's is its number of tables over its trigger, or its bytes
+//! 1. Each level's score is its size over its target. Level 0's is its number of tables over its trigger, or its bytes
 //!    over the base target if that is more. The highest score above 1 is served first.
 //! 2. Level 0 goes as a whole into the base level; what would make that exceed its target goes through it at once
 //!    (`through.rs`). While that is impossible because a compaction of level 0 is running

@@ -1,10 +1,10 @@
 //! Compactions that fail for a reason of their own: each rests for a while, and the others go on.
 //!
 //! A table that cannot be read fails every compaction that it takes part in, however often they are tried. So the
-//! tables of a failed job stay claimed for a time, in which the picker sees no job in them: 1 s at first, twice as long
-//! after each failure, 5 min at most. A later job that shares a table with it is the same one as far as this is
-//! concerned. A job that succeeds (a table copied to the other disk is one), and a manual compaction, end the rest of
-//! all tables they take; a drain ends all rests.
+//! tables of a failed job stay claimed for a time, in which the picker sees no job in them. The time is 1 s at first,
+//! twice as long after each failure, 5 min at most. A later job that shares a table with it is the same one as far as
+//! this is concerned. A job that succeeds (a table copied to the other disk is one), and a manual compaction, end the
+//! rest of all tables they take. A drain ends all rests.
 //!
 //! A full disk is no job's own reason: the thread pauses then (`background.rs`).
 //!

@@ -9,7 +9,7 @@
 //! keyspace whose filter needs all of a value stay in tables.
 //!
 //! **Failure.** The writer of a flush that has failed is given up, with the segments that no version has. Values that
-//! it has written to the segment of an earlier flush count as dead in the value log, and in no edit: the next opening
+//! it has written to the segment of an earlier flush count as dead in the value log, and in no edit. The next opening
 //! counts them once more.
 //!
 //! **Threads.** The flusher alone, or the thread that opens the store. So the lock is never waited for.

@@ -376,8 +376,9 @@ pub(crate) fn describe(table: &OutputTable) -> TableMeta {
 }
 
 impl Work {
-    /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that
-    /// is full, once more on any disk with room. Files that a run has written and did not return are removed.
+    /// Has `run` write tables. If the fast disk refuses one in the middle, `run` starts again on the capacity disk. If
+    /// that is full, it starts again on any disk with room. Files that a run has written and did not return are
+    /// removed.
     pub(crate) fn with_spill<T>(
         self: &Arc<Self>,
         host: Host,

@@ -88,8 +88,8 @@ impl CompactionThrottle {
         if self.holds_back(at) { 1 } else { threads.max(1) }
     }
 
-    /// Takes the right to compact, unless as many jobs do so as may: one for each of `threads` that are not held back,
-    /// and one for each task that units elsewhere take.
+    /// Takes the right to compact, unless as many jobs do so as may. There may be one for each of `threads` that are
+    /// not held back, and one for each task that units elsewhere take.
     pub(crate) fn begin(&self, threads: usize, elsewhere: usize, at: Duration) -> Option<CompactionTurn> {
         let allowed = self.threads(threads, at).saturating_add(elsewhere);
         let begun = self

@@ -22,12 +22,12 @@
 //! # Why whole tables
 //! A table is a range of keys. Single hot keys, however scattered, are in the block cache. The reads that often reach
 //! the disk in spite of it are of ranges too large for memory: recent users, one tenant, an index that is scanned. A
-//! table that is moved takes its index and filter along, serves scans as well as lookups, survives a restart, needs no
-//! second index in memory and no other format. Rejected: a cache of blocks on the fast disk. It takes some 40 bytes of
-//! memory for each 4 KiB, is empty after each restart, and is written to for every block that is read a second time.
-//! Also rejected: single records, as HotRAP does, which writes them again with the upper levels' compactions. This does
-//! not help with hot keys that are spread evenly over a store much larger than the fast disk. The two rejected ones
-//! would.
+//! table that is moved takes its index and filter along, serves scans as well as lookups, and survives a restart. It
+//! needs no second index in memory and no other format. Rejected: a cache of blocks on the fast disk. It takes some 40
+//! bytes of memory for each 4 KiB, is empty after each restart, and is written to for every block that is read a second
+//! time. Also rejected: single records, as HotRAP does, which writes them again with the upper levels' compactions.
+//! This does not help with hot keys that are spread evenly over a store much larger than the fast disk. The two
+//! rejected ones would.
 
 use std::cmp::Ordering::Equal;
 

@@ -1,6 +1,6 @@
 //! Promotion at work: rounds of the rules in `promotion/rules.rs`.
 //!
-//! The flusher looks at all tables' heat and notes which are to be copied; a compaction thread that finds nothing else
+//! The flusher looks at all tables' heat and notes which are to be copied. A compaction thread that finds nothing else
 //! to do copies them, one at a time. A table that does not fit any more when its turn comes is left out: the next round
 //! chooses again.
 
@@ -92,7 +92,7 @@ impl Placement {
     }
 }
 
-/// Gives new tables the heat of the old ones that they replace: each old table gives an equal part of its own heat to
+/// Gives new tables the heat of the old ones that they replace. Each old table gives an equal part of its own heat to
 /// those new ones whose keys meet its keys.
 pub(crate) fn inherit_heat<'a>(old: impl Iterator<Item = &'a Arc<TableFile>>, new: &[&Arc<TableFile>]) {
     let mut heat = vec![0.0; new.len()];

@@ -11,7 +11,7 @@
 //!    place.
 //! 4. Otherwise the manifest ends here, perhaps with an edit that was never acknowledged.
 //!
-//! A copy that is missing, or ends early, is no damage: a store made by an older program has none, and one that could
+//! A copy that is missing, or ends early, is no damage. A store made by an older program has none, and one that could
 //! not be written was given up.
 //!
 //! The copy is read first. A concurrent writer appends to the manifest first, so the copy is never ahead of it.

@@ -10,18 +10,19 @@
 //!    the tables that it overlaps in proportion to their bytes, those of level 0 among all below it.
 //! 2. The candidates are all runs of neighbouring tables below that have at least the excess above them, and that would
 //!    have it no more without their last one. The run with the least bytes for each byte above is taken.
-//! 3. The stretch reaches from the end of the table before the run to the beginning of the one behind: only whole
+//! 3. The stretch reaches from the end of the table before the run to the beginning of the one behind. Only whole
 //!    tables below take part, and none of their neighbours' keys.
 //!
 //! An estimate that is wrong costs little: the base level is then a little above or below its target. What it does cost
 //! is room: the job is larger, and its inputs stay on the disk until all of it is done.
 //!
-//! Not while level 0 has many tables: then it has to get rid of them soon, and what follows can wait. And not while a
-//! compaction of the keyspace has failed and not succeeded since: level 0 must not go on depending on a table below
-//! that cannot be read. After one such failure and the rest that follows, it goes to the base level alone.
+//! The stretch is left out while level 0 has many tables: then level 0 has to get rid of them soon, and the rest can
+//! wait. The stretch is also left out while a compaction of the keyspace has failed and not succeeded since. Level 0
+//! must not go on depending on a table below that cannot be read. After one such failure and the rest that follows, it
+//! goes to the base level alone.
 //!
 //! *Rejected:* several stretches. Each costs up to two small tables at its borders, and one is as good where keys come
-//! from all over: it is where the last one was longest ago.
+//! from all over. It is where the last one was longest ago.
 
 use super::{JOB_TABLES_MAX, Job, Picker, Span, idle};
 use crate::base::options::LEVELS;
