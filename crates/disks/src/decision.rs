@@ -6,13 +6,13 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlacementDecision {
-    /// When, in seconds since 1970.
+    /// The time of the decision, in seconds since 1970.
     pub unix_s: u64,
     /// New tables of levels below this one went to the fast disk before.
     pub before: usize,
     /// And do from then on.
     pub after: usize,
-    /// Why.
+    /// The reason for the decision.
     pub reason: String,
 }
 
@@ -24,12 +24,12 @@ impl fmt::Display for PlacementDecision {
 }
 
 impl PlacementDecision {
-    /// A decision.
+    /// Returns a decision.
     pub fn new(unix_s: u64, before: usize, after: usize, reason: String) -> PlacementDecision {
         PlacementDecision { unix_s, before, after, reason }
     }
 
-    /// What [`Display`](fmt::Display) writes.
+    /// Parses the text that [`Display`](fmt::Display) writes.
     pub(crate) fn parse(text: &str) -> Option<PlacementDecision> {
         let mut parts = text.splitn(4, ' ');
         let unix_s = parts.next()?.parse().ok()?;

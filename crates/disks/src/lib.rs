@@ -9,8 +9,9 @@
 //! a number and a [`Role`], and callers find a disk by the one or the other. A set may have any count of disks. The
 //! file DISKS knows one fast disk, and so a store has at most one today.
 //!
-//! **A store with one disk** makes none of this but [`Locks`]: its volume is the disk itself. Opening asks for DISKS, before
-//! it has the lock and again with it, and finds none. It also writes the directory's path as a line ([`path_text`]).
+//! **A store with one disk** makes none of this but [`Locks`]: its volume is the disk itself. Opening asks for DISKS,
+//! before it has the lock and again with it, and finds none. It also writes the directory's path as a line
+//! ([`path_text`]).
 //!
 //! This crate knows no tables, no manifest and no log, and it does not decide where anything is put.
 

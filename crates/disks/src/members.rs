@@ -1,4 +1,4 @@
-//! Which disks belong together: the files DISKS and MEMBER (`docs/formats/members.md`).
+//! The record of the disks that belong together: the files DISKS and MEMBER (`docs/formats/members.md`).
 //!
 //! [`Home`] is DISKS, what the capacity disk says. [`Member`] is MEMBER, what a fast disk says of itself. The engine
 //! compares the two with the disks that its caller has given, when it opens a store.
@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 pub struct Id(u128);
 
 impl Id {
-    /// A fresh one: the keys of the standard library's hash maps are the system's randomness.
+    /// Returns a fresh id: the keys of the standard library's hash maps are the system's randomness.
     pub fn random() -> Id {
         let half = || u128::from(RandomState::new().build_hasher().finish());
         Id(half() << 64 | half())
@@ -37,7 +37,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// What DISKS says of the fast disk.
+/// The state of the fast disk according to DISKS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fast {
     /// The store has none.
@@ -55,9 +55,9 @@ pub struct Home {
     pub store: Id,
     /// Its fast disk.
     pub fast: Fast,
-    /// Where the fast disk was when the store was opened last.
+    /// The location of the fast disk when the store was opened last.
     pub at: Option<String>,
-    /// Where the capacity disk was when the store was opened last, if it is a directory.
+    /// The location of the capacity disk when the store was opened last, if it is a directory.
     pub place: Option<String>,
     /// The last decisions of placement, oldest first.
     pub decisions: Vec<PlacementDecision>,
@@ -87,7 +87,7 @@ fn one_line(place: &str) -> String {
     place.replace(LINE_ENDS, " ")
 }
 
-/// The lines before a checksum that is right.
+/// Returns the lines before a checksum that is right.
 fn checked(text: &str) -> Option<impl Iterator<Item = &str>> {
     let at = text.trim_end_matches('\n').rfind('\n')? + 1;
     (with_checksum(text[..at].to_owned()) == text).then(|| text[..at].lines())
@@ -137,22 +137,22 @@ impl Home {
         (home.encode() == text).then_some(home)
     }
 
-    /// Of a store that has no fast disk and never had an id.
+    /// Returns the DISKS of a store that has no fast disk and never had an id.
     pub fn fresh() -> Home {
         Home { store: Id::random(), fast: Fast::None, at: None, place: None, decisions: Vec::new() }
     }
 
-    /// What DISKS should say where `member` is right and DISKS is lost.
+    /// Returns the contents of DISKS to restore where `member` is right and DISKS is lost.
     pub fn of_member(Member { store, disk }: Member) -> Home {
         Home { store, fast: Fast::Used(disk), ..Home::fresh() }
     }
 
-    /// The disk that the store uses, if it has a fast disk.
+    /// Returns the disk that the store uses, if it has a fast disk.
     pub fn used_disk(&self) -> Option<Id> {
         if let Fast::Used(disk) = self.fast { Some(disk) } else { None }
     }
 
-    /// What DISKS on the capacity disk says; `None` if the store never had a fast disk.
+    /// Reads DISKS on the capacity disk; `None` if the store never had a fast disk.
     ///
     /// # Errors
     /// The volume's; or DISKS is damaged.
@@ -170,7 +170,7 @@ impl Home {
 }
 
 impl Member {
-    /// Of a disk that has lost what it said, as has the store.
+    /// Returns the MEMBER of a disk that has lost its own, as has the store.
     pub fn fresh() -> Member {
         Member { store: Id::random(), disk: Id::random() }
     }
@@ -188,7 +188,7 @@ impl Member {
         (member.encode() == text).then_some(member)
     }
 
-    /// What a disk says of itself; `None` if it is nobody's.
+    /// Reads MEMBER of a disk; `None` if the disk belongs to no store.
     ///
     /// # Errors
     /// The volume's; or MEMBER is damaged.
@@ -205,8 +205,8 @@ impl Member {
     }
 }
 
-/// Whether what is left of a damaged file, DISKS or MEMBER, still has a disk's id. Of a file that the volume does not
-/// give, nothing is left. An id is random: no other disk has it.
+/// Returns true if the rest of a damaged file, DISKS or MEMBER, still has a disk's id. Of a file that the volume does
+/// not give, nothing is left. An id is random: no other disk has it.
 pub fn still_names(volume: &dyn Volume, name: FileName, disk: Id) -> bool {
     let left = || -> Result<Vec<u8>> {
         let reader = volume.open(name)?;
@@ -238,7 +238,7 @@ fn read<T>(
     })
 }
 
-/// For fuzzers: what is decoded is written as it was. `checksum`: the text gets one that is right.
+/// Checks, for fuzzers, that a decoded file is written as it was. With `checksum`, the text gets one that is right.
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub fn decode_any(text: String, checksum: bool) {
@@ -249,7 +249,7 @@ pub fn decode_any(text: String, checksum: bool) {
     assert!(home.or(member).is_none_or(|again| again == text));
 }
 
-/// For fuzzers: files as they are written.
+/// Returns files as they are written, for fuzzers.
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub fn samples() -> Vec<String> {

@@ -1,9 +1,9 @@
-//! How much a disk is used: bytes in and out, and the share of time in which something was in flight.
+//! The use of a disk: bytes in and out, and the share of time in which something was in flight.
 //!
 //! A [`Metered`] volume hands everything on and counts. Reading a clock twice and taking two short locks for each
 //! operation costs about a tenth of a microsecond. A store with one disk does without.
 //!
-//! Whoever measures can sleep while nothing happens: the first operation then rings a bell.
+//! A thread that measures can sleep while nothing happens: the first operation then rings a bell.
 //!
 //! **Threads.** Everything from any thread. The lock is held for a few instructions.
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Reads of at least this size are not a reader's who looks for something, but a merge's or a copy's.
 pub const BULK_READ_BYTES: usize = 256 << 10;
 
-/// What has gone through a volume since it was opened.
+/// The bytes and reads that have gone through a volume since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes that were read.
@@ -46,13 +46,13 @@ pub struct Meter {
     bytes_written: AtomicU64,
     reads: AtomicU64,
     busy: Mutex<Busy>,
-    /// Whoever measures sleeps, and wants to be woken when there is something to measure.
+    /// The measuring thread sleeps, and wants to be woken when there is something to measure.
     asleep: AtomicBool,
     bell: Mutex<Option<Arc<dyn Event>>>,
 }
 
 impl Meter {
-    /// One that has counted nothing, by the clock of `env`.
+    /// Returns a meter that has counted nothing, by the clock of `env`.
     pub fn new(env: &Env) -> Arc<Meter> {
         Arc::new(Meter {
             clock: Arc::clone(&env.clock),
@@ -70,12 +70,12 @@ impl Meter {
         *lock(&self.bell) = Some(Arc::clone(bell));
     }
 
-    /// Whoever measures is about to wait for the bell.
+    /// Notes that the measuring thread is about to wait for the bell.
     pub fn sleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
 
-    /// What was counted so far.
+    /// Returns the totals so far.
     pub fn totals(&self) -> Totals {
         let now = self.clock.now();
         let busy = lock(&self.busy);
@@ -129,7 +129,7 @@ pub struct Metered {
 }
 
 impl Metered {
-    /// What goes through `inner` is counted by `meter`.
+    /// Returns a volume whose operations on `inner` are counted by `meter`.
     pub fn new(inner: Arc<dyn Volume>, meter: Arc<Meter>) -> Metered {
         Metered { inner, meter }
     }

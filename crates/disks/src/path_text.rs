@@ -15,7 +15,7 @@ const ESCAPED: &str = "escaped:";
 /// A line that ends with a carriage return is read without it.
 pub const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
-/// An absolute path as a line.
+/// Returns an absolute path as a line.
 pub fn line_of(path: &Path) -> String {
     if let Some(text) = path.to_str()
         && !text.contains(LINE_ENDS)
@@ -34,7 +34,7 @@ pub fn line_of(path: &Path) -> String {
     line
 }
 
-/// The path that a line tells of; what is no escape stands for itself.
+/// Returns the path of a line; text that is no escape stands for itself.
 pub fn path_of(line: &str) -> PathBuf {
     let Some(escaped) = line.strip_prefix(ESCAPED) else { return PathBuf::from(line) };
     let mut bytes = Vec::with_capacity(escaped.len());
@@ -55,7 +55,7 @@ pub fn path_of(line: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// Whether two lines lead to one directory, file or device.
+/// Returns true if two lines lead to one directory, file or device.
 pub fn is_one(a: &str, b: &str) -> bool {
     let identity = |line: &str| {
         let meta = fs::metadata(path_of(line)).ok()?;

@@ -10,9 +10,9 @@
 //!   again, the file is made on the fast disk. Then the spare goes. A set without a fast disk has its log on the
 //!   capacity disk.
 //! * Tables lie where their creator wanted them.
-//! * CURRENT, the manifest, IDENTITY and DISKS are on the capacity disk. One that lies on another disk is never read:
-//!   somebody may have taken that disk for a store.
-//! * What else turns up on a disk of a store that is open for writing is nobody's (`set/strangers.rs`).
+//! * CURRENT, the manifest, IDENTITY and DISKS are on the capacity disk. One that lies on another disk is never read: a
+//!   user may have taken that disk for a store.
+//! * Other files that turn up on a disk of a store that is open for writing are strangers (`set/strangers.rs`).
 //!
 //! Each disk has a [`Meter`](crate::Meter) that counts what goes in and out, from which placement draws its
 //! conclusions.
@@ -48,21 +48,21 @@ pub struct Disks {
     /// The capacity disk, and then the others.
     disks: Vec<Arc<Disk>>,
     log_files_spilled: AtomicU64,
-    /// What DISKS says, once it names the fast disk.
+    /// The contents of DISKS, once it names the fast disk.
     home: Mutex<Option<Home>>,
 }
 
 /// The store could not let go of its fast disk.
 #[derive(Debug)]
 pub struct NotLetGo {
-    /// Why.
+    /// The error that kept the store from it.
     pub error: Error,
-    /// Nobody knows what DISKS says after a crash; otherwise it says that the store has the disk.
+    /// The contents of DISKS after a crash are unknown; otherwise it says that the store has the disk.
     pub in_doubt: bool,
 }
 
 impl Disks {
-    /// The capacity disk and the others as one, having looked at what is on the others.
+    /// Returns the capacity disk and the others as one set, after a look at the files on the others.
     ///
     /// # Errors
     /// A disk cannot be listed; or a log file is on two disks and has contents on both.
@@ -85,7 +85,7 @@ impl Disks {
 
     // Which disk.
 
-    /// The disk that has all that lies nowhere else.
+    /// Returns the disk that has all that lies nowhere else.
     pub fn capacity(&self) -> &Arc<Disk> {
         &self.disks[0]
     }
@@ -94,12 +94,12 @@ impl Disks {
         self.disks[1..].iter()
     }
 
-    /// The first disk with this role.
+    /// Returns the first disk with this role.
     pub fn with_role(&self, role: Role) -> Option<&Arc<Disk>> {
         self.disks.iter().find(|disk| disk.role == role)
     }
 
-    /// The disk with this number.
+    /// Returns the disk with this number.
     ///
     /// # Errors
     /// The set has none.
@@ -112,7 +112,8 @@ impl Disks {
         self.others().find(|disk| disk.has(name)).unwrap_or(self.capacity())
     }
 
-    /// The number of the disk where a file lies; what is not known to lie on another one lies on the capacity disk.
+    /// Returns the number of the disk where a file lies. A file that is not known to lie on another disk lies on the
+    /// capacity disk.
     pub fn disk_of(&self, name: FileName) -> u32 {
         self.disk_with(name).number
     }
@@ -124,7 +125,7 @@ impl Disks {
         *lock(&self.home) = Some(home);
     }
 
-    /// The decisions of placement that DISKS has.
+    /// Returns the decisions of placement that DISKS has.
     pub fn decisions(&self) -> Vec<PlacementDecision> {
         lock(&self.home).as_ref().map_or_else(Vec::new, |home| home.decisions.clone())
     }
@@ -161,7 +162,7 @@ impl Disks {
         Ok(())
     }
 
-    /// From now on nothing comes to a disk but through this set.
+    /// Notes that from now on files come to a disk only through this set.
     pub fn all_names_are_known(&self) {
         self.others().for_each(|disk| disk.all_names_are_known());
     }
@@ -180,13 +181,14 @@ impl Disks {
         }
     }
 
-    /// Reserves the place of table `number` on a disk, for somebody else to make it there; `None` if the disk takes no files. A disk
-    /// that is being drained waits for the place to be let go of: what comes to it later would be lost.
+    /// Reserves the place of table `number` on a disk, where another creator will make the table; `None` if the disk
+    /// takes no files. A disk that is being drained waits until the place is released: a table that comes later would
+    /// be lost.
     pub fn reserve_table(&self, disk: u32, number: u64) -> Option<Reserved> {
         self.numbered(disk).ok()?.reserve(FileName::Table(number))
     }
 
-    /// Notes that table `number` was made on a disk by somebody else, such as a unit in another process.
+    /// Notes that table `number` was made on a disk by another creator, such as a unit in another process.
     pub fn adopt(&self, disk: u32, number: u64) {
         if let Ok(disk) = self.numbered(disk)
             && disk.role != Role::Capacity
@@ -195,17 +197,17 @@ impl Disks {
         }
     }
 
-    /// Log files that began on the capacity disk for want of space on the fast one.
+    /// Returns the number of log files that began on the capacity disk for want of space on the fast one.
     pub fn log_files_spilled(&self) -> u64 {
         self.log_files_spilled.load(Ordering::Relaxed)
     }
 
-    /// The area that the log has to itself on the fast disk, if that has one and takes files.
+    /// Returns the area that the log has to itself on the fast disk, if that has one and takes files.
     pub fn log_room(&self) -> Option<Space> {
         self.with_role(Role::Fast)?.log_area()
     }
 
-    /// All are asked, also after an error.
+    /// Syncs the names of the other disks. All are asked, also after an error.
     fn sync_names_of_others(&self) -> Result<()> {
         self.others().map(|disk| disk.sync_names()).fold(Ok(()), Result::and)
     }
@@ -263,7 +265,7 @@ impl Disks {
         Ok(())
     }
 
-    /// False if the fast disk has no space, or takes no new files.
+    /// Makes the log file on the fast disk. Returns false if the fast disk has no space, or takes no new files.
     fn recycle_on(&self, fast: &Disk, spare: FileName, log: FileName) -> Result<bool> {
         let bytes = self.capacity().volume.open_pages(spare)?.pages() * PAGE_BYTES as u64;
         if !fast.has_space_for_log(bytes) {
@@ -391,7 +393,7 @@ impl Volume for Disks {
         Ok(files)
     }
 
-    /// Of the capacity disk, where everything finds space in the end.
+    /// Returns the space of the capacity disk, where everything finds space in the end.
     fn space(&self) -> Space {
         self.capacity().volume.space()
     }

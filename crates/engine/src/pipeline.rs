@@ -1,17 +1,20 @@
 //! The LSM engine's side of the staged write path: memtables, log files, and what holds writers back.
 //!
-//! The crate `situ-pipeline` carries a write through its stages. What it needs of an LSM store is [`Memory`]: the memtables that writes go
-//! into, and the log files that hold the same writes.
+//! The crate `situ-pipeline` carries a write through its stages. What it needs of an LSM store is [`Memory`]: the
+//! memtables that writes go into, and the log files that hold the same writes.
 //!
 //! * `environment.rs` implements the crate's trait for it.
-//! * `seal.rs` exchanges memtables, `total.rs` keeps all of them together within their limit, `log_files.rs` says which file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
-//! * `space.rs` refuses puts before a disk is full, and writes before a drive that compresses has no physical space left.
+//! * `seal.rs` exchanges memtables, `total.rs` keeps all of them together within their limit. `log_files.rs` says which
+//!   file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
+//! * `space.rs` refuses puts before a disk is full, and writes before a drive that compresses has no physical space
+//!   left.
 //! * `way.rs` makes way for writes that find no room, `stall.rs` says how much writers are slowed.
 //!
-//! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last one handed out
-//! before the seal.
+//! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last
+//! one handed out before the seal.
 //!
-//! **Threads.** What lies under the commit lock is [`Places`](places::Places). Memory knows the rooms above it only as [`Above`].
+//! **Threads.** What lies under the commit lock is [`Places`](places::Places). Memory knows the rooms above it only as
+//! [`Above`].
 
 pub(crate) mod check;
 mod environment;
@@ -44,29 +47,29 @@ use std::time::Duration;
 
 /// The pipeline of a store.
 pub(crate) type Pipeline = situ_pipeline::Pipeline<Memory>;
-/// What the commit lock of a store protects.
+/// The state that the commit lock of a store protects.
 pub(crate) type Commit = situ_pipeline::Commit<Memory>;
-/// Why a write of a store cannot begin at once.
+/// The reason why a write of a store cannot begin at once.
 pub(crate) type Obstacle = situ_pipeline::Obstacle<Memory>;
 /// A write on its way through the stages.
 pub(crate) type Request = situ_pipeline::Request<Memory>;
 
-/// What memory asks of the rooms above it, and tells them.
+/// The interface through which memory asks and notifies the rooms above it.
 pub(crate) trait Above: Send + Sync {
-    /// A memtable was sealed, or the budget of slowed writers is old: the debt is to be measured and set.
+    /// Notes that a memtable was sealed, or the budget of slowed writers is old: the debt is to be measured and set.
     fn memory_changed(&self);
 
-    /// Why level 0 of a keyspace cannot shrink; `None` if it can.
+    /// Returns the error that keeps level 0 of a keyspace from shrinking; `None` if it can shrink.
     fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error>;
 
-    /// The disk to which the next flush goes.
+    /// Returns the disk to which the next flush goes.
     fn next_flush_goes_to(&self) -> u32;
 
-    /// A sync of the log has taken `took`, until `now`.
+    /// Notes that a sync of the log has taken `took`, until `now`.
     fn log_was_synced(&self, took: Duration, now: Duration);
 }
 
-/// What writes go into: memtables, and log files. See the module's documentation.
+/// The destinations of writes: memtables, and log files. See the module's documentation.
 pub(crate) struct Memory {
     pub(crate) env: Env,
     pub(crate) health: Arc<Health>,
@@ -79,10 +82,11 @@ pub(crate) struct Memory {
     /// The log file that this opening began with: what came from those before was replayed.
     pub(crate) first_log: u64,
     pub(crate) commit: Mutex<Commit>,
-    /// Notified when there may be something to flush, to compact or to delete. Also by the last holder of a table, which may hold a
-    /// lock.
+    /// Notified when there may be something to flush, to compact or to delete. Also by the last holder of a table,
+    /// which may hold a lock.
     pub(crate) work: Arc<dyn Event>,
-    /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first write.
+    /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first
+    /// write.
     pub(crate) progress: Arc<dyn Event>,
     pub(crate) stall: Stall,
     pub(crate) space: Arc<SpaceWatch>,
@@ -105,13 +109,13 @@ impl Memory {
         assert!(is_first, "a memory is part of one store");
     }
 
-    /// The error that keeps memtables from being flushed, if there is one.
+    /// Returns the error that keeps memtables from being flushed, if there is one.
     pub(crate) fn check_flushes(&self) -> Result<()> {
         let troubles = lock(&self.troubles);
         troubles.flush.error.clone().filter(|_| !troubles.only_log_fails).map_or(Ok(()), Err)
     }
 
-    /// The rooms above, while the store lives.
+    /// Returns the rooms above, while the store lives.
     pub(crate) fn above(&self) -> Option<Arc<dyn Above>> {
         self.above.get().and_then(Weak::upgrade)
     }

@@ -1,4 +1,4 @@
-//! Which disk a table goes to: the rules, and their application while the store runs.
+//! The choice of a disk for each table: the rules, and their application while the store runs.
 
 pub(crate) mod promotion;
 pub(crate) mod rules;

@@ -1,4 +1,4 @@
-//! What a keyspace is made of at one moment: tables by level under memtables, the manifest that says so, edits.
+//! The parts of a keyspace at one moment: tables by level under memtables, the manifest that says so, edits.
 
 pub(crate) mod edit;
 pub(crate) mod editor;

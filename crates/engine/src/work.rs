@@ -1,7 +1,8 @@
-//! What the store does in the background: flushes, compactions, moves between disks, drains; and who may do how much of it.
+//! The background work of the store: flushes, compactions, moves between disks, drains; and the limits of each.
 //!
-//! `background.rs` says which threads there are. `separate.rs` and `collect.rs` write the value log. `flush.rs` makes tables of memtables, `picker.rs` and `compact.rs` choose
-//! compactions and make their tasks, `job.rs` has them under way, `task_host.rs` is what a running merge asks of the store.
+//! `background.rs` says which threads there are. `separate.rs` and `collect.rs` write the value log. `flush.rs` makes
+//! tables of memtables, `picker.rs` and `compact.rs` choose compactions and make their tasks, `job.rs` has them under
+//! way. `task_host.rs` is what a running merge asks of the store.
 
 pub(crate) mod background;
 pub(crate) mod collect;
@@ -52,7 +53,7 @@ pub(crate) struct Work {
     /// Something that was written since the store was opened has become a table.
     pub(crate) has_flushed_own: AtomicBool,
     pub(crate) pacer: Pacer,
-    /// How many threads compactions may use beside a log that writers wait for.
+    /// The number of threads that compactions may use while writers wait for the log.
     pub(crate) throttle: CompactionThrottle,
     /// Held while jobs are picked, never while they run.
     pub(crate) scheduling: Mutex<()>,
@@ -65,7 +66,7 @@ pub(crate) struct Work {
     pub(crate) collections: Collections,
     /// State of the payment of debts.
     pub(crate) debt_watch: DebtWatch,
-    /// Where new tables go, if there are two disks.
+    /// The placement of new tables, if there are two disks.
     pub(crate) placement: Option<Placement>,
 }
 

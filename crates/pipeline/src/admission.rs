@@ -1,36 +1,37 @@
 //! Admission: when a write may begin, and where it waits until then.
 //!
-//! A write is held back by the budget of a store in debt (`budget.rs`) or by an [`Obstacle`]. The environment has no room: of an LSM
-//! engine, all memtables of a keyspace are full, or level 0 is. No log file with room is ready. The log's page buffer is full. A
-//! blocking write waits, and clears the way, on its own thread. An asynchronous one never does:
+//! A write is held back by the budget of a store in debt (`budget.rs`) or by an [`Obstacle`]. The environment has no
+//! room: of an LSM engine, all memtables of a keyspace are full, or level 0 is. No log file with room is ready. The
+//! log's page buffer is full. A blocking write waits, and clears the way, on its own thread. An asynchronous one never
+//! does:
 //!
-//! 1. If nobody waits, it is tried at once, and mostly begins.
+//! 1. If no write waits, it is tried at once, and mostly begins.
 //! 2. Otherwise it goes to the back of the *waiting room*, and its future stays pending.
-//! 3. The admission thread (`threads.rs`) takes the first one in the room, and sleeps until its budget is due. It begins the write as
-//!    soon as nothing is in its way, and wakes its future. What has to be done for that (a log file made ready, the page buffer
-//!    written out) it does itself; the event `progress` wakes it.
+//! 3. The admission thread (`threads.rs`) takes the first one in the room, and sleeps until its budget is due. It
+//!    begins the write as soon as nothing is in its way, and wakes its future. What has to be done for that (a log file
+//!    made ready, the page buffer written out) it does itself; the event `progress` wakes it.
 //!
 //! **Order.** Asynchronous writes begin in the order of the calls. A blocking write begins after all asynchronous ones
-//! whose calls had returned before it was called. So of two writes of one caller that both succeed, the one called first
-//! has the lower sequence numbers, whatever their kinds. A write behind others waits for them even if it could begin:
-//! a full keyspace holds back asynchronous writes to all keyspaces.
+//! whose calls had returned before it was called. So of two writes of one caller that both succeed, the one called
+//! first has the lower sequence numbers, whatever their kinds. A write behind others waits for them even if it could
+//! begin: a full keyspace holds back asynchronous writes to all keyspaces.
 //!
-//! **Cancelling.** There is none: a write takes place whether its future is kept or dropped. Otherwise it would depend on
-//! how busy the store is what becomes of a write whose future nobody keeps.
+//! **Cancelling.** There is none: a write takes place whether its future is kept or dropped. Otherwise the fate of a
+//! write with a dropped future would depend on how busy the store is.
 //!
-//! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`](crate::WAITING_BYTES_MAX) of memory, in many small writes or a few large
-//! ones; beyond, a call is refused.
+//! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`](crate::WAITING_BYTES_MAX) of memory, in many
+//! small writes or a few large ones. Beyond that, a call is refused.
 //!
-//! **Threads.** The room's lock is taken before the commit lock and held across nothing that blocks or notifies. A write
-//! leaves the room under its lock, after its sequence numbers are given out: who finds the room empty comes after all
-//! that were in it.
+//! **Threads.** The room's lock is taken before the commit lock and held across nothing that blocks or notifies. A
+//! write leaves the room under its lock, after its sequence numbers are given out. A caller that finds the room empty
+//! comes after all writes that were in it.
 //!
-//! **Failure.** A store that closes or fails answers all that wait with its reason. A write for which the environment cannot make
-//! way ([`Environment::make_way`]) is answered with why, as a blocking one is. A waker that panics harms nobody else: all that leave the room have their answers before the first of
-//! them is woken.
+//! **Failure.** A store that closes or fails answers all that wait with its reason. A write for which the environment
+//! cannot make way ([`Environment::make_way`]) gets the reason as its answer, as a blocking one does. A waker that
+//! panics harms no other write: all that leave the room have their answers before the first of them is woken.
 //!
-//! **Rejected:** to let the future try again when it is polled. Whoever holds a future without polling it would then hold
-//! up all that wait behind it.
+//! **Rejected:** to let the future try again when it is polled. A caller that holds a future without polling it would
+//! then hold up all writes that wait behind it.
 
 use crate::environment::request::{Caller, Obstacle, Request, Write};
 use crate::environment::{Batch, Environment, Note};
@@ -43,8 +44,8 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-/// A commit may find so often that more was published during its check than is kept. Then it takes its turn with the asynchronous
-/// writes, and those that come later wait until it has begun.
+/// A commit may find so often that more was published during its check than is kept. Then it takes its turn with the
+/// asynchronous writes, and those that come later wait until it has begun.
 const FORGOTTEN_MAX: u32 = 2;
 
 /// Wakes a thread that waits for a verdict.
@@ -56,16 +57,16 @@ impl Wake for Wakes {
     }
 }
 
-/// What comes of the attempt to begin an asynchronous write in its call.
+/// The result of the attempt to begin an asynchronous write in its call.
 enum AtOnce<E: Environment> {
     Begun(Arc<Request<E>>),
     /// Something is in the way.
     Waits(Write<E>),
 }
 
-/// What the admission thread does next.
+/// The next step of the admission thread.
 enum Turn<E: Environment> {
-    /// Nobody waits.
+    /// No write waits.
     Idle,
     /// The budget of the first one is due after so long.
     Later(Duration),
@@ -76,7 +77,7 @@ enum Turn<E: Environment> {
 }
 
 impl<E: Environment> Pipeline<E> {
-    /// The prologue of a blocking write.
+    /// Runs the prologue of a blocking write.
     pub(crate) fn admit(&self, mut write: Write<E>, durability: Durability) -> Result<Arc<Request<E>>, E::Error> {
         self.check_writable()?;
         self.follow()?;
@@ -129,8 +130,8 @@ impl<E: Environment> Pipeline<E> {
         self.environment.note(Note::HeldBack(duration));
     }
 
-    /// The prologue of a blocking write, begun by the admission thread. Its bytes are its caller's, and it has been slowed down
-    /// already.
+    /// Has the admission thread run the prologue of a blocking write. The bytes of the write are its caller's, and the
+    /// write has been slowed down already.
     fn admit_in_turn(&self, write: Write<E>, durability: Durability) -> Result<Arc<Request<E>>, E::Error> {
         self.outstanding.begin();
         let place = self.take_place(write, durability, 0, Some(Duration::ZERO));
@@ -147,7 +148,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The prologue of an asynchronous write, or a place to wait for it.
+    /// Runs the prologue of an asynchronous write, or gives the write a place to wait for it.
     pub(crate) fn admit_async(&self, write: Write<E>, durability: Durability) -> Result<Admission<E>, E::Error> {
         self.check_writable()?;
         // Before: it may have ended when the call returns.
@@ -190,7 +191,8 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// A place at the end of the waiting room, from which the write begins `delay` from now if it is the first then.
+    /// Takes a place at the end of the waiting room, from which the write begins `delay` from now if it is the first
+    /// then.
     fn take_place(
         &self,
         write: Write<E>,
@@ -215,7 +217,7 @@ impl<E: Environment> Pipeline<E> {
         Ok(verdict)
     }
 
-    /// A blocking write waits here for the asynchronous ones that were called before it.
+    /// Lets a blocking write wait for the asynchronous ones that were called before it.
     fn follow(&self) -> Result<(), E::Error> {
         let room = &self.waiting_room;
         if room.is_empty() {
@@ -237,8 +239,8 @@ impl<E: Environment> Pipeline<E> {
         result
     }
 
-    /// Does what can be done about an obstacle. True if the write may be tried again now, false if it is to wait for the
-    /// store's progress. An error if it never will begin.
+    /// Does what can be done about an obstacle. Returns true if the write may be tried again now, false if it is to
+    /// wait for the store's progress. An error if it never will begin.
     fn remove_obstacle(&self, obstacle: Obstacle<E>) -> Result<bool, E::Error> {
         match obstacle {
             Obstacle::Refused(error) => Err(*error),
@@ -246,8 +248,8 @@ impl<E: Environment> Pipeline<E> {
             Obstacle::NoRoom(no_room) => self.environment.make_way(no_room),
             Obstacle::LogBufferFull => {
                 let log = self.writable()?;
-                // Also the last page of a file that the log has left, which may hold no record: it counts as waiting, and a commit
-                // of all records can leave it where it is.
+                // Also the last page of a file that the log has left, which may hold no record: it counts as waiting,
+                // and a commit of all records can leave it where it is.
                 if let Err(error) = log.write_out() {
                     self.environment.fail(error);
                 }
@@ -256,8 +258,8 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// One turn of the admission thread: begins the first write in the room. Tells it to wait for progress beyond what it
-    /// has seen, and for how long at most, if there is nothing else to do.
+    /// Runs one turn of the admission thread: begins the first write in the room. If there is nothing else to do,
+    /// returns the progress beyond which the thread waits, and the maximum time to wait.
     pub(crate) fn admit_first(&self) -> Option<(u64, Option<Duration>)> {
         let seen = self.progress.generation();
         if let Err(error) = self.check_writable() {
@@ -284,7 +286,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The prologue of the first write in the room. True if there is work for the background.
+    /// Runs the prologue of the first write in the room. Returns true if there is work for the background.
     fn begin_first(&self) -> (Turn<E>, bool) {
         let now = self.env.clock.now();
         let mut room = self.waiting_room.lock();
@@ -310,7 +312,7 @@ impl<E: Environment> Pipeline<E> {
         (turn, has_work)
     }
 
-    /// A write has left the room with its request.
+    /// Notes that a write has left the room with its request.
     fn has_begun(&self, request: &Arc<Request<E>>, left: Option<Waiting<E>>) {
         self.log_and_apply_async(request);
         if self.waiting_room.has_followers() {
@@ -322,7 +324,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The first write was not let in. True if it is to wait for progress.
+    /// Handles the obstacle of the first write, which was not let in. Returns true if it is to wait for progress.
     fn was_hindered(&self, ticket: u64, obstacle: Obstacle<E>) -> bool {
         match self.remove_obstacle(obstacle) {
             Ok(may_try) => !may_try,
@@ -344,10 +346,10 @@ impl<E: Environment> Pipeline<E> {
         left.into_values().for_each(|waiting| self.wake_decided(waiting));
     }
 
-    /// Wakes the future of a write that has left the room. To be called without a lock: what is woken may poll, or do as
-    /// it likes.
+    /// Wakes the future of a write that has left the room. To be called without a lock: what is woken may poll, or do
+    /// as it likes.
     fn wake_decided(&self, left: Waiting<E>) {
-        // What a transaction holds is given back first: whoever is woken may begin another one.
+        // What a transaction holds is given back first: a caller that is woken may begin another one.
         if let Some(condition) = &left.write.condition {
             condition.release();
         }

@@ -1,23 +1,24 @@
-//! What the pipeline needs of the store around it, as one small trait.
+//! The pipeline's interface to the store around it, as one small trait.
 //!
 //! A write meets its environment in this order:
 //!
 //! 1. Before the prologue: [`is_closing`](Environment::is_closing) and [`failure`](Environment::failure).
 //! 2. Prologue, under the commit lock: [`find_room`](Environment::find_room); the pipeline appends the record;
-//!    [`place`](Environment::place). If the log file is full, [`next_log_file`](Environment::next_log_file) comes before a second
-//!    append.
+//!    [`place`](Environment::place). If the log file is full, [`next_log_file`](Environment::next_log_file) comes
+//!    before a second append.
 //! 3. If there was no room, with no lock held: [`make_way`](Environment::make_way), and then step 2 again.
 //! 4. Epilogue, with no lock held: [`apply`](Environment::apply).
 //! 5. Publish, under the commit lock: [`publish`](Environment::publish).
 //!
-//! **Invariants.** The environment sees batches in sequence order in `place` and in `publish`, in any order in `apply`. Each batch
-//! that was placed is applied once at most. None is published that was not applied.
+//! **Invariants.** The environment sees batches in sequence order in `place` and in `publish`, in any order in `apply`.
+//! Each batch that was placed is applied once at most. None is published that was not applied.
 //!
 //! **Threads.** Any thread calls anything. What is called under the commit lock must neither block nor notify.
 //!
-//! **Rejected:** a trait object (each write would pay for four dynamic calls). A lock of the environment's own beside the commit
-//! lock (each write would take two locks). Pebble's `commitEnv` has function pointers `apply` and `write` and leaves the rest to its
-//! caller. Here the environment also says what is in the way of a write, as asynchronous writes must not wait in it.
+//! **Rejected:** a trait object (each write would pay for four dynamic calls). A lock of the environment's own in
+//! addition to the commit lock (each write would take two locks). Pebble's `commitEnv` has function pointers `apply`
+//! and `write` and leaves the rest to its caller. Here the environment also says what is in the way of a write, as
+//! asynchronous writes must not wait in it.
 
 pub(crate) mod commit;
 pub(crate) mod conditions;
@@ -31,96 +32,101 @@ use std::time::Duration;
 
 /// The changes that a write makes together.
 pub trait Batch: Default + Send + Sync + 'static {
-    /// How many changes there are; each takes one sequence number. Nothing is written of a batch without changes.
+    /// Returns the number of changes; each takes one sequence number. Nothing is written of a batch without changes.
     fn count(&self) -> usize;
 
-    /// Bytes of the changes, as budgets and statistics count them.
+    /// Returns the bytes of the changes, as budgets and statistics count them.
     fn bytes(&self) -> usize;
 
-    /// Memory that the batch holds beside itself.
+    /// Returns the memory that the batch holds in addition to its own value.
     fn held_bytes(&self) -> usize;
 
     /// Hands the log record of the batch to `takes`, in parts; `first` is the first sequence number.
     fn record<T>(&self, first: u64, takes: impl FnOnce(&[&[u8]]) -> T) -> T;
 }
 
-/// What a pipeline needs of the store around it. The module's documentation says in which order a write meets its methods.
+/// The interface through which a pipeline uses the store around it. The module's documentation says in which order a
+/// write meets its methods.
 pub trait Environment: Sized + Send + Sync + 'static {
-    /// What is written at once.
+    /// The changes that one write makes together.
     type Batch: Batch;
-    /// Where the changes of a batch go: chosen in the prologue, used in the epilogue.
+    /// The destinations of a batch's changes: chosen in the prologue, used in the epilogue.
     type Targets: Send + Sync;
-    /// What the environment keeps under the commit lock.
+    /// The environment's state under the commit lock.
     type Places: Send;
-    /// Why a batch cannot begin now, where only the environment can make way.
+    /// The reason why a batch cannot begin now, where only the environment can make way.
     type NoRoom: From<NoLogFile> + Send;
-    /// Why a write did not happen.
+    /// The reason why a write did not happen.
     type Error: From<Refusal> + Clone + Send + Sync + 'static;
 
-    /// The commit lock. It lies in the environment, which changes its places under this lock outside of writes, too.
+    /// Returns the commit lock. It lies in the environment, which changes its places under this lock outside of writes,
+    /// too.
     fn commit(&self) -> &Mutex<Commit<Self>>;
 
-    /// Whether calls are refused because the store closes. Once true it stays so. Called under any lock.
+    /// Returns true if calls are refused because the store closes. Once true, it stays true. Called under any lock.
     fn is_closing(&self) -> bool;
 
-    /// Why the store takes no more writes, if it has failed. Once there, it stays the same. Called under any lock.
+    /// Returns the reason why the store takes no more writes, if it has failed. Once there, it stays the same. Called
+    /// under any lock.
     fn failure(&self) -> Option<Self::Error>;
 
-    /// The log has failed, or a thread has panicked: no more writes are to be taken. [`failure`](Environment::failure) must say
-    /// so on return. Threads that wait are to be woken ([`Pipeline::bell`](crate::Pipeline::bell)). Called with no lock held.
+    /// Fails the store, because the log has failed or a thread has panicked: no more writes are to be taken.
+    /// [`failure`](Environment::failure) must say so on return. Threads that wait are to be woken
+    /// ([`Pipeline::bell`](crate::Pipeline::bell)). Called with no lock held.
     fn fail(&self, cause: StorageError);
 
-    /// Makes sure that there is room for `batch` as far as that needs no waiting. Called under the commit lock, before the record
-    /// goes into the log.
+    /// Makes sure that there is room for `batch` as far as that needs no waiting. Called under the commit lock, before
+    /// the record goes into the log.
     ///
     /// # Errors
     /// There is none, or there never will be; the batch leaves no trace then.
     fn find_room(&self, commit: &mut Commit<Self>, batch: &Self::Batch) -> Result<(), Obstacle<Self>>;
 
-    /// Lets the log go on in its next file, because the present one has no room for `batch`. Called under the commit lock.
+    /// Lets the log go on in its next file, because the present one has no room for `batch`. Called under the commit
+    /// lock.
     ///
     /// # Errors
     /// No file is ready ([`NoLogFile`]), or the log has failed.
     fn next_log_file(&self, commit: &mut Commit<Self>, batch: &Self::Batch) -> Result<(), Obstacle<Self>>;
 
-    /// Says where the changes of `batch` go, whose record is in the log. Called under the commit lock. It cannot fail: the record
-    /// cannot be taken back.
+    /// Says where the changes of `batch` go, whose record is in the log. Called under the commit lock. It cannot fail:
+    /// the record cannot be taken back.
     fn place(&self, commit: &mut Commit<Self>, batch: &Self::Batch) -> Self::Targets;
 
-    /// Makes the changes, which have the sequence numbers from `first` on, where nobody sees them yet. Called with no lock held, by
-    /// several threads at a time for different batches. A panic fails the store.
+    /// Makes the changes, which have the sequence numbers from `first` on. No reader sees them yet. Called with no lock
+    /// held, by several threads at a time for different batches. A panic fails the store.
     fn apply(&self, batch: &Self::Batch, targets: &Self::Targets, first: u64);
 
-    /// Lets readers see a request, which has been applied. Called under the commit lock, in the order of sequence numbers, without
-    /// a hole.
+    /// Lets readers see a request, which has been applied. Called under the commit lock, in the order of sequence
+    /// numbers, without a hole.
     fn publish(&self, request: &Request<Self>);
 
-    /// Does what can be done about want of room. True if the write may be tried again now, false if it is to wait for the next
-    /// notification of the event `progress`. May block. Called with no lock held.
+    /// Does what can be done about want of room. Returns true if the write may be tried again now, false if it is to
+    /// wait for the next notification of the event `progress`. May block. Called with no lock held.
     ///
     /// # Errors
     /// The write will not begin.
     fn make_way(&self, no_room: Self::NoRoom) -> Result<bool, Self::Error>;
 
-    /// A prologue has left work for the background ([`Commit::leave_work`]). Called with no lock held.
+    /// Notifies the background that a prologue has left work for it ([`Commit::leave_work`]). Called with no lock held.
     fn tell_background(&self);
 
-    /// What else the environment may want to know. Called with no lock held.
+    /// Receives a further note of the pipeline. Called with no lock held.
     #[inline]
     fn note(&self, _note: Note) {}
 }
 
-/// What a pipeline tells its environment beside the stages of writes.
+/// A note that a pipeline gives to its environment apart from the stages of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
-    /// A writer was held back for so long.
+    /// A writer was held back for this long.
     HeldBack(Duration),
     /// A sync of the log has taken `took`, until `now`.
     Synced {
-        /// How long.
+        /// The duration of the sync.
         took: Duration,
-        /// When it ended, by the clock.
+        /// The end of the sync, by the clock.
         now: Duration,
     },
     /// Writers are slowed by a budget that was set a while ago: the debt is to be measured, and the budget set.
@@ -129,7 +135,7 @@ pub enum Note {
     WakerPanicked,
 }
 
-/// Why the pipeline itself refuses a write.
+/// The reason why the pipeline itself refuses a write.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Refusal {

@@ -1,5 +1,5 @@
-//! Futures of asynchronous writes, and of the moment at which callers may ask for more. They belong to no runtime: each keeps the
-//! waker that it is polled with, and the thread that finishes the write wakes it.
+//! Futures of asynchronous writes, and of the moment at which callers may ask for more. They belong to no runtime: each
+//! keeps the waker that it is polled with, and the thread that finishes the write wakes it.
 
 use crate::environment::Environment;
 use crate::environment::request::{Request, Write};
@@ -33,17 +33,17 @@ impl<E: Environment> WriteFuture<E> {
         pipeline.admit_async(write, durability).map(WriteFuture::of)
     }
 
-    /// The future of a write that was begun elsewhere.
+    /// Returns the future of a write that was begun elsewhere.
     pub fn of(admission: Admission<E>) -> WriteFuture<E> {
         WriteFuture { admission }
     }
 
-    /// Where the write is, for another future.
+    /// Returns the state of the write, for another future.
     pub fn into_admission(self) -> Admission<E> {
         self.admission
     }
 
-    /// What has become of it in the write path, if it has come so far.
+    /// Returns the request of the write, if the write has begun.
     pub fn request(&self) -> Option<&Arc<Request<E>>> {
         match &self.admission {
             Admission::Empty => None,
@@ -75,12 +75,12 @@ impl<E: Environment> WriteFuture<E> {
         }
     }
 
-    /// Whether the outcome is there.
+    /// Returns true if the outcome is there.
     pub fn is_done(&self) -> bool {
         self.outcome().is_some()
     }
 
-    /// Whether the write has begun. False while it waits for room, and if it was refused.
+    /// Returns true if the write has begun. Returns false while the write waits for room, and if it was refused.
     pub fn has_begun(&self) -> bool {
         match &self.admission {
             Admission::Empty | Admission::Begun(_) => true,
@@ -142,7 +142,7 @@ impl<E: Environment> Future for ReadyFuture<E> {
         }
         let this = &mut *self;
         this.pipeline.outstanding.wake_with(&mut this.number, context.waker());
-        // It may be over since, and whoever ended it may not have seen the waker.
+        // It may be over since, and the thread that ended it may not have seen the waker.
         if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
     }
 }

@@ -2,39 +2,42 @@
 //!
 //! Many writers on few processors take turns of milliseconds. Each finds the log idle, as the others do not run, and
 //! writes a page for its own record. It is the same page again and again, with one record more each time. Group commit
-//! never comes about where the disk is faster than a switch of threads. So a writer that has put its record into the log's
-//! buffer, and knows of more writers than the processors can run, gives way once. The others put theirs in; who comes back
-//! first writes for all, and whoever comes back later finds it done.
+//! never comes about where the disk is faster than a switch of threads. So a writer that has put its record into the
+//! log's buffer, and knows of more writers than the processors can run, yields the processor once. The others put
+//! theirs in. The writer that comes back first writes for all, and a writer that comes back later finds it done.
 //!
 //! 1. Synced writers that wait are counted while they are [inside](Inside).
-//! 2. With more than [`WRITERS_A_CORE`] for each processor, a writer [gives way](GroupCommit::yield_once) before it writes.
-//! 3. A processor may have other things to do. A writer that got it back after more than [`LATE`] gave way to a computation,
-//!    which keeps it for milliseconds. While that happens on one processor of several, the others make up for it; where it
-//!    happens on all, writers get next to nothing. So there is a credit. A writer that comes back in time earns 1, one that comes
-//!    back late costs [`LATE_COST`]. When the credit is used up, nobody gives way for [`REST`] times as long as the last one took.
-//!    On a machine that is busy with other things that is one part in `REST` of the time.
+//! 2. With more than [`WRITERS_A_CORE`] for each processor, a writer [yields](GroupCommit::yield_once) before it
+//!    writes.
+//! 3. A processor may have other things to do. A writer that got it back after more than [`LATE`] yielded to a
+//!    computation, which keeps it for milliseconds. While that happens on one processor of several, the others make up
+//!    for it; where it happens on all, writers get next to nothing. So there is a credit. A writer that comes back in
+//!    time earns 1, one that comes back late costs [`LATE_COST`]. When the credit is used up, no writer yields for
+//!    [`REST`] times as long as the last one took. On a machine that is busy with other things that is one part in
+//!    `REST` of the time.
 //!
 //! **Invariant.** It only decides who runs next: a record's way, its order and its durability do not depend on it.
 //! **Threads.** Atomics; writers that come back late at the same moment may overwrite each other's rest and credit.
-//! **Rejected:** to sleep until a leader has written: two switches and a wake-up cost what a write costs. To give way with few
-//! writers: they wait longer and gain nothing, as a disk that is waited for gathers them anyway.
+//! **Rejected:** to sleep until a leader has written: two switches and a wake-up cost what a write costs. To give way
+//! with few writers: they wait longer and gain nothing, as a disk that is waited for gathers them anyway.
 
 use situ_base::Env;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Up to so many writers for each processor, nobody gives way.
+/// The number of writers for each processor up to which no writer yields.
 const WRITERS_A_CORE: usize = 2;
 /// A round of 100 writers takes less.
 const LATE: Duration = Duration::from_micros(500);
-/// One processor of two that computes makes a few writers late for each hundred that are in time; both, most of them.
+/// The credit that a late writer costs. One processor of two that computes makes a few writers late for each hundred
+/// that are in time; both, most of them.
 const LATE_COST: i64 = 8;
 /// Enough for some tens of milliseconds in which all are late.
 const CREDIT_MAX: i64 = 4096;
-/// How much longer than what was lost nobody gives way.
+/// The factor by which the time without yielding is longer than the time that was lost.
 const REST: u32 = 32;
 
-/// Who is about to make a write durable, and whether giving way pays.
+/// The number of writers that are about to make a write durable, and the credit that decides if yielding pays.
 #[derive(Debug)]
 // Each writer changes it: in cache lines of its own.
 #[repr(align(128))]
@@ -66,13 +69,13 @@ impl GroupCommit {
         }
     }
 
-    /// One more writer has come.
+    /// Counts a writer that comes in.
     pub(crate) fn enter(&self) -> Inside<'_> {
         self.inside.fetch_add(1, Ordering::Relaxed);
         Inside { group_commit: self }
     }
 
-    /// Gives way to other writers if there are so many that it pays. True if it did.
+    /// Yields to other writers if their number makes it pay. Returns true if it did.
     pub(crate) fn yield_once(&self, env: &Env) -> bool {
         if self.inside.load(Ordering::Relaxed) <= self.writers_max {
             return false;
@@ -108,7 +111,7 @@ mod tests {
     #[derive(Default)]
     struct Machine {
         now_us: AtomicU64,
-        /// How long others keep the processor.
+        /// The time for which others keep the processor.
         busy_us: AtomicU64,
         gave_way: AtomicUsize,
     }

@@ -1,8 +1,8 @@
 //! Situ: the staged write path, between a log and whatever applies writes.
 //!
-//! A write goes through admission, prologue, log, epilogue and publish (`stages.rs` says how). The pipeline gives out sequence
-//! numbers, puts records into the log, and makes writes visible in order. It does not know what a write changes. For that it has
-//! an [`Environment`]: an LSM engine applies writes to memtables, a test to a map.
+//! A write goes through admission, prologue, log, epilogue and publish (`stages.rs` says how). The pipeline gives out
+//! sequence numbers, puts records into the log, and makes writes visible in order. It does not know what a write
+//! changes. For that it has an [`Environment`]: an LSM engine applies writes to memtables, a test to a map.
 //!
 //! ```text
 //!  write ──> admission ──> 1 prologue ──> 2 log ──> 3 epilogue ──> 4 publish ──> the caller, or its future
@@ -16,21 +16,23 @@
 //! * [`Pipeline::write`] carries a blocking write through all stages; [`WriteFuture`] is an asynchronous one.
 //! * `admission.rs` says when a write may begin, and where it waits until then.
 //! * `threads.rs` has the bodies of the threads that asynchronous writes need. Their owner starts them.
-//! * [`SpaceWatch`] watches the space of disks: a store refuses puts before a disk is full, or a drive that compresses fails a write (`space.rs`).
+//! * [`SpaceWatch`] watches the space of disks: a store refuses puts before a disk is full, or a drive that compresses
+//!   fails a write (`space.rs`).
 //! * [`Condition`] is what a transaction's write has to find unchanged.
 //!
-//! **Promises.** Sequence numbers become visible in order, without a hole. A write is visible when its call returns. A write that
-//! fails, and every write behind it, is never visible.
+//! **Promises.** Sequence numbers become visible in order, without a hole. A write is visible when its call returns. A
+//! write that fails, and every write behind it, is never visible.
 //!
-//! **Locks.** The lock of the waiting room is taken before the commit lock. Neither is held across anything that blocks or
-//! notifies.
+//! **Locks.** The lock of the waiting room is taken before the commit lock. Neither is held across anything that blocks
+//! or notifies.
 //!
-//! **How it is tested.** `tests/` drives the pipeline with a map for an environment and no store. The simulator runs writers of all
-//! kinds over it, and cuts the power.
+//! **How it is tested.** `tests/` drives the pipeline with a map for an environment and no store. The simulator runs
+//! writers of all kinds over it, and cuts the power.
 //!
 //! # The smallest environment
 //!
-//! A sum, with its additions in a log: there is always room, the log has one file, and a write is applied as it is published.
+//! A sum, with its additions in a log: there is always room, the log has one file, and a write is applied as it is
+//! published.
 //!
 //! ```
 //! use situ_base::{Env, lock};

@@ -1,13 +1,14 @@
-//! How many asynchronous requests are under way, so that callers can keep their number where the store works best
-//! instead of finding out by waiting.
+//! The number of asynchronous requests under way, so that callers can keep it where the store works best instead of
+//! finding out by waiting.
 //!
-//! A request counts from the call that hands it to the store until its outcome is there. The outcome of a write is there when it is
-//! published or refused, that of a read when a thread of the store has read. What is answered on the caller's thread never counts.
+//! A request counts from the call that hands it to the store until its outcome is there. The outcome of a write is
+//! there when it is published or refused, that of a read when a thread of the store has read. What is answered on the
+//! caller's thread never counts.
 //!
-//! **Threads.** An atomic number; the list of wakers has a lock of its own, held across nothing that blocks or notifies.
-//! A waiter leaves its waker, then looks again. A thread that lowers the number, or empties the waiting room, looks for wakers after
-//! that. One of the two sees the other. Both have to look: a write can be published before the thread
-//! that took it out of the room has said so.
+//! **Threads.** An atomic number; the list of wakers has a lock of its own, held across nothing that blocks or
+//! notifies. A waiter leaves its waker, then looks again. A thread that lowers the number, or empties the waiting room,
+//! looks for wakers after that. One of the two sees the other. Both have to look: a write can be published before the
+//! thread that took it out of the room has said so.
 //!
 //! **Bounded.** A waiter that is dropped takes its waker with it.
 
@@ -43,22 +44,22 @@ impl Outstanding {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// As many requests are under way as callers are to keep, or more.
+    /// Returns true if at least as many requests are under way as callers are to keep.
     pub(crate) fn is_full(&self) -> bool {
         self.count() >= self.max
     }
 
-    /// Somebody waits for the number to fall.
+    /// Returns true if a caller waits for the number to fall.
     pub(crate) fn has_waiters(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// A request is under way.
+    /// Counts a request under way.
     pub(crate) fn begin(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// `ended` requests have their outcomes. To be called without a lock: what is woken may do as it likes.
+    /// Notes that `ended` requests have their outcomes. To be called without a lock: a woken waker may do anything.
     pub(crate) fn end(&self, ended: usize) {
         if ended == 0 {
             return;
@@ -105,7 +106,7 @@ impl Outstanding {
     }
 }
 
-/// One request under way, which ends when this is dropped.
+/// A request under way, which ends when this is dropped.
 pub struct UnderWay {
     outstanding: Arc<Outstanding>,
 }

@@ -12,7 +12,7 @@ use situ_log::Log;
 use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
-/// How much a pipeline takes on at a time.
+/// The limits of the work that a pipeline takes on at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Loggers that may work at a time, up to [`LOGGERS_MAX`](crate::LOGGERS_MAX).
@@ -33,7 +33,7 @@ pub struct Pipeline<E: Environment> {
     pub(crate) progress: Arc<dyn Event>,
     /// Asynchronous writes for the loggers.
     pub(crate) loggers: Arc<Loggers>,
-    /// What slowed writers may write.
+    /// The budget of slowed writers.
     pub(crate) budget: Budget,
     /// Asynchronous writes that may not begin yet.
     pub(crate) waiting_room: WaitingRoom<E>,
@@ -44,8 +44,8 @@ pub struct Pipeline<E: Environment> {
 }
 
 impl<E: Environment> Pipeline<E> {
-    /// A pipeline in front of `log`; without a log it refuses all writes. The environment notifies `progress` when there may be room
-    /// for a write that had none. Starts no threads.
+    /// Returns a pipeline in front of `log`; without a log it refuses all writes. The environment notifies `progress`
+    /// when there may be room for a write that had none. Starts no threads.
     pub fn new(
         env: &Env,
         environment: Arc<E>,
@@ -67,18 +67,18 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The environment.
+    /// Returns the environment.
     pub fn environment(&self) -> &Arc<E> {
         &self.environment
     }
 
-    /// What slowed writers may write.
+    /// Returns the budget of slowed writers.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Wakes all that wait in the pipeline, except for `progress`: to be called when the store fails, and when it begins to close. It
-    /// keeps alive what it wakes, and not the pipeline.
+    /// Wakes all that wait in the pipeline, except for `progress`: to be called when the store fails, and when it
+    /// begins to close. It keeps alive what it wakes, and not the pipeline.
     pub fn bell(&self) -> impl Fn() + Send + Sync + 'static {
         let (outstanding, loggers) = (Arc::clone(&self.outstanding), Arc::clone(&self.loggers));
         let published = Arc::clone(&self.published);
@@ -89,16 +89,16 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// Whether writes are taken at all.
+    /// Checks that writes are taken at all.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why they are not taken.
     #[inline]
     pub fn check_writable(&self) -> Result<(), E::Error> {
         self.writable().map(drop)
     }
 
-    /// The log, if writes are taken at all.
+    /// Returns the log, if writes are taken at all.
     #[inline]
     pub(crate) fn writable(&self) -> Result<&Arc<Log>, E::Error> {
         if self.environment.is_closing() {
@@ -125,12 +125,13 @@ impl<E: Environment> Pipeline<E> {
         UnderWay::begin(&self.outstanding)
     }
 
-    /// Whether callers do better to wait ([`ReadyFuture`](crate::ReadyFuture)) than to ask for more.
+    /// Returns true if callers do better to wait ([`ReadyFuture`](crate::ReadyFuture)) than to ask for more.
     pub fn is_busy(&self) -> bool {
         self.outstanding.is_full() || !self.waiting_room.is_empty()
     }
 
-    /// The waiting room has been emptied, perhaps; to be called without a lock.
+    /// Wakes waiting callers unless the pipeline is busy: the waiting room may have been emptied. To be called without
+    /// a lock.
     pub(crate) fn room_left(&self) {
         if self.outstanding.has_waiters() && !self.is_busy() {
             self.outstanding.wake();

@@ -1,38 +1,45 @@
-//! Space: a store refuses puts before a disk is full, so that it can finish what it has accepted, and deletions lead out of it.
+//! Space: a store refuses puts before a disk is full, so that it can finish what it has accepted, and deletions lead
+//! out of it.
 //!
 //! Two kinds of space end:
 //!
-//! * *Logical* space, of any disk. A flush without space keeps its memtable, and the memtable keeps its log files: a store that waits for the
-//!   first `ENOSPC` may have no room left for the flush or the compaction that would free some.
-//! * *Physical* space, of a drive that compresses. It can end while logical space remains. A drive that is out of physical space fails
-//!   writes that a file system has accepted, and a failed sync of the log makes a store read-only.
+//! * *Logical* space, of any disk. A flush without space keeps its memtable, and the memtable keeps its log files. A
+//!   store that waits for the first `ENOSPC` may have no room left for the flush or the compaction that would free
+//!   some.
+//! * *Physical* space, of a drive that compresses. It can end while logical space remains. A drive that is out of
+//!   physical space fails writes that a file system has accepted, and a failed sync of the log makes a store read-only.
 //!
 //! # Algorithm
 //!
-//! 1. A *sample* asks each disk how much space is left. `needed` is what the store may still have to write: what it has in memory, what
-//!    running compactions have promised to write, and, of physical space, the log of memory as far as it lies in the page cache. (A log file
-//!    takes its logical space when it is made.) The `slack` is for deletions and compactions: a share of the disk, at most
-//!    [`SLACK_BYTES_MAX`]. Of logical space it is no more than a share of what the store holds, or [`LOGICAL_SLACK_BYTES_MIN`]: a small store
-//!    on a large, nearly full disk goes on.
-//! 2. [`judge`] makes a level of it. Below the low-water mark, the store is told to warn. With less than `needed` and the slack, puts
-//!    are refused. With less than `needed` and half of the slack, deletions are refused, too, apart from the few that free much at once
-//!    ([`SpaceUse::Release`]).
-//! 3. A sample also says how many bytes the log may take until the next one ([`allowance`]): each byte may cost a byte in the log
-//!    and another where it goes from there. A writer for which nothing is left takes a sample itself.
-//! 4. A thread of the store takes a sample once a second while space is short, and, of physical space, while something is written and while
-//!    space is low. So the store goes on by itself when space returns. An idle store with enough space is not woken.
+//! 1. A *sample* asks each disk how much space is left. `needed` is what the store may still have to write. It is the
+//!    sum of the bytes in memory, the bytes that running compactions have promised to write, and, for physical space,
+//!    the log of memory as far as it lies in the page cache. (A log file takes its logical space when it is made.) The
+//!    `slack` is for deletions and compactions: a share of the disk, at most [`SLACK_BYTES_MAX`]. Of logical space it
+//!    is no more than a share of what the store holds, or [`LOGICAL_SLACK_BYTES_MIN`]. A small store on a large, nearly
+//!    full disk goes on.
+//! 2. [`judge`] makes a level of it. Below the low-water mark, the store gets a notification so that it can warn. With
+//!    less than `needed` and the slack, puts are refused. With less than `needed` and half of the slack, deletions are
+//!    refused, too, apart from the few that free much at once ([`SpaceUse::Release`]).
+//! 3. A sample also says how many bytes the log may take until the next one ([`allowance`]). Each byte may cost a byte
+//!    in the log and another where it goes from there. A writer for which nothing is left takes a sample itself.
+//! 4. A thread of the store takes a sample once a second while space is short, and, of physical space, while something
+//!    is written and while space is low. So the store goes on by itself when space returns. An idle store with enough
+//!    space is not woken.
 //! 5. What the store has accepted is never refused: it is part of `needed`.
-//! 6. A compaction begins if its output fits beside a quarter of the slack ([`SpaceWatch::promise`]); otherwise it fails as on a
-//!    full disk, and is tried again. Its output is as long as its inputs at most. If that does not fit, an estimate counts that
-//!    takes tombstones into account. A compaction that exceeds the estimate ends before the disk does ([`Promise::written`]).
+//! 6. A compaction begins if its output fits in addition to a quarter of the slack ([`SpaceWatch::promise`]). Otherwise
+//!    it fails as on a full disk, and is tried again. Its output is as long as its inputs at most. If that does not
+//!    fit, an estimate counts that takes tombstones into account. A compaction that exceeds the estimate ends before
+//!    the disk does ([`Promise::written`]).
 //!
-//! **Invariants.** A store on disks that do not say what they have takes no sample, and its writes pay for one load of a flag.
-//! **Threads.** Any. Samples are judged one after another. Nothing is held while a disk is asked, and while the store is told.
-//! **Failure.** A disk that does not answer says nothing, and holds nobody back. A quota that the disk does not tell of shows itself as
-//! `ENOSPC`.
-//! **Rejected.** To let writes wait for space: nobody knows when it will come. To watch by time alone: a fast writer fills within a
-//! second what was left. To let compactions write until the drive fails them: they would do so again and again, wear it out, and take the
-//! space of its other users.
+//! **Invariants.** A store on disks that do not say what they have takes no sample, and its writes pay for one load of
+//! a flag.
+//! **Threads.** Any. Samples are judged one after another. No lock is held while a disk is asked, and while the store
+//! is notified.
+//! **Failure.** A disk that does not answer says nothing, and holds no writer back. A quota that the disk does not tell
+//! of shows itself as `ENOSPC`.
+//! **Rejected.** To let writes wait for space: the time of its return is unknown. To watch by time alone: a fast writer
+//! fills within a second what was left. To let compactions write until the drive fails them: they would do so again and
+//! again, wear it out, and take the space of its other users.
 
 use situ_base::{Clock, lock};
 use situ_device::Space;
@@ -47,13 +54,14 @@ use std::time::Duration;
 const SLACK_SHARE: u64 = 16;
 /// and not more than this. Half of it is for compactions, which are to give space back.
 const SLACK_BYTES_MAX: u64 = 1 << 30;
-/// The low-water mark of physical space is this share of the drive above all that the store may need for memtables, and the slack.
+/// The low-water mark of physical space is this share of the drive above all that the store may need for memtables, and
+/// the slack.
 const LOW_WATER_SHARE: u64 = 10;
 /// The slack of logical space is this share of what the store holds there at most,
 const STORED_SHARE: u64 = 8;
 /// but this much in any case.
 const LOGICAL_SLACK_BYTES_MIN: u64 = 4 << 20;
-/// A sample is older than so many bytes of log at most.
+/// The maximum age of a sample, in bytes of log.
 const ALLOWANCE_BYTES_MAX: u64 = 64 << 20;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
@@ -66,7 +74,7 @@ pub enum SpaceKind {
     Physical,
 }
 
-/// What a write is to space.
+/// The effect of a write on space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpaceUse {
     /// It takes space for good.
@@ -77,11 +85,11 @@ pub enum SpaceUse {
     Release,
 }
 
-/// How much space is left, seen from what the store needs.
+/// The space that is left, compared with the needs of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SpaceLevel {
-    /// Enough, or nobody knows.
+    /// Enough, or unknown.
     Plenty,
     /// Below the low-water mark. Everything goes on.
     Low,
@@ -92,7 +100,7 @@ pub enum SpaceLevel {
 }
 
 impl SpaceLevel {
-    /// As metrics show it: 0 is plenty, 3 is exhausted.
+    /// Returns the level as metrics show it: 0 is plenty, 3 is exhausted.
     pub fn number(self) -> u64 {
         self as u64
     }
@@ -104,25 +112,25 @@ const LEVELS: [SpaceLevel; 4] = [SpaceLevel::Plenty, SpaceLevel::Low, SpaceLevel
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpaceProperties {
-    /// Where the disk is.
+    /// The location of the disk.
     pub location: String,
     /// The kind of space that is the scarcest.
     pub kind: SpaceKind,
-    /// What follows from it.
+    /// The level that follows from it.
     pub level: SpaceLevel,
     /// Left on the disk.
     pub free_bytes: u64,
     /// The disk has in all.
     pub total_bytes: u64,
-    /// With less than this, puts are refused.
+    /// The space below which puts are refused.
     pub reserve_bytes: u64,
     shortage: Option<SpaceShortage>,
 }
 
-/// What the store may still have to write, in bytes, apart from compactions.
+/// The amount that the store may still have to write, in bytes, apart from compactions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// What is in memory goes from there to its place on disk.
+    /// Bytes in memory, which go from there to their place on disk.
     pub now: u64,
     /// As much again may be in the log without being on the drive yet.
     pub in_log: u64,
@@ -137,7 +145,7 @@ pub struct Needs {
 /// The level has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceChange {
-    /// Where the disk is that has the least.
+    /// The location of the disk that has the least.
     pub location: String,
     /// The kind of space that is the scarcest.
     pub kind: SpaceKind,
@@ -169,18 +177,18 @@ impl fmt::Display for SpaceChange {
     }
 }
 
-/// Why a write is refused: too little space. Its text says what to do.
+/// The reason why a write is refused: too little space. Its text says what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceShortage {
-    /// Where the disk is.
+    /// The location of the disk.
     pub location: String,
     /// The kind of space that is short.
     pub kind: SpaceKind,
     /// Bytes that the disk has left.
     pub free_bytes: u64,
-    /// With less than this, the store takes no puts.
+    /// The space below which the store takes no puts.
     pub reserve_bytes: u64,
-    /// With so many bytes more, the write will be taken.
+    /// The additional bytes with which the write will be taken.
     pub missing_bytes: u64,
 }
 
@@ -205,23 +213,23 @@ impl fmt::Display for SpaceShortage {
 }
 
 impl SpaceProperties {
-    /// The shortage for which puts are refused, while they are.
+    /// Returns the shortage for which puts are refused, while they are.
     pub fn shortage(&self) -> Option<&SpaceShortage> {
         self.shortage.as_ref()
     }
 }
 
-/// One disk at one moment.
+/// The space of one disk at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sample {
     kind: SpaceKind,
     free: u64,
     total: u64,
-    /// What the store may still have to write,
+    /// The bytes that the store may still have to write, apart from compactions.
     needed: u64,
-    /// and at most, apart from compactions.
+    /// The maximum of `needed`, with as much in memory as there may be.
     needed_at_most: u64,
-    /// What the store holds.
+    /// The bytes that the store holds.
     stored: u64,
 }
 
@@ -237,13 +245,14 @@ impl Sample {
         }
     }
 
-    /// With less, puts are refused.
+    /// Returns the space below which puts are refused.
     fn reserve(&self) -> u64 {
         self.needed.saturating_add(self.slack())
     }
 
-    /// That of physical space does not move with memtables and compactions, which come and go within seconds. A file system may be nearly
-    /// full for years: what counts of logical space is that the reserve is near.
+    /// Returns the low-water mark. That of physical space does not move with memtables and compactions, which come and
+    /// go within seconds. A file system may be nearly full for years: for logical space, the distance to the reserve
+    /// counts.
     fn low_water(&self) -> u64 {
         let most = self.needed_at_most.min(self.total / 4);
         match self.kind {
@@ -252,17 +261,17 @@ impl Sample {
         }
     }
 
-    /// With less, all writes are refused.
+    /// Returns the space below which all writes are refused.
     fn last_reserve(&self) -> u64 {
         self.needed.saturating_add(self.slack() / 2)
     }
 
-    /// More than this above a bound, its level is left again.
+    /// Returns the margin above a bound beyond which its level is left again.
     fn margin(&self) -> u64 {
         self.slack() / 4
     }
 
-    /// What is short for a put of so many bytes.
+    /// Returns the shortage for a put of `bytes` bytes.
     fn shortage(&self, location: String, bytes: u64) -> SpaceShortage {
         let Sample { kind, free: free_bytes, .. } = *self;
         // A byte may take one in the log, and another where it goes from there.
@@ -271,18 +280,19 @@ impl Sample {
         SpaceShortage { location, kind, free_bytes, reserve_bytes, missing_bytes }
     }
 
-    /// How many bytes of records that release space may be written.
+    /// Returns how many bytes of records that release space may be written.
     fn for_releases(&self) -> u64 {
         self.free.saturating_sub(self.needed.saturating_add(self.slack() / 8)) / 2
     }
 
-    /// What a compaction may write.
+    /// Returns the bytes that a compaction may write.
     fn for_compactions(&self) -> u64 {
         self.free.saturating_sub(self.needed.saturating_add(self.slack() / 4))
     }
 }
 
-/// The level after a sample. A level that was reached is left only when there is a quarter of the slack more than its bound.
+/// Returns the level after a sample. A level that was reached is left only when there is a quarter of the slack more
+/// than its bound.
 fn judge(before: SpaceLevel, sample: &Sample) -> SpaceLevel {
     let more = sample.margin();
     let is_below = |level, bound: u64| {
@@ -298,21 +308,21 @@ fn judge(before: SpaceLevel, sample: &Sample) -> SpaceLevel {
     reached.map_or(SpaceLevel::Plenty, |(level, _)| level)
 }
 
-/// How many bytes of records may be written after a sample, as far as space is concerned.
+/// Returns how many bytes of records may be written after a sample, as far as space is concerned.
 fn allowance(level: SpaceLevel, sample: &Sample) -> u64 {
     let kept = match level {
         SpaceLevel::Exhausted => return 0,
         SpaceLevel::DeletionsOnly => sample.last_reserve(),
         SpaceLevel::Plenty | SpaceLevel::Low => sample.reserve(),
     };
-    // Close to the bound, a sample for every few records would help nobody: the slack bears it.
+    // Close to the bound, a sample for every few records would not help: the slack bears it.
     let least = sample.slack() / 16;
     (sample.free.saturating_sub(kept) / 2).max(least)
 }
 
 /// A disk whose space is watched, and how it is asked.
 pub struct WatchedDisk {
-    /// Where it is, for messages.
+    /// The location of the disk, for messages.
     pub location: String,
     /// The kind of space that is watched.
     pub kind: SpaceKind,
@@ -326,16 +336,16 @@ impl fmt::Debug for WatchedDisk {
     }
 }
 
-/// What the last sample has brought.
+/// The results of the last sample.
 struct Judged {
     level: SpaceLevel,
     at: Duration,
     tightest: Option<(usize, Sample)>,
 }
 
-/// What the store has in memory.
+/// The function that returns the needs of the store.
 type Needing = Box<dyn Fn() -> Needs + Send + Sync>;
-/// Hears of other levels.
+/// The function that gets changes of the level.
 type Telling = Box<dyn Fn(SpaceChange) + Send + Sync>;
 
 /// The watch over the space of a store's disks. See the module's documentation.
@@ -349,14 +359,14 @@ pub struct SpaceWatch {
     level: AtomicU8,
     /// Bytes of all records since the store was opened.
     spent: AtomicU64,
-    /// With more than so many, a sample is needed.
+    /// The spent bytes above which a sample is needed.
     limit: AtomicU64,
-    /// At so many, the store's thread is woken for one.
+    /// The spent bytes at which the store's thread is woken for a sample.
     wake_at: AtomicU64,
     watches_physical: bool,
     /// Something was written since the last sample; of physical space only.
     is_used: AtomicBool,
-    /// What running compactions may still write.
+    /// The bytes that running compactions may still write.
     promised: AtomicU64,
 }
 
@@ -398,17 +408,18 @@ impl SpaceWatch {
         !self.disks.is_empty()
     }
 
-    /// The level as of the last sample.
+    /// Returns the level as of the last sample.
     pub fn level(&self) -> SpaceLevel {
         LEVELS[usize::from(self.level.load(Ordering::Acquire)) % LEVELS.len()]
     }
 
-    /// Whether there is less space than the low-water mark, as of the last sample.
+    /// Returns true if there is less space than the low-water mark, as of the last sample.
     pub fn is_low(&self) -> bool {
         self.level() != SpaceLevel::Plenty
     }
 
-    /// Returns true if a drive that compresses is watched: there, what has its logical space may still find no physical space.
+    /// Returns true if a drive that compresses is watched: there, what has its logical space may still find no physical
+    /// space.
     #[inline]
     pub fn watches_physical(&self) -> bool {
         self.watches_physical
@@ -419,7 +430,8 @@ impl SpaceWatch {
         self.level() >= SpaceLevel::DeletionsOnly
     }
 
-    /// Whether a write of so many bytes may begin: `Some(true)`. `Some(false)`: not before a sample was taken. `None`: it is refused.
+    /// Returns `Some(true)` if a write of `bytes` bytes may begin, `Some(false)` if a sample must be taken first, and
+    /// `None` if the write is refused.
     #[inline]
     pub fn takes(&self, bytes: u64, space_use: impl FnOnce() -> SpaceUse) -> Option<bool> {
         if !self.watches() {
@@ -434,7 +446,7 @@ impl SpaceWatch {
         is_taken.then(|| would_be_spent() <= self.limit.load(Ordering::Acquire))
     }
 
-    /// A write of so many bytes begins. True if the store's thread is to be woken, for a sample.
+    /// Counts a write of `bytes` bytes that begins. Returns true if the store's thread is to be woken, for a sample.
     #[inline]
     pub fn used(&self, bytes: u64) -> bool {
         if !self.watches() {
@@ -446,7 +458,7 @@ impl SpaceWatch {
         is_first || before < wake_at && before.saturating_add(bytes) >= wake_at
     }
 
-    /// What is said of too little space for a write of so many bytes.
+    /// Returns the shortage that refuses a write of `bytes` bytes.
     pub fn shortage(&self, bytes: u64) -> SpaceShortage {
         let judged = lock(&self.judged);
         let (disk, sample) = judged.tightest.unwrap_or((0, Sample::NOTHING));
@@ -457,7 +469,7 @@ impl SpaceWatch {
         self.disks.get(disk).map(|disk| disk.location.clone()).unwrap_or_default()
     }
 
-    /// Takes a sample for a write of so many bytes.
+    /// Takes a sample for a write of `bytes` bytes.
     ///
     /// # Errors
     /// There is no space for it.
@@ -493,7 +505,7 @@ impl SpaceWatch {
         }
     }
 
-    /// How long until the next sample; `None` if nothing calls for one.
+    /// Returns the time until the next sample; `None` if nothing calls for one.
     pub fn next_sample_in(&self) -> Option<Duration> {
         let due = lock(&self.judged).at + SAMPLE_EVERY;
         let is_wanted = match self.watches_physical {
@@ -516,7 +528,7 @@ impl SpaceWatch {
         allowance
     }
 
-    /// The disks that answer, as they are now.
+    /// Returns the disks that answer, as they are now.
     fn samples(&self) -> Vec<(usize, Sample)> {
         let needs = (self.needs)();
         let promised = self.promised.load(Ordering::Acquire);
@@ -538,8 +550,8 @@ impl SpaceWatch {
         asked.collect()
     }
 
-    /// The levels before and after, and the allowance. `spent` was read before the disks were asked. Of two samples at a time, either
-    /// limit holds.
+    /// Returns the levels before and after, and the allowance. `spent` was read before the disks were asked. Of two
+    /// samples at a time, either limit holds.
     fn judge(&self, tightest: Option<(usize, Sample)>, spent: u64) -> (SpaceLevel, SpaceLevel, u64) {
         let mut judged = lock(&self.judged);
         let before = judged.level;
@@ -560,10 +572,10 @@ impl SpaceWatch {
         (self.tells)(SpaceChange { location: self.location(disk), kind, free_bytes, total_bytes, before, after });
     }
 
-    /// Lets a compaction begin that will write about so many bytes, and at most so many.
+    /// Lets a compaction begin that will write about `about` bytes, and at most `at_most`.
     ///
     /// # Errors
-    /// They would not fit beside what the store needs for other things.
+    /// The bytes would not fit in addition to what the store needs for other things.
     pub fn promise(self: &Arc<Self>, about: u64, at_most: u64) -> Result<Promise, SpaceShortage> {
         let promise =
             |bytes| Promise { space: Arc::clone(self), left: AtomicU64::new(bytes), is_broken: AtomicBool::new(false) };
@@ -579,12 +591,12 @@ impl SpaceWatch {
         Ok(promise(bytes))
     }
 
-    /// Chooses the length of the next file of `log`, with room for a record of `bytes`, and of `bytes_max` at most if that is enough. Each
-    /// byte of the file goes on to take `taken` bytes of the disk, its byte in the log included.
+    /// Chooses the length of the next file of `log`, with room for a record of `bytes`, and of `bytes_max` at most if
+    /// that is enough. Each byte of the file goes on to take `taken` bytes of the disk, its byte in the log included.
     ///
-    /// The file is shorter than others where the disk has too little room: what the store needs, what the file will hold, and the reserve
-    /// for deletions find room beside it. Where only the reserve is left, the file is the shortest one. A spare file is removed if a shorter
-    /// one is to be made.
+    /// Where the disk has too little room, the file is shorter than others. Its length then leaves room for the needs
+    /// of the store, for the contents of the file, and for the reserve for deletions. Where only the reserve is left,
+    /// the file is the shortest one. A spare file is removed if a shorter one is to be made.
     ///
     /// # Errors
     /// [`SpaceShortage`] if there is no room, or the error of a spare that could not be removed.
@@ -614,12 +626,12 @@ impl SpaceWatch {
         }
     }
 
-    /// Returns true if a log file finds room beside what the store needs and the reserve for deletions.
+    /// Returns true if a log file finds room in addition to the store's needs and the reserve for deletions.
     pub fn has_room_for_log(&self) -> bool {
         self.room_for_log().bytes > 0
     }
 
-    /// What a log file may take of logical space now.
+    /// Returns the logical space that a log file may take now.
     fn room_for_log(&self) -> LogRoom {
         let logical = self.samples().into_iter().find(|(_, sample)| sample.kind == SpaceKind::Logical);
         logical.map_or(LogRoom::UNKNOWN, |(_, sample)| LogRoom {
@@ -628,17 +640,17 @@ impl SpaceWatch {
         })
     }
 
-    /// The space for deletions and compactions, as of the last sample; `None` if no disk says what it has.
+    /// Returns the space for deletions and compactions, as of the last sample; `None` if no disk says what it has.
     pub fn slack_bytes(&self) -> Option<u64> {
         lock(&self.judged).tightest.map(|(_, sample)| sample.slack())
     }
 
-    /// What compactions may write, as of the last sample.
+    /// Returns the bytes that compactions may write, as of the last sample.
     pub fn space_for_compactions(&self) -> u64 {
         lock(&self.judged).tightest.map_or(u64::MAX, |(_, sample)| sample.for_compactions())
     }
 
-    /// `None` of a store on disks that do not tell.
+    /// Returns the properties of the space; `None` for a store on disks that do not report their space.
     pub fn properties(&self) -> Option<SpaceProperties> {
         let judged = lock(&self.judged);
         let (disk, sample) = judged.tightest?;
@@ -673,7 +685,7 @@ pub enum LogFileLength {
 struct LogRoom {
     /// Space for the file, and for where its records go from there.
     bytes: u64,
-    /// What deletions may take beyond that, of what is kept for them.
+    /// The space beyond that which deletions may take, out of the reserve for them.
     reserve_bytes: u64,
 }
 
@@ -682,7 +694,7 @@ impl LogRoom {
     const UNKNOWN: LogRoom = LogRoom { bytes: u64::MAX, reserve_bytes: u64::MAX };
 }
 
-/// What a compaction may still write. Given up on drop.
+/// The space that a compaction may still write. Given up on drop.
 #[derive(Debug)]
 pub struct Promise {
     space: Arc<SpaceWatch>,
@@ -691,7 +703,8 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// So many bytes were written: the drive has them. What is more than was promised needs space that is still there.
+    /// Notes that `bytes` bytes were written: the drive has them. Bytes beyond the promise need space that is still
+    /// there.
     pub fn written(&self, bytes: u64) {
         if !self.space.watches() || self.keep(bytes) {
             return;
@@ -702,12 +715,13 @@ impl Promise {
         }
     }
 
-    /// Whether the compaction has to end, because it writes more than was promised and there is no space for it.
+    /// Returns true if the compaction has to end, because it writes more than was promised and there is no space for
+    /// it.
     pub fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
     }
 
-    /// Takes bytes off what is left; false if there were not so many.
+    /// Takes bytes off what is left. Returns false if fewer were left.
     fn keep(&self, bytes: u64) -> bool {
         let less = |left: u64| Some(left.saturating_sub(bytes));
         let before = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or(0);

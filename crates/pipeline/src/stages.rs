@@ -1,27 +1,31 @@
 //! The stages of a write: prologue, log, epilogue, publish.
 //!
-//! 1. **Prologue**, once it is admitted (`admission.rs`), under the commit lock. The request gets its sequence numbers. Its record is
-//!    copied into the log's page buffer. It joins the queue of pending requests. The environment chooses where its changes will
-//!    go; here an LSM engine seals full memtables. Log order, queue order and sequence order are one. A transaction's batch is let in
-//!    only if nothing that it relies on has changed ([`Condition`](crate::Condition)).
-//! 2. **Log**, no lock held: [`Log::commit`] returns when the record and all before it are written (buffered) or durable
-//!    (synced). The caller runs this stage itself, for all that waits, if nobody else does; several threads may.
-//! 3. **Epilogue**, no lock held: the environment makes the changes at the places that the prologue chose; then the request is
-//!    *applied*.
+//! 1. **Prologue**, once it is admitted (`admission.rs`), under the commit lock. The request gets its sequence numbers.
+//!    Its record is copied into the log's page buffer. It joins the queue of pending requests. The environment chooses
+//!    where its changes will go; here an LSM engine seals full memtables. Log order, queue order and sequence order are
+//!    one. A transaction's batch is let in only if nothing that it relies on has changed
+//!    ([`Condition`](crate::Condition)).
+//! 2. **Log**, no lock held: [`Log::commit`] returns when the record and all before it are written (buffered) or
+//!    durable (synced). The caller runs this stage itself, for all that waits, if no other thread does; several threads
+//!    may.
+//! 3. **Epilogue**, no lock held: the environment makes the changes at the places that the prologue chose; then the
+//!    request is *applied*.
 //! 4. **Publish**, under the commit lock: applied requests leave the queue's front; each moves the visible sequence
-//!    number over its own. A request is acknowledged when it is published. Whoever publishes applies what is logged and
-//!    in its way.
+//!    number over its own. A request is acknowledged when it is published. A thread that publishes applies the logged
+//!    requests that are in its way.
 //!
 //! A blocking write of an idle store runs all four on the caller's thread without a switch. An asynchronous buffered
-//! write does the same and is ready at once, with two exceptions: its pages are in flight, or a synced write before it in the queue is
-//! not durable yet. An asynchronous synced write stops after the prologue. So does any asynchronous write on a disk without a file
-//! system, where also a buffered one waits for the device. The loggers (`loggers.rs`) run the rest for all that wait.
+//! write does the same and is ready at once, with two exceptions: its pages are in flight, or a synced write before it
+//! in the queue is not durable yet. An asynchronous synced write stops after the prologue. So does any asynchronous
+//! write on a disk without a file system, where also a buffered one waits for the device. The loggers (`loggers.rs`)
+//! run the rest for all that wait.
 //!
 //! **Invariants.** The visible sequence number never passes a request that is not applied. A request is applied exactly
-//! once, by whoever wins [`Request::claim`].
+//! once, by the thread that wins [`Request::claim`].
 //!
-//! **Failure.** If the log fails, or a thread panics in the epilogue, the request and all behind it fail. None of them is published.
-//! The store is read-only from then on. What is refused before the log has it (no room, stopped, bad arguments) leaves no trace.
+//! **Failure.** If the log fails, or a thread panics in the epilogue, the request and all behind it fail. None of them
+//! is published. The store is read-only from then on. What is refused before the log has it (no room, stopped, bad
+//! arguments) leaves no trace.
 //!
 //! **Rejected:** one leader that writes for a group (RocksDB): on two cores the hand-over to the leader costs more than
 //! the append it saves. Publishing before the write is durable (Pebble): a reader could act on what a crash takes away.
@@ -36,20 +40,20 @@ use situ_storage::Result as StorageResult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// How often a waiting writer looks at the queue before it goes to sleep.
+/// The number of looks at the queue before a waiting writer goes to sleep.
 const SPINS: usize = 64;
 
-/// How many requests of others a thread applies before it goes back to its own caller.
+/// The number of requests of others that a thread applies before it goes back to its own caller.
 const HELPED_MAX: usize = 64;
 
 /// A request, or the write back and what was in its way.
 pub(crate) type Begun<E> = Result<Arc<Request<E>>, (Write<E>, Obstacle<E>)>;
 
-/// What one call of `publish` has done.
+/// The results of one call of `publish`.
 struct Done<E: Environment> {
-    /// Whether a request has left the queue.
+    /// True if a request has left the queue.
     any: bool,
-    /// How many requests of others it applied.
+    /// The number of applied requests of others.
     helped: usize,
     /// Requests whose futures are to be woken.
     to_wake: Vec<Arc<Request<E>>>,
@@ -58,10 +62,12 @@ struct Done<E: Environment> {
 }
 
 impl<E: Environment> Pipeline<E> {
-    /// A blocking write; returns its last sequence number, or 0 if there was nothing to write. It is visible then.
+    /// Makes a blocking write. Returns its last sequence number, or 0 if there was nothing to write. The write is
+    /// visible then.
     ///
     /// # Errors
-    /// It was refused and left no trace; or the store has failed, and it may be found when the log is read back.
+    /// The write was refused and left no trace. Or the store has failed, and the write may be found when the log is
+    /// read back.
     pub fn write(&self, write: Write<E>, durability: Durability) -> Result<u64, E::Error> {
         if write.is_empty() {
             return self.check_writable().map(|()| 0);
@@ -76,7 +82,7 @@ impl<E: Environment> Pipeline<E> {
         result.map(|()| request.last())
     }
 
-    /// Log and epilogue for the request of a future, as far as they need no waiting; a logger does the rest. A
+    /// Runs log and epilogue for the request of a future, as far as they need no waiting; a logger does the rest. A
     /// buffered one is mostly published on return, where the log has the page cache before it.
     pub(crate) fn log_and_apply_async(&self, request: &Arc<Request<E>>) {
         let Some(log) = &self.log else { return };
@@ -95,15 +101,15 @@ impl<E: Environment> Pipeline<E> {
                     break;
                 }
                 Ok(true) => {}
-                // Its pages are in flight on another thread, perhaps on their way to the disk itself; or no page cache takes
-                // them, or those before them.
+                // Its pages are in flight on another thread, perhaps on their way to the disk itself; or no page cache
+                // takes them, or those before them.
                 Ok(false) => return self.loggers.call(),
             }
         }
         self.publish();
     }
 
-    /// The log stage of one request, on this thread.
+    /// Runs the log stage of one request, on this thread.
     fn log_stage(&self, request: &Arc<Request<E>>) -> StorageResult<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let is_synced = request.is_synced();
@@ -118,7 +124,7 @@ impl<E: Environment> Pipeline<E> {
         logged
     }
 
-    /// The epilogue of a request with which the log has done, one way or the other, unless another thread is at it.
+    /// Runs the epilogue of a request that the log has finished, well or not, unless another thread runs it.
     fn epilogue(&self, request: &Request<E>, logged: StorageResult<()>) {
         let failed = logged.map_err(|error| self.environment.fail(error)).is_err();
         if request.claim() {
@@ -126,8 +132,8 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The epilogue. A panic in it leaves a part of the request in memory, where nobody can see it. The store takes no more writes then.
-    /// The callers of this request, and of those behind it, are told so.
+    /// Runs the epilogue. A panic in it leaves a part of the request in memory, where no reader can see it. The store
+    /// takes no more writes then. The callers of this request, and of those behind it, get that error.
     fn apply(&self, request: &Request<E>) {
         match catch_unwind(AssertUnwindSafe(|| request.apply_to(&self.environment))) {
             Ok(()) => request.set_applied(),
@@ -151,7 +157,8 @@ impl<E: Environment> Pipeline<E> {
         begun
     }
 
-    /// Sequence numbers, log buffer and queue for one request, or why not now. True if there is work for the background.
+    /// Gives one request its sequence numbers, its place in the log buffer, and its place in the queue, or says why not
+    /// now. Returns true if there is work for the background.
     pub(crate) fn prologue(&self, write: Write<E>, caller: Caller, durability: Durability) -> (Begun<E>, bool) {
         let mut commit = self.lock_commit();
         let checked =
@@ -168,7 +175,7 @@ impl<E: Environment> Pipeline<E> {
         (begun, commit.take_work())
     }
 
-    /// Room, a place in the log, and targets for a batch.
+    /// Finds room, a place in the log, and targets for a batch.
     fn place(&self, commit: &mut Commit<E>, batch: &E::Batch) -> Result<(E::Targets, Lsn), Obstacle<E>> {
         let log = self.writable().map_err(Obstacle::refused)?;
         self.environment.find_room(commit, batch)?;
@@ -196,8 +203,9 @@ impl<E: Environment> Pipeline<E> {
 
     /// Takes applied requests off the front of the queue and makes them visible.
     ///
-    /// A request at the front may be logged, and its thread may not have come to apply it. Then it is applied here. With more
-    /// writers than cores, its thread may have to wait for a core, and everybody behind it would wait with it.
+    /// A request at the front may be logged, and its thread may not have come to apply it. Then it is applied here.
+    /// With more writers than cores, its thread may have to wait for a core, and everybody behind it would wait with
+    /// it.
     fn publish(&self) {
         let mut done = Done { any: false, helped: 0, to_wake: Vec::new(), dropped: Vec::new() };
         while let Some(request) = self.publish_applied(&mut done) {
@@ -279,7 +287,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// One turn of a logger: carries on what futures wait for. False if there was nothing.
+    /// Runs one turn of a logger: carries on requests of waiting futures. Returns false if there were none.
     pub(crate) fn carry_futures(&self) -> bool {
         let Some(log) = &self.log else { return false };
         let (waiting, taken) = self.take_for_logger();
@@ -300,7 +308,8 @@ impl<E: Environment> Pipeline<E> {
         true
     }
 
-    /// The requests that a logger carries on together, in their order, and how many it has taken from the count.
+    /// Returns the requests that a logger carries on together, in their order, and how many it has taken from the
+    /// count.
     fn take_for_logger(&self) -> (Vec<Arc<Request<E>>>, usize) {
         let mut taken = 0;
         let mut waiting: Vec<Arc<Request<E>>> = {

@@ -1,7 +1,8 @@
-//! The bodies of the threads that serve a pipeline. The owner of the store starts them and joins them: one for the admission of
-//! asynchronous writes, and [`LOGGERS_MAX`](crate::LOGGERS_MAX) loggers.
+//! The bodies of the threads that serve a pipeline. The owner of the store starts them and joins them: one for the
+//! admission of asynchronous writes, and [`LOGGERS_MAX`](crate::LOGGERS_MAX) loggers.
 //!
-//! **Failure.** A panic in a turn fails the store ([`Environment::fail`]). The thread goes on: all that wait are owed an answer.
+//! **Failure.** A panic in a turn fails the store ([`Environment::fail`]). The thread goes on: all that wait are owed
+//! an answer.
 //!
 //! **End.** The threads end when the store [closes](Environment::is_closing) and they were woken.
 
@@ -12,14 +13,15 @@ use situ_storage::Error as StorageError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What fails a store in which the thread that does `job` has panicked.
+/// Returns the error that fails a store in which the thread that does `job` has panicked.
 pub(crate) fn panicked(job: &str, panic: &(dyn Any + Send)) -> StorageError {
     StorageError::Invalid(format!("a bug: the {job} thread panicked: {}", panic_text(panic)))
 }
 
 impl<E: Environment> Pipeline<E> {
-    /// Logger `number`, below [`LOGGERS_MAX`](crate::LOGGERS_MAX). It goes on after a failure and ends only when nothing is left that
-    /// it has to carry. The caller of an asynchronous write is owed an answer, and writes behind it in the queue have theirs only then.
+    /// Runs logger `number`, below [`LOGGERS_MAX`](crate::LOGGERS_MAX). It goes on after a failure and ends only when
+    /// nothing is left that it has to carry. The caller of an asynchronous write is owed an answer, and writes behind
+    /// it in the queue have theirs only then.
     pub fn carry_writes(&self, number: usize) {
         let event = self.loggers.event(number);
         loop {
@@ -36,7 +38,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// The admission thread. It ends when the store closes, and leaves nobody in the waiting room.
+    /// Runs the admission thread. It ends when the store closes, and leaves no write in the waiting room.
     pub fn admit_writes(&self) {
         loop {
             // Asked before: the turn that follows then closes the room.
@@ -55,8 +57,8 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// Runs a turn. A panic in it leaves memory in doubt, and the store takes no more writes. All that wait are told so, instead of
-    /// waiting for a thread that has ended.
+    /// Runs a turn. A panic in it leaves memory in doubt, and the store takes no more writes. All waiting callers get
+    /// that error, instead of waiting for a thread that has ended.
     fn guarded<T>(&self, job: &str, turn: impl FnOnce() -> T, after_panic: T) -> T {
         catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
             self.environment.fail(panicked(job, &*panic));

@@ -2,11 +2,11 @@
 //!
 //! `admission.rs` says who comes in and who goes out. What is here keeps count.
 //!
-//! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`] of memory; beyond, a call is refused. One write is always let
-//! in, and so is a write whose bytes are its blocked caller's.
+//! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`] of memory; beyond, a call is refused. One write
+//! is always let in, and so is a write whose bytes are its blocked caller's.
 //!
-//! **Failure.** Nobody waits for ever: a write that leaves the room without a verdict, because a thread panicked with it, is refused as
-//! it is dropped.
+//! **Failure.** No caller waits for ever: a write that leaves the room without a verdict, because a thread panicked
+//! with it, is refused as it is dropped.
 
 use crate::environment::request::{Request, Write};
 use crate::environment::{Environment, Refusal};
@@ -25,11 +25,11 @@ pub const WAITING_BYTES_MAX: u64 = 64 << 20;
 
 /// The counters before what an `Arc` holds.
 const SHARED_BYTES: usize = 2 * size_of::<usize>();
-/// What an allocation takes beside what was asked for, about.
+/// The approximate bytes that an allocation takes in addition to the requested ones.
 const ALLOCATION_BYTES: usize = 16;
 
-/// What a write in the room takes beside what its batch holds. It has an entry in a map whose nodes may be half empty, a part that it
-/// shares with its future, and three allocations.
+/// Returns the bytes that a write in the room takes in addition to what its batch holds. It has an entry in a map whose
+/// nodes may be half empty, a part that it shares with its future, and three allocations.
 pub(crate) const fn overhead_bytes<E: Environment>() -> u64 {
     (2 * (size_of::<u64>() + size_of::<Waiting<E>>())
         + size_of::<AdmissionOutcome<E>>()
@@ -37,7 +37,7 @@ pub(crate) const fn overhead_bytes<E: Environment>() -> u64 {
         + 3 * ALLOCATION_BYTES) as u64
 }
 
-/// What becomes of a write in the room: a request, or why there is none.
+/// The outcome of a write in the room: a request, or the error that explains why there is none.
 pub struct AdmissionOutcome<E: Environment> {
     outcome: OnceLock<Result<Arc<Request<E>>, E::Error>>,
     waker: Mutex<Option<Waker>>,
@@ -62,7 +62,7 @@ impl<E: Environment> AdmissionOutcome<E> {
     }
 }
 
-/// Where an asynchronous write is after the call.
+/// The state of an asynchronous write after the call.
 pub enum Admission<E: Environment> {
     /// There was nothing to write.
     Empty,
@@ -85,26 +85,26 @@ impl<E: Environment> Clone for Admission<E> {
 /// A write in the room.
 pub(crate) struct Waiting<E: Environment> {
     pub(crate) write: Write<E>,
-    /// What it takes in the room; 0 if that is its caller's.
+    /// The bytes that it takes in the room; 0 if the caller bears them.
     pub(crate) charged_bytes: u64,
     pub(crate) durability: Durability,
-    /// When it came.
+    /// The time of its arrival.
     pub(crate) since: Duration,
-    /// When its budget is due; chosen when it is the first.
+    /// The time when its budget is due; chosen when it is the first.
     pub(crate) due: Option<Duration>,
     pub(crate) verdict: Arc<AdmissionOutcome<E>>,
     pub(crate) outstanding: Arc<Outstanding>,
 }
 
 impl<E: Environment> Waiting<E> {
-    /// Says what becomes of the write; the first word counts. Calls nobody.
+    /// Decides the outcome of the write; the first decision counts. Calls no waker.
     pub(crate) fn decide(&self, outcome: Result<Arc<Request<E>>, E::Error>) {
         let _ = self.verdict.outcome.set(outcome);
     }
 }
 
 impl<E: Environment> Drop for Waiting<E> {
-    /// Nobody waits for ever, even if a thread panics with the write in its hands.
+    /// Refuses an undecided write, so no caller waits for ever, even if a thread panics with the write in its hands.
     fn drop(&mut self) {
         self.decide(Err(Refusal::Closed.into()));
         // A request that has begun ends later.
@@ -123,7 +123,7 @@ pub(crate) struct WaitingWrites<E: Environment> {
     pub(crate) writes: BTreeMap<u64, Waiting<E>>,
     bytes: u64,
     next_ticket: u64,
-    /// Nobody serves the room any more.
+    /// No thread serves the room any more.
     closed: bool,
 }
 
@@ -135,10 +135,10 @@ impl<E: Environment> WaitingWrites<E> {
     }
 }
 
-/// Where asynchronous writes wait to begin.
+/// The place where asynchronous writes wait to begin.
 pub(crate) struct WaitingRoom<E: Environment> {
     room: Mutex<WaitingWrites<E>>,
-    /// How many are inside; written under the lock.
+    /// The number of writes inside; written under the lock.
     count: AtomicUsize,
     /// Blocking writes that wait for those inside.
     followers: AtomicUsize,
@@ -162,12 +162,12 @@ impl<E: Environment> WaitingRoom<E> {
         (room.writes.len(), room.bytes)
     }
 
-    /// The room's lock, for a look at its first write.
+    /// Returns the room's lock, for a look at its first write.
     pub(crate) fn lock(&self) -> MutexGuard<'_, WaitingWrites<E>> {
         lock(&self.room)
     }
 
-    /// A place behind all others, for a write that is charged with so many bytes. True if it is the only one.
+    /// Adds a write behind all others and charges it with `bytes` bytes. Returns true if it is the only one.
     ///
     /// # Errors
     /// The room is closed, or those inside take as much memory as they may.
@@ -198,7 +198,7 @@ impl<E: Environment> WaitingRoom<E> {
         self.remove_from(&mut self.lock(), ticket)
     }
 
-    /// Takes all out. If it `closes`, nobody comes in any more.
+    /// Takes all writes out. If it `closes`, no write comes in any more.
     pub(crate) fn empty(&self, closes: bool) -> BTreeMap<u64, Waiting<E>> {
         let mut room = self.lock();
         room.closed |= closes;
@@ -208,12 +208,12 @@ impl<E: Environment> WaitingRoom<E> {
         left
     }
 
-    /// The ticket that the next write gets: all inside have lower ones.
+    /// Returns the ticket that the next write gets: all inside have lower ones.
     pub(crate) fn next_ticket(&self) -> u64 {
         self.lock().next_ticket
     }
 
-    /// Whether all with tickets below `behind` have left.
+    /// Returns true if all with tickets below `behind` have left.
     pub(crate) fn has_passed(&self, behind: u64) -> bool {
         self.lock().writes.first_key_value().is_none_or(|(first, _)| *first >= behind)
     }
@@ -222,7 +222,7 @@ impl<E: Environment> WaitingRoom<E> {
         self.followers.load(Ordering::SeqCst) > 0
     }
 
-    /// A blocking write begins to wait for those inside.
+    /// Notes that a blocking write begins to wait for those inside.
     pub(crate) fn follower_comes(&self) {
         self.followers.fetch_add(1, Ordering::SeqCst);
     }

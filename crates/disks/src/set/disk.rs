@@ -1,10 +1,10 @@
-//! One disk of a set: its number, its role, and what is known of the files on it.
+//! One disk of a set: its number, its role, and the known files on it.
 //!
 //! **Invariants.** A disk that is not the capacity disk has all names of the store's files there in `names`. These are
 //! the names at opening, and all changes through the set since. It has no name that lies on another disk. MEMBER, LOCK
-//! and what belongs on the capacity disk are not in it. A reader may be beside a writer, and its `names` are as of the
-//! last listing. A listing of a writer adds no names. It may have the name of a log file that could not be made there.
-//! That file is about to begin on the capacity disk.
+//! and the files that belong on the capacity disk are not in it. A reader may be open while a writer is, and the
+//! reader's `names` are as of its last listing. A listing of a writer adds no names. It may have the name of a log file
+//! that could not be made there. That file is about to begin on the capacity disk.
 //!
 //! **Threads.** Everything from any thread. The lock of `files` is never held across a call to the volume.
 
@@ -21,7 +21,7 @@ pub const CAPACITY: u32 = 0;
 /// The volume number of the fast disk, as in the manifest.
 pub const FAST: u32 = 1;
 
-/// What a disk is for.
+/// The role of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
@@ -53,13 +53,13 @@ impl Role {
     }
 }
 
-/// A disk that is to be one of a set, beside the capacity disk.
+/// A disk that is to be one of a set, in addition to the capacity disk.
 pub struct NewDisk {
-    /// Its number in the manifest. No other disk of the set has it.
+    /// The number of the disk in the manifest. No other disk of the set has it.
     pub number: u32,
-    /// What it is for.
+    /// The role of the disk.
     pub role: Role,
-    /// What lies on it.
+    /// The volume with the contents of the disk.
     pub volume: Arc<dyn Volume>,
     /// Bytes of memory that the volume's own cache may take.
     pub cache_bytes: u64,
@@ -69,13 +69,13 @@ pub struct NewDisk {
 pub struct Disk {
     pub(super) number: u32,
     pub(super) role: Role,
-    /// What lies on it. What goes through here is counted ([`Disk::meter`]).
+    /// The volume with the contents of the disk. Operations through it are counted ([`Disk::meter`]).
     pub volume: Metered,
     /// Bytes of memory that the volume's own cache may take.
     pub cache_bytes: u64,
-    /// How often names were changed.
+    /// The number of changes of names.
     changes: AtomicU64,
-    /// So many changes of names are durable.
+    /// The number of durable changes of names.
     durable: AtomicU64,
     syncs: OneForAll,
     files: Mutex<Files>,
@@ -83,13 +83,13 @@ pub struct Disk {
     is_left: AtomicBool,
 }
 
-/// What is known of the files on a disk.
+/// The known files of a disk.
 #[derive(Default)]
 struct Files {
     names: HashSet<FileName>,
     /// The disk takes no new files: it is being drained.
     closed: bool,
-    /// All changes come through the set, or nobody asks: a listing adds no names.
+    /// All changes come through the set, or the names are not used: a listing adds no names.
     all_mine: bool,
     /// New files that have a name in the set and are not listed yet.
     beginning: usize,
@@ -106,8 +106,8 @@ impl Drop for Beginning<'_> {
     }
 }
 
-/// The place of a table that somebody else makes on a disk, such as a unit in another process. The disk is not empty while this lives,
-/// whether the file is there already or not.
+/// The place of a table that another creator makes on a disk, such as a unit in another process. While this lives, the
+/// disk is not empty, even before the file is there.
 pub struct Reserved(Arc<Disk>);
 
 impl Drop for Reserved {
@@ -116,7 +116,7 @@ impl Drop for Reserved {
     }
 }
 
-/// What a store never puts on a disk other than the capacity disk.
+/// Returns true for a file that a store puts only on the capacity disk.
 pub(super) fn belongs_on_capacity_disk(name: FileName) -> bool {
     matches!(
         name,
@@ -124,7 +124,7 @@ pub(super) fn belongs_on_capacity_disk(name: FileName) -> bool {
     )
 }
 
-/// What belongs to a disk as such, and is no file of the store.
+/// Returns true for a file that belongs to the disk itself, and is no file of the store.
 fn is_the_disks_own(name: FileName) -> bool {
     matches!(name, FileName::Member | FileName::Lock)
 }
@@ -146,17 +146,17 @@ impl Disk {
         }
     }
 
-    /// Its number in the manifest.
+    /// Returns the number of the disk in the manifest.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// What it is for.
+    /// Returns the role of the disk.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// How much it is used.
+    /// Returns the meter of the disk's use.
     pub fn meter(&self) -> &Arc<Meter> {
         &self.volume.meter
     }
@@ -224,7 +224,7 @@ impl Disk {
         self.files().names.remove(&name);
     }
 
-    /// The files of the store on this disk.
+    /// Returns the files of the store on this disk.
     ///
     /// # Errors
     /// The volume's.
@@ -242,7 +242,7 @@ impl Disk {
         Ok(listed)
     }
 
-    /// Whether nothing of the store is on this disk, nor on its way there.
+    /// Returns true if no file of the store is on this disk, or on its way there.
     ///
     /// # Errors
     /// The volume's.
@@ -265,7 +265,7 @@ impl Disk {
         Some(Beginning(self))
     }
 
-    /// As [`begins`](Disk::begins), for a file that somebody else makes.
+    /// As [`begins`](Disk::begins), for a file that another creator makes.
     pub(super) fn reserve(self: &Arc<Self>, name: FileName) -> Option<Reserved> {
         let mut files = self.files();
         if files.closed {
@@ -294,7 +294,8 @@ impl Disk {
         }
     }
 
-    /// From now on no new file begins on this disk, and no spare there is used again. What has begun goes on.
+    /// Closes the disk to new files, or opens it again. On a closed disk no new file begins, and no spare is used
+    /// again. Files that have begun go on.
     pub fn close(&self, closed: bool) {
         self.files().closed = closed;
     }
@@ -303,12 +304,12 @@ impl Disk {
         self.files().closed
     }
 
-    /// The area that the log has to itself on this disk, if the disk has one and takes files.
+    /// Returns the area that the log has to itself on this disk, if the disk has one and takes files.
     pub(super) fn log_area(&self) -> Option<Space> {
         self.volume.log_room().filter(|_| !self.is_closed())
     }
 
-    /// Whether it is worth trying: a failure costs a sync.
+    /// Returns true if a try is worth it: a failure costs a sync.
     pub(super) fn has_space_for_log(&self, bytes: u64) -> bool {
         let space = self.volume.space();
         let free = space.logical_total.saturating_sub(space.logical_used);
@@ -321,7 +322,7 @@ impl Disk {
         self.is_left.store(true, Ordering::Release);
     }
 
-    /// Whether the store has let go of the disk.
+    /// Returns true if the store has released the disk.
     pub fn is_left(&self) -> bool {
         self.is_left.load(Ordering::Acquire)
     }

@@ -1,14 +1,14 @@
-//! Files on a disk that nobody in the store knows.
+//! Files on a disk that no part of the store knows.
 //!
 //! When a store is open for writing, every file comes to a disk and goes from it through the set, which knows all
-//! names. What is found there besides was put there by somebody else. It is neither used nor removed, and while it is
-//! there the disk is not empty.
+//! names. Other files that are found there were put there by another program or a user. They are neither used nor
+//! removed, and while they are there the disk is not empty.
 
 use super::disk::{Disk, belongs_on_capacity_disk};
 use situ_storage::{FileName, Result};
 
 impl Disk {
-    /// Files that no one will ever take away.
+    /// Returns files that no part of the store will ever take away.
     ///
     /// # Errors
     /// The volume's.

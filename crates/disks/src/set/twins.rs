@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Read in pieces of this size.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Whether nothing was ever written to a file.
+/// Returns true if nothing was ever written to a file.
 fn is_blank(file: &dyn PageFile) -> Result<bool> {
     let bytes = file.pages() * situ_storage::PAGE_BYTES as u64;
     let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];

@@ -1,28 +1,29 @@
-//! The check at commit: nothing that the transaction locked, wrote or read for update has been changed since. A collection of
-//! the value log writes its handles in the same way.
+//! The check at commit: nothing that the transaction locked, wrote or read for update has been changed since. A
+//! collection of the value log writes its handles in the same way.
 //!
-//! Every such row has a sequence number, `since`: what the transaction relies on is the newest version at or below it. The
-//! commit goes through if no version above it exists when it gets its own sequence numbers, under the commit lock. Writes
-//! outside of transactions take no row locks, so this is what keeps them from slipping in between, for pessimistic
-//! transactions, too.
+//! Every such row has a sequence number, `since`: what the transaction relies on is the newest version at or below it.
+//! The commit goes through if no version above it exists when it gets its own sequence numbers, under the commit lock.
+//! Writes outside of transactions take no row locks, so this is what keeps them from slipping in between, for
+//! pessimistic transactions, too.
 //!
-//! 1. **Published writes**, no lock held: the newest version of each row is looked up in memtables, and in tables that were
-//!    written since. Rows of a `since` that is still the newest visible number need none of it.
-//! 2. **Writes on their way**, which are in the log and not yet in memtables, and those published during the check: their
-//!    batches are searched for the rows, no lock held, until few are left.
-//! 3. **The rest** is searched under the commit lock: [`UNDER_LOCK_MAX`] operations at most. Then the sequence numbers are
-//!    given out.
+//! 1. **Published writes**, no lock held: the newest version of each row is looked up in memtables, and in tables that
+//!    were written since. Rows of a `since` that is still the newest visible number need none of it.
+//! 2. **Writes on their way**, which are in the log and not yet in memtables, and those published during the check:
+//!    their batches are searched for the rows, no lock held, until few are left.
+//! 3. **The rest** is searched under the commit lock: [`UNDER_LOCK_MAX`] operations at most. Then the sequence numbers
+//!    are given out.
 //!
-//! **Cost.** Nothing for writes outside of transactions but one comparison as each is published. A commit pays a memtable lookup
-//! for each row if anything was written since, and a binary search for each operation of others that is on its way.
+//! **Cost.** Nothing for writes outside of transactions but one comparison as each is published. A commit pays a
+//! memtable lookup for each row if anything was written since, and a binary search for each operation of others that is
+//! on its way.
 //!
 //! **How far back.** As far as the transaction goes. It holds snapshots at its rows' numbers, so that compactions keep
-//! what shows a change: a newer version is merged away only by a still newer one, and a tombstone only if the row did not
-//! exist at `since` either. (That row is as it was, and counts as unchanged.)
+//! the entries that show a change. A newer version is merged away only by a still newer one. A tombstone is merged away
+//! only if the row did not exist at `since` either. (That row is as it was, and counts as unchanged.)
 //!
-//! **Bounded.** Requests that were published during checks are kept up to a megabyte; a check that finds
-//! older ones forgotten looks into memtables again. With many rows that can take so long that as much is published meanwhile;
-//! so a commit to which it happens twice takes its turn in the waiting room, where no other write overtakes it
+//! **Bounded.** Requests that were published during checks are kept up to a megabyte; a check that finds older ones
+//! forgotten looks into memtables again. With many rows that can take so long that as much is published meanwhile. So a
+//! commit to which it happens twice takes its turn in the waiting room, where no other write overtakes it
 //! (`situ-pipeline`).
 
 use crate::base::sync::lock;
@@ -53,7 +54,7 @@ pub(crate) struct CheckedRow {
     pub(crate) since: u64,
 }
 
-/// What remains to be looked at before a commit may begin.
+/// The rows that remain to be checked before a commit may begin.
 pub(crate) struct UncheckedRows {
     commitment: Arc<Commitment>,
     /// Requests behind those checked; none if memtables are to be looked at again.
@@ -61,14 +62,14 @@ pub(crate) struct UncheckedRows {
     to: u64,
 }
 
-/// What a transaction's batch takes with it into the write path: what is to be checked before it begins, and what is
-/// given back when it ends.
+/// The data that a transaction's batch takes into the write path: the rows to check before it begins, and the holdings
+/// to give back when it ends.
 pub(crate) struct Commitment {
     memory: Arc<Memory>,
     /// By keyspace, then key.
     rows: Vec<CheckedRow>,
     keyspaces: Vec<Arc<KeyspaceCore>>,
-    /// Nothing up to this number has changed a row. Written by whoever has the batch in hands.
+    /// The sequence number up to which no row has changed. Written by the thread that has the batch in hands.
     checked_to: AtomicU64,
     is_registered: AtomicBool,
     held: Mutex<Option<Held>>,
@@ -77,7 +78,7 @@ pub(crate) struct Commitment {
 /// The row locks of a transaction.
 pub(crate) type Locks = Box<dyn Any + Send>;
 
-/// What a transaction gives back when its commit is visible, or has failed.
+/// The holdings that a transaction gives back when its commit is visible, or has failed.
 struct Held {
     _locks: Locks,
     _snapshots: Vec<Snapshot>,
@@ -130,7 +131,8 @@ impl Commitment {
         })
     }
 
-    /// Step 1: looks at everything that is visible now, with no lock held. False if tables would have to be read, and are not to be.
+    /// Step 1: looks at everything that is visible now, with no lock held. Returns false if tables would have to be
+    /// read, and are not to be.
     pub(crate) fn check_published(&self, read_tables: bool) -> Result<bool> {
         // Under the lock nothing is published: all up to this number, and nothing above, has left the queue.
         let visible = {
@@ -159,7 +161,7 @@ impl Commitment {
         Ok(true)
     }
 
-    /// The sequence number up to which nothing has changed a row.
+    /// Returns the sequence number up to which nothing has changed a row.
     pub(crate) fn checked_to(&self) -> u64 {
         self.checked_to.load(Ordering::Relaxed)
     }
@@ -200,7 +202,7 @@ impl Condition<Memory> for Commitment {
         }
     }
 
-    /// The locks and snapshots go.
+    /// Gives back the locks and snapshots.
     fn release(&self) {
         let held = lock(&self.held).take();
         drop(held);
@@ -234,8 +236,8 @@ impl Unchecked<Memory> for UncheckedRows {
     }
 }
 
-/// Whether there is a version of `key` above `since`, and at or below `to`. `None` if a table would have to be read for the
-/// answer, and is not to be.
+/// Returns true if there is a version of `key` above `since`, and at or below `to`. Returns `None` if a table would
+/// have to be read for the answer, and is not to be.
 pub(crate) fn changed(view: &View, key: &[u8], since: u64, to: u64, read_tables: bool) -> Result<Option<bool>> {
     let hash = hash_key(key);
     for slot in view.slots().take_while(|slot| slot.last_sequence() > since) {

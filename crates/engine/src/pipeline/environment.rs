@@ -1,4 +1,4 @@
-//! What the pipeline asks of an LSM store: memtables to apply writes to, and readers that see them.
+//! The pipeline's environment in an LSM store: memtables to apply writes to, and readers that see them.
 
 use crate::base::batch::{Touched, WriteBatch};
 use crate::base::health::Health;
@@ -16,7 +16,7 @@ use situ_table::{KeyKind, MAX_SEQUENCE};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 
-/// Bytes an operation takes in a memtable beside its encoding, about.
+/// The approximate bytes that an operation takes in a memtable in addition to its encoding.
 const NODE_BYTES: u64 = 32;
 
 impl Batch for WriteBatch {
@@ -78,7 +78,7 @@ impl Environment for Memory {
         self.health.fail(cause);
     }
 
-    /// Full memtables are sealed here. A keyspace that a crash might find dropped takes no writes.
+    /// Finds room, and seals full memtables. A keyspace that may be dropped after a crash takes no writes.
     fn find_room(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
         if commit.next_sequence() + batch.len() as u64 > MAX_SEQUENCE {
             return Err(Obstacle::refused(Error::Invalid("the sequence numbers are used up".to_owned())));
@@ -111,7 +111,7 @@ impl Environment for Memory {
         Ok(self.leave_full_log_file(commit, batch)?)
     }
 
-    /// The active memtables, in which room is announced.
+    /// Returns the active memtables, in which room is announced.
     fn place(&self, commit: &mut Commit, batch: &WriteBatch) -> Touched<Arc<MemtableSlot>> {
         let bytes = batch.bytes() as u64;
         if commit.places.used(bytes) {
@@ -136,7 +136,7 @@ impl Environment for Memory {
         targets
     }
 
-    /// The operations go into the memtables.
+    /// Puts the operations into the memtables.
     fn apply(&self, batch: &WriteBatch, targets: &Touched<Arc<MemtableSlot>>, first: u64) {
         for (sequence, operation) in (first..).zip(batch.iter()) {
             #[cfg(test)]
@@ -176,7 +176,7 @@ impl Environment for Memory {
             Note::Synced { took, now } => self.above().iter().for_each(|above| above.log_was_synced(took, now)),
             Note::BudgetIsOld => self.above().iter().for_each(|above| above.memory_changed()),
             Note::WakerPanicked => self.health.stats.counters.waker_panics.add(1),
-            // What later pipelines tell beside these is not counted here.
+            // Further notes of later pipelines are not counted here.
             _ => {}
         }
     }
@@ -192,7 +192,8 @@ fn cut_gaps(batch: &WriteBatch, targets: &Touched<Arc<MemtableSlot>>) {
     }
 }
 
-/// Takes memory for the large changes of a batch in one keyspace. When they are in the log it is too late to refuse them.
+/// Takes memory for the large changes of a batch in one keyspace. When they are in the log it is too late to refuse
+/// them.
 fn prepare(keyspace: &KeyspaceCore, batch: &WriteBatch) -> Result<()> {
     let in_keyspace = batch.iter().filter(|operation| operation.keyspace == keyspace.id);
     let lengths = in_keyspace.map(|operation| (operation.key.len(), operation.value.len()));

@@ -1,5 +1,5 @@
-//! Futures of a store's asynchronous writes. They belong to no runtime. Each keeps the waker that it is polled with, and the thread of
-//! the store that finishes the write wakes it.
+//! Futures of a store's asynchronous writes. They belong to no runtime. Each keeps the waker that it is polled with,
+//! and the thread of the store that finishes the write wakes it.
 
 use crate::Result;
 use crate::base::batch::WriteBatch;
@@ -43,17 +43,18 @@ impl WriteFuture {
         self.stages.into_admission()
     }
 
-    /// What has become of it in the write path, if it has come so far.
+    /// Returns the request of the write, if the write has begun.
     pub(crate) fn request(&self) -> Option<&Arc<Request>> {
         self.stages.request()
     }
 
-    /// Whether the outcome is there.
+    /// Returns true if the outcome is there.
     pub fn is_done(&self) -> bool {
         self.stages.is_done()
     }
 
-    /// Whether the store has taken the write. False while it waits for the store to have room, and if it was refused.
+    /// Returns true if the store has taken the write. Returns false while the write waits for room in the store, and if
+    /// it was refused.
     pub fn has_begun(&self) -> bool {
         self.stages.has_begun()
     }

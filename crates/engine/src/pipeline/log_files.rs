@@ -1,4 +1,5 @@
-//! Which file the log goes on in: the next one is made ready before the present one is full, and those that no memtable needs go.
+//! The choice of the log's next file: it is made ready before the present one is full, and files that no memtable needs
+//! go.
 
 use crate::base::sync::lock;
 use crate::pipeline::Memory;
@@ -14,13 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Memory {
-    /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block. After an error the next
-    /// try takes another number: a file that was begun under this one may still be there.
+    /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block. After an error the
+    /// next try takes another number: a file that was begun under this one may still be there.
     ///
-    /// The file is shorter than others where the disk has too little room ([`SpaceWatch::length_of_log_file`](situ_pipeline::SpaceWatch)).
+    /// Where the disk has too little room, the file is shorter than others
+    /// ([`SpaceWatch::length_of_log_file`](situ_pipeline::SpaceWatch)).
     ///
-    /// False, and nothing is done, if the area that the log has to itself is full, and a flush that is due gives some of it
-    /// back: then it is to be tried again after the next [`progress`](Memory::progress).
+    /// Returns false, and does nothing, if the area that the log has to itself is full, and a flush that is due gives
+    /// some of it back. Then the caller tries again after the next [`progress`](Memory::progress).
     pub(crate) fn prepare_log(&self, bytes: u64) -> Result<bool> {
         let waits = self.log_area_is_full_for_now(bytes);
         self.log_area_stops.fetch_and(waits, Ordering::Relaxed);
@@ -30,14 +32,14 @@ impl Memory {
         self.prepare_log_within(bytes, u64::MAX).map(|()| true)
     }
 
-    /// As [`prepare_log`](Memory::prepare_log), for a file of `bytes_max` at most if that is enough for a record of `bytes`. Does not look at
-    /// the area that the log may have to itself.
+    /// As [`prepare_log`](Memory::prepare_log), for a file of `bytes_max` at most if that is enough for a record of
+    /// `bytes`. Does not look at the area that the log may have to itself.
     pub(crate) fn prepare_log_within(&self, bytes: u64, bytes_max: u64) -> Result<()> {
         let log = self.writable()?;
         if log.is_ready(self.prepared_log(), bytes, bytes_max) {
             return Ok(());
         }
-        // Beside a log on another disk, only what is logged takes room among the tables.
+        // With the log on another disk, only the logged data takes room among the tables.
         let taken = if self.versions.source.disks.is_some() { 1 } else { 2 };
         match self.space.length_of_log_file::<Error>(log, bytes, bytes_max, taken)? {
             LogFileLength::Ordinary => self.prepare_log_by(|log, number| log.prepare_next(number, bytes)),
@@ -82,30 +84,30 @@ impl Memory {
         }
     }
 
-    /// The number that the next log file has or will have; 0 if none was chosen.
+    /// Returns the number that the next log file has or will have; 0 if none was chosen.
     pub(crate) fn prepared_log(&self) -> u64 {
         self.prepared_log.load(Ordering::Acquire)
     }
 
-    /// Log file `number` is in use now, or was given up: the next one needs another number.
+    /// Notes that log file `number` is in use now, or was given up: the next one needs another number.
     pub(crate) fn log_rotated(&self, number: u64) {
         let _ = self.prepared_log.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// The log, if writes are taken at all.
+    /// Returns the log, if writes are taken at all.
     #[inline]
     pub(crate) fn writable(&self) -> Result<&Arc<Log>> {
         self.health.check_sound()?;
         self.log.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// Whether the memtable holds something that was replayed.
+    /// Returns true if the memtable holds replayed records.
     pub(crate) fn is_replayed(&self, slot: &MemtableSlot) -> bool {
         slot.first_log().is_some_and(|log| log < self.first_log)
     }
 
-    /// Waits until the flusher has made tables of what was replayed, unless it cannot. To be called before closing: a store that
-    /// is opened for a moment, again and again, would otherwise replay the same each time.
+    /// Waits until the flusher has made tables of what was replayed, unless it cannot. To be called before closing: a
+    /// store that is opened for a moment, again and again, would otherwise replay the same each time.
     pub(crate) fn wait_for_replayed(&self) {
         let waits = |k: &Arc<KeyspaceCore>| k.view.load().sealed.iter().any(|slot| self.is_replayed(slot));
         loop {
@@ -119,8 +121,8 @@ impl Memory {
         }
     }
 
-    /// Notes in the manifest that all that the log held is in the new log. False if the disk has no room for the note: then
-    /// the old log files stay, until another edit says so.
+    /// Notes in the manifest that all that the log held is in the new log. Returns false if the disk has no room for
+    /// the note: then the old log files stay, until another edit says so.
     pub(crate) fn note_carried(&self) -> Result<bool> {
         match self.note_log_numbers() {
             Err(error) if error.is_no_space() => Ok(false),
@@ -135,8 +137,8 @@ impl Memory {
         editor.apply(Edit { log_numbers, ..Edit::default() }, || {})
     }
 
-    /// Whether the manifest names an older log file as needed than memory does: a memtable that was empty when the manifest was
-    /// written has its first records in a later file.
+    /// Returns true if the manifest names an older log file as needed than memory does. A memtable that was empty when
+    /// the manifest was written has its first records in a later file.
     pub(crate) fn needs_less_log_than_noted(&self) -> bool {
         let noted = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
         let needed =
@@ -154,8 +156,8 @@ impl Memory {
         }
     }
 
-    /// Lets go of log files that no keyspace needs. What cannot be let go of is told to the listener, and tried again the
-    /// next time.
+    /// Releases log files that no keyspace needs. If a release fails, the listener gets the error, and the next call
+    /// tries again.
     pub(crate) fn release_logs(&self) {
         if let Err(error) = self.try_release_logs() {
             self.health.note_job_failure("recycle log", error);
@@ -169,17 +171,18 @@ impl Memory {
         oldest.map_or(Ok(()), |oldest| Ok(log.release(oldest)?))
     }
 
-    /// The oldest log file that a memtable which is written to holds back, and whose memtable that is.
+    /// Returns the oldest log file that a memtable which is written to holds back, and whose memtable that is.
     pub(crate) fn holder_of_oldest_log(&self) -> Option<(u64, Arc<KeyspaceCore>)> {
         let holder = |k: &Arc<KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
         self.versions.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log)
     }
 
-    /// When the disk has no room for another log file, and no flush is due that gives some back: seals the memtable that holds back the
-    /// oldest one, with the shortest file for what comes next, so that a flush gives log files back. A table takes less room than
-    /// its log files, often much less, as they hold what was overwritten, and are kept for a few entries of a keyspace that is hardly
-    /// written to; but it comes first, so the file leaves it all the room. False if there is no such memtable, if it cannot be sealed,
-    /// or a writer was faster.
+    /// Seals the memtable that holds back the oldest log file, with the shortest file for the next records, so that a
+    /// flush gives log files back. Does so when the disk has no room for another log file, and no flush is due that
+    /// gives some back. A table takes less room than its log files, often much less. The log files hold overwritten
+    /// values, and are kept for a few entries of a keyspace that is hardly written to. But the table comes first, so
+    /// the file leaves it all the room. Returns false if there is no such memtable, if it cannot be sealed, or a writer
+    /// was faster.
     pub(crate) fn seal_for_room(&self) -> Result<bool> {
         let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
         // What is in the way wants the room itself: a file would be made again and again, and used up by writers.

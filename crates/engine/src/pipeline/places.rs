@@ -1,9 +1,9 @@
-//! What memory keeps under the commit lock: where records and operations of the next write go.
+//! Memory's state under the commit lock: the destinations of the next write's records and operations.
 
 use crate::versions::keyspace::KeyspaceCore;
 use std::sync::Arc;
 
-/// Of the first log file, which is short, this much is used before the next one is made ready.
+/// The used bytes of the first log file, which is short, at which the next one is made ready.
 const FIRST_FILE_BYTES: u64 = 512 << 10;
 
 /// See the module's documentation.
@@ -12,8 +12,8 @@ pub(crate) struct Places {
     keyspaces: Vec<Option<Arc<KeyspaceCore>>>,
     /// The log file that takes records now.
     pub(crate) log_number: u64,
-    /// Bytes that may go into the present log file before the next one should be made ready. By then the flush of the memtable before
-    /// has mostly ended, and its log file can be used again. It is early enough to be done in time.
+    /// Bytes that may go into the present log file before the next one should be made ready. By then the flush of the
+    /// memtable before has mostly ended, and its log file can be used again. It is early enough to be done in time.
     until_prepare_bytes: u64,
     /// The next write wakes the thread that looks at debts.
     is_watched: bool,
@@ -48,7 +48,7 @@ impl Places {
         }
     }
 
-    /// All keyspaces that take writes.
+    /// Returns all keyspaces that take writes.
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &Arc<KeyspaceCore>> {
         self.keyspaces.iter().flatten()
     }
@@ -57,7 +57,7 @@ impl Places {
         self.keyspaces.get(id as usize)?.as_ref()
     }
 
-    /// Records go to log file `number` from now on, which has room for so many bytes.
+    /// Directs records to log file `number` from now on, which has room for `room_bytes` bytes.
     pub(crate) fn go_on_in(&mut self, number: u64, room_bytes: u64) {
         self.log_number = number;
         // A file may be shorter than most: the next one must be ready before it is full.
@@ -69,13 +69,14 @@ impl Places {
         self.is_watched = is_watched;
     }
 
-    /// Whether this write is to wake the background; asked once.
+    /// Returns true if this write is to wake the background; asked once.
     #[inline]
     pub(crate) fn take_watch(&mut self) -> bool {
         std::mem::take(&mut self.is_watched)
     }
 
-    /// So many bytes went into the present log file. True, once for each file, if the next one is to be made ready.
+    /// Counts `bytes` bytes that went into the present log file. Returns true, once for each file, if the next one is
+    /// to be made ready.
     pub(crate) fn used(&mut self, bytes: u64) -> bool {
         let had = self.until_prepare_bytes;
         self.until_prepare_bytes = had.saturating_sub(bytes);

@@ -1,7 +1,7 @@
 //! Sealing: a memtable that takes nothing more, a new one in its place, and a new log file for what goes into that.
 //!
-//! **Threads.** Memtables are exchanged under the commit lock, so that each request has all its targets from one side of
-//! the exchange.
+//! **Threads.** Memtables are exchanged under the commit lock, so that each request has all its targets from one side
+//! of the exchange.
 
 use crate::base::batch::WriteBatch;
 use crate::base::sync::lock;
@@ -13,14 +13,14 @@ use situ_log::AppendError;
 use situ_pipeline::{NoLogFile, SpaceUse};
 use std::sync::Arc;
 
-/// Whether the limit on tables of level 0 keeps a memtable from being sealed.
+/// The effect of level 0's limit on tables: it keeps a memtable from being sealed, or is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level0 {
     Heeded,
     Ignored,
 }
 
-/// Why a write has no room in memory.
+/// The reason why a write has no room in memory.
 pub(crate) enum NoRoom {
     /// All memtables of a keyspace are full.
     MemtablesFull { keyspace: Arc<KeyspaceCore> },
@@ -30,7 +30,7 @@ pub(crate) enum NoRoom {
     MemoryFull { keyspace: Arc<KeyspaceCore> },
     /// No log file with room for the record is ready.
     LogFile(NoLogFile),
-    /// Nobody knows whether the disks have space for a write of so many bytes, or they have not.
+    /// The disks have no space for a write of `bytes` bytes, or their space is unknown.
     Space { bytes: u64, space_use: SpaceUse },
 }
 
@@ -40,7 +40,7 @@ impl From<NoLogFile> for NoRoom {
     }
 }
 
-/// Why a memtable was not sealed, or the log did not go on in another file.
+/// The reason why a memtable was not sealed, or the log did not go on in another file.
 pub(crate) enum Unsealed {
     /// Not now.
     NoRoom(NoRoom),
@@ -78,7 +78,8 @@ fn exchange_memtable(commit: &mut Commit, keyspace: &Arc<KeyspaceCore>) {
 
 impl Memory {
     /// Goes on in the next log file because the current one is full. Concurrent writers leave pages half empty now and
-    /// then, so that may be just before a memtable is: it is sealed at once then, and needs no second file for its rest.
+    /// then, so that may be just before a memtable is. The memtable is sealed at once then, and needs no second file
+    /// for its rest.
     pub(crate) fn leave_full_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Unsealed> {
         for id in batch.keyspaces() {
             let Some(keyspace) = commit.places.keyspace(id).cloned() else { continue };
@@ -133,8 +134,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Seals the memtables of several keyspaces, with one new log file for all of them: a file for each would take more room than the
-    /// flushes give back. Leaves out memtables that are empty, and those that cannot be sealed now. Returns how many it has sealed.
+    /// Seals the memtables of several keyspaces, with one new log file for all of them. A file for each would take more
+    /// room than the flushes give back. Leaves out memtables that are empty, and those that cannot be sealed now.
+    /// Returns how many it has sealed.
     pub(crate) fn seal_together(&self, keyspaces: &[Arc<KeyspaceCore>], level0: Level0) -> Result<usize> {
         let sealed = {
             let mut commit = lock(&self.commit);
@@ -158,15 +160,16 @@ impl Memory {
         }
     }
 
-    /// How many memtables of a keyspace there may be at a time: as many as its options allow, and where the log has an area
-    /// of a disk to itself, no more than have room for their log files there, with the file that is made ready for the next
-    /// one. Writers are slowed as they come near, and wait for a flush at the end; beyond it the log would go on on the other disk,
-    /// behind all that flushes and compactions write there.
+    /// Returns how many memtables of a keyspace there may be at a time: as many as its options allow. Where the log has
+    /// an area of a disk to itself, the area must have room for the log files of the memtables and for the file that is
+    /// made ready for the next one. Writers are slowed as they come near, and wait for a flush at the end. Beyond it
+    /// the log would go on on the other disk, behind all that flushes and compactions write there.
     pub(crate) fn memtables_max(&self, keyspace: &KeyspaceCore) -> usize {
         keyspace.options.memtables_max.min(self.memtables_that_fit())
     }
 
-    /// The part of [`memtables_max`](Memory::memtables_max) that is the same for all keyspaces. Cost: a look at each of them.
+    /// Returns the part of [`memtables_max`](Memory::memtables_max) that is the same for all keyspaces. Cost: a look at
+    /// each of them.
     pub(crate) fn memtables_that_fit(&self) -> usize {
         // A reader has no log, and tells what a writer would have.
         let ordinary = || log_file_bytes(&lock(&self.versions.registry));
@@ -175,8 +178,8 @@ impl Memory {
         files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
     }
 
-    /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be. Not for the flusher, which
-    /// would wait for itself.
+    /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be. Not for the flusher,
+    /// which would wait for itself.
     pub(crate) fn seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<()> {
         loop {
             let seen = self.progress.generation();

@@ -1,4 +1,5 @@
-//! The space of an LSM store's disks: what memtables still need, and who is told. The crate `pipeline` watches and judges.
+//! The space of an LSM store's disks: the needs of memtables, and the notification of the listener. The crate
+//! `pipeline` watches and judges.
 //!
 //! A flush is never refused: what it writes is part of what the store needs.
 
@@ -20,7 +21,7 @@ fn compresses(volume: &dyn Volume) -> bool {
     volume.nature().compresses == Compresses::Yes
 }
 
-/// The disk that everything finds space on in the end, and the drives that compress.
+/// Returns the disk that everything finds space on in the end, and the drives that compress.
 fn disks_of(versions: &Arc<Versions>) -> Vec<WatchedDisk> {
     let volume = Arc::clone(&versions.volume);
     let home =
@@ -35,14 +36,14 @@ fn disks_of(versions: &Arc<Versions>) -> Vec<WatchedDisk> {
     let disks = [Role::Capacity, Role::Fast].into_iter().filter_map(|role| set.with_role(role));
     let watched = disks.filter(|disk| compresses(&disk.volume)).map(|disk| {
         let asked = Arc::clone(disk);
-        // A disk that the store has let go of holds nobody back.
+        // A disk that the store has released holds no writer back.
         let ask = move || if asked.is_left() { Space::default() } else { asked.volume.space() };
         WatchedDisk { location: disk.volume.location(), kind: SpaceKind::Physical, ask: Box::new(ask) }
     });
     watched.chain([home]).collect()
 }
 
-/// The watch of a store that takes writes, or not.
+/// Returns the watch of a store that takes writes, or not.
 pub(crate) fn watch(clock: Arc<dyn Clock>, versions: &Arc<Versions>, is_writable: bool) -> Arc<SpaceWatch> {
     let disks = if is_writable { disks_of(versions) } else { Vec::new() };
     let (held, health) = (Arc::clone(versions), Arc::clone(&versions.health));
@@ -54,7 +55,8 @@ pub(crate) fn watch(clock: Arc<dyn Clock>, versions: &Arc<Versions>, is_writable
     ))
 }
 
-/// What memtables hold, and may hold. It goes into tables sooner or later, and may be in the log without being on the drive yet.
+/// Returns the bytes that memtables hold, and may hold. They go into tables sooner or later, and may be in the log
+/// without being on the drive yet.
 fn needs(versions: &Versions) -> Needs {
     let mut needs = Needs::default();
     for keyspace in versions.keyspaces() {
@@ -78,7 +80,7 @@ const FAST_SHARE_KEPT: u64 = 4;
 /// The longest batch that releases space.
 const RELEASE_BYTES_MAX: usize = 4 << 10;
 
-/// What a batch is to space. Range deletions release it, and so do writes to keyspaces that [use the
+/// Returns the effect of a batch on space. Range deletions release space, and so do writes to keyspaces that [use the
 /// reserve](crate::KeyspaceOptions::uses_reserve).
 pub(crate) fn use_of(places: &Places, batch: &WriteBatch) -> SpaceUse {
     let uses_reserve = |id| places.keyspace(id).is_some_and(|keyspace| keyspace.options.uses_reserve);

@@ -1,20 +1,21 @@
 //! Back-pressure: writers are slowed smoothly, by measured debt, before they would have to be stopped.
 //!
 //! Debt has two parts, each a share of what is tolerated: memtables waiting to be flushed, and tables waiting to be
-//! compacted. Below [`SLOW_AT`] nothing happens. Above, writers share a budget of bytes a second: the rate at which
-//! flushes (compactions) have lately worked, times a factor that falls from 2 to 1/4 as the debt grows. So the debt
-//! settles where writers are exactly as fast as the work behind them, and a write waits microseconds to a few
-//! milliseconds instead of stopping for seconds.
+//! compacted. Below [`SLOW_AT`] nothing happens. Above, writers share a budget of bytes a second. The budget is the
+//! rate at which flushes (compactions) have lately worked, times a factor that falls from 2 to 1/4 as the debt grows.
+//! So the debt settles where writers are exactly as fast as the work behind them, and a write waits microseconds to a
+//! few milliseconds instead of stopping for seconds.
 //!
-//! Flushes are few and large, and those of a store on two disks go at two speeds: their rate is known for each disk, and what
-//! memory is left has to last for as long as the present one takes. That is what such a flush usually takes, and where it has
-//! taken longer already, as long again: then the room is used up ever more slowly, and never quite. While writers are slowed,
-//! all of this is looked at again every 20 ms. Where the log has an area of a disk to itself
-//! ([`Memory::log_area_bytes`]), what it holds there counts like memory: synced writes fill it faster.
+//! Flushes are few and large, and those of a store on two disks go at two speeds. Their rate is known for each disk.
+//! The memory that is left has to last until the present flush ends. That is the usual time of such a flush. A flush
+//! that has taken longer already is assumed to take as long again: then the room is used up ever more slowly, and never
+//! quite. While writers are slowed, all of this is looked at again every 20 ms. Where the log has an area of a disk to
+//! itself ([`Memory::log_area_bytes`]), what it holds there counts like memory: synced writes fill it faster.
 //!
 //! The pipeline holds writers to the budget ([`Budget`]).
 //!
-//! **Threads.** Any thread measures and sets; two that do so at the same moment may overwrite each other's budget, for 20 ms.
+//! **Threads.** Any thread measures and sets; two that do so at the same moment may overwrite each other's budget, for
+//! 20 ms.
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
@@ -77,17 +78,17 @@ fn smooth(average: &AtomicU64, bytes: u64, duration: Duration) {
 }
 
 impl Stall {
-    /// A flush of `bytes` to a disk begins.
+    /// Notes that a flush of `bytes` to a disk begins.
     pub(crate) fn flush_begins(&self, memory: &Memory, bytes: u64, disk: u32) {
         *lock(&self.flushing) = Some(Flushing { begun: memory.env.clock.now(), bytes, disk });
     }
 
-    /// The flush has ended, well or not.
+    /// Notes that the flush has ended, well or not.
     pub(crate) fn flush_ends(&self) {
         *lock(&self.flushing) = None;
     }
 
-    /// A flush took `bytes` out of memory in `duration`, to this disk.
+    /// Notes that a flush took `bytes` out of memory in `duration`, to this disk.
     pub(crate) fn flushed(&self, bytes: u64, duration: Duration, disk: u32) {
         smooth(self.flushes_to(disk), bytes, duration);
     }
@@ -96,7 +97,7 @@ impl Stall {
         &self.flushed_bytes_per_s[usize::from(disk == FAST)]
     }
 
-    /// The budget in bytes a second for what memory there is left.
+    /// Returns the budget in bytes a second for the memory that is left.
     fn allowed_by_memory(&self, memory: &Memory, debt: &Debt) -> Option<f64> {
         let flushing = *lock(&self.flushing);
         let next = || memory.above().map_or(CAPACITY, |above| above.next_flush_goes_to());
@@ -112,7 +113,7 @@ impl Stall {
         Some(lasts.map_or(by_share, |lasts| lasts.clamp(RATE_MIN_BYTES_PER_S, by_share.max(RATE_MIN_BYTES_PER_S))))
     }
 
-    /// A compaction took `bytes` out of level 0 in `duration`.
+    /// Notes that a compaction took `bytes` out of level 0 in `duration`.
     pub(crate) fn drained(&self, bytes: u64, duration: Duration) {
         smooth(&self.drained_bytes_per_s, bytes, duration);
     }
@@ -138,7 +139,7 @@ impl Stall {
     }
 }
 
-/// The budget in bytes a second for a share of tolerated debt.
+/// Returns the budget in bytes a second for a share of tolerated debt.
 fn allowed(share: f64, drained_bytes_per_s: f64) -> Option<f64> {
     if share < SLOW_AT || drained_bytes_per_s == 0.0 {
         return None;

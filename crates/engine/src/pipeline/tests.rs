@@ -123,7 +123,8 @@ fn a_serial_log_has_one_write_in_flight() {
     assert_eq!(peak(Ablation { serial_log: true, ..Ablation::default() }), 1);
 }
 
-/// Threads of the system on a machine without processors: every writer gives way, until as many have come as it waits for.
+/// Threads of the system on a machine without processors: every writer gives way, until as many have come as it waits
+/// for.
 struct Crowded {
     system: Env,
     together: Barrier,

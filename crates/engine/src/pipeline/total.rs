@@ -1,16 +1,18 @@
 //! The limit of all memtables together.
 //!
-//! Each keyspace bounds its own memtables. That is no bound of a store with many keyspaces, so there is one for the sum, too:
+//! Each keyspace bounds its own memtables. That is no bound of a store with many keyspaces, so there is one for the
+//! sum, too:
 //!
-//! 1. When active memtables take half of the limit, the largest is sealed, as if it were full, and its flush gives the memory
-//!    back. The other half is for what is sealed.
+//! 1. When active memtables take half of the limit, the largest is sealed, as if it were full, and its flush gives the
+//!    memory back. The other half is for what is sealed.
 //! 2. A write that would pass the limit waits for the flush. If nothing is sealed, the largest memtable is.
 //!
-//! A memtable of less than [`WORTH_A_FLUSH_BYTES`] is not sealed: the next one takes as much before its first entry, and a
-//! table of a few entries costs more than it gives. So ten thousand keyspaces that are hardly written to may pass the limit.
+//! A memtable of less than [`WORTH_A_FLUSH_BYTES`] is not sealed. The next one takes as much before its first entry,
+//! and a table of a few entries costs more than it gives. So ten thousand keyspaces that are hardly written to may pass
+//! the limit.
 //!
-//! **Cost.** Two loads for a write. All keyspaces are looked at for each memtable that is sealed, and when none is worth it, not
-//! before active memtables have grown by a part of the limit.
+//! **Cost.** Two loads for a write. All keyspaces are looked at for each memtable that is sealed. When none is worth
+//! it, they are not looked at again before active memtables have grown by a part of the limit.
 //!
 //! **Threads.** All of this happens under the commit lock. What writes take that are under way comes on top.
 
@@ -28,7 +30,7 @@ pub(crate) const WORTH_A_FLUSH_BYTES: u64 = 64 << 10;
 /// A part of the limit, by which active memtables grow between two vain looks at all of them.
 const LOOK_EACH: u64 = 32;
 
-/// Memory of memtables that take writes.
+/// Returns the memory of memtables that take writes.
 fn active_bytes(meter: &Meter) -> u64 {
     meter.bytes().saturating_sub(meter.sealed_bytes())
 }

@@ -5,10 +5,10 @@ use crate::Error;
 /// Background work that fails now, by what it keeps from happening.
 #[derive(Default)]
 pub(crate) struct Troubles {
-    /// Memtables do not become tables: when all are full, writers are told this.
+    /// Memtables do not become tables: when all are full, writers get this error.
     pub(crate) flush: Trouble,
-    /// The flusher's last failure was that it could not make a log file ready. It had no memtable to flush then, and flushes may
-    /// succeed.
+    /// The flusher's last failure was that it could not make a log file ready. It had no memtable to flush then, and
+    /// flushes may succeed.
     pub(crate) only_log_fails: bool,
     /// Tables are not compacted, or fewer at a time.
     pub(crate) compaction: Trouble,
@@ -21,6 +21,6 @@ pub(crate) struct Troubles {
 pub(crate) struct Trouble {
     /// The last failure, until one of the threads that failed has succeeded.
     pub(crate) error: Option<Error>,
-    /// How many of them pause before they try again.
+    /// The number of threads that pause before they try again.
     pub(crate) pausing: usize,
 }

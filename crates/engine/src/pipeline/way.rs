@@ -1,13 +1,15 @@
-//! Making way for writes: what a writer, or the admission thread, does about full memtables, a full level 0 and a missing log file.
+//! Making way for writes: what a writer, or the admission thread, does about full memtables, a full level 0 and a
+//! missing log file.
 //!
-//! 1. All memtables are full, of a keyspace or of the store, or level 0 is: the flusher (a compaction) is woken, and the writer waits for its progress. While flushes
-//!    (the compactions that would make room in level 0) fail, nobody knows when there will be room: the writer is told why.
+//! 1. All memtables are full, of a keyspace or of the store, or level 0 is. The flusher (a compaction) is woken, and
+//!    the writer waits for its progress. While flushes (the compactions that would make room in level 0) fail, the time
+//!    when there will be room is unknown. Then the writer gets the reason as its error.
 //! 2. No log file is ready: the writer makes one ready itself.
-//! 3. Nobody knows whether the disks have space for the write: the writer asks them (crate `pipeline`). If they have none beside what the
-//!    store needs, a memtable is sealed whose flush gives log files back, and the writer waits for that. With no such memtable, the writer is
-//!    told what is missing.
-//! 4. The disk has no room for a log file, or a quota forbids it. What nobody needs is removed, or a memtable is sealed. If that is in vain,
-//!    the writer is told so.
+//! 3. The space for the write on the disks is unknown: the writer asks them (crate `pipeline`). If they have none in
+//!    addition to the store's needs, a memtable is sealed whose flush gives log files back, and the writer waits for
+//!    that. With no such memtable, the writer gets an error that names the missing bytes.
+//! 4. The disk has no room for a log file, or a quota forbids it. Files that are not needed are removed, or a memtable
+//!    is sealed. If that is in vain, the writer gets that error.
 //!
 //! **Threads.** All of this may block. It is called with no lock held, by several threads at a time.
 
@@ -26,13 +28,13 @@ use std::sync::atomic::Ordering;
 const LOG_SHARE_OF_SLACK: u64 = 4;
 
 impl Memory {
-    /// Why a write is refused for want of space.
+    /// Returns the error of a write that is refused for want of space.
     fn space_refusal(&self, bytes: u64) -> Error {
         self.health.stats.counters.writes_refused_space.add(1);
         self.space.shortage(bytes).into()
     }
 
-    /// A writer meets an obstacle that only the store's own work can clear away.
+    /// Notes that a writer meets an obstacle that only the store's own work can clear away.
     pub(crate) fn note_stop(&self, no_room: &NoRoom) {
         let (keyspace, reason) = match no_room {
             NoRoom::MemtablesFull { keyspace } => {
@@ -50,7 +52,8 @@ impl Memory {
             self.health.stats.counters.write_stops.add(1);
             self.health.tell(|| StoreEvent::WritersStopped { keyspace: keyspace.name.clone(), reason });
         }
-        // There may be room since the obstacle was found, and whoever made it may have looked before it was noted.
+        // There may be room since the obstacle was found, and the thread that made the room may have looked before the
+        // obstacle was noted.
         self.note_room_in(keyspace);
     }
 
@@ -69,15 +72,15 @@ impl Memory {
         }
     }
 
-    /// Does what can be done about want of room. True if the write may be tried again now, false if it is to wait for the
-    /// store's progress. An error if it never will begin.
+    /// Does what can be done about want of room. Returns true if the write may be tried again now, false if it is to
+    /// wait for the store's progress. An error if it never will begin.
     pub(crate) fn remove_obstacle(&self, no_room: NoRoom) -> Result<bool> {
         match no_room {
             NoRoom::LogFile(NoLogFile { bytes, file }) => self.make_log_file(bytes, file),
             NoRoom::Space { bytes, space_use } => self.make_space(bytes, space_use),
             NoRoom::MemtablesFull { .. } | NoRoom::MemoryFull { .. } => {
-                // While flushes fail (a full disk), nobody knows when there will be room: the writer is told instead of
-                // waiting.
+                // While flushes fail (a full disk), the time when there will be room is unknown: the writer gets an
+                // error instead of waiting.
                 self.check_flushes()?;
                 self.work.notify();
                 Ok(false)
@@ -99,7 +102,7 @@ impl Memory {
         }
     }
 
-    /// Space for a write of `bytes`. True and false as [`remove_obstacle`](Memory::remove_obstacle) says.
+    /// Makes space for a write of `bytes`. Returns true and false as [`remove_obstacle`](Memory::remove_obstacle) does.
     fn make_space(&self, bytes: u64, space_use: SpaceUse) -> Result<bool> {
         let has_space = || self.space.make_way(bytes, space_use).is_ok();
         let (log, file) = (self.writable()?, self.writable()?.file());
@@ -110,14 +113,14 @@ impl Memory {
             self.work.notify();
             return Ok(false);
         }
-        // A compaction may have ended whose inputs are still there, or a flush; or another writer may have taken the file for which a
-        // memtable was to be sealed.
+        // A compaction may have ended whose inputs are still there, or a flush; or another writer may have taken the
+        // file for which a memtable was to be sealed.
         self.versions.delete_obsolete();
         if log.file() != file || has_space() { Ok(true) } else { Err(self.space_refusal(bytes)) }
     }
 
-    /// Returns true if work is under way, or was begun, after which there is more space: a table takes less than its memtable and the log of
-    /// it. A deletion also waits for a compaction, which gives back what is kept for both.
+    /// Returns true if work is under way, or was begun, after which there is more space: a table takes less than its
+    /// memtable and the log of it. A deletion also waits for a compaction, which gives back what is kept for both.
     fn gives_space_back(&self, space_use: SpaceUse) -> Result<bool> {
         if self.check_flushes().is_err() {
             return Ok(false);
@@ -141,7 +144,7 @@ impl Memory {
         }
     }
 
-    /// What a compaction may write, as far as the disks tell; without limit while there is enough.
+    /// Returns the bytes that a compaction may write, as far as the disks tell; without limit while there is enough.
     pub(crate) fn room_for_compactions(&self) -> u64 {
         if self.space.is_low() { self.space.space_for_compactions() } else { u64::MAX }
     }
@@ -152,8 +155,8 @@ impl Memory {
         Ok(self.space.slack_bytes().is_some_and(|slack| held_bytes >= slack / LOG_SHARE_OF_SLACK))
     }
 
-    /// A log file with room for a record of `bytes`, instead of `file`. True and false as
-    /// [`remove_obstacle`](Memory::remove_obstacle) says.
+    /// Makes a log file with room for a record of `bytes`, instead of `file`. Returns true and false as
+    /// [`remove_obstacle`](Memory::remove_obstacle) does.
     fn make_log_file(&self, bytes: u64, file: u64) -> Result<bool> {
         let ready = match self.prepare_log(bytes) {
             Err(error) if error.is_no_space() => return self.make_room_for_log(bytes, file, error),
@@ -171,9 +174,9 @@ impl Memory {
         Ok(ready)
     }
 
-    /// The disk has no room for a log file, which is what `error` says: a flush may give some back that is due, or for which a memtable
-    /// can be sealed. True and false as
-    /// [`remove_obstacle`](Memory::remove_obstacle) says. `file` is the log's file of before.
+    /// Makes room for a log file on a disk that has none, as `error` says. A flush may give some back that is due, or
+    /// for which a memtable can be sealed. Returns true and false as [`remove_obstacle`](Memory::remove_obstacle) says.
+    /// `file` is the log's file of before.
     fn make_room_for_log(&self, bytes: u64, file: u64, error: Error) -> Result<bool> {
         let log = self.writable()?;
         // Others come to the end of a file at the same time.
@@ -204,7 +207,8 @@ impl Memory {
                 if let Some(way) = others() {
                     return Ok(way);
                 }
-                // A log that has only begun has not asked the flusher for its next file yet, and it is the flusher that goes on trying.
+                // A log that has only begun has not asked the flusher for its next file yet, and it is the flusher that
+                // goes on trying.
                 self.log_wanted.store(true, Ordering::Release);
                 self.work.notify();
                 Err(error)
@@ -212,8 +216,8 @@ impl Memory {
         }
     }
 
-    /// Removes tables that a compaction has replaced, and log files that had not been written out, or were noted as needed, when the
-    /// last flush ended.
+    /// Removes tables that a compaction has replaced, and log files that had not been written out, or were noted as
+    /// needed, when the last flush ended.
     fn remove_what_nobody_needs(&self, log: &Log) -> Result<()> {
         // Other writers wait for this one, instead of being refused.
         let _releasing = Releasing::begin(self);

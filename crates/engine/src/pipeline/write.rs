@@ -7,7 +7,7 @@ use crate::base::stats::sampled;
 use crate::pipeline::{Memory, Pipeline};
 use situ_pipeline::Write;
 
-/// A blocking write of a batch.
+/// Makes a blocking write of a batch.
 pub(crate) fn write(pipeline: &Pipeline, batch: WriteBatch, durability: Durability) -> Result<()> {
     if batch.is_empty() {
         return pipeline.check_writable();
@@ -15,7 +15,7 @@ pub(crate) fn write(pipeline: &Pipeline, batch: WriteBatch, durability: Durabili
     write_numbered(pipeline, Write::new(batch, None), durability).map(drop)
 }
 
-/// A blocking write of something; returns its last sequence number.
+/// Makes a blocking write; returns its last sequence number.
 pub(crate) fn write_numbered(pipeline: &Pipeline, write: Write<Memory>, durability: Durability) -> Result<u64> {
     let Memory { env, health, .. } = &**pipeline.environment();
     let started = sampled().then(|| env.clock.now());

@@ -1,31 +1,31 @@
-//! Which levels' new tables go to the fast disk: a pointer that is moved while the store runs.
+//! The rules for the levels whose new tables go to the fast disk: a pointer that is moved while the store runs.
 //!
 //! New tables of levels *below the pointer* go to the fast disk, those of other levels to the capacity disk. Nothing is
-//! moved for it: tables that lie elsewhere stay until a compaction replaces them, so that for a while an upper level may
-//! lie deeper than a lower one. A pure function of what was measured: the same samples give the same decisions, and
+//! moved for it. Tables that lie elsewhere stay until a compaction replaces them, so that for a while an upper level
+//! may lie deeper than a lower one. A pure function of what was measured: the same samples give the same decisions, and
 //! golden text files in `testdata/placement` hold them.
 //!
 //! # Rules
 //! Each second in which there was I/O gives a [`Sample`]. In this order:
 //! 1. A table could not be written to the fast disk: the pointer goes to 0, for a minute at least.
-//! 2. *Room.* What the disk can take is its size less what others have on it and what is kept for the log. If the levels
-//!    below the pointer hold more than 75% of that, or less than 5% of the disk is free, the deepest of them goes. It goes
-//!    by the levels' sizes and not by what is free: the deepest level would fill the disk, and leave the upper ones, for
-//!    whose sake it is there, without room.
-//! 3. *Bandwidth.* If the fast disk is busy nine tenths of the time while the capacity disk has time left, and moves more
-//!    than the upper threshold, or moves less in a busy second than the capacity disk does, the deepest level goes. Level
-//!    0 stays.
-//! 4. If it moves less than the lower threshold, has time left, and the next deeper level would leave it at most 60% full,
-//!    that level is added.
+//! 2. *Room.* What the disk can take is its size less what others have on it and what is kept for the log. If the
+//!    levels below the pointer hold more than 75% of that, or less than 5% of the disk is free, the deepest of them
+//!    goes. It goes by the levels' sizes and not by the free space. Otherwise the deepest level would fill the disk,
+//!    and leave the upper ones, for whose sake it is there, without room.
+//! 3. *Bandwidth.* The deepest level goes if the fast disk is busy nine tenths of the time while the capacity disk has
+//!    time left, and one of two things holds: it moves more than the upper threshold, or it moves less in a busy second
+//!    than the capacity disk does. Level 0 stays.
+//! 4. If it moves less than the lower threshold, has time left, and the next deeper level would leave it at most 60%
+//!    full, that level is added.
 //!
-//! The thresholds are given, or 40% and 80% of the most that the disk has moved in a second, but at least
+//! The thresholds are given, or 40% and 80% of the most that the disk has moved in a second. They are at least
 //! [`LOW_BYTES_PER_S`] and [`HIGH_BYTES_PER_S`]: below that no disk worth calling fast is at its limit.
 //!
 //! # Why it does not flap
 //! Rules 3 and 4 need three samples in a row that agree, and ten seconds since the last change, so that its effect has
-//! been seen. A change of direction needs a *hold* since the last change that doubles each time, from ten seconds to ten
-//! minutes, and falls back only after twenty quiet minutes. Between the thresholds of each pair nothing happens. So in any
-//! time t there are at most about t / 10 min changes of direction, whatever the samples are.
+//! been seen. A change of direction needs a *hold* since the last change that doubles each time, from ten seconds to
+//! ten minutes, and falls back only after twenty quiet minutes. Between the thresholds of each pair nothing happens. So
+//! in any time t there are at most about t / 10 min changes of direction, whatever the samples are.
 
 use crate::base::options::LEVELS;
 use std::fmt;
@@ -39,11 +39,11 @@ pub(crate) const HIGH_BYTES_PER_S: u64 = 400 << 20;
 const AGREEING: u32 = 3;
 const HOLD_S_MIN: f64 = 10.0;
 const HOLD_S_MAX: f64 = 600.0;
-/// After a failure to write, the disk is left alone for so long.
+/// The time for which the disk is left alone after a failure to write.
 const FAILURE_HOLD_S: f64 = 60.0;
-/// So long nothing is promoted to a disk that was found to be too slow for what it had.
+/// The time for which nothing is promoted to a disk that was found to be too slow for its load.
 const RELIEF_S: f64 = 60.0;
-/// After so long without a change, earlier changes of direction are forgotten.
+/// The time without a change after which earlier changes of direction are forgotten.
 const QUIET_S: f64 = 1200.0;
 
 const BUSY: f64 = 0.9;
@@ -52,7 +52,7 @@ const FILLED_TO: f64 = 0.6;
 const FILLED_MAX: f64 = 0.75;
 const FREE_MIN: f64 = 0.05;
 
-/// What went through a disk in a second.
+/// The load of a disk in a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Load {
     pub(crate) read_bytes_per_s: u64,
@@ -66,7 +66,7 @@ impl Load {
         self.read_bytes_per_s + self.written_bytes_per_s
     }
 
-    /// Bytes that it moves in a second in which it has something to do all the time.
+    /// Returns the bytes that the disk moves in a second in which it is busy all the time.
     fn speed(&self) -> f64 {
         if self.busy < 0.01 { 0.0 } else { self.bytes_per_s() as f64 / self.busy }
     }
@@ -79,7 +79,7 @@ pub(crate) struct LevelBytes {
     pub(crate) on_fast: u64,
 }
 
-/// What was measured over some time, about a second.
+/// The measurements over some time, about a second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) seconds: f64,
@@ -95,13 +95,13 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Bytes of tables that the fast disk could hold.
+    /// Returns the bytes of tables that the fast disk could hold.
     fn usable(&self) -> u64 {
         let tables: u64 = self.levels.iter().map(|level| level.on_fast).sum();
         (self.free + tables).saturating_sub(self.reserve)
     }
 
-    /// The share of it that the levels below `pointer` would fill.
+    /// Returns the share of it that the levels below `pointer` would fill.
     fn filled(&self, pointer: usize) -> f64 {
         let bytes: u64 = self.levels[..pointer].iter().map(|level| level.all).sum();
         bytes as f64 / self.usable().max(1) as f64
@@ -111,12 +111,12 @@ impl Sample {
         self.free.saturating_sub(self.reserve) as f64 / self.total.max(1) as f64
     }
 
-    /// The deepest level below `pointer` that has tables.
+    /// Returns the deepest level below `pointer` that has tables.
     fn deepest_below(&self, pointer: usize) -> Option<usize> {
         (1..pointer).rev().find(|level| self.levels[*level].all > 0)
     }
 
-    /// The first level from `pointer` on that has tables.
+    /// Returns the first level from `pointer` on that has tables.
     fn next_from(&self, pointer: usize) -> Option<usize> {
         (pointer..LEVELS).find(|level| self.levels[*level].all > 0)
     }
@@ -129,7 +129,7 @@ pub(crate) struct Thresholds {
     pub(crate) high: u64,
 }
 
-/// Which of the rules has moved the pointer.
+/// The rule that has moved the pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlacementRule {
@@ -148,7 +148,7 @@ impl PlacementRule {
     pub const ALL: [PlacementRule; 4] =
         [PlacementRule::Failure, PlacementRule::Room, PlacementRule::Bandwidth, PlacementRule::Spare];
 
-    /// One word for it, for labels.
+    /// Returns one word for the rule, for labels.
     pub fn name(self) -> &'static str {
         match self {
             PlacementRule::Failure => "failure",
@@ -158,7 +158,7 @@ impl PlacementRule {
         }
     }
 
-    /// Whether more levels go to the fast disk by it, and not fewer.
+    /// Returns true if the rule sends more levels to the fast disk, and not fewer.
     pub fn adds_levels(self) -> bool {
         self == PlacementRule::Spare
     }
@@ -190,7 +190,7 @@ enum Direction {
     Down,
 }
 
-/// What a sample asks for.
+/// The change that a sample asks for.
 struct Wish {
     rule: PlacementRule,
     pointer: usize,
@@ -239,7 +239,7 @@ impl Judge {
         }
     }
 
-    /// The thresholds in force.
+    /// Returns the thresholds in force.
     pub(crate) fn thresholds(&self) -> Thresholds {
         let share = |percent: u64| self.peak / 100 * percent;
         self.given.unwrap_or_else(|| Thresholds {
@@ -281,7 +281,8 @@ impl Judge {
         Some(Change { before, after: wish.pointer, rule: wish.rule, reason: wish.reason })
     }
 
-    /// Whether the fast disk was found to be at its limit a short while ago, and is to get nothing that it need not have.
+    /// Returns true if the fast disk was found to be at its limit a short while ago, and is to get nothing that it need
+    /// not have.
     pub(crate) fn relieves(&self) -> bool {
         self.last_rule == Some(PlacementRule::Bandwidth) && self.since_change_s < RELIEF_S
     }

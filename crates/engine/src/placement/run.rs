@@ -1,13 +1,13 @@
 //! Placement at work: samples of both disks, the pointer in force, and where the next table goes.
 //!
-//! The rules are in `placement/rules.rs`. Here they are asked once a second by the flusher, as long as something has gone
-//! through the disks since: an idle store is not woken for it. Every change is told to the listener, and the last
+//! The rules are in `placement/rules.rs`. Here they are asked once a second by the flusher, as long as something has
+//! gone through the disks since. An idle store is not woken for it. The listener gets every change, and the last
 //! [`DECISIONS_MAX`] are kept, as part of the store's properties and in DISKS.
 //!
-//! Beside the pointer there is the room at the moment: a table for which the fast disk has none goes to the capacity disk
-//! without an error. So does the work of a job whose table could not be written to the fast disk for another reason; it
-//! is done again from the beginning (`Work::with_spill`), as is the work of a job for which the capacity disk has no room:
-//! on whichever disk has some.
+//! Apart from the pointer, the room at the moment decides. A table for which the fast disk has none goes to the
+//! capacity disk without an error. So does the work of a job whose table could not be written to the fast disk for
+//! another reason. It is done again from the beginning (`Work::with_spill`). The work of a job for which the capacity
+//! disk has no room is done again, too, on any disk with room.
 //!
 //! **Threads.** The pointer is an atomic; the judge has a lock, not held across I/O.
 
@@ -30,22 +30,22 @@ use std::time::Duration;
 
 /// Decisions that are kept.
 pub(crate) const DECISIONS_MAX: usize = 32;
-/// Troubles of the fast disk that are told; each once.
+/// The maximum number of troubles of the fast disk that are reported, each once.
 const TROUBLES_MAX: usize = 32;
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// A sample over more time than this says nothing.
 const SAMPLE_MAX: Duration = Duration::from_secs(10);
 
-/// How a store with two disks uses the fast one. Sizes in bytes.
+/// The use of the fast disk in a store with two disks. Sizes in bytes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PlacementProperties {
-    /// Where the fast disk is.
+    /// The location of the fast disk.
     pub fast_location: String,
     /// Room on it.
     pub fast_space: situ_storage::Space,
-    /// What the device is made of, if the fast disk is one without a file system.
+    /// The geometry of the device, if the fast disk is one without a file system.
     pub fast_geometry: Option<situ_storage::Geometry>,
     /// New tables of levels below this one go to the fast disk.
     pub pointer: usize,
@@ -53,7 +53,7 @@ pub struct PlacementProperties {
     pub is_draining: bool,
     /// The last decisions, oldest first.
     pub decisions: Vec<PlacementDecision>,
-    /// How many decisions each rule has made since the store was opened.
+    /// The number of decisions of each rule since the store was opened.
     pub decisions_made: [(PlacementRule, u64); PlacementRule::ALL.len()],
     /// Bytes of tables on the fast disk.
     pub fast_table_bytes: u64,
@@ -83,10 +83,10 @@ pub struct PlacementProperties {
     pub tables_demoted: u64,
     /// Jobs done again on the capacity disk because the fast one failed to write a table.
     pub fast_write_failures: u64,
-    /// Bytes of memory that a raw fast disk's own cache may take, beside [`Options::cache_bytes`]; 0 of a directory, and of
-    /// a volume that the caller opened.
+    /// Bytes of memory that a raw fast disk's own cache may take, in addition to [`Options::cache_bytes`]; 0 for a
+    /// directory, and for a volume that the caller opened.
     pub fast_cache_bytes_max: u64,
-    /// What the fast disk cannot do as it should, now or any more, each with its reason; the store goes on without.
+    /// Faults of the fast disk, present and permanent, each with its cause. The store keeps running without the disk.
     pub fast_troubles: Vec<String>,
 }
 
@@ -224,13 +224,14 @@ impl Placement {
         self.drained.load(Ordering::Acquire)
     }
 
-    /// Bytes free on the fast disk for tables.
+    /// Returns the bytes free on the fast disk for tables.
     pub(crate) fn free_bytes(&self) -> u64 {
         let space = self.fast.volume.space();
         space.logical_total.saturating_sub(space.logical_used).saturating_sub(self.reserve)
     }
 
-    /// As [`free_bytes`](Placement::free_bytes), with what is kept for the log: where the home is full, there is no use in that.
+    /// As [`free_bytes`](Placement::free_bytes), with what is kept for the log: where the home is full, there is no use
+    /// in that.
     pub(crate) fn any_room_bytes(&self) -> u64 {
         let space = self.fast.volume.space();
         space.logical_total.saturating_sub(space.logical_used)
@@ -245,12 +246,12 @@ impl Placement {
         lock(&self.judging).judge.relieves()
     }
 
-    /// Whether there is anything to decide.
+    /// Returns true if there is anything to decide.
     fn judges(&self) -> bool {
         !self.pinned && !self.is_drained()
     }
 
-    /// Whether something has gone through the disks since the last sample.
+    /// Returns true if something has gone through the disks since the last sample.
     fn is_used(&self) -> bool {
         let seen = lock(&self.judging).seen;
         let moved = |before: &Totals, now: Totals| {
@@ -265,7 +266,7 @@ impl Placement {
 }
 
 impl Placement {
-    /// The disk for a new table of `level` of at most about `bytes`.
+    /// Returns the disk for a new table of `level` of at most about `bytes`.
     pub(crate) fn disk_for(&self, level: usize, bytes: u64) -> u32 {
         if level >= self.pointer() {
             return CAPACITY;
@@ -277,7 +278,8 @@ impl Placement {
         CAPACITY
     }
 
-    /// Bytes of the fast disk that tables of `level` leave free ([`room_for_flushes`]); none, if they are those of flushes.
+    /// Returns the bytes of the fast disk that tables of `level` leave free ([`room_for_flushes`]); none, if they are
+    /// those of flushes.
     fn room_kept_for_flushes(&self, level: usize) -> u64 {
         if level == 0 {
             return 0;
@@ -295,7 +297,7 @@ impl Placement {
         room_for_flushes(self.versions.keyspaces().iter().map(level0), self.fast.volume.space().logical_total)
     }
 
-    /// Where a flush of so many bytes would put its table now.
+    /// Returns the disk on which a flush of `bytes` bytes would put its table now.
     pub(crate) fn next_flush_goes_to(&self, bytes: u64) -> u32 {
         if self.pointer() > 0 && self.has_room(bytes) { FAST } else { CAPACITY }
     }
@@ -305,7 +307,7 @@ impl Placement {
         self.health.tell(|| StoreEvent::TableSpilled { level, reason: reason.to_owned() });
     }
 
-    /// A table could not be begun, or written, on the fast disk.
+    /// Notes that a table could not be begun, or written, on the fast disk.
     pub(crate) fn note_fast_failure(&self, level: usize, error: &StorageError) {
         if error.is_no_space() {
             return self.note_spill(level, &error.to_string());
@@ -363,7 +365,7 @@ impl Placement {
         self.choose_promotions();
         let Some(change) = change else { return };
         self.pointer.store(change.after, Ordering::Release);
-        // Whoever has the manifest is the only one that replaces small files.
+        // The holder of the manifest is the only one that replaces small files.
         let noted = self.versions.edit().and_then(|_editor| Ok(self.disks.note_decisions(&self.decisions())?));
         if let Err(error) = noted {
             self.health.note_job_failure("note placement", error);
@@ -389,7 +391,7 @@ impl Placement {
         }
     }
 
-    /// How long until the next sample; `None` while there is nothing to measure.
+    /// Returns the time until the next sample; `None` while there is nothing to measure.
     pub(crate) fn next_sample_in(&self) -> Option<Duration> {
         if !self.judges() {
             return None;
@@ -405,7 +407,7 @@ impl Placement {
         Some(due.saturating_sub(self.env.clock.now()))
     }
 
-    /// None once the fast disk is drained.
+    /// Returns the properties; `None` once the fast disk is drained.
     pub(crate) fn properties(&self) -> Option<PlacementProperties> {
         if self.is_drained() {
             return None;
@@ -441,16 +443,16 @@ impl Placement {
     }
 }
 
-/// What a keyspace's level 0 may come to on the fast disk, and what of it is there.
+/// The size that a keyspace's level 0 may reach on the fast disk, and its present size there.
 struct Level0 {
     memtable_bytes: u64,
-    /// With so many it is compacted.
+    /// The number of tables at which the level is compacted.
     tables: u64,
     on_fast: u64,
 }
 
-/// Bytes that the next flushes find free on a fast disk of `total`: writers wait for flushes and for nothing else. There is
-/// room for as many tables as let level 0 be compacted, up to an eighth of the disk.
+/// Returns the bytes that the next flushes find free on a fast disk of `total`: writers wait for flushes and for
+/// nothing else. There is room for as many tables as let level 0 be compacted, up to an eighth of the disk.
 fn room_for_flushes(keyspaces: impl Iterator<Item = Level0>, total: u64) -> u64 {
     let wanted = |level0: Level0| (level0.memtable_bytes.saturating_mul(level0.tables)).saturating_sub(level0.on_fast);
     keyspaces.map(wanted).fold(0, u64::saturating_add).min(total / 8)

@@ -41,7 +41,7 @@ pub(crate) struct Edit {
     pub(crate) end_of_snapshot: bool,
     /// The store was closed in order; the number is that of the last log file.
     pub(crate) closed: Option<u64>,
-    /// When a repair has lost something last, in milliseconds since 1970.
+    /// The time of the last repair that lost something, in milliseconds since 1970.
     pub(crate) lossy_repair: Option<u64>,
     /// The store has a fast disk, or had one.
     pub(crate) fast_disk: bool,

@@ -1,8 +1,9 @@
 //! The right to change versions.
 //!
-//! An edit is written to the manifest, and then it is true. If the disk has no room for it, or does not answer, nobody knows whether a
-//! crash would find it. Its tables are *doubtful* until a new manifest settles the matter. A keyspace that such an edit drops takes no
-//! writes until then: a crash could take them away with it. The flusher settles that, if no other edit comes before.
+//! An edit is written to the manifest, and then it is true. If the disk has no room for it, or does not answer, the
+//! store cannot know if the edit survives a crash. Its tables are *doubtful* until a new manifest settles the matter. A
+//! keyspace that such an edit drops takes no writes until then: a crash could take them away with it. The flusher
+//! settles that, if no other edit comes before.
 
 use crate::base::sync::lock;
 use crate::versions::edit::Edit;
@@ -22,9 +23,9 @@ pub(crate) struct VersionEditor<'a> {
 }
 
 impl VersionEditor<'_> {
-    /// Makes an edit durable and then true: the edit is completed with numbers, appended and synced; then `install` makes
-    /// the change visible in memory. On an error nothing is installed. If the disk was full or did not answer, the edit can be
-    /// tried again; after any other error the store is read-only.
+    /// Makes an edit durable and then true: the edit is completed with numbers, appended and synced; then `install`
+    /// makes the change visible in memory. On an error nothing is installed. If the disk was full or did not answer,
+    /// the edit can be tried again; after any other error the store is read-only.
     pub(crate) fn apply(&mut self, mut edit: Edit, install: impl FnOnce()) -> Result<()> {
         let versions = self.versions;
         if let Some(error) = versions.health.failure() {
@@ -64,7 +65,8 @@ impl VersionEditor<'_> {
         Ok(())
     }
 
-    /// If an edit is doubtful, puts a new manifest without it in force: its tables were never there, and its keyspaces are not dropped.
+    /// Puts a new manifest in force without a doubtful edit, if there is one: its tables were never there, and its
+    /// keyspaces are not dropped.
     pub(crate) fn settle(&mut self) -> Result<()> {
         let versions = self.versions;
         if lock(&versions.doubtful).is_empty() {
@@ -81,8 +83,8 @@ impl VersionEditor<'_> {
         Ok(())
     }
 
-    /// Puts a new manifest in force that describes the present state. If it could not be written the old one stays; if the
-    /// switch to it failed nobody knows which of the two a crash would leave, so the store takes no more writes.
+    /// Puts a new manifest in force that describes the present state. If it could not be written, the old one stays. If
+    /// the switch to it failed, either of the two may be in force after a crash, so the store takes no more writes.
     fn replace(&mut self) -> Result<()> {
         let versions = self.versions;
         let snapshot = versions.snapshot_edit();
@@ -99,8 +101,8 @@ impl VersionEditor<'_> {
         Ok(())
     }
 
-    /// The log numbers to put into an edit that makes the contents of some memtables durable in tables, given how the
-    /// view of keyspace `flushed` will look then. `current` as in [`log_numbers`](Versions::log_numbers).
+    /// Returns the log numbers to put into an edit that makes the contents of some memtables durable in tables, given
+    /// how the view of keyspace `flushed` will look then. `current` as in [`log_numbers`](Versions::log_numbers).
     pub(crate) fn log_numbers_without(
         &self,
         current: u64,

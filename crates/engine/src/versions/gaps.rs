@@ -28,25 +28,25 @@
 //!
 //! # Sequence numbers
 //!
-//! The `since` of a gap is the sequence number of the reader that found it. A reader of a snapshot reads tables from which
-//! compactions may have dropped versions between the snapshot and the present. So its gaps hold from the present on, which
-//! it reads after the view, and for the snapshot itself ([`SnapshotGaps`]). A compaction filter drops entries without a
-//! sequence number. In a keyspace with a filter, only readers of the current view use gaps.
+//! The `since` of a gap is the sequence number of the reader that found it. A reader of a snapshot reads tables from
+//! which compactions may have dropped versions between the snapshot and the present. So its gaps hold from the present
+//! on, which it reads after the view, and for the snapshot itself ([`SnapshotGaps`]). A compaction filter drops entries
+//! without a sequence number. In a keyspace with a filter, only readers of the current view use gaps.
 //!
 //! The consumer of a queue extends a gap with each entry. If adjoining gaps were always joined, `since` would rise with
-//! each extension, and a slightly older reader could not use the gap at all. So adjoining gaps stay apart while there is
-//! room. Beyond [`GAPS_MAX`], the list joins two old gaps that spare few steps. So a reader that is some extensions late
-//! steps over about as many entries as died meanwhile.
+//! each extension, and a slightly older reader could not use the gap at all. So adjoining gaps stay apart while there
+//! is room. Beyond [`GAPS_MAX`], the list joins two old gaps that spare few steps. So a reader that is some extensions
+//! late steps over about as many entries as died meanwhile.
 //!
 //! # Bounds
 //!
-//! A keyspace has at most [`GAPS_MAX`] gaps and [`WATCHES_MAX`] watches, with keys up to [`KEY_BYTES_MAX`]. If the list is
-//! full and no two gaps adjoin, it drops the gap that spares the fewest steps.
+//! A keyspace has at most [`GAPS_MAX`] gaps and [`WATCHES_MAX`] watches, with keys up to [`KEY_BYTES_MAX`]. If the list
+//! is full and no two gaps adjoin, it drops the gap that spares the fewest steps.
 //!
 //! # Rejected
 //!
-//! *A gap for each range deletion as it is written*: every put would search gaps that may never be read. *A marker entry
-//! in the memtable*: a snapshot would see it, and each flush would have to copy it.
+//! *A gap for each range deletion as it is written*: every put would search gaps that may never be read. *A marker
+//! entry in the memtable*: a snapshot would see it, and each flush would have to copy it.
 
 #![allow(unexpected_cfgs, reason = "cfg(loom) is set by hand to explore the model")]
 
@@ -126,8 +126,8 @@ impl Watch {
         }
     }
 
-    /// Returns the part of the watch without a put, for a cursor that came as far as `reached`. From the front, the part ends
-    /// before this key; from the back, it begins with it.
+    /// Returns the part of the watch without a put, for a cursor that came as far as `reached`. From the front, the
+    /// part ends before this key; from the back, it begins with it.
     fn found(&self, reached: Option<Vec<u8>>) -> (Vec<u8>, Option<Vec<u8>>) {
         let nearest = sync::lock(&self.nearest).take();
         match self.side {
@@ -356,7 +356,8 @@ impl Gaps {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Removes a key from all gaps. The writer calls this after the key is in the memtable and before it becomes visible.
+    /// Removes a key from all gaps. The writer calls this after the key is in the memtable and before it becomes
+    /// visible.
     pub(crate) fn put(&self, key: &[u8]) {
         if !self.list.load().is_some_and(|list| list.concerns(key)) {
             return;
@@ -381,7 +382,8 @@ impl Gaps {
         self.list.load()?.past(key, sequence).cloned()
     }
 
-    /// Returns the gap that a reader at `sequence` may leave by its beginning, if the last keys before `end` are in one.
+    /// Returns the gap that a reader at `sequence` may leave by its beginning, if the last keys before `end` are in
+    /// one.
     #[inline]
     pub(crate) fn before(&self, end: Option<&[u8]>, sequence: u64) -> Option<Arc<Gap>> {
         if !self.is_used.load(Ordering::Acquire) {
@@ -390,9 +392,9 @@ impl Gaps {
         self.list.load()?.before(end, sequence).cloned()
     }
 
-    /// Watches the keys in `begin..end` for a reader that comes from `side`. A gap that the reader finds will hold from `since`
-    /// on. The reader must read all keys after this call. `is_current` returns true if the reader's view has the memtables
-    /// that writers use. Returns `None` if there are too many watches, or if the view is old.
+    /// Watches the keys in `begin..end` for a reader that comes from `side`. A gap that the reader finds will hold from
+    /// `since` on. The reader must read all keys after this call. `is_current` returns true if the reader's view has
+    /// the memtables that writers use. Returns `None` if there are too many watches, or if the view is old.
     pub(crate) fn watch(
         self: &Arc<Gaps>,
         begin: Vec<u8>,
@@ -442,8 +444,8 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Turns the watch into a gap, up to the key `reached`, or from the back, down to it. Between, the reader met no visible
-    /// entry, and no put above its sequence number.
+    /// Turns the watch into a gap, up to the key `reached`, or from the back, down to it. Between, the reader met no
+    /// visible entry, and no put above its sequence number.
     pub(crate) fn publish(self, reached: Option<Vec<u8>>, steps: u64) {
         let Watching { gaps, watch, since } = &self;
         gaps.change(|list| {

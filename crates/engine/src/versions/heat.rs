@@ -1,7 +1,7 @@
-//! How often a table is read from its disk.
+//! The rate at which a table is read from its disk.
 //!
-//! Only what the block cache did not have counts, and only what looks for something: reads in large pieces are a merge's
-//! or a copy's. Counted for stores with two disks; others do without.
+//! Only what the block cache did not have counts, and only what looks for something: reads in large pieces are a
+//! merge's or a copy's. Counted for stores with two disks; others do without.
 
 use situ_disks::BULK_READ_BYTES;
 use situ_storage::{Reader, Result};
@@ -28,7 +28,7 @@ impl Heat {
         self.per_s_x1000.load(Ordering::Relaxed) as f64 / 1000.0
     }
 
-    /// A table that takes the place of others begins with their heat.
+    /// Sets the heat that a new table inherits from the tables it replaces.
     pub(crate) fn set_per_s(&self, per_s: f64) {
         self.per_s_x1000.store((per_s * 1000.0) as u64, Ordering::Relaxed);
     }

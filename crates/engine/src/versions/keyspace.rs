@@ -26,11 +26,12 @@ pub(crate) struct KeyspaceCore {
     /// Log files below this number hold nothing that is not in tables, as the manifest has it.
     pub(crate) log_number: AtomicU64,
     pub(crate) dropped: AtomicBool,
-    /// Why nobody knows whether a crash would find the keyspace dropped. It takes no writes until a new manifest says that it is there.
+    /// The error that leaves it unknown if the keyspace is dropped after a crash. The keyspace takes no writes until a
+    /// new manifest says that it is there.
     pub(crate) doubtful_drop: ArcSwapOption<StorageError>,
     /// Writers wait for room, and the listener was told.
     pub(crate) stopped: AtomicBool,
-    /// What running compactions write.
+    /// The spans that running compactions write.
     pub(crate) running: Mutex<Vec<Span>>,
     /// Compactions that have failed and not succeeded since.
     pub(crate) postponed: Mutex<Vec<Postponed>>,
@@ -40,7 +41,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) flushed_values: Mutex<Option<ValueWriter>>,
     /// Likewise for what collections move.
     pub(crate) collected_values: Mutex<Option<ValueWriter>>,
-    /// Opening has made a table of level 0 of what the log held, or is going to, and no compaction of level 0 has ended since.
+    /// Opening has made a table of level 0 of what the log held, or is going to, and no compaction of level 0 has ended
+    /// since.
     pub(crate) owes_level0: AtomicBool,
 }
 
@@ -85,23 +87,23 @@ impl KeyspaceCore {
         MemtableSlot::new(seed, self.options.memtable_bytes, &self.meter, &self.gaps)
     }
 
-    /// Whether there may be one more memtable, where there may be as many as `Memory::memtables_max` says.
+    /// Returns true if there may be one more memtable. `Memory::memtables_max` gives the limit.
     pub(crate) fn has_memtable(&self, view: &View, memtables_max: usize) -> bool {
         view.sealed.len() + 1 < memtables_max
     }
 
-    /// Whether level 0 may have one more table than will come of what is sealed.
+    /// Returns true if level 0 may have one more table than the sealed memtables will add.
     pub(crate) fn has_level0(&self, view: &View) -> bool {
         view.version.levels[0].files.len() + view.sealed.len() < self.options.level0_tables_max
     }
 
-    /// Whether this view has segments of the value log, or a later one with the same memtable may.
+    /// Returns true if this view has segments of the value log, or a later view with the same memtable may have some.
     #[inline]
     pub(crate) fn may_get_segments(&self, view: &View) -> bool {
         self.options.value_log_min_bytes.is_some() || !view.version.segments.is_empty()
     }
 
-    /// Whether a full memtable could be sealed.
+    /// Returns true if a full memtable could be sealed.
     pub(crate) fn has_room(&self, memtables_max: usize) -> bool {
         let view = self.view.load();
         self.has_memtable(&view, memtables_max) && self.has_level0(&view)
@@ -109,7 +111,7 @@ impl KeyspaceCore {
 }
 
 impl KeyspaceCore {
-    /// What no writer has ended is sealed by the value log.
+    /// Drops the writers of values. The value log seals the segments that they have not ended.
     pub(crate) fn give_up_value_writers(&self) {
         for writer in [&self.flushed_values, &self.collected_values] {
             let given_up = lock(writer).take();

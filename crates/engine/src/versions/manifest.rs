@@ -1,31 +1,31 @@
 //! The manifest file: frames of edits, one writer at a time (`docs/formats/manifest.md`).
 //!
-//! Whoever changes the state of the store holds the one [`Manifest`] (with the version editor), appends
-//! an edit, syncs it, and only then installs the new version. A manifest that has grown to several times the size of
-//! its snapshot is replaced: a new file with a snapshot edit is written and synced, then `CURRENT` is switched:
+//! A thread that changes the state of the store holds the one [`Manifest`] (with the version editor), appends an edit,
+//! syncs it, and only then installs the new version. A manifest that has grown to several times the size of its
+//! snapshot is replaced. A new file with a snapshot edit is written and synced, then `CURRENT` is switched:
 //!
 //! 1. `MANIFEST-n` is written and synced, then `MANIFEST-n.copy`.
 //! 2. The manifest's name is written to `n.tmp`, which is synced.
 //! 3. `n.tmp` is renamed to `CURRENT`.
 //! 4. The names are synced.
 //!
-//! **The copy** has the same bytes at the same offsets. An edit is appended to it when the manifest has it durably. So what the
-//! copy holds is acknowledged, and rot in one of the two files costs nothing (`manifest/pair.rs` reads both). A store goes on
-//! without its copy: if the copy cannot be written, it is removed, and the listener is told
+//! **The copy** has the same bytes at the same offsets. An edit is appended to it when the manifest has it durably. So
+//! what the copy holds is acknowledged, and rot in one of the two files costs nothing (`manifest/pair.rs` reads both).
+//! A store goes on without its copy: if the copy cannot be written, it is removed, and the listener gets the error
 //! ([`Manifest::take_copy_failure`]). The next manifest has a copy again, and is due sooner then.
 //!
-//! **Failure.** What fails in the first two steps has changed nothing: all three files are removed, the old manifest stays in
-//! force, and the same can be tried again. From the rename on, whatever the error, `CURRENT` may name either manifest after
-//! a crash ([`Unfinished::in_doubt`]). An edit appended to one of them would be lost if the other is found, so the store
-//! becomes read-only.
+//! **Failure.** What fails in the first two steps has changed nothing. All three files are removed, the old manifest
+//! stays in force, and the same can be tried again. From the rename on, whatever the error, `CURRENT` may name either
+//! manifest after a crash ([`Unfinished::in_doubt`]). An edit appended to one of them would be lost if the other is
+//! found, so the store becomes read-only.
 //!
-//! If an append to the manifest or its sync fails, it is unknown whether the edit is on disk. No further edit may be built
-//! on that, so the store becomes read-only; at the next open either outcome is a consistent state, because the files
-//! of both are still there. A disk that is full or does not answer is no such case: a new manifest without the edit settles the
-//! matter (`editor.rs`).
+//! If an append to the manifest or its sync fails, it is unknown whether the edit is on disk. No further edit may be
+//! built on that, so the store becomes read-only. At the next open either outcome is a consistent state, because the
+//! files of both are still there. A disk that is full or does not answer is no such case: a new manifest without the
+//! edit settles the matter (`editor.rs`).
 //!
-//! Rejected: two manifests of which the younger whole one counts, as file systems keep two superblocks. Each edit would have to
-//! say which of the two is ahead, and a torn tail of one could not be told from rot.
+//! Rejected: two manifests of which the younger whole one counts, as file systems keep two superblocks. Each edit would
+//! have to say which of the two is ahead, and a torn tail of one could not be told from rot.
 
 mod pair;
 
@@ -55,7 +55,7 @@ pub(crate) struct Manifest {
     writer: Box<dyn Writer>,
     /// `None` since it could not be written.
     copy: Option<Box<dyn Writer>>,
-    /// Why there is no copy, until that is told.
+    /// The reason why there is no copy, until it is reported.
     copy_failure: Option<Error>,
     snapshot_bytes: u64,
     /// After a rewrite that failed, the next one waits until the file is longer than this.
@@ -106,7 +106,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// A manifest file that nobody knows of yet, durable.
+    /// Writes a manifest file that nothing refers to yet, and makes it durable.
     fn write(volume: &dyn Volume, name: FileName, begin: &Edit) -> Result<Box<dyn Writer>> {
         let mut writer = volume.create(name, REWRITE_BYTES_MIN)?;
         let mut header = [0; HEADER_BYTES];
@@ -139,12 +139,12 @@ impl Manifest {
         self.copy_due_above_bytes = self.writer.written() + self.snapshot_bytes.max(REWRITE_RETRY_BYTES);
     }
 
-    /// Why there is no copy any more, if nobody has been told yet.
+    /// Takes the reason why there is no copy any more, if it was not reported yet.
     pub(crate) fn take_copy_failure(&mut self) -> Option<Error> {
         self.copy_failure.take()
     }
 
-    /// Whether it is time for [`replace`](Manifest::replace). Not soon after one that failed.
+    /// Returns true if it is time for [`replace`](Manifest::replace). Not soon after one that failed.
     pub(crate) fn is_long(&self) -> bool {
         let long = REWRITE_BYTES_MIN.max(8 * self.snapshot_bytes);
         let due = if self.copy.is_some() { long } else { long.min(self.copy_due_above_bytes) };
@@ -183,20 +183,21 @@ fn append(writer: &mut dyn Writer, bytes: &[u8]) -> Result<()> {
     writer.sync()
 }
 
-/// Makes durable what was read of the manifest in force, and that it is in force. A process that was killed may have left the
-/// last edit, or the name, in the page cache only; nothing may be removed because of what a power failure takes away again.
+/// Makes durable what was read of the manifest in force, and that it is in force. A process that was killed may have
+/// left the last edit, or the name, in the page cache only. Nothing may be removed because of what a power failure
+/// takes away again.
 pub(crate) fn make_durable(volume: &dyn Volume, number: u64) -> Result<()> {
     volume.open_pages(FileName::Manifest(number))?.sync()?;
     volume.sync_names()
 }
 
-/// The contents of `CURRENT` that put a manifest in force.
+/// Returns the contents of `CURRENT` that put a manifest in force.
 fn current_text(number: u64) -> String {
     let name = FileName::Manifest(number).to_string();
     format!("{name} {:08x}\n", crc32c::crc32c(name.as_bytes()))
 }
 
-/// The number of the manifest in force; `None` if the volume holds no store.
+/// Returns the number of the manifest in force; `None` if the volume holds no store.
 pub(crate) fn current(volume: &dyn Volume) -> Result<Option<u64>> {
     let reader = match volume.open(FileName::Current) {
         Ok(reader) => reader,
@@ -247,8 +248,8 @@ mod tests {
         assert!(matches!(read(&*volume, 5), Err(Error::NotFound { .. })));
     }
 
-    /// Whatever fails before the rename leaves the old manifest in force, nothing behind, and edits go on. Whatever fails
-    /// from the rename on, want of space included, leaves it open which one a crash finds.
+    /// Whatever fails before the rename leaves the old manifest in force, nothing behind, and edits go on. Whatever
+    /// fails from the rename on, want of space included, leaves it open which one a crash finds.
     #[test]
     fn a_switch_that_fails_says_whether_it_may_have_happened() {
         use situ_base::Env;
@@ -341,8 +342,8 @@ mod tests {
         }
     }
 
-    /// Once, the failed copy was removed after the switch. A crash then brought it back without its header, and `verify` called
-    /// it rotten.
+    /// Once, the failed copy was removed after the switch. A crash then brought it back without its header, and
+    /// `verify` called it rotten.
     #[test]
     fn a_copy_that_was_given_up_at_its_beginning_does_not_come_back() {
         use situ_base::Env;
@@ -373,8 +374,8 @@ mod tests {
         }
     }
 
-    /// Promise 1, 4: whenever the machine stops, both files together give what was acknowledged, and rot in one of them alone
-    /// does not take any of it away.
+    /// Promise 1, 4: whenever the machine stops, both files together give what was acknowledged, and rot in one of them
+    /// alone does not take any of it away.
     #[test]
     fn a_crash_between_the_manifest_and_its_copy_leaves_what_was_acknowledged() {
         use situ_base::Env;

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 impl Versions {
     /// Deletes files that no version and no reader needs.
     ///
-    /// After a failure nothing is deleted any more: the manifest on disk may hold an edit that is not in memory, and the
-    /// next open needs the tables of whichever state it finds. There, the others are orphans.
+    /// After a failure nothing is deleted any more. The manifest on disk may hold an edit that is not in memory, and
+    /// the next open needs the tables of whichever state it finds. There, the others are orphans.
     ///
-    /// What cannot be deleted is told to the listener, and tried again when the next file is deleted; at the latest, the next
-    /// open removes it as an orphan.
+    /// If a file cannot be deleted, the listener gets the error, and the deletion is tried again when the next file is
+    /// deleted. At the latest, the next open removes the file as an orphan.
     pub(crate) fn delete_obsolete(&self) {
         if let Err(error) = self.try_delete_obsolete() {
             self.health.note_job_failure("delete table", error);
@@ -52,7 +52,7 @@ impl Versions {
         first_failure.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Tells the value log what nobody reads any more.
+    /// Tells the value log which values have no readers any more.
     fn tell_dead_values(&self) {
         let dead = self.source.values.take_dead();
         let Some(log) = self.source.values.log_if_open().filter(|_| !dead.is_empty()) else { return };
@@ -62,7 +62,7 @@ impl Versions {
             by_segment.entry(segment).or_default().push(Handle { segment, offset, bytes });
         }
         for (segment, handles) in by_segment {
-            // A handle that is none of the segment's: its table is damaged, and whoever reads it is told.
+            // A handle that is none of the segment's: its table is damaged, and its reader gets the error.
             let told = log.may_trim(segment, &handles).map_err(crate::Error::from);
             told.unwrap_or_else(|error| self.health.note_job_failure("trim values", error));
         }

@@ -3,26 +3,27 @@
 //! An open table takes memory (its top index, its filter) and a descriptor. Both are bounded by
 //! [`Options::open_tables_max`](crate::Options::open_tables_max), each in its own way:
 //!
-//! * **Descriptors** exactly. A [`TableReader`] is a table's file for those who read from it, and has a descriptor or has
-//!   not. Who reads where there is none opens the file; at the bound, after another one that was not read of late has lost
-//!   its descriptor. A read in progress keeps its own. So an iterator or a compaction can go over any number of tables.
-//! * **Memory** but for what is in use. A [`Shelf`] keeps tables open for the next reader, and beyond the bound takes out
-//!   those that were not used of late; whoever is using one keeps it until done. A cursor has one table of each level
-//!   and those of level 0 (which is bounded), and so has a running merge.
+//! * **Descriptors** exactly. A [`TableReader`] is a table's file for those who read from it, and has a descriptor or
+//!   has not. Who reads where there is none opens the file; at the bound, after another one that was not read of late
+//!   has lost its descriptor. A read in progress keeps its own. So an iterator or a compaction can go over any number
+//!   of tables.
+//! * **Memory** but for what is in use. A [`Shelf`] keeps tables open for the next reader, and beyond the bound takes
+//!   out those that were not used of late. A user of such a table keeps it until done. A cursor has one table of each
+//!   level and those of level 0 (which is bounded), and so has a running merge.
 //!
-//! While a store has at most half as many tables as may be open, they stay open without any of this: a look at such a
+//! While a store has at most half as many tables as may be open, they stay open without any of this. A look at such a
 //! table costs an atomic load. The shelf takes those that are opened later.
 //!
-//! **What was used of late** is known by the second chance: slots lie in a ring, each with a mark that a use sets; the hand
-//! that goes round clears marks, and takes the first slot without one.
+//! **Recent use** is known by the second chance. Slots lie in a ring, each with a mark that a use sets. The hand that
+//! goes round clears marks, and takes the first slot without one.
 //!
-//! **Invariants.** There are never more descriptors than permits, and a permit is given back after its descriptor is closed.
-//! A file that is not in the volume any more is not opened again: it is removed after the last holder of its
+//! **Invariants.** There are never more descriptors than permits, and a permit is given back after its descriptor is
+//! closed. A file that is not in the volume any more is not opened again. It is removed after the last holder of its
 //! [`TableFile`](crate::versions::version::TableFile) has gone.
 //!
 //! **Threads.** A use takes no lock. Opening and closing takes the ring's, which is held across nothing that blocks or
-//! notifies. Who finds all descriptors in the hands of reads in progress waits for one of them; such a read waits for
-//! nobody.
+//! notifies. A reader that finds all descriptors in the hands of reads in progress waits for one of them. A read in
+//! progress waits for no other.
 //!
 //! **Rejected:** least recently used to the letter. It would need a lock, or a shared counter, at each use.
 
@@ -34,7 +35,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Slots of what was closed otherwise are cleared away when there are so many, and twice as many as others.
+/// The number of empty slots, left by tables that were closed otherwise, from which they are cleared away, if they are
+/// also twice as many as others.
 const EMPTY_SLOTS_MIN: usize = 64;
 
 /// A place for something that can be taken away from its users.
@@ -50,7 +52,7 @@ impl<T> Default for TableSlot<T> {
 }
 
 impl<T> TableSlot<T> {
-    /// What is in it, which stays usable as long as the guard is kept.
+    /// Returns the contents of the slot, which stay usable as long as the guard is kept.
     #[inline]
     pub(crate) fn get(&self) -> Guard<Option<Arc<T>>> {
         let value = self.value.load();
@@ -78,7 +80,7 @@ impl<T> TableSlot<T> {
 /// Slots in the order in which the hand meets them.
 struct Ring<T> {
     slots: VecDeque<Arc<TableSlot<T>>>,
-    /// How many of them are not empty.
+    /// The number of slots that are not empty.
     full: usize,
 }
 
@@ -96,7 +98,8 @@ impl<T> Ring<T> {
         self.full += 1;
     }
 
-    /// Fills a slot, unless it is full; then, returns what is in it. Neither value is dropped here, as the lock is held.
+    /// Fills a slot, unless it is full; then, returns what is in it. Neither value is dropped here, as the lock is
+    /// held.
     fn fill(&mut self, slot: &Arc<TableSlot<T>>, value: &Arc<T>) -> Option<Arc<T>> {
         let theirs = slot.fill(value);
         if theirs.is_none() {
@@ -105,8 +108,8 @@ impl<T> Ring<T> {
         theirs
     }
 
-    /// Takes the first value out that was not used since the hand was there before; `None` if there is none at all. To be
-    /// dropped without the lock.
+    /// Takes the first value out that was not used since the hand was there before; `None` if there is none at all. To
+    /// be dropped without the lock.
     fn evict(&mut self) -> Option<Arc<T>> {
         let count = self.slots.len();
         for step in 0..2 * count {
@@ -169,7 +172,7 @@ impl<T> Shelf<T> {
 pub(crate) struct Descriptors {
     max: usize,
     state: Mutex<ShelfState>,
-    /// Notified when a permit is given back, or a descriptor could be taken away, that somebody waits for.
+    /// Notified when a permit is given back, or a descriptor could be taken away, while a reader waits for one.
     returned: Arc<dyn Event>,
 }
 
@@ -209,7 +212,7 @@ impl Descriptors {
         Arc::new(Descriptors { max: max.max(1), state: Mutex::new(state), returned })
     }
 
-    /// How many files are open, or about to be.
+    /// Returns the number of files that are open, or about to be.
     pub(crate) fn open(&self) -> usize {
         lock(&self.state).permits
     }
@@ -323,7 +326,7 @@ impl Reader for TableReader {
     }
 
     fn prefetch(&self, offset: u64, bytes: u64) {
-        // Not worth a descriptor that somebody else uses.
+        // Not worth a descriptor that another reader uses.
         if let Some(descriptor) = &*self.slot.get() {
             descriptor.file.prefetch(offset, bytes);
         }

@@ -1,4 +1,4 @@
-//! What compactions are at work on in a keyspace, and which of them have failed.
+//! The spans that running compactions work on in a keyspace, and the jobs that have failed.
 
 use crate::Error;
 use crate::versions::version::TableFile;

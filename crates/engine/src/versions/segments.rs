@@ -1,22 +1,26 @@
 //! Segments of the value log, as the versions of a keyspace know them.
 //!
-//! A large value lies in a *segment* (`situ-values`); the table has a *handle* in its place. Each segment belongs to one keyspace.
+//! A large value lies in a *segment* (`situ-values`); the table has a *handle* in its place. Each segment belongs to
+//! one keyspace.
 //!
 //! 1. A flush writes large values to segments and syncs them. The edit that adds its table adds the segments, too.
 //! 2. A compaction copies handles. The sums of what it drops are in its edit: the segment's dead values.
-//! 3. A collection moves what is alive of a segment elsewhere. An edit removes the segment when no reader can ask for its values.
+//! 3. A collection moves what is alive of a segment elsewhere. An edit removes the segment when no reader can ask for
+//!    its values.
 //!
-//! **Invariants.** A view has every segment to which a handle of its memtables and tables leads that a reader of the view can
-//! see. Older versions of an entry may lead to a segment that is gone: a newer version hides them from every reader.
+//! **Invariants.** A view has every segment to which a handle of its memtables and tables leads that a reader of the
+//! view can see. Older versions of an entry may lead to a segment that is gone: a newer version hides them from every
+//! reader.
 //!
-//! **Life of a segment.** As that of a table's file: a [`SegmentFile`] lives as long as some version holds it. When an edit has
-//! removed it, its last holder puts its number on the list of segments to delete.
+//! **Life of a segment.** As that of a table's file: a [`SegmentFile`] lives as long as some version holds it. When an
+//! edit has removed it, its last holder puts its number on the list of segments to delete.
 //!
-//! **What died, exactly.** The merge lists the places of the values that it drops, in a flush or a compaction. A reader of the version
-//! before, or of any older one, could still ask for them. A reader of the memtable has a view with such a version. So the edit ends
-//! an *era* ([`Era`]). The value log may erase the values when no version of that era, or of an older one, is left. A crash forgets
-//! the list. So does a view that is held for long, when all lists together exceed their limit: the oldest ones go. The sums stay, and a
-//! collection gives the space back. An opening that makes tables of its log keeps the sums alone.
+//! **What died, exactly.** The merge lists the places of the values that it drops, in a flush or a compaction. A reader
+//! of the version before, or of any older one, could still ask for them. A reader of the memtable has a view with such
+//! a version. So the edit ends an *era* ([`Era`]). The value log may erase the values when no version of that era, or
+//! of an older one, is left. A crash forgets the list. So does a view that is held for long, when all lists together
+//! exceed their limit: the oldest ones go. The sums stay, and a collection gives the space back. An opening that makes
+//! tables of its log keeps the sums alone.
 //!
 //! **Threads.** Any. The sums of a segment change with the right to change versions only.
 
@@ -33,7 +37,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// What stands in a table for a value in the value log: the value's handle, then the first bytes of the value, for a filter.
+/// The entry of a table for a value in the value log: the value's handle, then the first bytes of the value, for a
+/// filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pointer<'a> {
     pub(crate) handle: Handle,
@@ -46,7 +51,7 @@ impl<'a> Pointer<'a> {
         to.extend_from_slice(prefix);
     }
 
-    /// `None` if these bytes are no pointer.
+    /// Decodes a pointer; `None` if these bytes are no pointer.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Pointer<'a>> {
         let (handle, prefix) = bytes.split_at_checked(Handle::ENCODED_BYTES)?;
         Some(Pointer { handle: Handle::decode(handle).ok()?, prefix })
@@ -69,10 +74,10 @@ impl ValueHandles for Pointers {
     }
 }
 
-/// So many lists are not worth a look at which of them have gone.
+/// The number of lists up to which a search for lists that have gone is not worth it.
 const HELD_LISTS_MIN: usize = 64;
 
-/// The value log of a store, and what of it nobody needs any more.
+/// The value log of a store, and its segments and values that are not needed any more.
 #[derive(Default)]
 pub(crate) struct ValueSource {
     log: OnceLock<Arc<ValueLog>>,
@@ -83,7 +88,7 @@ pub(crate) struct ValueSource {
     being_written: Mutex<BTreeSet<u64>>,
     gone: Mutex<Gone>,
     held: Mutex<Held>,
-    /// In a store that is open to read beside one that writes.
+    /// The writer, in a store that is open to read while another process writes it.
     beside: OnceLock<BesideWriter>,
 }
 
@@ -91,21 +96,22 @@ pub(crate) struct ValueSource {
 pub(crate) struct BesideWriter {
     /// The store's home.
     pub(crate) location: String,
-    /// Whether there have been edits since the reader opened the store. An edit comes before its values are erased.
+    /// Returns true if there have been edits since the reader opened the store. An edit comes before its values are
+    /// erased.
     pub(crate) has_changed: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// The places that one edit has dropped.
 type Places = Mutex<Vec<ValueLocation>>;
 
-/// Places that somebody may still read, by eras that have ended.
+/// Places that a reader may still read, by eras that have ended.
 #[derive(Default)]
 struct Held {
     /// Oldest first; some of them have gone already.
     lists: VecDeque<Weak<Places>>,
     /// All lists together.
     bytes: usize,
-    /// With so many, those that have gone are left out.
+    /// The number of lists at which those that have gone are removed.
     clean_at: usize,
 }
 
@@ -140,7 +146,7 @@ pub(crate) type OpenLog = Arc<dyn Fn() -> StorageResult<Arc<ValueLog>> + Send + 
 #[derive(Default)]
 struct Gone {
     segments: Vec<u64>,
-    /// So many more are being deleted.
+    /// The number of further segments that are being deleted.
     deleting: usize,
     values: Vec<Vec<ValueLocation>>,
     /// Wakes the thread that deletes.
@@ -148,17 +154,17 @@ struct Gone {
 }
 
 impl ValueSource {
-    /// The log is opened by this when it is first needed.
+    /// Sets the function that opens the log when it is first needed.
     pub(crate) fn open_by(&self, open: OpenLog) {
         *lock(&self.opening) = Some(open);
     }
 
-    /// Another process may write.
+    /// Notes that another process may write.
     pub(crate) fn read_beside(&self, writer: BesideWriter) {
         let _ = self.beside.set(writer);
     }
 
-    /// What the reader of a value is told.
+    /// Returns the error that the reader of a value gets.
     #[cold]
     fn explain(&self, error: StorageError) -> Error {
         let is_suspicious = matches!(error, StorageError::Corruption(_) | StorageError::NotFound { .. });
@@ -168,19 +174,19 @@ impl ValueSource {
         }
     }
 
-    /// New segments get their numbers from here from now on.
+    /// Sets the function that gives numbers to new segments from now on.
     pub(crate) fn number_by(&self, numbers: Numbers) {
         *lock(&self.numbers) = Some(numbers);
     }
 
-    /// The number of a new segment.
+    /// Returns the number of a new segment.
     pub(crate) fn new_number(&self) -> u64 {
         let numbers = lock(&self.numbers).clone();
         let numbers = numbers.expect("a store numbers its files before it writes values");
         numbers()
     }
 
-    /// The log, which is opened if it is not open yet.
+    /// Returns the log, which is opened if it is not open yet.
     ///
     /// # Errors
     /// The volume's; or this is no open store.
@@ -191,12 +197,13 @@ impl ValueSource {
         }
     }
 
-    /// The log, if it is open.
+    /// Returns the log, if it is open.
     pub(crate) fn log_if_open(&self) -> Option<&Arc<ValueLog>> {
         self.log.get()
     }
 
-    /// The thread that opens a store does this if there are segments. Otherwise the flusher does it, which writes the first one.
+    /// Opens the log. The thread that opens a store does this if there are segments. Otherwise the flusher does it,
+    /// which writes the first one.
     #[cold]
     fn open(&self) -> StorageResult<&Arc<ValueLog>> {
         let open = lock(&self.opening).clone();
@@ -205,22 +212,22 @@ impl ValueSource {
         Ok(self.log.get_or_init(|| log))
     }
 
-    /// A flush writes values to the segment.
+    /// Notes that a flush writes values to the segment.
     pub(crate) fn begin_writing(&self, segment: u64) {
         lock(&self.being_written).insert(segment);
     }
 
-    /// The flush has ended: an edit names its values, or nobody does.
+    /// Notes that the flush has ended: an edit names its values, or nothing does.
     pub(crate) fn end_writing(&self, segments: &BTreeSet<u64>) {
         lock(&self.being_written).retain(|segment| !segments.contains(segment));
     }
 
-    /// Whether the segment may have values that no version leads to yet, and soon one will.
+    /// Returns true if the segment may have values that no version leads to yet, and soon one will.
     pub(crate) fn is_being_written(&self, segment: u64) -> bool {
         lock(&self.being_written).contains(&segment)
     }
 
-    /// From now on, rings `bell` when the last holder of a segment or of dead values has let go.
+    /// Makes the last holder of a segment or of dead values ring `bell` when it lets go, from now on.
     pub(crate) fn ring(&self, bell: Arc<dyn Event>) {
         lock(&self.gone).bell = Some(bell);
     }
@@ -230,7 +237,8 @@ impl ValueSource {
         lock(&self.gone).segments.push(number);
     }
 
-    /// What places of dead values take at most while somebody may read them: as much as the value log lets dead ranges take.
+    /// Returns the maximum bytes for places of dead values that may still have readers: as many as the value log allows
+    /// for dead ranges.
     fn held_bytes_max(&self) -> usize {
         let known = self.log_if_open().map(|log| log.options().dead_ranges_bytes_max);
         known.unwrap_or(situ_values::Options::default().dead_ranges_bytes_max)
@@ -245,7 +253,7 @@ impl ValueSource {
         bell.iter().for_each(|bell| bell.notify());
     }
 
-    /// The segments to be deleted.
+    /// Takes the segments to be deleted.
     pub(crate) fn take_segments(&self) -> Deleting<'_> {
         let mut gone = lock(&self.gone);
         let segments = std::mem::take(&mut gone.segments);
@@ -259,18 +267,18 @@ impl ValueSource {
         gone.segments.len() + gone.deleting
     }
 
-    /// Whether somebody is deleting segments.
+    /// Returns true if a thread is deleting segments.
     pub(crate) fn is_deleting(&self) -> bool {
         lock(&self.gone).deleting > 0
     }
 
-    /// The places that nobody reads any more.
+    /// Takes the places that have no readers any more.
     pub(crate) fn take_dead(&self) -> Vec<Vec<ValueLocation>> {
         std::mem::take(&mut lock(&self.gone).values)
     }
 }
 
-/// Segments that somebody deletes.
+/// Segments that a thread deletes.
 pub(crate) struct Deleting<'a> {
     source: &'a ValueSource,
     pub(crate) segments: Vec<u64>,
@@ -282,7 +290,8 @@ impl Drop for Deleting<'_> {
     }
 }
 
-/// The versions between two edits that have dropped values. It lives as long as one of its versions, or an era before it.
+/// The versions between two edits that have dropped values. It lives as long as one of its versions, or an era before
+/// it.
 #[derive(Default)]
 pub(crate) struct Era {
     /// Set when the era ends.
@@ -291,7 +300,7 @@ pub(crate) struct Era {
 
 struct Ended {
     next: Arc<Era>,
-    /// What the edit has dropped that ended the era.
+    /// The places that the edit which ended the era has dropped.
     places: Arc<Places>,
     source: Arc<ValueSource>,
 }
@@ -353,25 +362,25 @@ impl SegmentFile {
         })
     }
 
-    /// What tables have got handles for.
+    /// Returns the values that tables have got handles for.
     pub(crate) fn written(&self) -> Written {
         let (records, record_bytes) = self.written.get();
         Written { segment: self.number, records, record_bytes }
     }
 
-    /// What no table has any more.
+    /// Returns the values that no table has any more.
     pub(crate) fn dead(&self) -> DroppedValues {
         let (handles, bytes) = self.dead.get();
         DroppedValues { segment: self.number, handles, bytes }
     }
 
-    /// What tables still have.
+    /// Returns the bytes that tables still have.
     #[cfg(test)]
     pub(crate) fn live_bytes(&self) -> u64 {
         self.written().record_bytes.saturating_sub(self.dead().bytes)
     }
 
-    /// As the value log is told of it when it is opened.
+    /// Returns the segment as the value log gets it when it is opened.
     fn known(&self) -> KnownSegment {
         KnownSegment {
             number: self.number,
@@ -381,7 +390,7 @@ impl SegmentFile {
         }
     }
 
-    /// To be deleted when the last holder lets go.
+    /// Marks the segment for deletion when the last holder lets go.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -427,7 +436,7 @@ impl Segments {
         self.files.is_none()
     }
 
-    /// Whether both are the same list, not only equal ones.
+    /// Returns true if both are the same list, not only equal ones.
     pub(crate) fn is(&self, other: &Segments) -> bool {
         match (&self.files, &other.files) {
             (None, None) => true,
@@ -441,8 +450,8 @@ impl Segments {
         files.binary_search_by_key(&number, |file| file.number).ok().map(|at| &files[at])
     }
 
-    /// The list after an edit. A segment is there from the first values on that are written to it. Its sums are told apart, when the
-    /// edit is true: [`note_written`](Segments::note_written).
+    /// Returns the list after an edit. A segment is there from the first values on that are written to it. Its sums are
+    /// noted separately, when the edit is true: [`note_written`](Segments::note_written).
     ///
     /// # Errors
     /// In words, if the edit removes a segment that is not there.
@@ -468,12 +477,13 @@ impl Segments {
         Ok(Segments { files: (!files.is_empty()).then(|| Arc::new(files)), era: Some(era) })
     }
 
-    /// The same in a new era, for an edit that drops values.
+    /// Returns the same in a new era, for an edit that drops values.
     pub(crate) fn in_next_era(self) -> Segments {
         Segments { era: self.era.is_some().then(Arc::default), ..self }
     }
 
-    /// The edit is true that ends this list's era. `next` is the list after it, `places` what the edit has dropped.
+    /// Ends this list's era, as the edit that ends it is true. `next` is the list after it, `places` are the dropped
+    /// values of the edit.
     pub(crate) fn end_era(&self, next: &Segments, places: Vec<ValueLocation>, source: &Arc<ValueSource>) {
         if let (Some(era), Some(next)) = (&self.era, &next.era) {
             let places = lock(&source.held).push(places, source.held_bytes_max());
@@ -491,12 +501,12 @@ impl Segments {
         }
     }
 
-    /// What of these values counts: those of segments that are still there.
+    /// Returns the values that count: those of segments that are still there.
     pub(crate) fn counted(&self, dropped: &[DroppedValues]) -> Vec<DroppedValues> {
         dropped.iter().filter(|values| self.find(values.segment).is_some()).copied().collect()
     }
 
-    /// These values are dead from now on.
+    /// Notes that these values are dead from now on.
     ///
     /// # Errors
     /// In words, if they lie in a segment that is not there.
@@ -510,18 +520,19 @@ impl Segments {
         Ok(())
     }
 
-    /// An edit is true that says this. It counts in sums of segments that are [there](Segments::counted).
+    /// Notes the written and dead values of an edit that is true. They count in sums of segments that are
+    /// [there](Segments::counted).
     pub(crate) fn note(&self, written: &[Written], dead: &[DroppedValues]) {
         self.note_written(written);
         self.note_dead(dead).expect("dead values that count lie in segments that are there");
     }
 
-    /// As the value log is told of them when it is opened.
+    /// Returns the segments as the value log gets them when it is opened.
     pub(crate) fn known(&self) -> impl Iterator<Item = KnownSegment> {
         self.files().iter().map(|file| file.known())
     }
 
-    /// The value of `key` that a table has `pointer` for.
+    /// Returns the value of `key` that a table has `pointer` for.
     ///
     /// # Errors
     /// The disk's; the value is damaged; [`NotInMemory`](StorageError::NotInMemory) if `reach` is too short.
@@ -550,7 +561,7 @@ impl Segments {
         Ok(Value::in_log(value.map_err(|error| source.explain(error))?))
     }
 
-    /// For reads of values that will be asked for soon. `None` if there are no segments.
+    /// Returns a read-ahead for values that will be asked for soon. Returns `None` if there are no segments.
     pub(crate) fn read_ahead(&self) -> Option<ReadAhead> {
         self.files().first()?.source.log_if_open().map(ReadAhead::new)
     }

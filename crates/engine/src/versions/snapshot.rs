@@ -1,7 +1,7 @@
 //! Snapshots: a sequence number that compactions respect.
 //!
-//! **Invariants.** The visible sequence number only grows. A compaction that has read the list of live snapshots before one is taken
-//! sees only entries that are visible to that one, too.
+//! **Invariants.** The visible sequence number only grows. A compaction that has read the list of live snapshots before
+//! one is taken sees only entries that are visible to that one, too.
 
 use crate::base::sync::lock;
 use crate::versions::gaps::SnapshotGaps;
@@ -10,11 +10,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Up to which write the store can be seen, and the moments at which somebody reads.
+/// The last visible write of the store, and the moments at which readers read.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     visible: AtomicU64,
-    /// How many snapshots there are of each sequence number.
+    /// The number of snapshots of each sequence number.
     live: Mutex<BTreeMap<u64, usize>>,
 }
 
@@ -23,13 +23,14 @@ impl Snapshots {
         Arc::new(Snapshots { visible: AtomicU64::new(visible), live: Mutex::default() })
     }
 
-    /// All writes up to this sequence number can be seen.
+    /// Returns the sequence number up to which all writes can be seen.
     #[inline]
     pub(crate) fn visible(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// Lets readers see the writes `first` to `last`, which follow those that they see. One thread at a time calls this.
+    /// Lets readers see the writes `first` to `last`, which follow those that they see. One thread at a time calls
+    /// this.
     #[inline]
     pub(crate) fn advance(&self, first: u64, last: u64) {
         let visible = self.visible.load(Ordering::Relaxed);
@@ -37,22 +38,22 @@ impl Snapshots {
         self.visible.store(last, Ordering::Release);
     }
 
-    /// Where the sequence numbers of a store begin that was opened; nobody reads it yet.
+    /// Sets where the sequence numbers of a store begin that was just opened. The store has no readers yet.
     pub(crate) fn begin_at(&self, visible: u64) {
         self.visible.store(visible, Ordering::Release);
     }
 
-    /// The sequence numbers of live snapshots, ascending.
+    /// Returns the sequence numbers of live snapshots, ascending.
     pub(crate) fn sequences(&self) -> Vec<u64> {
         lock(&self.live).keys().copied().collect()
     }
 
-    /// The oldest live snapshot.
+    /// Returns the oldest live snapshot.
     pub(crate) fn oldest(&self) -> Option<u64> {
         lock(&self.live).keys().next().copied()
     }
 
-    /// How many snapshots are live.
+    /// Returns the number of live snapshots.
     pub(crate) fn count(&self) -> usize {
         lock(&self.live).values().sum()
     }
@@ -82,7 +83,7 @@ impl Snapshot {
         Snapshot { inner: Arc::new(Inner { snapshots: Arc::clone(snapshots), sequence, gaps: OnceLock::new() }) }
     }
 
-    /// The last sequence number it sees.
+    /// Returns the last sequence number that the snapshot sees.
     pub fn sequence(&self) -> u64 {
         self.inner.sequence
     }

@@ -1,11 +1,10 @@
 //! The versions of a whole store: its keyspaces, the numbers of its files, the manifest, snapshots.
 //!
-//! **Locks.** The registry's lock and that of the manifest are held across nothing that blocks. The right to change versions is no
-//! lock: the thread that has the [`VersionEditor`] may block on the disk, and gives the
-//! right back.
+//! **Locks.** The registry's lock and that of the manifest are held across nothing that blocks. The right to change
+//! versions is no lock: the thread that has the [`VersionEditor`] may block on the disk, and gives the right back.
 //!
-//! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under the commit lock) and installing
-//! a version (with the editor) may meet, and neither loses the other's change.
+//! **Views.** Each keyspace's view is replaced by compare-and-swap. Sealing a memtable (under the commit lock) and
+//! installing a version (with the editor) may meet, and neither loses the other's change.
 
 use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
@@ -42,8 +41,9 @@ impl Registry {
 /// Minimum length of an ordinary log file.
 pub(crate) const LOG_FILE_BYTES_MIN: u64 = 64 << 10;
 
-/// Log files are a little longer than the memtable they serve: its records need about as much room as its nodes, and the
-/// log's pages under one percent more. A file that was full just before its memtable would cost a second one, for the rest.
+/// Returns the length of log files. They are a little longer than the memtable they serve. Its records need about as
+/// much room as its nodes, and the log's pages under one percent more. A file that was full just before its memtable
+/// would cost a second one, for the rest.
 pub(crate) fn log_file_bytes(registry: &Registry) -> u64 {
     let largest = registry.by_id.values().map(|k| k.options.memtable_bytes).max().unwrap_or(64 << 20);
     (largest + largest / 64).clamp(LOG_FILE_BYTES_MIN, 260 << 20)
@@ -62,31 +62,31 @@ pub(crate) struct Versions {
     /// None while an editor has it.
     pub(crate) manifest: Mutex<Option<Manifest>>,
     pub(crate) editor_returned: Arc<dyn Event>,
-    /// What was damaged when the store was opened, and made good from elsewhere.
+    /// The damages that were found when the store was opened, and made good from elsewhere.
     pub(crate) mended: Mutex<Vec<StorageError>>,
-    /// When a repair has lost something last, in milliseconds since 1970.
+    /// The time of the last repair that lost something, in milliseconds since 1970.
     pub(crate) lossy_repair: Option<u64>,
-    /// There was a fast disk before the store was opened.
+    /// True if there was a fast disk before the store was opened.
     pub(crate) had_fast_disk: bool,
     /// In a repair: the tables that have temporary names until [`name_tables`](Versions::name_tables).
     pub(crate) unnamed: Option<Mutex<BTreeSet<u64>>>,
-    /// Tables and segments that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless the
-    /// disk had no room for an edit, or did not answer.
+    /// Tables and segments that a doubtful edit names, which may be on disk or not: they must not be deleted. Empty
+    /// unless the disk had no room for an edit, or did not answer.
     pub(crate) doubtful: Mutex<Vec<u64>>,
 }
 
 impl Versions {
-    /// A file number nobody else has.
+    /// Returns a file number that no other file has.
     pub(crate) fn new_number(&self) -> u64 {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Live keyspaces.
+    /// Returns the live keyspaces.
     pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
         lock(&self.registry).by_id.values().cloned().collect()
     }
 
-    /// The name of a keyspace, for messages.
+    /// Returns the name of a keyspace, for messages.
     pub(crate) fn keyspace_name(&self, id: u32) -> String {
         let found = lock(&self.registry).by_id.get(&id).map(|keyspace| keyspace.name.clone());
         found.unwrap_or_else(|| format!("number {id}, dropped"))
@@ -106,10 +106,10 @@ impl Versions {
         }
     }
 
-    /// Nobody knows whether a crash would find this edit.
+    /// Notes that it is unknown if this edit survives a crash.
     pub(crate) fn note_doubt(&self, edit: &Edit, why: &StorageError) {
-        // Tables that only change their level are in force with or without the edit. Number 0 is no table's: it marks the doubt even if
-        // the edit adds none.
+        // Tables that only change their level are in force with or without the edit. Number 0 is no table's: it marks
+        // the doubt even if the edit adds none.
         let moved = |number| edit.removed.iter().any(|(_, removed)| removed.number == number);
         let added = edit.added.iter().map(|(_, added)| added.meta.number).filter(|number| !moved(*number));
         let registry = lock(&self.registry);
@@ -125,7 +125,7 @@ impl Versions {
         }
     }
 
-    /// Settles whether keyspaces are dropped of which nobody knows that. False if there is none.
+    /// Settles if keyspaces whose drop is in doubt are dropped. Returns false if there is none.
     pub(crate) fn settle_drops(&self) -> Result<bool> {
         let in_doubt = self.keyspaces().iter().any(|keyspace| keyspace.doubtful_drop.load().is_some());
         if in_doubt {
@@ -134,15 +134,15 @@ impl Versions {
         Ok(in_doubt)
     }
 
-    /// The oldest log file that something in memory still needs, by keyspace. `current` is the log file that takes
-    /// records; the caller holds the commit lock, so that no new write slips in between.
+    /// Returns the oldest log file that something in memory still needs, by keyspace. `current` is the log file that
+    /// takes records; the caller holds the commit lock, so that no new write slips in between.
     pub(crate) fn log_numbers(&self, current: u64) -> Vec<(u32, u64)> {
         let registry = lock(&self.registry);
         let number = |k: &KeyspaceCore| k.view.load().first_log().unwrap_or(current);
         registry.by_id.values().map(|k| (k.id, number(k))).collect()
     }
 
-    /// An edit that describes the whole present state.
+    /// Returns an edit that describes the whole present state.
     pub(crate) fn snapshot_edit(&self) -> Edit {
         let registry = lock(&self.registry);
         let mut edit = Edit {
@@ -211,8 +211,8 @@ impl Versions {
         Ok(())
     }
 
-    /// What must hold of all versions after an install. In runs of the simulator and of the tests only: the cost is that of all
-    /// tables.
+    /// Asserts the invariants of all versions after an install. In runs of the simulator and of the tests only: the
+    /// cost is that of all tables.
     #[cfg(feature = "costly-checks")]
     pub(crate) fn assert_versions(&self) {
         let next_file = self.next_file.load(Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl Versions {
         }
     }
 
-    /// The name under which a table begins.
+    /// Returns the name under which a table begins.
     pub(crate) fn name_to_begin(&self, number: u64) -> FileName {
         match &self.unnamed {
             Some(unnamed) => {
@@ -245,7 +245,7 @@ impl Versions {
         }
     }
 
-    /// Of a table that is given up.
+    /// Removes the temporary file of a table that is given up.
     pub(crate) fn never_name(&self, number: u64) {
         if self.unnamed.as_ref().is_some_and(|unnamed| lock(unnamed).remove(&number)) {
             // What stays is removed by the next opening or repair.
@@ -253,7 +253,8 @@ impl Versions {
         }
     }
 
-    /// Gives the tables of a repair their own names. Only after [`sync_names`](situ_storage::Volume::sync_names) they keep them.
+    /// Gives the tables of a repair their own names. Only after [`sync_names`](situ_storage::Volume::sync_names) they
+    /// keep them.
     pub(crate) fn name_tables(&self) -> Result<()> {
         let Some(unnamed) = &self.unnamed else { return Ok(()) };
         for number in std::mem::take(&mut *lock(unnamed)) {

@@ -8,8 +8,8 @@
 //! number; tables of deeper levels are sorted and disjoint; no table's span is empty.
 //!
 //! **Life of a file.** A [`TableFile`] lives as long as some version, iterator or job holds it. When an edit has
-//! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete and rings for the
-//! thread that does so: an idle store does not keep what nobody reads any more.
+//! removed the file, it is marked obsolete. The last holder puts its number on the list of files to delete, and rings
+//! for the thread that deletes them. So an idle store does not keep files that have no readers any more.
 
 use crate::Error;
 use crate::base::damage::DamagedFiles;
@@ -34,7 +34,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// What the manifest knows of a table.
+/// The manifest's description of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableMeta {
     pub(crate) number: u64,
@@ -52,14 +52,14 @@ pub(crate) struct TableMeta {
 }
 
 impl TableMeta {
-    /// Whether all its keys are before `key`.
+    /// Returns true if all keys of the table are before `key`.
     #[inline]
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         &self.span.end[..] <= key
     }
 
-    /// Where a table's account of itself is not the manifest's: what, what the manifest says, what the table says. A table
-    /// that differs is another one.
+    /// Returns the differences between a table's own properties and the manifest's: the name, the manifest's value, the
+    /// table's value. A table that differs is another one.
     pub(crate) fn differences(&self, properties: &Properties) -> Vec<(&'static str, String, String)> {
         [
             ("entries", self.entries, properties.entries),
@@ -77,7 +77,7 @@ impl TableMeta {
     }
 }
 
-/// Files nobody needs any more, waiting to be deleted by a thread that may block.
+/// Files that are not needed any more, waiting to be deleted by a thread that may block.
 #[derive(Default)]
 pub(crate) struct ObsoleteTables {
     dead: Mutex<Dead>,
@@ -86,8 +86,8 @@ pub(crate) struct ObsoleteTables {
 #[derive(Default)]
 struct Dead {
     numbers: Vec<u64>,
-    /// Of these files, those that were open: their blocks may be in the cache, and what they pin and their descriptors are
-    /// not given back before they go.
+    /// Of these files, those that were open. Their blocks may be in the cache, and what they pin and their descriptors
+    /// are not given back before they go.
     tables: Vec<Arc<Table>>,
     /// Wakes the thread that deletes them.
     bell: Option<Arc<dyn Event>>,
@@ -100,17 +100,18 @@ impl ObsoleteTables {
         lock(&self.dead)
     }
 
-    /// From now on, rings `bell` when the last holder of a file has let go.
+    /// Makes the last holder of a file ring `bell` when it lets go, from now on.
     pub(crate) fn ring(&self, bell: Arc<dyn Event>) {
         self.dead().bell = Some(bell);
     }
 
-    /// Puts a file on the list without ringing: whoever deletes files is told by other means, or tries again later.
+    /// Puts a file on the list without ringing: the thread that deletes files is notified by other means, or tries
+    /// again later.
     pub(crate) fn add(&self, number: u64) {
         self.dead().numbers.push(number);
     }
 
-    /// The last holder of a file lets go, on whichever thread that is.
+    /// Receives a file from its last holder, on any thread.
     fn receive(&self, number: u64, table: Option<Arc<Table>>) {
         let bell = {
             let mut dead = self.dead();
@@ -123,7 +124,7 @@ impl ObsoleteTables {
         }
     }
 
-    /// The files to be deleted. Takes the blocks of those that were open out of the cache, and closes them.
+    /// Takes the files to be deleted. Takes the blocks of those that were open out of the cache, and closes them.
     pub(crate) fn take(&self) -> Vec<u64> {
         let (numbers, tables) = {
             let mut dead = self.dead();
@@ -135,26 +136,26 @@ impl ObsoleteTables {
     }
 }
 
-/// What a table file needs in order to open itself, shared by all of a store.
+/// The context that a table file needs in order to open itself, shared by all of a store.
 pub(crate) struct TableSource {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) obsolete: ObsoleteTables,
     pub(crate) damaged: Arc<DamagedFiles>,
-    /// Where large values lie.
+    /// The source of large values.
     pub(crate) values: Arc<ValueSource>,
     /// The two disks that `volume` consists of, if there are two.
     pub(crate) disks: Option<Arc<Disks>>,
-    /// How many tables may be open; see `open_tables.rs`.
+    /// The maximum number of open tables; see `open_tables.rs`.
     open_max: usize,
     pub(crate) descriptors: Arc<Descriptors>,
     shelf: Shelf<Table>,
     /// Tables that a unit elsewhere has made, by number: open since they were looked at, until they are installed.
     looked_at: Mutex<HashMap<u64, LookedAt>>,
-    /// How many [`TableFile`]s there are, and how many of them stay open.
+    /// The number of [`TableFile`]s, and of those that stay open.
     files: AtomicUsize,
     residents: AtomicUsize,
-    /// How many tables have told when their entries die, ever.
+    /// The number of tables that have told when their entries die, ever.
     lifetimes_learned: AtomicU64,
 }
 
@@ -182,7 +183,7 @@ impl TableSource {
         TableSource { disks, ..self }
     }
 
-    /// Which disk table `number` lies on, as the manifest numbers them.
+    /// Returns the disk of table `number`, as the manifest numbers disks.
     pub(crate) fn disk_of(&self, number: u64) -> u32 {
         self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
     }
@@ -192,15 +193,15 @@ impl TableSource {
         self.obsolete.dead().numbers.len() + self.values.undeleted()
     }
 
-    /// The file of a table; reads of it are counted in `heat` if there are two disks.
+    /// Returns the file of a table; reads of it are counted in `heat` if there are two disks.
     fn reader_of(&self, number: u64, heat: &Arc<Heat>) -> Result<Arc<dyn Reader>, StorageError> {
         let reader = TableReader::open(&self.volume, FileName::Table(number), &self.descriptors)?;
         let reader = reader as Arc<dyn Reader>;
         Ok(if self.disks.is_some() { Heated::over(reader, heat) } else { reader })
     }
 
-    /// Opens a table that a unit elsewhere has made, and says what it says of itself. It stays open until it is installed, or
-    /// [given up](TableSource::give_up_looked_at).
+    /// Opens a table that a unit elsewhere has made, and says what it says of itself. It stays open until it is
+    /// installed, or [given up](TableSource::give_up_looked_at).
     pub(crate) fn look_at(&self, number: u64) -> Result<TableSummary, StorageError> {
         let heat = Arc::default();
         let reader = self.reader_of(number, &heat)?;
@@ -217,7 +218,7 @@ impl TableSource {
         given_up.into_iter().for_each(|LookedAt { table, .. }| table.forget());
     }
 
-    /// Tables that are kept open, and descriptors that tables have.
+    /// Returns the numbers of tables that are kept open, and of descriptors that tables have.
     pub(crate) fn open(&self) -> (usize, usize) {
         (self.residents.load(Ordering::Relaxed) + self.shelf.len(), self.descriptors.open())
     }
@@ -230,8 +231,8 @@ struct LookedAt {
     heat: Arc<Heat>,
 }
 
-/// A table of the store: its description, and the opened file while somebody reads from it and until it has to make room
-/// for others.
+/// A table of the store: its description, and the opened file while it has readers and until it has to make room for
+/// others.
 pub(crate) struct TableFile {
     pub(crate) meta: TableMeta,
     source: Arc<TableSource>,
@@ -273,8 +274,9 @@ impl TableFile {
         Arc::new(file)
     }
 
-    /// The table, open as long as what is returned is kept. Reads footer, index and filter if it is not open; otherwise it
-    /// costs an atomic load while there are few tables, and two atomic exchanges on the thread's own memory when there are more.
+    /// Returns the table, open as long as what is returned is kept. Reads footer, index and filter if it is not open.
+    /// Otherwise it costs an atomic load while there are few tables, and two atomic exchanges on the thread's own
+    /// memory when there are more.
     #[inline]
     pub(crate) fn table(&self) -> Result<TableRef<'_>, StorageError> {
         match self.table_if_open() {
@@ -311,8 +313,8 @@ impl TableFile {
             let expected = format!("{} bytes, as the manifest says", self.meta.bytes);
             return Err(StorageError::corruption(reader.path(), 0, "file length", expected, reader.bytes()));
         }
-        // File numbers are never used twice while a store is open, so a reader of an old file cannot meet blocks of a new
-        // one; and whoever wrote the table may have put blocks into the cache before it was opened.
+        // File numbers are never used twice while a store is open, so a reader of an old file cannot meet blocks of a
+        // new one; and the writer of the table may have put blocks into the cache before it was opened.
         let table = Table::open(reader, self.meta.number, Arc::clone(&source.cache))?;
         // A sound table may still be another one, put here by a lying disk or by a restore.
         if let Some((what, expected, found)) = self.meta.differences(table.properties()).into_iter().next() {
@@ -326,8 +328,8 @@ impl TableFile {
     fn keep(&self, table: Arc<Table>) -> TableRef<'_> {
         let source = &self.source;
         self.note_lifetimes(&table);
-        // Two threads may open the same file; the second one's table is dropped. If one of them finds few tables and the
-        // other one many, both are kept, until the one on the shelf has to make room.
+        // Two threads may open the same file; the second one's table is dropped. If one of them finds few tables and
+        // the other one many, both are kept, until the one on the shelf has to make room.
         if source.files.load(Ordering::Relaxed) <= source.open_max / 2 {
             let resident = self.resident.get_or_init(|| {
                 source.residents.fetch_add(1, Ordering::Relaxed);
@@ -339,8 +341,8 @@ impl TableFile {
         TableRef::Opened(source.shelf.keep(&self.slot, table, room))
     }
 
-    /// Learns the lifetimes of its entries. Opens the table if it was never open. If that fails, they stay unknown, and readers of the table
-    /// report the error.
+    /// Learns the lifetimes of its entries. Opens the table if it was never open. If that fails, they stay unknown, and
+    /// readers of the table report the error.
     pub(crate) fn learn_lifetimes(&self) {
         if self.lifetimes.get().is_none()
             && let Ok(table) = self.table()
@@ -360,13 +362,13 @@ impl TableFile {
         self.lifetimes.get()
     }
 
-    /// About how many bytes of it hold the keys in `begin..end`, by its index.
+    /// Returns about how many bytes of the table hold the keys in `begin..end`, by its index.
     pub(crate) fn share_bytes(&self, begin: &[u8], end: &[u8]) -> Result<u64, StorageError> {
         let table = self.table()?;
         Ok(table.approximate_offset(end)?.saturating_sub(table.approximate_offset(begin)?))
     }
 
-    /// The table's range tombstones, ready for lookup.
+    /// Returns the table's range tombstones, ready for lookup.
     pub(crate) fn tombstones(&self, options: &TableReadOptions) -> Result<Arc<TombstoneIndex>, StorageError> {
         Ok(Arc::clone(self.table_for(options)?.tombstone_index()))
     }
@@ -375,7 +377,7 @@ impl TableFile {
         self.resident.get().is_some() || !self.slot.is_empty()
     }
 
-    /// To be deleted when the last holder lets go.
+    /// Marks the file for deletion when the last holder lets go.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -447,14 +449,14 @@ impl Level {
         Level { files, bytes, entries, deletions, range_deletions }
     }
 
-    /// The table of a sorted level that may hold `key`.
+    /// Returns the table of a sorted level that may hold `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<TableFile>> {
         let at = self.files.partition_point(|f| f.meta.ends_before(key));
         self.files.get(at).filter(|f| &f.meta.span.begin[..] <= key)
     }
 
-    /// The tables of a sorted level whose keys meet `span`.
+    /// Returns the tables of a sorted level whose keys meet `span`.
     pub(crate) fn overlapping(&self, span: &KeySpan) -> &[Arc<TableFile>] {
         let from = self.files.partition_point(|f| f.meta.ends_before(&span.begin));
         let count = self.files[from..].partition_point(|f| f.meta.span.begin < span.end);
@@ -462,29 +464,29 @@ impl Level {
     }
 }
 
-/// One moment's tables of a keyspace.
+/// The tables of a keyspace at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub(crate) levels: [Level; LEVELS],
-    /// Where large values lie.
+    /// The segments that hold large values.
     pub(crate) segments: Segments,
     removable: Removable,
 }
 
-/// How many entries a filter removes from the tables of a version, as it was last counted.
+/// The number of entries that a filter removes from the tables of a version, as of the last count.
 #[derive(Debug, Default)]
 struct Removable(Mutex<Option<Counted>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Counted {
-    /// As of this mark, and of so many tables that had told when their entries die.
+    /// The mark of the count. It covers the tables that had told when their entries die (`learned`).
     before: DeadBefore,
     learned: u64,
     entries: u64,
 }
 
 impl Clone for Removable {
-    /// The copy is to become another version.
+    /// Returns an empty count: the copy is to become another version.
     fn clone(&self) -> Removable {
         Removable::default()
     }
@@ -517,7 +519,8 @@ impl Version {
         Version { levels: Default::default(), segments: Segments::default(), removable: Removable::default() }
     }
 
-    /// The version after an edit. Files that are moved (removed from one level, added to another) keep their state.
+    /// Returns the version after an edit. Files that are moved (removed from one level, added to another) keep their
+    /// state.
     ///
     /// # Errors
     /// In words, if the edit removes what is not there or breaks an invariant; the version stands then.
@@ -555,7 +558,7 @@ impl Version {
         Ok(version)
     }
 
-    /// The version with these segments as well, and without those.
+    /// Returns the version with these segments as well, and without those.
     ///
     /// # Errors
     /// As [`apply`](Version::apply).
@@ -569,12 +572,12 @@ impl Version {
         Ok(Version { segments, ..self })
     }
 
-    /// The same in a new [era](crate::versions::segments::Era) of its segments.
+    /// Returns the same in a new [era](crate::versions::segments::Era) of its segments.
     pub(crate) fn in_next_era(self) -> Version {
         Version { segments: self.segments.in_next_era(), ..self }
     }
 
-    /// The invariants of the module page; what is wrong, in words.
+    /// Checks the invariants of the module page. The error says in words what is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut numbers: Vec<u64> = self.files().map(|(_, f)| f.meta.number).collect();
         numbers.sort_unstable();
@@ -596,18 +599,18 @@ impl Version {
         Ok(())
     }
 
-    /// All tables with their levels, shallowest first.
+    /// Returns all tables with their levels, shallowest first.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
         self.levels.iter().enumerate().flat_map(|(n, level)| level.files.iter().map(move |f| (n, f)))
     }
 
-    /// Bytes of all tables.
+    /// Returns the bytes of all tables.
     pub(crate) fn bytes(&self) -> u64 {
         self.levels.iter().map(|level| level.bytes).sum()
     }
 
-    /// About how many entries of the tables are dead, as far as tables were [asked](TableFile::learn_lifetimes). The tables are counted
-    /// once for each mark, and marks are seconds.
+    /// Returns about how many entries of the tables are dead, as far as tables were
+    /// [asked](TableFile::learn_lifetimes). The tables are counted once for each mark, and marks are seconds.
     pub(crate) fn removable_entries(&self, before: &DeadBefore) -> u64 {
         let Some((_, first)) = self.files().next() else { return 0 };
         let learned = first.source.lifetimes_learned.load(Ordering::Acquire);

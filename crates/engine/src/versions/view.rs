@@ -1,4 +1,4 @@
-//! What a reader of a keyspace sees: memtables and a version, as one immutable value behind one atomic pointer.
+//! The view of a keyspace's reader: memtables and a version, as one immutable value behind one atomic pointer.
 
 use crate::base::batch::Operation;
 use crate::memtable::{Memtable, Meter};
@@ -26,7 +26,8 @@ pub(crate) struct MemtableSlot {
 }
 
 impl MemtableSlot {
-    /// Creates an empty memtable that will grow to `memtable_bytes`. `meter` counts its memory, and `gaps` are those of its keyspace.
+    /// Creates an empty memtable that will grow to `memtable_bytes`. `meter` counts its memory, and `gaps` are those of
+    /// its keyspace.
     pub(crate) fn new(seed: u64, memtable_bytes: u64, meter: &Arc<Meter>, gaps: &Arc<Gaps>) -> Arc<MemtableSlot> {
         Arc::new(MemtableSlot {
             memtable: Memtable::new(seed, seed, memtable_bytes, meter),
@@ -56,7 +57,7 @@ impl MemtableSlot {
         }
     }
 
-    /// How full it is: what is inside or on its way.
+    /// Returns the fill of the memtable: the bytes that are inside or on their way.
     pub(crate) fn bytes(&self) -> u64 {
         self.reserved_bytes.load(Ordering::Relaxed).max(self.memtable.used_bytes() as u64)
     }
@@ -65,12 +66,12 @@ impl MemtableSlot {
         self.first_log.load(Ordering::Relaxed) == NO_LOG
     }
 
-    /// The oldest log file that holds records of this memtable.
+    /// Returns the oldest log file that holds records of this memtable.
     pub(crate) fn first_log(&self) -> Option<u64> {
         Some(self.first_log.load(Ordering::Relaxed)).filter(|log| *log != NO_LOG)
     }
 
-    /// Nothing above `last_sequence` goes into the memtable from now on.
+    /// Seals the memtable: nothing above `last_sequence` goes into it from now on.
     pub(crate) fn seal(&self, last_sequence: u64) {
         let before = self.last_sequence.swap(last_sequence, Ordering::AcqRel);
         // The exchange of a view may be tried several times.
@@ -100,17 +101,17 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// All memtables, newest first.
+    /// Returns all memtables, newest first.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<MemtableSlot>> {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
-    /// The oldest log file still needed for what is only in memory.
+    /// Returns the oldest log file still needed for what is only in memory.
     pub(crate) fn first_log(&self) -> Option<u64> {
         self.slots().filter_map(|slot| slot.first_log()).min()
     }
 
-    /// Bytes of all memtables.
+    /// Returns the bytes of all memtables.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         self.slots().map(|slot| slot.memtable.allocated_bytes() as u64).sum()
     }

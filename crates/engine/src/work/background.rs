@@ -2,18 +2,21 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, pays debts (`debts.rs`), measures the disks if there are two, watches their space |
+//! | `situ-flush` | the flusher: log files, flushes, deletions, debts, measurements; see below |
 //! | `situ-compact` (one or more) | picks and runs compactions |
 //! | `situ-values` | collects and trims segments; only in a store with a value log |
-//! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`situ-pipeline`) |
+//! | `situ-log` (three; one or more work) | carry asynchronous writes through log and epilogue (`situ-pipeline`) |
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
+//!
+//! The flusher makes the next log file ready, and flushes sealed memtables. It deletes dead files and tells a raw disk
+//! of the room. It pays debts (`debts.rs`). It measures the disks if there are two, and watches their space.
 //!
 //! Threads that read for futures (`future.rs`), and `situ-locks`, which ends the waits of futures for locks
 //! (`rows/alarm.rs`), are started when they are first needed.
 //!
 //! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
 //! again after a pause that doubles up to [`PAUSE_MS_MAX`], or, if the failure is its own, by itself later
-//! (`postpone.rs`); one that panics makes the store read-only.
+//! (`postpone.rs`). A job that panics makes the store read-only.
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
@@ -35,7 +38,7 @@ const PAUSE_MS_MAX: u64 = 5000;
 /// The threads of one open store.
 pub(crate) struct Background {
     threads: Mutex<Vec<Box<dyn JobHandle>>>,
-    /// One of them collects values.
+    /// True if one of them collects values.
     collects: AtomicBool,
 }
 
@@ -106,12 +109,12 @@ impl Background {
     }
 }
 
-/// Whether a keyspace has values in the value log, or may get some.
+/// Returns true if a keyspace has values in the value log, or may get some.
 pub(crate) fn may_have_values(keyspace: &KeyspaceCore) -> bool {
     bounds(&keyspace.options).is_some() || !keyspace.view.load().version.segments.is_empty()
 }
 
-/// What a turn of a duty came to.
+/// The result of a turn of a duty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// There was nothing to do, and nothing is under way.
@@ -130,16 +133,16 @@ impl Turn {
     }
 }
 
-/// What a thread does again and again.
+/// The repeated work of a thread.
 struct Duty {
     job: &'static str,
     turn: fn(&Arc<Work>) -> Result<Turn>,
     trouble: fn(&mut Troubles) -> &mut Trouble,
-    /// How long the thread may sleep when it finds no work.
+    /// Returns how long the thread may sleep when it finds no work.
     idle_for: fn(&Work) -> Option<Duration>,
-    /// Whether the pause after a failure is to end early.
+    /// Returns true if the pause after a failure is to end early.
     ends_pause: fn(&Work) -> bool,
-    /// What goes on during pauses, and in a store that has failed.
+    /// The work that goes on during pauses, and in a store that has failed.
     meanwhile: fn(&Arc<Work>),
 }
 
@@ -193,7 +196,7 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
         let seen = event.generation();
         if work.health.failure().is_some() {
             meanwhile();
-            // Deletes nothing then, but closes what nobody reads any more.
+            // Deletes nothing then, but closes files that have no readers any more.
             work.versions.delete_obsolete();
             // Asked after the generation: what tells of closing may have come before it.
             if !work.health.is_closing() {
@@ -233,8 +236,8 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
     }
 }
 
-/// Runs a turn. A panic in it leaves the store's memory in doubt: the store takes no more writes, and whoever waits is
-/// told so, instead of waiting for a thread that has ended.
+/// Runs a turn. A panic in it leaves the store's memory in doubt. The store takes no more writes, and waiting callers
+/// get that error, instead of waiting for a thread that has ended.
 fn guarded<T>(work: &Work, job: &str, turn: impl FnOnce() -> Result<T>, after_panic: T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
         work.health.fail_by_panic(job, &*panic);
@@ -242,12 +245,12 @@ fn guarded<T>(work: &Work, job: &str, turn: impl FnOnce() -> Result<T>, after_pa
     })
 }
 
-/// A logger. Unlike the others it goes on after a failure.
+/// Runs a logger. Unlike the others it goes on after a failure.
 fn carry_writes<const NUMBER: usize>(work: &Arc<Work>) {
     work.pipeline.carry_writes(NUMBER);
 }
 
-/// The admission thread.
+/// Runs the admission thread.
 fn admit_writes(work: &Arc<Work>) {
     work.pipeline.admit_writes();
 }
@@ -294,7 +297,7 @@ fn flush_turn(work: &Arc<Work>) -> Result<bool> {
     Ok(work.pay_debts()? || work.versions.volume.tidy())
 }
 
-/// A turn in which no log file could be made ready, for the reason `error`, and no memtable is to be flushed.
+/// Runs a turn in which no log file could be made ready, for the reason `error`, and no memtable is to be flushed.
 fn prepare_log_in_little_room(work: &Work, error: Error) -> Result<bool> {
     if !error.is_no_space() {
         return Err(error);
@@ -303,7 +306,7 @@ fn prepare_log_in_little_room(work: &Work, error: Error) -> Result<bool> {
 }
 
 impl Work {
-    /// Whether background work has failed and not succeeded since.
+    /// Returns the failure of background work that has not succeeded since.
     pub(crate) fn trouble(&self) -> Option<Error> {
         let failing = {
             let troubles = lock(&self.memory.troubles);
@@ -313,7 +316,7 @@ impl Work {
         failing.or_else(|| self.versions.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error()))
     }
 
-    /// Whether a manual compaction holds others back.
+    /// Returns true if a manual compaction holds others back.
     pub(crate) fn compactions_are_paused(&self) -> bool {
         self.versions.keyspaces().iter().any(|keyspace| keyspace.compactions_paused.load(Ordering::Acquire) > 0)
     }

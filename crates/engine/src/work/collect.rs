@@ -1,28 +1,33 @@
 //! Collection of the value log: what is alive of a segment moves, and the segment goes.
 //!
-//! 1. The value log names a victim, when dead values take too much (`situ-values`). Nothing of it may belong to a flush under way.
-//! 2. It walks over the victim's values. A value is alive if the newest version of its key is the handle of this very value.
-//! 3. Live values are appended to a segment of the collector and synced. An edit adds that segment. Then one write puts the new
-//!    handles in the place of the old ones. The write has a condition (`pipeline/check.rs`): no key has a newer version than the
-//!    one that was looked at. If one has, the write is tried again without what is not alive any more.
-//! 4. The victim waits until nobody can ask for its values. Then an edit removes it, and its last holder deletes it.
+//! 1. The value log names a victim, when dead values take too much (`situ-values`). Nothing of it may belong to a flush
+//!    under way.
+//! 2. It walks over the victim's values. A value is alive if the newest version of its key is the handle of this very
+//!    value.
+//! 3. Live values are appended to a segment of the collector and synced. An edit adds that segment. Then one write puts
+//!    the new handles in the place of the old ones. The write has a condition (`pipeline/check.rs`): no key has a newer
+//!    version than the one that was looked at. If one has, the write is tried again without what is not alive any more.
+//! 4. The victim waits until no reader can ask for its values. Then an edit removes it, and its last holder deletes it.
 //!
-//! **When a victim goes.** Three things hold it. A snapshot from before step 3 has ended may see an old handle. A view from before
-//! the edit of step 4 holds the segment itself. And a crash must not bring old handles back: what was newest in step 2, and the
-//! handles of step 3, have to be in tables first. If nothing else is left to do, the collector seals the memtable for that.
+//! **When a victim goes.** Three things hold it. A snapshot from before step 3 has ended may see an old handle. A view
+//! from before the edit of step 4 holds the segment itself. And a crash must not bring old handles back. The values
+//! that were newest in step 2, and the handles of step 3, have to be in tables first. If nothing else is left to do,
+//! the collector seals the memtable for that.
 //!
-//! **Invariants.** The newest version of a key in the tables never leads to a segment that is gone. So a store that has lost its
-//! log has lost no more than the writes in it. A segment that has handles in a memtable or in the log is in the manifest.
+//! **Invariants.** The newest version of a key in the tables never leads to a segment that is gone. So a store that has
+//! lost its log has lost no more than the writes in it. A segment that has handles in a memtable or in the log is in
+//! the manifest.
 //!
 //! **Threads.** One, `situ-values`, in stores that have a value log. It is paced as compactions are.
 //!
-//! **Failure.** The victim stays, and the values that have moved are dead in it. Copies that no handle leads to are counted as dead. The
-//! next collection goes on in the same segment. A crash does the same, but for the segment. A value that is alive and
-//! damaged keeps its segment, and so does a table that cannot say whether a value is alive, and a segment that the disk does not
-//! give. Such a segment is set aside until the store is opened again. It is told as damage, and the other segments go on.
+//! **Failure.** The victim stays, and the values that have moved are dead in it. Copies that no handle leads to are
+//! counted as dead. The next collection goes on in the same segment. A crash does the same, but for the segment. A
+//! value that is alive and damaged keeps its segment, and so does a table that cannot say whether a value is alive, and
+//! a segment that the disk does not give. Such a segment is set aside until the store is opened again. It is reported
+//! as damage, and the other segments go on.
 //!
-//! **Rejected**: moving values when a compaction meets their handles, as RocksDB does. The files of a task would depend on who
-//! runs the task and when. A segment would wait until compactions have met all of its handles.
+//! **Rejected**: moving values when a compaction meets their handles, as RocksDB does. The files of a task would depend
+//! on who runs the task and when. A segment would wait until compactions have met all of its handles.
 
 use crate::base::batch::WriteBatch;
 use crate::base::options::Durability;
@@ -52,13 +57,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// How often the collector looks whether a snapshot still holds a collected segment.
+/// The time between the collector's looks for snapshots that still hold a collected segment.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// So much trimming comes before a collection, at most: a part has some thousand sectors to look at.
+/// The maximum number of parts trimmed before a collection: a part has some thousand sectors to look at.
 const TIDY_PARTS_MAX: usize = 256;
 
-/// What the collector remembers from one turn to the next.
+/// The collector's state from one turn to the next.
 #[derive(Default)]
 pub(crate) struct Collections {
     state: Mutex<State>,
@@ -93,7 +98,7 @@ struct State {
 struct Collected {
     keyspace: Arc<KeyspaceCore>,
     number: u64,
-    /// Who reads at this moment or later asks for nothing in it.
+    /// The moment from which readers ask for nothing in it.
     since: u64,
     /// Memtables with versions that hide its values.
     slots: Vec<Weak<MemtableSlot>>,
@@ -104,7 +109,7 @@ impl Collected {
         !self.keyspace.view.load().slots().any(|slot| is_one_of(slot, &self.slots))
     }
 
-    /// Whether no snapshot asks for its values.
+    /// Returns true if no snapshot asks for its values.
     fn is_unseen(&self, oldest: Option<u64>) -> bool {
         oldest.is_none_or(|oldest| oldest >= self.since)
     }
@@ -134,7 +139,7 @@ impl Work {
         Ok(Turn::Idle)
     }
 
-    /// True if there may be more to do now.
+    /// Tidies the value log for a while. Returns true if there may be more to do now.
     fn tidy_much(&self, log: &ValueLog) -> Result<bool> {
         for _ in 0..TIDY_PARTS_MAX {
             if self.health.is_closing() || !tidy(log)? {
@@ -148,7 +153,8 @@ impl Work {
         Ok(self.remove_collected()? || self.collect_one(log)?)
     }
 
-    /// A full disk may be why a collection has failed. The thread rests now, so all that gives space back is done first.
+    /// Tidies after a collection that has failed, as a full disk may be the cause. The thread rests now, so all that
+    /// gives space back is done first.
     fn tidy_after_failure(&self, log: &ValueLog, before: Result<bool>) {
         let mut tidied = before;
         while !self.health.is_closing() && matches!(tidied, Ok(true)) {
@@ -159,12 +165,12 @@ impl Work {
         }
     }
 
-    /// How long the collector may sleep.
+    /// Returns how long the collector may sleep.
     pub(crate) fn next_collection_look_in(&self) -> Option<Duration> {
         (!lock(&self.collections.state).waiting.is_empty()).then_some(LOOK_AGAIN)
     }
 
-    /// Whether a segment is to be trimmed or collected, or could be removed but for what is in memory.
+    /// Returns true if a segment is to be trimmed or collected, or could be removed but for data in memory.
     pub(crate) fn has_collections(&self) -> bool {
         let Some(log) = self.versions.source.values.log_if_open() else { return false };
         // First: what runs shows itself in one of the two when it has ended.
@@ -181,7 +187,7 @@ impl Work {
             || self.collections.is_running.load(Ordering::Acquire)
     }
 
-    /// The keyspace of a segment; `None` if the segment is not to be collected now.
+    /// Returns the keyspace of a segment; `None` if the segment is not to be collected now.
     fn may_collect(&self, number: u64) -> Option<Arc<KeyspaceCore>> {
         if self.versions.source.values.is_being_written(number) {
             return None;
@@ -223,7 +229,8 @@ impl Work {
         let noted = self.note_unused(keyspace, unused);
         if let Err(error) = collected {
             self.give_up_unlisted(log, first_new, &listed);
-            // What the caller of a failed write is told says more. If the sums could not be noted, the store has failed, too.
+            // The error that the caller of a failed write gets says more. If the sums could not be noted, the store has
+            // failed, too.
             return Err(failure.unwrap_or_else(|| error.into()));
         }
         noted?;
@@ -236,10 +243,11 @@ impl Work {
         Ok(())
     }
 
-    /// Asks for what a collection needs before it copies anything: the handles go to a memtable, the copies to the drive.
+    /// Asks for what a collection needs before it copies anything: the handles go to a memtable, the copies to the
+    /// drive.
     ///
     /// # Errors
-    /// There is no room, and nobody knows when there will be.
+    /// There is no room, and the time when there will be is unknown.
     fn room_to_collect(&self, keyspace: &Arc<KeyspaceCore>, live_bytes: u64) -> Result<Option<Promise>> {
         if live_bytes == 0 {
             return Ok(None);
@@ -260,20 +268,20 @@ impl Work {
         Ok(Some(self.memory.space.promise(live_bytes, live_bytes).map_err(Error::from)?))
     }
 
-    /// The next collection goes on in the segment, also after one that has failed. A writer that has failed itself is given up, and so
-    /// is one whose segment is in no version.
+    /// Keeps the writer, so that the next collection goes on in its segment, also after one that has failed. A writer
+    /// that has failed itself is given up, and so is one whose segment is in no version.
     fn keep_writer(&self, keyspace: &KeyspaceCore, writer: ValueWriter) {
         let is_listed = |number| keyspace.view.load().version.segments.find(number).is_some();
         if !writer.has_failed() && writer.segment().is_none_or(is_listed) {
             *lock(&keyspace.collected_values) = Some(writer);
         }
-        // Whoever has dropped the keyspace has taken the writer before it was put back.
+        // The thread that has dropped the keyspace has taken the writer before it was put back.
         if keyspace.dropped.load(Ordering::Acquire) {
             keyspace.give_up_value_writers();
         }
     }
 
-    /// Values that were moved, and died before a table or a memtable had their new handles.
+    /// Notes the values that were moved, and died before a table or a memtable had their new handles.
     fn note_unused(&self, keyspace: &Arc<KeyspaceCore>, unused: BTreeMap<u64, DroppedValues>) -> Result<()> {
         if unused.is_empty() {
             return Ok(());
@@ -288,7 +296,7 @@ impl Work {
         editor.apply(Edit { values_dead, ..Edit::default() }, || version.segments.note(&[], &dead))
     }
 
-    /// Removes the collected segments for which nobody can ask. False if there is none.
+    /// Removes the collected segments for which no reader can ask. Returns false if there is none.
     fn remove_collected(&self) -> Result<bool> {
         let oldest = self.versions.snapshots.oldest();
         let may_go = |collected: &Collected| collected.is_unseen(oldest) && collected.is_in_tables();
@@ -324,7 +332,8 @@ impl Work {
         Ok(())
     }
 
-    /// Nothing else is to be done: what keeps collected segments in memtables goes to tables.
+    /// Seals the memtables that keep collected segments, so that their data goes to tables. Called when nothing else is
+    /// to be done.
     fn seal_for_collections(&self) -> Result<()> {
         let oldest = self.versions.snapshots.oldest();
         let keyspaces: Vec<_> = {
@@ -351,7 +360,7 @@ impl Work {
         Ok(())
     }
 
-    /// After a collection that has failed: the segments go that it has begun, and that no version has got. They have numbers from
+    /// Deletes the segments that a failed collection has begun, and that no version has got. They have numbers from
     /// `first_new` on. A segment that a version has had is its holders' to delete.
     fn give_up_unlisted(&self, log: &ValueLog, first_new: u64, listed: &BTreeSet<u64>) {
         let values = &self.versions.source.values;
@@ -366,7 +375,8 @@ impl Work {
     }
 }
 
-/// Whether another collection of the segment would fail in the same way, until somebody has looked at the disk.
+/// Returns true if another collection of the segment would fail in the same way, until the operator has looked at the
+/// disk.
 fn will_stay(error: &Error, number: u64) -> bool {
     match error {
         Error::Storage(error @ StorageError::Io { op: "read", path, .. }) => {
@@ -376,7 +386,8 @@ fn will_stay(error: &Error, number: u64) -> bool {
     }
 }
 
-/// Does a part of what the value log has put off. The flusher may delete a segment meanwhile: then there is nothing to do for it.
+/// Does a part of what the value log has put off. The flusher may delete a segment meanwhile: then there is nothing to
+/// do for it.
 fn tidy(log: &ValueLog) -> Result<bool> {
     match log.tidy() {
         Err(StorageError::NotFound { .. }) => Ok(true),
@@ -406,11 +417,11 @@ struct Mover<'a> {
     listed: BTreeSet<u64>,
     /// Moved values that nothing leads to, by segment.
     unused: BTreeMap<u64, DroppedValues>,
-    /// Why the owner has ended the collection.
+    /// The error with which the owner has ended the collection.
     failure: Option<Error>,
 }
 
-/// What stands for a value now, and what is to.
+/// A value's present handle, and its new one.
 struct Replacement {
     key: Vec<u8>,
     from: Handle,
@@ -437,7 +448,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// What stands for the value of a key, if it is this handle.
+    /// Returns true if the entry of a key is this handle.
     fn found(&mut self, key: &[u8], handle: &Handle) -> Result<bool> {
         let (work, keyspace) = (self.work, self.keyspace);
         // A view that comes after the snapshot has all that the snapshot sees.
@@ -500,8 +511,9 @@ impl<'a> Mover<'a> {
         })
     }
 
-    /// Writes the new handles of what is still alive. Where somebody else has written meanwhile, the rest is tried in halves. Each
-    /// part is written under the condition that nothing has changed since the moment at which this part was judged.
+    /// Writes the new handles of what is still alive. Where another writer has written meanwhile, the rest is tried in
+    /// halves. Each part is written under the condition that nothing has changed since the moment at which this part
+    /// was judged.
     fn replace(&mut self, all: Vec<Replacement>) -> Result<()> {
         let Some(judged_at) = self.moment.take().map(|moment| moment.snapshot) else { return Ok(()) };
         let mut left = vec![(all, judged_at)];
@@ -528,7 +540,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Nothing leads to this copy.
+    /// Counts a copy that nothing leads to.
     fn leave_unused(&mut self, to: &Handle) {
         let segment = to.segment;
         let sum = self.unused.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });

@@ -1,16 +1,18 @@
 //! Compactions: from a picked job to an installed version.
 //!
 //! 1. Under the scheduling lock: pick a job, mark its tables busy, remember the keys it will write.
-//! 2. Divide it by key into tasks, as the policy says: which part each unit gets, how many tasks that part is. The borders of what goes to
-//!    another level divide it, too. The scheduler gives the tasks to units; the job is *under way* and holds no thread (`job.rs`).
-//! 3. When the last task has landed, install all outputs with one edit; inputs are deleted when their last reader lets go.
+//! 2. Divide it by key into tasks, as the policy says: which part each unit gets, how many tasks that part is. The
+//!    borders of what goes to another level divide it, too. The scheduler gives the tasks to units; the job is *under
+//!    way* and holds no thread (`job.rs`).
+//! 3. When the last task has landed, install all outputs with one edit; inputs are deleted when their last reader lets
+//!    go.
 //!
 //! **Invariants.** A table belongs to at most one job. The span of a job's outputs meets no other running job's in the
-//! same level. What lies *below* a task is taken from the version at its start: data only ever moves down within these
-//! spans while the job runs, as whoever moves it out of its level must have claimed it.
+//! same level. The data *below* a task is taken from the version at its start. While the job runs, data only ever moves
+//! down within these spans, as a job that moves it out of its level must have claimed it.
 //!
-//! **Failure.** Outputs of a failed job are removed. If the failure is the job's own, such as a table that cannot be read,
-//! it rests for a while and others go on (`postpone.rs`); otherwise it is picked again after a pause.
+//! **Failure.** Outputs of a failed job are removed. If the failure is the job's own, such as a table that cannot be
+//! read, it rests for a while and others go on (`postpone.rs`). Otherwise it is picked again after a pause.
 
 use crate::base::options::LEVELS;
 use crate::base::sync::lock;
@@ -46,8 +48,8 @@ const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
 /// A level-1 output ends before it overlaps this many times its size in the level below.
 const GRANDPARENT_TABLES_MAX: u64 = 10;
 
-/// Where data older than a merge's inputs may lie: everything outside the job in the levels that `job` does not reach
-/// above, if its output goes to the level beside it. Without a job (a flush): in all levels.
+/// Returns the spans where data older than a merge's inputs may lie. They are everything outside the job in the levels
+/// that `job` does not reach above, if its output goes to the adjacent level. Without a job (a flush): in all levels.
 pub(crate) fn spans_below(version: &Version, job: Option<(&Job, usize)>) -> Vec<Vec<KeySpan>> {
     let mut below = Vec::new();
     let is_input = |number| job.is_some_and(|(job, _)| job.files().any(|(_, f)| f.meta.number == number));
@@ -66,7 +68,8 @@ pub(crate) fn spans_below(version: &Version, job: Option<(&Job, usize)>) -> Vec<
     below
 }
 
-/// Cuts, of parts that follow each other without a gap, the one in which `key` lies before it. Both have the same destination.
+/// Cuts, of parts that follow each other without a gap, the one in which `key` lies before it. Both have the same
+/// destination.
 fn cut_at(parts: &mut Vec<Part>, key: &[u8]) {
     let Some(at) = parts.iter().position(|part| part.range.contains(key)) else { return };
     let Part { range, destination } = &mut parts[at];
@@ -78,13 +81,13 @@ fn cut_at(parts: &mut Vec<Part>, key: &[u8]) {
     parts.insert(at + 1, behind);
 }
 
-/// Whether all keys of a range lie in another.
+/// Returns true if all keys of a range lie in another.
 fn within(range: &KeyRange, outer: &KeyRange) -> bool {
     let lower = outer.lower.is_none() || range.lower >= outer.lower;
     lower && (outer.upper.is_none() || range.upper.is_some() && range.upper <= outer.upper)
 }
 
-/// What changes while a program runs and must not while a job does: all tasks of the job have the same.
+/// The settings that may change while a program runs but must not while a job does: all tasks of the job have the same.
 struct Frozen {
     now_unix: Duration,
     filter: Option<FrozenFilter>,
@@ -106,8 +109,8 @@ pub(crate) fn claimed(keyspace: Arc<KeyspaceCore>, job: Job) -> (Arc<KeyspaceCor
 }
 
 impl Work {
-    /// Lands a job that has finished, or picks and begins one. A failure of a job's own is told and postpones the job; the error of
-    /// another one is returned.
+    /// Lands a job that has finished, or picks and begins one. A failure of a job's own is reported and postpones the
+    /// job; another error is returned.
     pub(crate) fn compact_one(self: &Arc<Self>) -> Result<Turn> {
         if self.land_one()? {
             return Ok(Turn::Done);
@@ -123,7 +126,8 @@ impl Work {
         let Some(turn) = self.throttle.begin(self.options.compaction_threads, elsewhere.tasks_max, now) else {
             return Ok(Turn::Waits);
         };
-        // On a full disk, what frees space comes first. Tables that are read often go up when there is nothing to compact.
+        // On a full disk, what frees space comes first. Tables that are read often go up when there is nothing to
+        // compact.
         let picked = match self.memory.space.is_short() {
             true => self.pick_debt().or_else(|| self.pick()),
             false => self.pick().or_else(|| self.pick_debt()),
@@ -183,7 +187,7 @@ impl Work {
         Some(claimed(keyspace, job))
     }
 
-    /// The tasks of a job.
+    /// Returns the tasks of a job.
     pub(crate) fn tasks_of(&self, keyspace: &KeyspaceCore, job: &Job, target_bytes: u64) -> Result<Divided> {
         let inputs = runs(job);
         let frozen = self.freeze(keyspace, job)?;
@@ -222,17 +226,18 @@ impl Work {
         Ok(Divided { levels, tasks, notes })
     }
 
-    /// How many tasks the processor may run now.
+    /// Returns the number of tasks that the processor may run now.
     fn threads(&self) -> usize {
         self.throttle.threads(self.options.compaction_threads, self.env.clock.now())
     }
 
-    /// How many tasks can run now: one for each free thread, and one for each task that units elsewhere take.
+    /// Returns the number of tasks that can run now: one for each free thread, and one for each task that units
+    /// elsewhere take.
     pub(crate) fn tasks_abreast(&self) -> usize {
         self.threads().saturating_add(self.compactor.elsewhere().tasks_max)
     }
 
-    /// The time of a job, and what the keyspace's filter decides by then.
+    /// Returns the time of a job, and the decisions of the keyspace's filter at that time.
     fn freeze(&self, keyspace: &KeyspaceCore, job: &Job) -> Result<Frozen> {
         let now_unix = self.env.clock.unix();
         let filter = keyspace.options.compaction_filter.clone();
@@ -324,7 +329,8 @@ impl Work {
         let new: Vec<_> =
             version.files().map(|(_, file)| file).filter(|file| new.contains(&file.meta.number)).collect();
         inherit_heat(job.files().map(|(_, file)| file), &new);
-        // Opened here, so that no reader waits for footer, index and filter. One that cannot be opened tells its readers.
+        // Opened here, so that no reader waits for footer, index and filter. One that cannot be opened tells its
+        // readers.
         for file in new {
             let _ = file.table();
         }
@@ -347,12 +353,13 @@ impl Work {
         // From here on the job is one among others: they take what it has not claimed, such as new tables of level 0.
         self.memory.work.notify();
         claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, job)))?;
-        // Whoever compacts wants room back.
+        // The caller of a compaction wants room back.
         self.versions.delete_obsolete();
         self.trim_log()
     }
 
-    /// Gives back the room of log files that are not needed. If no memtable holds anything, the log goes on in a short file.
+    /// Gives back the room of log files that are not needed. If no memtable holds anything, the log goes on in a short
+    /// file.
     pub(crate) fn trim_log(&self) -> Result<()> {
         let Some(log) = &self.memory.log else { return Ok(()) };
         // First what needs no room: the disk may be full.
@@ -372,7 +379,7 @@ impl Work {
         self.memory.prepare_log_at_rest()?;
         {
             let mut commit = lock(&self.memory.commit);
-            // Asked again: with the lock, nobody writes.
+            // Asked again: with the lock held, no thread writes.
             if !self.is_flushed() || self.memory.rotate_locked(&mut commit).is_err() {
                 return Ok(());
             }
@@ -383,7 +390,7 @@ impl Work {
         Ok(())
     }
 
-    /// Whether all memtables are empty.
+    /// Returns true if all memtables are empty.
     fn is_flushed(&self) -> bool {
         self.versions.keyspaces().iter().all(|keyspace| {
             let view = keyspace.view.load();
@@ -405,7 +412,7 @@ impl Work {
                 let _scheduling = lock(&self.scheduling);
                 let mut running = lock(&keyspace.running);
                 if running.is_empty() {
-                    // Whoever asks for a compaction may have mended what made another one fail.
+                    // The caller that asks for a compaction may have mended what made another one fail.
                     self.end_rests(keyspace, true);
                     let version = Arc::clone(&keyspace.view.load().version);
                     let picker = Picker::new(&version, &keyspace.options, &[], self.oldest_snapshot());
@@ -426,8 +433,8 @@ impl Work {
         }
     }
 
-    /// Waits until there is nothing to flush, compact, trim or collect, and no debt is due (`debts.rs`). Replaced files are deleted by then,
-    /// unless a reader holds them.
+    /// Waits until there is nothing to flush, compact, trim or collect, and no debt is due (`debts.rs`). Replaced files
+    /// are deleted by then, unless a reader holds them.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         loop {
             let seen = self.memory.progress.generation();
@@ -446,13 +453,13 @@ impl Work {
         }
     }
 
-    /// Whether the background has something to do, or is at it.
+    /// Returns true if the background has something to do, or is at it.
     fn has_work(&self) -> bool {
         self.has_collections() || self.has_flushes_or_compactions() || self.owes_now()
     }
 
-    /// Whether there is something to flush or to compact, or somebody at it. Under the scheduling lock: between a look at what runs
-    /// and one at what could begin, a job may claim its tables, and then there would seem to be neither.
+    /// Returns true if a flush or compaction is pending or running. Takes the scheduling lock. Between the look at
+    /// running jobs and the look at possible ones, a job may claim its tables, and then there would seem to be neither.
     fn has_flushes_or_compactions(&self) -> bool {
         let _scheduling = lock(&self.scheduling);
         let oldest = self.oldest_snapshot();
@@ -465,11 +472,11 @@ impl Work {
         })
     }
 
-    /// Waits for a compaction of level 0 that is due because opening has made a table of what the log held: at most for one in
-    /// each keyspace, and at most for [`LEVEL0_WAIT_MAX`]. To be called before closing.
+    /// Waits for a compaction of level 0 that is due because opening has made a table of what the log held. It waits at
+    /// most for one in each keyspace, and at most for [`LEVEL0_WAIT_MAX`]. To be called before closing.
     ///
-    /// The store takes writes meanwhile. Once a memtable of them has been flushed, the wait ends: a store that flushes is
-    /// open for long enough to compact level 0 while it is open.
+    /// The store takes writes meanwhile. Once a memtable of them has been flushed, the wait ends. A store that flushes
+    /// is open for long enough to compact level 0 while it is open.
     pub(crate) fn wait_for_level0(&self) {
         let until = self.env.clock.now() + LEVEL0_WAIT_MAX;
         loop {
@@ -484,8 +491,8 @@ impl Work {
         }
     }
 
-    /// Whether a keyspace to which opening has added a table of level 0 has so many of them that a compaction is due, and one
-    /// of level 0 is at work or can begin at once.
+    /// Returns true if a keyspace to which opening has added a table of level 0 has enough of them that a compaction is
+    /// due. A compaction of level 0 must also be at work, or able to begin at once.
     fn owes_level0(&self) -> bool {
         let _scheduling = lock(&self.scheduling);
         let oldest = self.oldest_snapshot();
@@ -538,7 +545,7 @@ impl Work {
     }
 }
 
-/// The job's tables as runs, newest first.
+/// Returns the job's tables as runs, newest first.
 fn runs(job: &Job) -> Vec<Run> {
     let input = |file: &Arc<TableFile>| TableInput {
         table: Arc::clone(file) as Arc<dyn InputTable>,

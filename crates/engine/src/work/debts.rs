@@ -2,31 +2,40 @@
 //!
 //! | debt | bound while writers continue | payment when the store is idle |
 //! |---|---|---|
-//! | log files that idle memtables hold back | `log_bytes_max`, plus the files being written | the memtables are flushed, if the log exceeds twice their size plus 8 MiB |
+//! | log files that idle memtables hold back | `log_bytes_max`, plus files being written | a flush of the memtables |
 //! | the files of an empty log | `log_bytes_max` | the log continues in a short file |
 //! | tombstones and range deletions in memtables | a full memtable | the memtable becomes a table |
-//! | tombstones and range deletions in tables | full levels; a quarter of a table of the deepest level | compactions move them down and drop them |
-//! | values in the value log that a table or memtable hides | full levels, then `value_inflation_percent_max` | level 0 is compacted, so the values count as dead |
-//! | dead values in a segment that flushes append to | the length of a segment | the segment is sealed, so it can be collected |
+//! | tombstones and range deletions in tables | full levels | compactions move them down and drop them |
+//! | values in the value log that a table or memtable hides | full levels | a compaction of level 0 |
+//! | dead values in a segment that flushes append to | the length of a segment | the segment is sealed |
 //! | entries that a compaction filter removes | full levels | their tables are rewritten |
-//! | files that no version has | their last reader | the last reader's release deletes them (`versions/obsolete.rs`); a failed deletion is retried |
+//! | files that no version has | their last reader | the last reader's release (`versions/obsolete.rs`) |
+//!
+//! * The memtables are flushed if the log exceeds twice their size plus 8 MiB.
+//! * Tombstones in tables are also bounded by a quarter of a table of the deepest level.
+//! * Hidden values in the value log are also bounded by `value_inflation_percent_max`, after full levels. When level 0
+//!   is compacted, the values count as dead.
+//! * A sealed segment can be collected.
+//! * The last reader's release deletes the files. A failed deletion is retried.
 //!
 //! 1. The flusher collects all debts ([`Work::pay_debts`]). [`rules::due`] chooses the next payment.
-//! 2. The flusher seals memtables, ends segments, and shortens the log. A compaction thread picks compactions with [`Picker::debt`]. They run
-//!    one at a time, and at a bounded rate.
-//! 3. If nothing is due, the flusher sleeps until something may be. If nothing will become due without a write, the next write wakes the
-//!    flusher ([`Places::watch`](crate::pipeline::places::Places::watch)). So an idle store without debts uses no processor time.
+//! 2. The flusher seals memtables, ends segments, and shortens the log. A compaction thread picks compactions with
+//!    [`Picker::debt`]. They run one at a time, and at a bounded rate.
+//! 3. If nothing is due, the flusher sleeps until something may be. If nothing will become due without a write, the
+//!    next write wakes the flusher ([`Places::watch`](crate::pipeline::places::Places::watch)). So an idle store
+//!    without debts uses no processor time.
 //!
-//! **A full disk** does not wait for that. While puts are refused for want of space, the store pays as if it were idle, and seals the memtables
-//! that hold back log files ([`Debts::is_short`]).
+//! **A full disk** does not wait for that. While puts are refused for want of space, the store pays as if it were idle,
+//! and seals the memtables that hold back log files ([`Debts::is_short`]).
 //!
-//! A store is **idle** if its newest sequence number has not changed for [`rules::IDLE_AFTER`]. After a write, no further payment begins,
-//! and a running compaction continues at the ordinary rate.
+//! A store is **idle** if its newest sequence number has not changed for [`rules::IDLE_AFTER`]. After a write, no
+//! further payment begins, and a running compaction continues at the ordinary rate.
 //!
-//! **Invariants.** Payments end: an empty memtable replaces a sealed one, and tombstones only move down. A table that was rewritten without
-//! effect is not chosen again. A payment that fails or changes nothing is retried after a rest.
+//! **Invariants.** Payments end: an empty memtable replaces a sealed one, and tombstones only move down. A table that
+//! was rewritten without effect is not chosen again. A payment that fails or changes nothing is retried after a rest.
 //!
-//! **Rejected**: a timer for each table, like RocksDB's periodic compactions. It rewrites tables that have nothing to drop.
+//! **Rejected**: a timer for each table, like RocksDB's periodic compactions. It rewrites tables that have nothing to
+//! drop.
 
 use crate::base::stats::DebtProperties;
 use crate::base::sync::lock;
@@ -182,8 +191,8 @@ impl Work {
         }
     }
 
-    /// Seals memtables for the log's limit, which takes precedence over the limit of level 0, because all keyspaces share the log.
-    /// Memtables that cannot be sealed now are sealed after the pending flushes.
+    /// Seals memtables for the log's limit, which takes precedence over the limit of level 0, because all keyspaces
+    /// share the log. Memtables that cannot be sealed now are sealed after the pending flushes.
     fn seal_for_log(&self, ids: &[u32]) -> Result<bool> {
         let keyspaces = self.keyspaces_of(ids);
         if let [keyspace] = &keyspaces[..] {
@@ -235,8 +244,8 @@ impl Work {
         }
     }
 
-    /// Returns the debts for reports. It reads sums of levels. Only removable entries are counted by table, once a second. A table that was
-    /// never open counts as having none.
+    /// Returns the debts for reports. It reads sums of levels. Only removable entries are counted by table, once a
+    /// second. A table that was never open counts as having none.
     pub(crate) fn debt_properties(&self) -> DebtProperties {
         let log_held_bytes = self.memory.log.as_ref().map_or(0, |log| log.held_bytes());
         let mut debts = DebtProperties {
@@ -306,7 +315,8 @@ impl Work {
         let Some(log) = &self.memory.log else { return Debts::default() };
         let current = lock(&self.memory.commit).places.log_number;
         let (held_bytes, file_bytes) = (log.held_bytes(), log.metrics().file_bytes);
-        // A log area on a disk also bounds the log, at three quarters. Flushes of busy memtables cannot free what an idle one holds back.
+        // A log area on a disk also bounds the log, at three quarters. Flushes of busy memtables cannot free what an
+        // idle one holds back.
         let area = self.memory.log_area_bytes(log).filter(|area| held_bytes > area / 4 * 3);
         let is_over = area.is_some() || file_bytes > self.options.log_bytes_max;
         let limit = area.unwrap_or(u64::MAX).min(self.options.log_bytes_max);
@@ -374,8 +384,8 @@ impl Work {
         self.versions.keyspaces().into_iter().filter_map(next).min()
     }
 
-    /// Picks the compaction that frees the most for each byte that it writes, if it is worth its cost and no other one runs. The caller holds
-    /// the scheduling lock.
+    /// Picks the compaction that frees the most for each byte that it writes, if it is worth its cost and no other one
+    /// runs. The caller holds the scheduling lock.
     fn debt_job(&self, dead: &BTreeMap<u32, DeadBefore>, snapshots: &[u64]) -> Option<(Arc<KeyspaceCore>, Job)> {
         let oldest = snapshots.first().copied().unwrap_or_else(|| self.versions.snapshots.visible());
         let keyspaces = self.versions.keyspaces();

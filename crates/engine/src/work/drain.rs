@@ -2,15 +2,15 @@
 //!
 //! 1. From now on nothing new begins on the fast disk: neither tables, whatever the pointer says, nor log files.
 //! 2. The log goes on in a file at home, memtables are flushed, and the log files on the fast disk are let go of.
-//! 3. Tables are copied home (`relocate.rs`), and those that compactions and old readers hold are waited for. So is what a
-//!    repair has set aside there (`drain/aside.rs`).
+//! 3. Tables are copied home (`relocate.rs`), and those that compactions and old readers hold are waited for. So is
+//!    what a repair has set aside there (`drain/aside.rs`).
 //! 4. When nothing of the store is left there, durably, DISKS says that there is no fast disk; then MEMBER goes.
 //!
-//! **Failure.** A drain for which the home has no room is refused before anything is moved: a home that is full opens no
-//! more, as opening writes there. A drain that ends early, also by a crash, has moved what it has moved; the disk is used again, and the
-//! drain can be asked for again. Before step 4 the store needs the disk, after it it does not. A file that nobody in the store
-//! knows, one that cannot be removed, and one that a repair has set aside and that cannot be read would be waited for without
-//! end: it ends the drain, which names it.
+//! **Failure.** A drain for which the home has no room is refused before anything is moved. A home that is full opens
+//! no more, as opening writes there. A drain that ends early, also by a crash, has moved what it has moved. The disk is
+//! used again, and the drain can be asked for again. Before step 4 the store needs the disk, after it it does not. A
+//! drain would wait without end for three kinds of files. They are files that no part of the store knows, files that
+//! cannot be removed, and unreadable files that a repair has set aside. Such a file ends the drain, which names it.
 
 use crate::base::sync::lock;
 use crate::pipeline::seal::Level0;
@@ -28,14 +28,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often it is looked whether readers have let go.
+/// The time between two checks if readers have let go.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Kept free at home is room for so many log files: the one in use, the next one, and in place of the third what a memtable
-/// becomes.
+/// The number of log files for which room is kept free at home: the one in use, the next one, and in place of the third
+/// what a memtable becomes.
 const KEPT_LOG_FILES: u64 = 3;
 
-/// Nothing new on the fast disk while this lives.
+/// A guard: nothing new begins on the fast disk while this lives.
 struct Closed<'a>(&'a Placement);
 
 impl<'a> Closed<'a> {
@@ -102,7 +102,7 @@ impl Work {
                 self.memory.progress.wait(seen, Some(LOOK_EVERY));
             }
         }
-        // Files that came back after a crash, without MEMBER, would be nobody's.
+        // Files that came back after a crash, without MEMBER, would belong to no store.
         disks.sync_names()?;
         {
             let _editor = self.versions.edit()?;
@@ -113,7 +113,7 @@ impl Work {
                 Error::from(unfinished)
             })?;
         }
-        // Nothing begins there any more, and nobody asks for it.
+        // Nothing begins there any more, and no thread asks for it.
         placement.drained.store(true, Ordering::Release);
         std::mem::forget(closed);
         match fast.volume.remove(FileName::Member) {
@@ -141,8 +141,8 @@ impl Work {
         )))
     }
 
-    /// Whether records go to the fast disk, or will with the next file. The one that is ready is kept for as long as no other could
-    /// be made.
+    /// Returns true if records go to the fast disk, or will with the next file. The one that is ready is kept for as
+    /// long as no other could be made.
     fn log_is_on_fast(&self, log: &Log, disks: &Disks) -> bool {
         let numbers = [Some(log.file()), Some(self.memory.prepared_log()), log.next_file()];
         numbers.into_iter().flatten().any(|number| disks.disk_of(FileName::Log(number)) == FAST)
@@ -176,7 +176,7 @@ impl Work {
         self.memory.try_release_logs().map_err(not_removed)
     }
 
-    /// Step 3; whether a table was copied.
+    /// Step 3. Returns true if a table was copied.
     fn tables_go_home(self: &Arc<Self>) -> Result<bool> {
         let mut moved = false;
         let on_fast = |keyspace: Arc<KeyspaceCore>| {
@@ -189,8 +189,8 @@ impl Work {
         for (keyspace, files) in found {
             for (level, file) in files {
                 self.memory.writable()?;
-                // A table that rests after a failed compaction would be waited for as long as that goes on failing. If it
-                // cannot be copied either, the drain says why.
+                // A table that rests after a failed compaction would be waited for as long as that goes on failing. If
+                // it cannot be copied either, the drain says why.
                 {
                     let _scheduling = lock(&self.scheduling);
                     self.end_rests(&keyspace, true);

@@ -1,11 +1,12 @@
 //! Flush: a sealed memtable becomes a table of level 0.
 //!
 //! 1. Wait until every write that was given the memtable is inside ([`Work::wait_visible`]).
-//! 2. If there are several keyspaces, sync the log: a table on disk must not hold a write while an earlier one, of
+//! 2. If there are several keyspaces, sync the log. A table on disk must not hold a write while an earlier one, of
 //!    another keyspace, could still be lost with the log's tail.
-//! 3. Write the table by the rules of compactions, so versions that nobody can see never reach the disk. Large values go to the value
-//!    log, if the keyspace has one (`separate.rs`), and are synced.
-//! 4. One edit adds the table and says which log files stay needed; then the view loses the memtable and gains the table.
+//! 3. Write the table by the rules of compactions, so versions that no reader can see never reach the disk. Large
+//!    values go to the value log, if the keyspace has one (`separate.rs`), and are synced.
+//! 4. One edit adds the table and says which log files stay needed; then the view loses the memtable and gains the
+//!    table.
 //!
 //! **Threads.** One flusher, oldest memtable first: level 0 stays ordered by age.
 //!
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What a memtable has become.
+/// The results of a memtable's flush.
 pub(crate) struct Flushed {
     pub(crate) tables: Vec<OutputTable>,
     /// Values in the value log.
@@ -141,7 +142,7 @@ impl Work {
         }
     }
 
-    /// The memtable's contents as at most one table. Also used at recovery.
+    /// Writes the memtable's contents as at most one table. Also used at recovery.
     pub(crate) fn write_slot(&self, keyspace: &KeyspaceCore, slot: &MemtableSlot, host: &Host) -> Result<Flushed> {
         let mut cursor = slot.memtable.cursor();
         cursor.first()?;
@@ -212,7 +213,8 @@ impl Work {
         Ok(())
     }
 
-    /// An edit that would break a version must not be written: the store's memory is no longer to be trusted.
+    /// Returns the error of an edit that would break a version. Such an edit must not be written: the store's memory is
+    /// no longer to be trusted.
     pub(crate) fn broken_version(&self, keyspace: &KeyspaceCore, text: String) -> Error {
         let what = format!("version of keyspace {:?}", keyspace.name);
         let error = situ_storage::Error::corruption("the version in memory", 0, what, "an edit that fits", text);
@@ -220,7 +222,7 @@ impl Work {
         error.into()
     }
 
-    /// A blocking flush of one keyspace.
+    /// Makes a blocking flush of one keyspace.
     pub(crate) fn flush(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<()> {
         self.memory.seal(keyspace, level0)?;
         let Some(newest) = keyspace.view.load().sealed.first().cloned() else { return Ok(()) };

@@ -1,17 +1,19 @@
 //! Compactions under way: from a claimed job to its end, without a thread of their own.
 //!
 //! 1. [`begin_job`](Work::begin_job): the job's tables are moved at once, or its tasks go to the compactor.
-//! 2. A compaction thread takes turns of the compactor, and lands what has finished: the outputs are installed with one edit. If a disk
-//!    has refused, the job is run once more where there is room (`task_host.rs`).
-//! 3. The end: claims are given up, what came of the job is counted and told, and its caller, if it has one, gets the outcome.
+//! 2. A compaction thread takes turns of the compactor, and lands what has finished: the outputs are installed with one
+//!    edit. If a disk has refused, the job is run once more where there is room (`task_host.rs`).
+//! 3. The end: claims are given up, what came of the job is counted and told, and its caller, if it has one, gets the
+//!    outcome.
 //!
-//! **Invariants.** A job is in [`Work::jobs`] from its first task on until it lands, so that it lands once. Its claims are given up
-//! when it ends, also by a panic.
+//! **Invariants.** A job is in [`Work::jobs`] from its first task on until it lands, so that it lands once. Its claims
+//! are given up when it ends, also by a panic.
 //!
-//! **Threads.** Compaction threads land all jobs, also while they pause after a failure. A caller of a manual compaction lands its own.
-//! Closing lands what is left when these have ended.
+//! **Threads.** Compaction threads land all jobs, also while they pause after a failure. A caller of a manual
+//! compaction lands its own. Closing lands what is left when these have ended.
 //!
-//! **Failure.** Outputs of a failed job are removed. A job that fails for a reason of its own is postponed (`postpone.rs`).
+//! **Failure.** Outputs of a failed job are removed. A job that fails for a reason of its own is postponed
+//! (`postpone.rs`).
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
@@ -31,7 +33,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often closing looks for jobs that have landed, at least.
+/// The maximum time between closing's looks for jobs that have landed.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A job's claim on its tables and keys, given up on drop, also when the job panics.
@@ -78,14 +80,15 @@ impl Drop for Claimed {
     }
 }
 
-/// What came of a job, for the caller of a manual compaction.
+/// The outcome of a job, for the caller of a manual compaction.
 pub(crate) type Outcome = Mutex<Option<Result<()>>>;
 
-/// Who has begun a job.
+/// The originator of a job.
 pub(crate) struct Begun {
     /// The store's own jobs have a turn.
     pub(crate) turn: Option<CompactionTurn>,
-    /// Somebody waits for the job, and is told of its failure. Without it, a failure of the job's own is no error of the thread.
+    /// The outcome for the caller that waits for the job, which gets its failure. Without it, a failure of the job's
+    /// own is no error of the thread.
     pub(crate) outcome: Option<Arc<Outcome>>,
 }
 
@@ -103,7 +106,7 @@ pub(crate) struct JobUnderWay {
     number: u64,
     claimed: Claimed,
     host: Arc<Host>,
-    /// Where the output of each task belongs.
+    /// The level of each task's output.
     levels: Vec<usize>,
     started: Duration,
     /// It was begun once more after a disk refused.
@@ -111,14 +114,14 @@ pub(crate) struct JobUnderWay {
     begun: Begun,
 }
 
-/// What came of a job's tasks, in the order of the keys.
+/// The results of a job's tasks, in the order of the keys.
 #[derive(Default)]
 struct Merged {
     tables: Vec<OutputTable>,
-    /// Where each of the tables belongs.
+    /// The level of each table.
     levels: Vec<usize>,
     stats: TaskStats,
-    /// What was dropped of the value log.
+    /// The dropped values of the value log.
     dead: DeadValues,
 }
 
@@ -208,7 +211,7 @@ impl Work {
         }
     }
 
-    /// The job, with physical space for what it may write; or why there is none.
+    /// Returns the job, with physical space for what it may write; or why there is none.
     fn promised(&self, mut job: JobUnderWay) -> Result<JobUnderWay, Box<(JobUnderWay, Error)>> {
         if job.claimed.job.is_move {
             return Ok(job);
@@ -341,8 +344,8 @@ impl Work {
         }
     }
 
-    /// Marks tables whose rewrite dropped no entries, so that they are not rewritten for that again. Notes which newer tables a rewrite has
-    /// taken into account.
+    /// Marks tables whose rewrite dropped no entries, so that they are not rewritten for that again. Notes which newer
+    /// tables a rewrite has taken into account.
     fn note_vain(&self, claimed: &Claimed, merged: &Merged) {
         let Claimed { keyspace, job, .. } = claimed;
         if !job.is_debt || job.level() != job.output_level {
@@ -359,8 +362,8 @@ impl Work {
         }
     }
 
-    /// The end of a job: claims are given up, and what came of it is counted and told. An error comes back if nobody waits for the
-    /// job and it is not the job's own.
+    /// Ends a job: gives its claims up, and counts and reports its outcome. Returns an error if no caller waits for the
+    /// job and the error is not the job's own.
     fn end_job(&self, job: JobUnderWay, result: Result<TaskStats>) -> Result<()> {
         let JobUnderWay { claimed, mut begun, started, host, .. } = job;
         // A failed store calls its merges off as a closing one does.
@@ -396,7 +399,7 @@ impl Work {
         let is_postponed = postponed.is_some();
         postponed.into_iter().for_each(|event| self.health.tell(|| event));
         let ended = result.map(|stats| self.count_job(&keyspace, &job, &stats, duration));
-        // First: a caller that is told finds the tables that the job has replaced let go of.
+        // First: a caller that gets the outcome finds the replaced tables of the job released.
         drop((job, host));
         drop(begun.turn.take());
         let answer = match begun.outcome.take() {

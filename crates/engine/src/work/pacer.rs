@@ -1,8 +1,8 @@
 //! The rate limiter of compactions.
 //!
-//! Compactions share a budget of bytes a second. Under the option's bound the budget follows the debt: with little to do,
-//! compactions leave the disk and a work to the foreground most of the time; as the debt nears what is tolerated, they
-//! get all there is. Without a bound they are not paced at all.
+//! Compactions share a budget of bytes a second. Under the option's bound the budget follows the debt. With little to
+//! do, compactions leave the disk and a processor to the foreground most of the time. As the debt nears the tolerated
+//! one, they get all there is. Without a bound they are not paced at all.
 //!
 //! **Threads.** Any number of merges call [`Pacer::pace`]; a virtual clock orders them.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// The least share of the bound that compactions get.
 const SHARE_MIN: f64 = 0.25;
-/// One sleep is at most this long, so that closing is noticed.
+/// The maximum length of one sleep, so that closing is noticed.
 const SLEEP_MS_MAX: u64 = 20;
 /// Bytes are paid for in pieces of at most this size, so that growing debt is noticed in the middle of a large block.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
@@ -42,7 +42,8 @@ impl Pacer {
         }
     }
 
-    /// As [`pace`](Pacer::pace), for a compaction that pays a debt. Until the next write, the limit for idle stores applies.
+    /// As [`pace`](Pacer::pace), for a compaction that pays a debt. Until the next write, the limit for idle stores
+    /// applies.
     pub(crate) fn pace_idle(&self, work: &Work, bytes: u64) {
         if !work.is_idle() {
             return self.pace(work, bytes);
@@ -65,8 +66,8 @@ impl Pacer {
     }
 }
 
-/// The share of the bound for a debt in thousandths: it reaches the whole bound at half of what is tolerated, where
-/// writers begin to be slowed.
+/// Returns the share of the bound for a debt in thousandths. It reaches the whole bound at half of the tolerated debt,
+/// where writers begin to be slowed.
 fn share(debt: u64) -> f64 {
     (SHARE_MIN + (1.0 - SHARE_MIN) * debt as f64 / 500.0).min(1.0)
 }

@@ -1,34 +1,35 @@
-//! The picker: which tables to compact next, and why.
+//! The picker: the choice of the tables to compact next, and the reason.
 //!
-//! A pure function of a version (and of which tables are being compacted): the same version gives the same decision, and
-//! golden text files in `testdata/picker/` hold the decisions.
+//! A pure function of a version (and of which tables are being compacted). The same version gives the same decision,
+//! and golden text files in `testdata/picker/` hold the decisions.
 //!
 //! # Targets
-//! Levels grow by a factor from the *deepest* one up (RocksDB's dynamic level sizes): the deepest level's size is what it
-//! is, each level above it may hold a tenth, and the first one whose target would exceed the base size is the *base
+//! Levels grow by a factor from the *deepest* one up (RocksDB's dynamic level sizes). The deepest level's size is what
+//! it is, and each level above it may hold a tenth. The first one whose target would exceed the base size is the *base
 //! level*, into which level 0 is compacted. Levels between 0 and the base stay empty. So the deepest level holds nine
 //! tenths of the data and obsolete versions take at most about a ninth of the space. A store that has shrunk has levels
-//! in use that it does not need; when nothing is more urgent they are emptied, mostly by moving tables.
+//! in use that it does not need. When nothing is more urgent they are emptied, mostly by moving tables.
 //!
 //! # Choice
-//! 1. Each level's score is its size over its target; level 0's is its number of tables over its trigger, or its bytes over
-//!    the base target if that is more. The highest score above 1 is served first.
+//! 1. Each level's score is its size over its target. Level 0's is its number of tables over its trigger, or its bytes
+//!    over the base target if that is more. The highest score above 1 is served first.
 //! 2. Level 0 goes as a whole into the base level; what would make that exceed its target goes through it at once
 //!    (`through.rs`). While that is impossible because a compaction of level 0 is running
 //!    and many newer tables have come, these are merged among themselves, so that reads do not have to look into
 //!    ever more tables.
-//! 3. Of a deeper level, the table is taken that has the least bytes to be rewritten below it for each byte of its own;
-//!    a table full of tombstones counts as larger than it is, as compacting it frees space further down. It is joined by
-//!    its neighbours as long as that adds nothing below. A policy may ask for more tables: then further neighbours join it.
+//! 3. Of a deeper level, the table with the least bytes to be rewritten below it for each byte of its own is taken. A
+//!    table full of tombstones counts as larger than it is, as compacting it frees space further down. It is joined by
+//!    its neighbours as long as that adds nothing below. A policy may ask for more tables: then further neighbours join
+//!    it.
 //! 4. A table with nothing below it in its range is moved, not rewritten.
-//! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a quarter is
-//!    rewritten by itself, if no snapshot needs them.
+//! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a
+//!    quarter is rewritten by itself, if no snapshot needs them.
 //! 6. Where the disk is nearly full, a job counts only if what it writes has room ([`Picker::room`]).
 //! 7. In an idle store, tables with entries to drop are compacted as well (`debt.rs`).
 //!
-//! **Invariants.** No chosen table is busy, and no running compaction writes into the output range: outputs of two
-//! compactions into one level never overlap, because each has claimed all tables of that level that overlap its
-//! inputs, and the caller also keeps the key spans of running jobs apart ([`Span`]).
+//! **Invariants.** No chosen table is busy, and no running compaction writes into the output range. Outputs of two
+//! compactions into one level never overlap, because each has claimed all tables of that level that overlap its inputs.
+//! The caller also keeps the key spans of running jobs apart ([`Span`]).
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::versions::running::Span;
@@ -48,9 +49,9 @@ mod through;
 
 /// The share of tombstones from which a table of the deepest level is rewritten for its own sake.
 const TOMBSTONE_SHARE: f64 = 0.25;
-/// How many tables beyond its trigger level 0 has before newer ones are merged among themselves.
+/// The number of tables beyond its trigger that level 0 has before newer ones are merged among themselves.
 const INTRA_LEVEL0_EXTRA: usize = 2;
-/// How many tables such a merge takes at least.
+/// The minimum number of tables in such a merge.
 const INTRA_LEVEL0_TABLES_MIN: usize = 4;
 /// A job's inputs may be this many times the size of one table.
 const JOB_TABLES_MAX: u64 = 25;
@@ -66,16 +67,16 @@ impl Span {
     }
 }
 
-/// What to compact.
+/// A choice of tables to compact.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) output_level: usize,
-    /// Tables by level, shallowest first, each level in the version's order. The last one may be the output level, or with
-    /// `through` the one below it.
+    /// Tables by level, shallowest first, each level in the version's order. The last one may be the output level, or
+    /// with `through` the one below it.
     pub(crate) inputs: Vec<(usize, Vec<Arc<TableFile>>)>,
-    /// What goes into the level below the output level.
+    /// The part that goes into the level below the output level.
     pub(crate) through: Option<Through>,
-    /// How much its level exceeds its target; 1 if somebody asks for it.
+    /// The factor by which its level exceeds its target; 1 if a caller asks for the job.
     pub(crate) score: f64,
     pub(crate) reason: String,
     /// The tables only change their level.
@@ -84,17 +85,17 @@ pub(crate) struct Job {
     pub(crate) is_debt: bool,
     /// It drops what these tables hide, too.
     pub(crate) newer: Option<Newer>,
-    /// What it writes into the output level lies in here.
+    /// The span of its outputs in the output level.
     pub(crate) span: Span,
 }
 
 impl Job {
-    /// Where it writes.
+    /// Returns the spans that it writes.
     pub(crate) fn spans(&self) -> impl Iterator<Item = &Span> {
         std::iter::once(&self.span).chain(self.through.as_ref().map(|through| &through.span))
     }
 
-    /// The shallowest input level.
+    /// Returns the shallowest input level.
     pub(crate) fn level(&self) -> usize {
         self.inputs.first().map_or(0, |(level, _)| *level)
     }
@@ -111,8 +112,8 @@ impl Job {
 /// Tables are guessed to leave at least this share of their bytes.
 const LEAST_SHARE: u64 = 32;
 
-/// What is left of a job's tables when each tombstone has met an entry: a guess from their counts. Nobody knows what a range tombstone
-/// deletes, so the least counts there.
+/// Returns the bytes left of a job's tables when each tombstone has met an entry: a guess from their counts. The extent
+/// of a range tombstone's deletions is unknown, so the least counts there.
 pub(crate) fn bytes_left<'a>(tables: impl Iterator<Item = &'a TableMeta>) -> u64 {
     let (mut bytes, mut puts, mut deletions, mut has_ranges) = (0, 0_u64, 0_u64, false);
     for meta in tables {
@@ -144,7 +145,7 @@ impl fmt::Display for Job {
     }
 }
 
-/// How large each level may be, and where level 0 is compacted to.
+/// The target size of each level, and the level that level 0 is compacted into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Targets {
     pub(crate) base_level: usize,
@@ -172,7 +173,8 @@ impl Targets {
             // No level is smaller than the base size: an hourglass would cost a rewrite and hold nothing.
             targets.bytes[level] = share(level).max(base_bytes_max);
         }
-        // A whole level's factor below the base size, so that a store near a limit does not open and empty a level in turns.
+        // A whole level's factor below the base size, so that a store near a limit does not open and empty a level in
+        // turns.
         let needed = |level: &usize| share(*level) >= base_bytes_max / multiplier;
         targets.needed_level = (targets.base_level..deepest).find(needed).unwrap_or(deepest);
         targets
@@ -189,9 +191,9 @@ pub(crate) struct Picker<'a> {
     pub(crate) oldest_snapshot: u64,
     /// A job of the keyspace has failed and not succeeded since.
     troubled: bool,
-    /// A job of a deeper level begins with so many tables, if there are so many.
+    /// The number of tables with which a job of a deeper level begins, if the level has that many.
     tables_per_job: usize,
-    /// What a job may write.
+    /// The bytes that a job may write.
     room: u64,
 }
 
@@ -257,7 +259,7 @@ impl<'a> Picker<'a> {
         scores
     }
 
-    /// The next job, if there is one to do: one that the disk has room for, if there is such.
+    /// Returns the next job, if there is one to do: one that the disk has room for, if there is such.
     pub(crate) fn pick(&self) -> Option<Job> {
         let left = |job: &Job| bytes_left(job.files().map(|(_, file)| &file.meta));
         let fitting = self.pick_of(&|job| job.is_move || left(job) <= self.room);
@@ -329,7 +331,7 @@ impl<'a> Picker<'a> {
         same_format && light && keeps && self.options.compaction_filter.is_none() && disjoint()
     }
 
-    /// A job for all of level 0, or for its oldest tables if that is too much.
+    /// Returns a job for all of level 0, or for its oldest tables if that is too much.
     fn level0_that(&self, score: f64, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
         let files = self.version.levels[0].files.len();
         let mut counts = std::iter::successors(Some(files), |count| Some(count / 2)).take_while(|count| *count > 0);
@@ -340,7 +342,7 @@ impl<'a> Picker<'a> {
         self.level0_oldest(score, usize::MAX)
     }
 
-    /// Only older tables than those that stay may go down.
+    /// Returns a job for the oldest `count` tables of level 0: only older tables than those that stay may go down.
     fn level0_oldest(&self, score: f64, count: usize) -> Option<Job> {
         let files = &self.version.levels[0].files;
         let files = files[files.len().saturating_sub(count)..].to_vec();
@@ -353,12 +355,12 @@ impl<'a> Picker<'a> {
         Some(job)
     }
 
-    /// Whether a job that takes tables out of level 0 could begin now.
+    /// Returns true if a job that takes tables out of level 0 could begin now.
     pub(crate) fn may_shrink_level0(&self) -> bool {
         self.level0(0.0).or_else(|| self.intra_level0()).is_some()
     }
 
-    /// The tables that have to be free for level 0 to go down into the base level.
+    /// Returns the tables that have to be free for level 0 to go down into the base level.
     pub(crate) fn level0_needs(&self) -> impl Iterator<Item = &Arc<TableFile>> {
         let level0 = &self.version.levels[0].files;
         let base = &self.version.levels[self.targets.base_level];
@@ -425,8 +427,8 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// These tables and their neighbours, the right ones first, until there are as many as a job is to begin with. More tables need more
-    /// of the level below.
+    /// Returns these tables and their neighbours, the right ones first, until there are as many as a job is to begin
+    /// with. More tables need more of the level below.
     fn with_more(&self, level: usize, tables: Range<usize>) -> Range<usize> {
         let files = &self.version.levels[level].files;
         let fits = |range: &Range<usize>| {
@@ -447,7 +449,7 @@ impl<'a> Picker<'a> {
         tables
     }
 
-    /// The table at `at` and its neighbours on both sides, as long as they need nothing more from below.
+    /// Returns the table at `at` and its neighbours on both sides, as long as they need nothing more from below.
     fn with_neighbours(&self, level: usize, at: usize) -> Range<usize> {
         let files = &self.version.levels[level].files;
         let next = &self.version.levels[level + 1];
@@ -501,7 +503,7 @@ impl<'a> Picker<'a> {
         self.free(&job.span).then_some(job)
     }
 
-    /// Everything that overlaps `keys`, in one job to the deepest level; `None` if nothing would change, or if
+    /// Returns one job to the deepest level for everything that overlaps `keys`; `None` if nothing would change, or if
     /// something is busy.
     pub(crate) fn everything(&self, keys: Option<&KeySpan>) -> Option<Job> {
         let levels = &self.version.levels;
@@ -546,7 +548,7 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// Bytes that levels hold above their targets.
+    /// Returns the bytes that levels hold above their targets.
     pub(crate) fn pending_bytes(&self) -> u64 {
         (self.targets.base_level..LEVELS - 1)
             .map(|level| self.version.levels[level].bytes.saturating_sub(self.targets.bytes[level]))

@@ -1,12 +1,12 @@
 //! Compactions that fail for a reason of their own: each rests for a while, and the others go on.
 //!
-//! A table that cannot be read fails every compaction that it takes part in, however often they are tried. So the tables
-//! of a failed job stay claimed for a time, in which the picker sees no job in them: 1 s at first, twice as long after
-//! each failure, 5 min at most. A later job that shares a table with it is the same one as far as this is concerned. A
-//! job that succeeds (a table copied to the other disk is one), and a manual compaction, end the rest of all tables they
-//! take; a drain ends all rests.
+//! A table that cannot be read fails every compaction that it takes part in, however often they are tried. So the
+//! tables of a failed job stay claimed for a time, in which the picker sees no job in them. The time is 1 s at first,
+//! twice as long after each failure, 5 min at most. A later job that shares a table with it is the same one as far as
+//! this is concerned. A job that succeeds (a table copied to the other disk is one), and a manual compaction, end the
+//! rest of all tables they take. A drain ends all rests.
 //!
-//! A full disk is nobody's own reason: it is the thread that pauses then (`background.rs`).
+//! A full disk is no job's own reason: the thread pauses then (`background.rs`).
 //!
 //! **Invariants.** A resting table is busy, and no running job's. Resting is begun and ended under the scheduling lock.
 
@@ -41,7 +41,7 @@ impl Postponed {
     }
 }
 
-/// Whether the failure lies in the job, and not in the store or its disk as a whole.
+/// Returns true if the failure lies in the job, and not in the store or its disk as a whole.
 pub(crate) fn is_of_the_job(error: &Error) -> bool {
     !error.is_no_space()
         && !matches!(error, Error::Closed | Error::Failed { .. } | Error::ReadOnly | Error::KeyspaceDropped { .. })
@@ -68,7 +68,7 @@ impl Work {
         }
     }
 
-    /// A job has succeeded: what it shares a table with has no trouble any more. True if there was something.
+    /// Forgets the postponed jobs that share a table with a job that has succeeded. Returns true if there were any.
     pub(crate) fn forget_postponed(&self, keyspace: &KeyspaceCore, job: &Job) -> bool {
         let _scheduling = lock(&self.scheduling);
         let mut postponed = lock(&keyspace.postponed);
@@ -93,16 +93,17 @@ impl Work {
         postponed.iter_mut().filter(|p| all || p.until <= now).for_each(Postponed::end_rest);
     }
 
-    /// How long until the next job may be picked again.
+    /// Returns the time until the next job may be picked again.
     pub(crate) fn next_rest_ends_in(&self) -> Option<Duration> {
         let until = |k: &Arc<KeyspaceCore>| lock(&k.postponed).iter().filter(|p| p.rests).map(|p| p.until).min();
         let next = self.versions.keyspaces().iter().filter_map(until).min()?;
         Some(next.saturating_sub(self.env.clock.now()))
     }
 
-    /// Why level 0 of a keyspace cannot shrink: no job takes tables out of it or is about to, and a table that its way
-    /// down needs rests after this failure, or compactions fail altogether (a full disk). A failure elsewhere is no reason,
-    /// nor is one thread that pauses while another makes way for level 0 or is free to begin.
+    /// Returns the error that keeps level 0 of a keyspace from shrinking. No job takes tables out of it or is about to
+    /// then. A table that its way down needs rests after this failure, or compactions fail altogether (a full disk). A
+    /// failure elsewhere is no reason, nor is one thread that pauses while another makes way for level 0 or is free to
+    /// begin.
     pub(crate) fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {
         let trouble = lock(&self.memory.troubles).compaction.clone();
         let _scheduling = lock(&self.scheduling);
@@ -130,15 +131,15 @@ impl Work {
 }
 
 impl KeyspaceCore {
-    /// Whether a running job has tables of level 0 of `version`; with the scheduling lock held. A claimed table that does not
-    /// rest is a running job's.
+    /// Returns true if a running job has tables of level 0 of `version`; with the scheduling lock held. A claimed table
+    /// that does not rest is a running job's.
     pub(crate) fn level0_job_runs(&self, version: &Version) -> bool {
         let postponed = lock(&self.postponed);
         let rests = |file: &TableFile| postponed.iter().any(|p| p.rests && p.holds(file));
         version.levels[0].files.iter().any(|file| file.busy.load(Ordering::Acquire) && !rests(file))
     }
 
-    /// Why a job of this keyspace has failed that has not succeeded since.
+    /// Returns the error of a job of this keyspace that has failed and not succeeded since.
     pub(crate) fn postponed_error(&self) -> Option<Error> {
         lock(&self.postponed).first().map(|postponed| postponed.error.clone())
     }

@@ -1,7 +1,7 @@
 //! Promotion at work: copies the tables that `placement/promotion/run.rs` has chosen.
 //!
-//! A compaction thread that finds nothing else to do copies one table at a time. What does not fit any more when its turn comes is
-//! left out: the next round chooses anew.
+//! A compaction thread that finds nothing else to do copies one table at a time. A table that does not fit any more
+//! when its turn comes is left out: the next round chooses again.
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
@@ -70,13 +70,13 @@ impl Work {
         Ok(())
     }
 
-    /// Whether the outputs of a job belong on the fast disk for what is read of its inputs.
+    /// Returns true if the outputs of a job belong on the fast disk because its inputs are read often.
     pub(crate) fn is_hot_job(&self, job: &Job) -> bool {
         let Some(placement) = &self.placement else { return false };
         let bytes: u64 = job.files().map(|(_, file)| file.meta.bytes).sum();
         let reads: f64 = job.files().map(|(_, file)| file.heat.per_s()).sum();
-        // Those that lie there make place for the outputs, but only afterwards: what there is no room for until then goes
-        // home, table by table.
+        // Those that lie there make place for the outputs, but only afterwards: what there is no room for until then
+        // goes home, table by table.
         let on_fast = job.files().filter(|(_, file)| file.meta.volume == FAST).map(|(_, file)| file.meta.bytes).sum();
         let fits = placement.room().takes_more(bytes.saturating_sub(on_fast));
         !placement.is_draining() && placement.pointer() > 0 && is_hot(reads, bytes) && fits

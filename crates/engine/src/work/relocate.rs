@@ -1,9 +1,9 @@
 //! Tables copied as they are from one disk to the other.
 //!
-//! A job like a compaction of one table: the table is claimed, its bytes are copied into a table of a new number on the
-//! other disk, one edit puts the copy in its place, and the original is deleted when its last reader lets go. Nothing is
-//! decoded: rot stays rot, found by whoever reads it. The new number is what keeps names unique over both disks; it costs
-//! the table's blocks in the cache.
+//! A job like a compaction of one table. The table is claimed, and its bytes are copied into a table of a new number on
+//! the other disk. One edit puts the copy in its place, and the original is deleted when its last reader lets go.
+//! Nothing is decoded: rot stays rot, found by the next reader. The new number is what keeps names unique over both
+//! disks; it costs the table's blocks in the cache.
 //!
 //! **Failure.** The copy is removed, the table stays where it was.
 
@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 /// Copied in pieces of this size.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// Why a table was not copied.
+/// The reason why a table was not copied.
 pub(crate) struct NotCopied {
     pub(crate) error: Error,
     /// Writing the copy failed, not reading the table or something else.
@@ -86,7 +86,7 @@ impl Work {
         self.memory.progress.notify();
         self.memory.work.notify();
         match copied {
-            // Nobody needs the table any more.
+            // The table is not needed any more.
             Err(NotCopied { error: Error::KeyspaceDropped { .. }, .. }) => Ok(false),
             result => result,
         }
@@ -125,7 +125,7 @@ impl Work {
         Some(job)
     }
 
-    /// False if the disk takes no new files.
+    /// Copies a table. Returns false if the disk takes no new files.
     fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<bool, NotCopied> {
         let name = FileName::Table(file.meta.number);
         let reader = TableReader::open(&self.versions.volume, name, &self.versions.source.descriptors)?;

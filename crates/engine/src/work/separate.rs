@@ -1,15 +1,16 @@
 //! Large values of a flush go to the value log.
 //!
-//! 1. The merge gives each value of [`value_log_min_bytes`](crate::KeyspaceOptions::value_log_min_bytes) and more to its host, and
-//!    writes the handle that comes back.
+//! 1. The merge gives each value of [`value_log_min_bytes`](crate::KeyspaceOptions::value_log_min_bytes) and more to
+//!    its host, and writes the handle that comes back.
 //! 2. When the table is written, [`sync`](Separator::sync) makes the values durable. Then the edit may name both.
 //! 3. The keyspace keeps the writer: the next flush goes on in the same segment.
 //!
-//! **Filters.** A filter that decides by the first bytes of a value has them beside each handle. The values of a keyspace whose
-//! filter needs all of a value stay in tables.
+//! **Filters.** A filter that decides by the first bytes of a value has them next to each handle. The values of a
+//! keyspace whose filter needs all of a value stay in tables.
 //!
-//! **Failure.** The writer of a flush that has failed is given up, with the segments that no version has. Values that it has
-//! written to the segment of an earlier flush count as dead in the value log, and in no edit: the next opening counts them once more.
+//! **Failure.** The writer of a flush that has failed is given up, with the segments that no version has. Values that
+//! it has written to the segment of an earlier flush count as dead in the value log, and in no edit. The next opening
+//! counts them once more.
 //!
 //! **Threads.** The flusher alone, or the thread that opens the store. So the lock is never waited for.
 
@@ -44,8 +45,8 @@ struct State {
     is_synced: bool,
 }
 
-/// From which length on values of a keyspace go to the value log, and how many of their first bytes a filter has to see. `None` if
-/// none goes there.
+/// Returns the length from which values of a keyspace go to the value log, and the number of first bytes that a filter
+/// has to see. Returns `None` if none goes there.
 pub(crate) fn bounds(options: &KeyspaceOptions) -> Option<(usize, usize)> {
     let min_bytes = usize::try_from(options.value_log_min_bytes?).unwrap_or(usize::MAX);
     let prefix_bytes = match &options.compaction_filter {
@@ -56,14 +57,14 @@ pub(crate) fn bounds(options: &KeyspaceOptions) -> Option<(usize, usize)> {
 }
 
 impl Separator {
-    /// `None` if the keyspace keeps all values in tables.
+    /// Returns the separator of a keyspace; `None` if the keyspace keeps all values in tables.
     pub(crate) fn of(keyspace: &Arc<KeyspaceCore>, source: &Arc<ValueSource>) -> Option<Separator> {
         let (min_bytes, prefix_bytes) = bounds(&keyspace.options)?;
         let (keyspace, source) = (Arc::clone(keyspace), Arc::clone(source));
         Some(Separator { keyspace, source, min_bytes, prefix_bytes, state: Mutex::default() })
     }
 
-    /// For the same flush, once more.
+    /// Returns a separator for the same flush, once more.
     pub(crate) fn again(&self) -> Option<Separator> {
         Separator::of(&self.keyspace, &self.source)
     }
@@ -76,7 +77,8 @@ impl Separator {
     pub(crate) fn separate(&self, key: &[u8], value: &[u8], pointer: &mut Vec<u8>) -> StorageResult<()> {
         let mut state = lock(&self.state);
         let own = state.writer.take();
-        // A statement of its own: the lock must not be held while the log is opened. Who drops the keyspace takes it, too.
+        // A statement of its own: the lock must not be held while the log is opened. Who drops the keyspace takes it,
+        // too.
         let kept = if own.is_none() { lock(&self.keyspace.flushed_values).take() } else { None };
         if let Some(kept) = &kept {
             state.listed = kept.segment();
@@ -105,14 +107,14 @@ impl Separator {
         Ok(written)
     }
 
-    /// The edit that names the values is true.
+    /// Notes that the edit that names the values is true.
     pub(crate) fn keep(&self) {
         let State { writer, segments, .. } = std::mem::take(&mut *lock(&self.state));
         *lock(&self.keyspace.flushed_values) = writer;
         self.source.end_writing(&segments);
     }
 
-    /// The flush has failed.
+    /// Notes that the flush has failed.
     pub(crate) fn give_up(&self) {
         let State { writer, segments, listed, listed_bytes, is_synced } = std::mem::take(&mut *lock(&self.state));
         drop(writer);
@@ -121,7 +123,8 @@ impl Separator {
             let is_sealed = log.segment(listed).is_some_and(|segment| segment.phase == Phase::Sealed);
             log.add_dead(listed, if is_synced || is_sealed { listed_bytes } else { 0 });
         }
-        // The version of now does not tell: the keyspace may have been dropped, and a cursor may read the segment all the same.
+        // The version of now does not tell: the keyspace may have been dropped, and a cursor may read the segment all
+        // the same.
         segments.iter().filter(|number| Some(**number) != listed).for_each(|number| self.source.add(*number));
         self.source.end_writing(&segments);
     }

@@ -1,7 +1,8 @@
-//! What a running merge asks of the store: numbers for its tables, the disk that each goes to, pace, and whether it is given up.
+//! The store's services for a running merge: numbers for its tables, the disk that each goes to, pace, and whether it
+//! is given up.
 //!
-//! A table goes to the disk that placement says. If the fast disk refuses it in the middle, the work is done once more, all on the
-//! capacity disk. If that disk is full, the work is done once more wherever there is room.
+//! A table goes to the disk that placement says. If the fast disk refuses it in the middle, the work is done once more,
+//! all on the capacity disk. If that disk is full, the work is done once more wherever there is room.
 //!
 //! A table that a unit elsewhere has made is opened when the host looks at it, and stays open until it is installed.
 //!
@@ -25,21 +26,21 @@ use situ_table::Warming;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-/// Where the tables of a merge go.
+/// The destination of a merge's tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhereTo {
-    /// By their level, and by what is read.
+    /// The disk of their level, or of their heat.
     Placed,
-    /// To the capacity disk, whatever their level: the fast one has refused.
+    /// The capacity disk, whatever their level: the fast one has refused.
     Home,
-    /// Wherever there is room, to the fast disk first: the capacity disk is full.
+    /// Any disk with room, the fast disk first: the capacity disk is full.
     AnyRoom,
 }
 
 /// Tables are not cut shorter than this to fit into what room there is.
 const SHORT_TABLE_BYTES: u64 = 1 << 20;
 
-/// What a running merge asks of the store, and the files it has begun.
+/// The store's services for a running merge, and the files that the merge has begun.
 pub(crate) struct Host {
     work: Arc<Work>,
     begun: Mutex<Vec<u64>>,
@@ -52,11 +53,11 @@ pub(crate) struct Host {
     /// The output belongs on the fast disk, whatever its level.
     hot: bool,
     where_to: WhereTo,
-    /// Why the fast disk refused to take what was to be written to it.
+    /// The error with which the fast disk refused a write.
     fast_failure: Arc<Mutex<Option<StorageError>>>,
     /// A flush has nothing that was in the cache.
     warming: Option<Arc<Warming>>,
-    /// Where a flush puts large values.
+    /// The destination of a flush's large values.
     separator: Option<Separator>,
     /// The keyspace has values in the value log, or may get some.
     has_handles: bool,
@@ -86,19 +87,19 @@ impl Host {
         }
     }
 
-    /// For work on a keyspace that may have values in the value log.
+    /// Returns the host for work on a keyspace that may have values in the value log.
     pub(crate) fn of_keyspace(self, keyspace: &KeyspaceCore) -> Host {
         Host { has_handles: may_have_values(keyspace), ..self }
     }
 
-    /// For a flush of a keyspace.
+    /// Returns the host for a flush of a keyspace.
     pub(crate) fn separating(self, keyspace: &Arc<KeyspaceCore>) -> Host {
         let separator = Separator::of(keyspace, &self.work.versions.source.values);
         let lifetimes_by = keyspace.options.compaction_filter.clone();
         Host { separator, lifetimes_by, ..self }.of_keyspace(keyspace)
     }
 
-    /// What a flush puts into the value log.
+    /// Returns the separator with which a flush puts values into the value log.
     pub(crate) fn separator(&self) -> Option<&Separator> {
         self.separator.as_ref()
     }
@@ -120,40 +121,40 @@ impl Host {
         Host { is_debt: true, ..self }
     }
 
-    /// For work on tables that are read often.
+    /// Returns the host for work on tables that are read often.
     pub(crate) fn hot(self, hot: bool) -> Host {
         Host { hot, ..self }
     }
 
-    /// With physical space for what is written.
+    /// Returns the host with physical space for its writes.
     pub(crate) fn promised(self, promise: Promise) -> Host {
         Host { promise: Some(Arc::new(promise)), ..self }
     }
 
-    /// For the same work, once more and all on the capacity disk.
+    /// Returns a host for the same work, once more and all on the capacity disk.
     pub(crate) fn on_capacity(&self) -> Host {
         Host { where_to: WhereTo::Home, ..self.again(self.target_bytes) }
     }
 
-    /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for that; a flush
-    /// makes one.
+    /// Returns a host for the same work, once more and on any disk with room. The output of a merge is cut into shorter
+    /// tables for that; a flush makes one.
     pub(crate) fn on_any_disk(&self, placement: &Placement) -> Host {
         let short = (placement.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
         let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
         Host { where_to: WhereTo::AnyRoom, ..self.again(target_bytes) }
     }
 
-    /// Whether a compaction ends because it writes more than there is physical space for.
+    /// Returns true if a compaction ends because it writes more than there is physical space for.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.promise.as_ref().is_some_and(|promise| promise.is_broken())
     }
 
-    /// What a table of this work is to have at most.
+    /// Returns the maximum bytes of a table of this work.
     pub(crate) fn target_bytes(&self) -> u64 {
         self.target_bytes
     }
 
-    /// Why the fast disk could not take a table that had been begun on it.
+    /// Returns the error with which the fast disk refused a table that had been begun on it.
     pub(crate) fn fast_failure(&self) -> Option<StorageError> {
         lock(&self.fast_failure).clone()
     }
@@ -164,7 +165,7 @@ impl Host {
         number
     }
 
-    /// Whether the next table of `level` is to go to the fast disk.
+    /// Returns true if the next table of `level` is to go to the fast disk.
     fn goes_to_fast(&self, level: usize) -> bool {
         let Some(placement) = self.work.placement.as_ref().filter(|_| self.where_to != WhereTo::Home) else {
             return false;
@@ -204,7 +205,8 @@ impl Host {
         true
     }
 
-    /// Removes the files of a merge that was given up, or those that are not among `kept`, which are in the version by now.
+    /// Removes the files of a merge that was given up, or those that are not among `kept`, which are in the version by
+    /// now.
     pub(crate) fn clean_up(&self, kept: &[OutputTable]) {
         drop(std::mem::take(&mut *lock(&self.reserved)));
         // What was installed is not in the separator any more.
@@ -342,7 +344,7 @@ impl Writer for Watched {
     }
 }
 
-/// A merge's failure as the engine tells it.
+/// Returns the engine's error for a merge's failure.
 pub(crate) fn task_error(error: TaskError) -> Error {
     match error {
         TaskError::Cancelled => Error::Closed,
@@ -355,7 +357,7 @@ pub(crate) fn task_error(error: TaskError) -> Error {
     }
 }
 
-/// What the manifest is to know of a table that a merge has written.
+/// Returns the manifest's description of a table that a merge has written.
 pub(crate) fn describe(table: &OutputTable) -> TableMeta {
     let properties = &table.summary.properties;
     TableMeta {
@@ -374,8 +376,9 @@ pub(crate) fn describe(table: &OutputTable) -> TableMeta {
 }
 
 impl Work {
-    /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that is full,
-    /// once more wherever there is room. What a run has written and did not return is removed.
+    /// Has `run` write tables. If the fast disk refuses one in the middle, `run` starts again on the capacity disk. If
+    /// that is full, it starts again on any disk with room. Files that a run has written and did not return are
+    /// removed.
     pub(crate) fn with_spill<T>(
         self: &Arc<Self>,
         host: Host,
@@ -398,7 +401,7 @@ impl Work {
         }
     }
 
-    /// Where to write what a run with `host` could not, if there is a place.
+    /// Returns a host with another disk for the work that a run with `host` could not write, if there is one.
     pub(crate) fn spill(&self, host: &Host, error: &Error) -> Option<Host> {
         if self.health.is_closing() || self.health.failure().is_some() {
             return None;
@@ -414,7 +417,7 @@ impl Work {
     }
 }
 
-/// Whether a job failed by what a disk answered.
+/// Returns true if a job failed by the answer of a disk.
 fn is_of_a_disk(error: &Error) -> bool {
     matches!(
         error,

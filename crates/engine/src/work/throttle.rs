@@ -1,9 +1,9 @@
-//! How many threads compactions may use while writers wait for the log.
+//! The number of threads that compactions may use while writers wait for the log.
 //!
-//! Compactions and the log share disks and processors, and only of the log does a caller see how long it takes. So while
-//! synced writes take much longer than they do when the store is calm, compactions use one thread; as soon as the debt
-//! asks for it, or nobody has waited for the log for a while, they use all of theirs (SpanDB, FAST '21, section 4.4,
-//! bounds the threads of flushes and compactions beside a busy log for the same reason).
+//! Compactions and the log share disks and processors, and only of the log does a caller see how long it takes. So
+//! while synced writes take much longer than they do when the store is calm, compactions use one thread. As soon as the
+//! debt asks for it, or no writer has waited for the log for a while, they use all of theirs. (SpanDB, FAST '21,
+//! section 4.4, bounds the threads of flushes and compactions during a busy log for the same reason.)
 //!
 //! 1. Each synced write's time in the log is a sample. A smoothed time *now* follows all samples; the time when *calm*
 //!    follows the shortest ones, and rises slowly when there are none as short.
@@ -24,12 +24,12 @@ use std::time::Duration;
 const SLOWER_BY: u64 = 3;
 /// Less than this is no disturbance, whatever the factor.
 const SLOWER_BY_NS_MIN: u64 = 100_000;
-/// A log that nobody has waited for in this time needs no throttle.
+/// A log without a waiting writer in this time needs no throttle.
 const RECENT: Duration = Duration::from_millis(200);
-/// From this share of tolerated debt on, compactions come first: well before writers are slowed.
+/// The share of tolerated debt from which compactions come first: well before writers are slowed.
 const DEBT_MAX: f64 = 0.3;
 
-/// What is known of the log's latency, and how many jobs compact.
+/// The measured latency of the log, and the number of running compactions.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionThrottle {
     now_ns: AtomicU64,
@@ -52,7 +52,7 @@ impl Drop for CompactionTurn {
 }
 
 impl CompactionThrottle {
-    /// A synced write has waited `took` for the log; `at` by the store's clock.
+    /// Notes that a synced write has waited `took` for the log; `at` by the store's clock.
     pub(crate) fn sample(&self, took: Duration, at: Duration) {
         let sample = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
         let now = self.now_ns.load(Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl CompactionThrottle {
         self.debt.store((share.clamp(0.0, 1.0) * 1000.0) as u64, Ordering::Relaxed);
     }
 
-    /// Whether writers are disturbed and there is time to let them go first.
+    /// Returns true if writers are disturbed and there is time to let them go first.
     pub(crate) fn holds_back(&self, at: Duration) -> bool {
         let (now, calm) = (self.now_ns.load(Ordering::Relaxed), self.calm_ns.load(Ordering::Relaxed));
         let last = Duration::from_nanos(self.last_sample_ns.load(Ordering::Relaxed));
@@ -83,13 +83,13 @@ impl CompactionThrottle {
             && (self.debt.load(Ordering::Relaxed) as f64) < DEBT_MAX * 1000.0
     }
 
-    /// How many threads of `threads` a compaction may use now.
+    /// Returns how many threads of `threads` a compaction may use now.
     pub(crate) fn threads(&self, threads: usize, at: Duration) -> usize {
         if self.holds_back(at) { 1 } else { threads.max(1) }
     }
 
-    /// The right to compact, unless as many jobs do so as may: one for each of `threads` that are not held back, and one for each
-    /// task that units elsewhere take.
+    /// Takes the right to compact, unless as many jobs do so as may. There may be one for each of `threads` that are
+    /// not held back, and one for each task that units elsewhere take.
     pub(crate) fn begin(&self, threads: usize, elsewhere: usize, at: Duration) -> Option<CompactionTurn> {
         let allowed = self.threads(threads, at).saturating_add(elsewhere);
         let begun = self

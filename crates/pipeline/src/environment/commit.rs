@@ -1,7 +1,8 @@
-//! What the commit lock protects: sequence numbers, the queue of requests, and the places of the environment.
+//! The state under the commit lock: sequence numbers, the queue of requests, and the places of the environment.
 //!
-//! **Invariants.** The queue holds what has a sequence number and is not published, in the order of the numbers. Requests leave it
-//! at the front. Each that is published follows the last one that was. Behind a request that failed nothing is published.
+//! **Invariants.** The queue holds what has a sequence number and is not published, in the order of the numbers.
+//! Requests leave it at the front. Each that is published follows the last one that was. Behind a request that failed
+//! nothing is published.
 
 use super::Environment;
 use super::conditions::Checks;
@@ -12,9 +13,9 @@ use std::sync::Arc;
 
 /// See the module's documentation.
 pub struct Commit<E: Environment> {
-    /// What the environment keeps here.
+    /// The environment's state under this lock.
     pub places: E::Places,
-    /// What transactions that are about to commit need to know of the others.
+    /// The published requests that the checks of committing transactions need.
     pub checks: Checks<E>,
     next_sequence: u64,
     /// The last sequence number that was published.
@@ -22,7 +23,7 @@ pub struct Commit<E: Environment> {
     pub(crate) pending: VecDeque<Arc<Request<E>>>,
     /// Set when a request failed: those behind it must not be published.
     pub(crate) broken: Option<E::Error>,
-    /// There is new work for the background; to be told once the lock is released.
+    /// True if there is new work for the background, which is notified once the lock is released.
     has_work: bool,
 }
 
@@ -40,28 +41,28 @@ impl<E: Environment> Commit<E> {
         }
     }
 
-    /// The last sequence number that was given out.
+    /// Returns the last sequence number that was given out.
     pub fn last_sequence(&self) -> u64 {
         self.next_sequence - 1
     }
 
-    /// The first sequence number that was not given out.
+    /// Returns the first sequence number that was not given out.
     pub fn next_sequence(&self) -> u64 {
         self.next_sequence
     }
 
-    /// There is new work for the background. The pipeline says so once the lock is released
-    /// ([`Environment::tell_background`]), if a prologue does this.
+    /// Notes that there is new work for the background. If a prologue calls this, the pipeline notifies the background
+    /// once the lock is released ([`Environment::tell_background`]).
     pub fn leave_work(&mut self) {
         self.has_work = true;
     }
 
-    /// Whether there is new work for the background; asked once.
+    /// Returns true if there is new work for the background; asked once.
     pub(crate) fn take_work(&mut self) -> bool {
         std::mem::take(&mut self.has_work)
     }
 
-    /// The requests behind `sequence` that are still known, newest first.
+    /// Returns the requests behind `sequence` that are still known, newest first.
     pub fn requests_behind(&self, sequence: u64) -> impl Iterator<Item = &Arc<Request<E>>> {
         self.pending.iter().rev().chain(self.checks.lately()).take_while(move |request| request.first() > sequence)
     }
@@ -80,7 +81,7 @@ impl<E: Environment> Commit<E> {
         request
     }
 
-    /// A request is about to be published: it follows the last one that was.
+    /// Notes that a request is about to be published: it follows the last one that was.
     pub(crate) fn advance(&mut self, request: &Request<E>) {
         let (first, last) = (request.first(), request.last());
         assert!(

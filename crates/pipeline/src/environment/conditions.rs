@@ -1,7 +1,7 @@
 //! Writes with conditions: what a transaction's commit has to find unchanged.
 //!
-//! The prologue asks the condition of a write, under the commit lock, whether the write may begin. For that it keeps requests that were
-//! published since the check began: [`Checks`].
+//! The prologue asks the condition of a write, under the commit lock, whether the write may begin. For that it keeps
+//! requests that were published since the check began: [`Checks`].
 
 use super::Environment;
 use super::commit::Commit;
@@ -14,37 +14,40 @@ const LATELY_BYTES_MAX: usize = 1 << 20;
 
 /// The condition of a write.
 pub trait Condition<E: Environment>: Send + Sync {
-    /// The memory it takes, about.
+    /// Returns the approximate memory that it takes.
     fn bytes(&self) -> u64;
 
-    /// Whether the write may begin now. If it may, it has to hold until the lock is released. Called under the commit lock.
+    /// Checks that the write may begin now. If it may, the condition has to hold until the lock is released. Called
+    /// under the commit lock.
     ///
     /// # Errors
     /// The write is refused, or something has to be looked at first without the lock.
     fn check_rest(self: Arc<Self>, commit: &mut Commit<E>) -> Result<(), Obstacle<E>>;
 
-    /// The record is in the log, and the write is about to get its sequence numbers. Called under the commit lock.
+    /// Notes that the record is in the log, and the write is about to get its sequence numbers. Called under the commit
+    /// lock.
     fn begun(&self, commit: &mut Commit<E>);
 
-    /// The write has an outcome. Called with no lock held, perhaps more than once.
+    /// Gives back what the condition holds, as the write has an outcome. Called with no lock held, perhaps more than
+    /// once.
     fn release(&self);
 }
 
-/// What remains to be looked at before a write with a condition may begin.
+/// The remaining check before a write with a condition may begin.
 pub trait Unchecked<E: Environment>: Send {
-    /// Whether a look may have to wait for a disk.
+    /// Returns true if the check may have to wait for a disk.
     fn may_read(&self) -> bool;
 
-    /// Looks. Called with no lock held.
+    /// Makes the check. Called with no lock held.
     ///
     /// # Errors
     /// The condition does not hold.
     fn look(self: Box<Self>) -> Result<(), E::Error>;
 }
 
-/// What checks that are going on need of the commit queue; under the commit lock.
+/// The requests of the commit queue that running checks need; under the commit lock.
 pub struct Checks<E: Environment> {
-    /// How many are going on.
+    /// The number of running checks.
     running: usize,
     /// Requests published since the first of them began, oldest first, but for those forgotten.
     lately: VecDeque<Arc<Request<E>>>,
@@ -59,7 +62,8 @@ impl<E: Environment> Default for Checks<E> {
 }
 
 impl<E: Environment> Checks<E> {
-    /// A request leaves the queue. Those that are kept no longer go to `dropped`, to be freed without the lock.
+    /// Notes that a request leaves the queue. Requests that are kept no longer go to `dropped`, to be freed without the
+    /// lock.
     #[inline]
     pub(crate) fn published(&mut self, request: &Arc<Request<E>>, dropped: &mut Vec<Arc<Request<E>>>) {
         if self.running > 0 {
@@ -79,17 +83,17 @@ impl<E: Environment> Checks<E> {
         }
     }
 
-    /// Published requests up to this sequence number are not kept.
+    /// Returns the sequence number up to which published requests are not kept.
     pub fn forgotten_to(&self) -> u64 {
         self.forgotten_to
     }
 
-    /// What is kept, newest first.
+    /// Returns the kept requests, newest first.
     pub fn lately(&self) -> impl Iterator<Item = &Arc<Request<E>>> {
         self.lately.iter().rev()
     }
 
-    /// A check begins, where all up to `visible` can be seen.
+    /// Begins a check, which sees all sequence numbers up to `visible`.
     pub fn begin(&mut self, visible: u64) {
         if self.running == 0 {
             self.forgotten_to = visible;
@@ -97,7 +101,7 @@ impl<E: Environment> Checks<E> {
         self.running += 1;
     }
 
-    /// What was kept for the checks, if this was the last; to be freed without the lock.
+    /// Ends a check. If it was the last, returns the kept requests, which the caller frees without the lock.
     pub fn end(&mut self) -> VecDeque<Arc<Request<E>>> {
         self.running -= 1;
         if self.running > 0 {

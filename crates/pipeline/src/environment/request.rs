@@ -14,7 +14,7 @@ const APPLIED: u8 = 2;
 const PUBLISHED: u8 = 3;
 const FAILED: u8 = 4;
 
-/// Who waits for a request, and whose thread carries it through the stages.
+/// The caller that waits for a request, and whose thread carries it through the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// A thread waits, and carries it on itself.
@@ -23,24 +23,24 @@ pub(crate) enum Caller {
     Future,
 }
 
-/// What is to be written.
+/// The batch and the condition of a write.
 pub struct Write<E: Environment> {
     pub(crate) batch: E::Batch,
     pub(crate) condition: Option<Arc<dyn Condition<E>>>,
 }
 
 impl<E: Environment> Write<E> {
-    /// A batch, and for a transaction's batch its condition.
+    /// Returns the write of a batch, and for a transaction's batch its condition.
     pub fn new(batch: E::Batch, condition: Option<Arc<dyn Condition<E>>>) -> Write<E> {
         Write { batch, condition }
     }
 
-    /// The memory it takes while it waits, about.
+    /// Returns the approximate memory that the write takes while it waits.
     pub(crate) fn bytes(&self) -> u64 {
         self.batch.held_bytes() as u64 + self.condition.as_ref().map_or(0, |condition| condition.bytes())
     }
 
-    /// Whether there is nothing to write.
+    /// Returns true if there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
         self.batch.count() == 0
     }
@@ -61,20 +61,20 @@ pub struct NoLogFile {
     pub file: u64,
 }
 
-/// Why a request cannot begin at once.
+/// The reason why a request cannot begin at once.
 pub enum Obstacle<E: Environment> {
     /// The environment has no room, or no log file.
     NoRoom(E::NoRoom),
     /// The log's page buffer is full.
     LogBufferFull,
-    /// Other writes have come in between that a transaction has to look at first.
+    /// Other writes have come in between, which a transaction has to look at first.
     Unchecked(Box<dyn Unchecked<E>>),
-    /// It never will.
+    /// The request never will begin.
     Refused(Box<E::Error>),
 }
 
 impl<E: Environment> Obstacle<E> {
-    /// The write will not begin, because of `error`.
+    /// Returns the obstacle of a write that will not begin, because of `error`.
     pub fn refused(error: impl Into<E::Error>) -> Obstacle<E> {
         Obstacle::Refused(Box::new(error.into()))
     }
@@ -117,22 +117,22 @@ impl<E: Environment> Request<E> {
         })
     }
 
-    /// Its changes.
+    /// Returns the changes of the request.
     pub fn batch(&self) -> &E::Batch {
         &self.batch
     }
 
-    /// Its first sequence number.
+    /// Returns the first sequence number of the request.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Its last sequence number.
+    /// Returns the last sequence number of the request.
     pub fn last(&self) -> u64 {
         self.first + self.batch.count() as u64 - 1
     }
 
-    /// Whether it is a transaction's.
+    /// Returns true if the request is a transaction's.
     pub fn has_condition(&self) -> bool {
         self.condition.is_some()
     }
@@ -144,7 +144,7 @@ impl<E: Environment> Request<E> {
         }
     }
 
-    /// The memory it takes, about.
+    /// Returns the approximate memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Request<E>>() + self.batch.held_bytes()
     }
@@ -165,7 +165,7 @@ impl<E: Environment> Request<E> {
         self.durability == Durability::Synced
     }
 
-    /// Whether the log has brought it as far as it asked for.
+    /// Returns true if the log has brought the request as far as it asked for.
     pub(crate) fn is_logged(&self, log: &Log) -> bool {
         let reached = match self.durability {
             Durability::Buffered => log.written(),
@@ -174,12 +174,12 @@ impl<E: Environment> Request<E> {
         reached >= self.lsn
     }
 
-    /// The right to apply the request; given to one caller only.
+    /// Claims the right to apply the request. Returns true for one caller only.
     pub(crate) fn claim(&self) -> bool {
         self.stage.compare_exchange(LOGGED, APPLYING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Nobody has claimed it yet.
+    /// Returns true if no thread has claimed the request yet.
     pub(crate) fn is_unclaimed(&self) -> bool {
         self.stage.load(Ordering::Acquire) == LOGGED
     }
@@ -202,7 +202,7 @@ impl<E: Environment> Request<E> {
         self.stage.store(FAILED, Ordering::Release);
     }
 
-    /// What its epilogue has come to: `None` if it has not ended.
+    /// Returns the result of the request's epilogue: `None` if it has not ended.
     pub(crate) fn applied(&self) -> Option<Result<(), E::Error>> {
         match self.stage.load(Ordering::Acquire) {
             APPLIED => Some(Ok(())),
@@ -211,7 +211,7 @@ impl<E: Environment> Request<E> {
         }
     }
 
-    /// The outcome, once there is one.
+    /// Returns the outcome, once there is one.
     pub(crate) fn outcome(&self) -> Option<Result<(), E::Error>> {
         match self.stage.load(Ordering::Acquire) {
             PUBLISHED => Some(Ok(())),

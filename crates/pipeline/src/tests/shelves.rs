@@ -1,11 +1,13 @@
 //! An environment without a store: shelves of bins in memory.
 //!
-//! 1. A batch puts numbered things on shelves. Each shelf has one open bin, and a few closed ones that wait to be carried away.
+//! 1. A batch puts numbered things on shelves. Each shelf has one open bin, and a few closed ones that wait to be
+//!    carried away.
 //! 2. When the open bin is full, the prologue closes it, and the log goes on in another file.
 //! 3. The carrier takes closed bins away, oldest first, once all that was meant for them is inside.
 //!
-//! **Invariants**, which each call asserts: what is published follows what was published before, and has been applied. Nothing goes
-//! into a bin behind its last sequence number. A bin that is carried away is complete. Each thing is applied once.
+//! **Invariants**, which each call asserts: what is published follows what was published before, and has been applied.
+//! Nothing goes into a bin behind its last sequence number. A bin that is carried away is complete. Each thing is
+//! applied once.
 
 use crate::{Batch, Commit, Environment, LOGGERS_MAX, Limits, NoLogFile, Note, Obstacle, Pipeline, Refusal, Request};
 use situ_base::{Env, Event, JobHandle, lock};

@@ -1,10 +1,10 @@
-//! Writers of all kinds over shelves, in orders that a seed decides. What the writers are told is what there is, before a power failure
-//! and after it.
+//! Writers of all kinds over shelves, in orders that a seed decides. What the writers are told is what there is, before
+//! a power failure and after it.
 //!
-//! A run has writers that wait and writers that do not, synced and buffered, with batches for several shelves. Beside them are the
-//! loggers, the admission thread, the carrier, a thread that closes bins at any time, and a reader. The environment asserts what it is promised
-//! (`shelves.rs`). The reader asserts that what is visible only grows and has no holes. The rest is asserted from what the writers were
-//! told.
+//! A run has writers that wait and writers that do not, synced and buffered, with batches for several shelves. Beside
+//! them are the loggers, the admission thread, the carrier, a thread that closes bins at any time, and a reader. The
+//! environment asserts what it is promised (`shelves.rs`). The reader asserts that what is visible only grows and has
+//! no holes. The rest is asserted from what the writers were told.
 
 use super::shelves::{Plan, SHELVES, Shelves, Stop, Things, World};
 use crate::{Commit, Condition, Obstacle, ReadyFuture, Write, WriteFuture};
@@ -162,7 +162,8 @@ impl Writer {
     }
 }
 
-/// Whether the writers go on. Threads that sleep again and again would hide a writer that nobody answers from the simulator.
+/// Whether the writers go on. Threads that sleep again and again would hide a writer that nobody answers from the
+/// simulator.
 fn goes_on(env: &Env, started: Duration, ends: &AtomicBool) -> bool {
     assert!(env.clock.now() - started < Duration::from_secs(100), "a writer is not answered");
     !ends.load(Ordering::Acquire)
@@ -308,8 +309,8 @@ fn promise_2_threads_of_the_system_are_told_what_is_visible() {
     }
 }
 
-/// The last page of a log file that was left may wait in the page buffer without a record. With a buffer of one page, a writer found it
-/// full again and again, and had nothing to write out.
+/// The last page of a log file that was left may wait in the page buffer without a record. With a buffer of one page, a
+/// writer found it full again and again, and had nothing to write out.
 #[test]
 fn a_page_buffer_of_one_page_stops_nobody() {
     for_each_seed(0, 30, |seed| {
@@ -400,7 +401,8 @@ fn count_up(world: &(Arc<crate::Pipeline<Shelves>>, Arc<Shelves>), shelf: u8, re
     written.is_ok()
 }
 
-/// Writers add one to the last number of a shelf, under the condition that it still is the last. No number is lost, none is there twice.
+/// Writers add one to the last number of a shelf, under the condition that it still is the last. No number is lost,
+/// none is there twice.
 #[test]
 fn a_condition_holds_when_its_write_begins() {
     for_each_seed(0, 40, |seed| {

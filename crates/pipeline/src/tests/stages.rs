@@ -236,7 +236,8 @@ fn a_waker_that_panics_harms_nobody_else() {
     });
 }
 
-/// The page buffer holds two pages: asynchronous writes wait until it is written out, and nobody else has to come for that.
+/// The page buffer holds two pages: asynchronous writes wait until it is written out, and nobody else has to come for
+/// that.
 #[test]
 fn writes_that_find_the_page_buffer_full_have_it_written_out() {
     let plan = Plan { buffer_bytes_max: 8192, log_pages: 64, ..Plan::default() };

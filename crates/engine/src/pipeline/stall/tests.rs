@@ -50,7 +50,8 @@ fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
         memory.stall.flush_begins(memory, 64 * MIB, 0);
         let mut room = 128 * MIB;
         let mut limits = Vec::new();
-        // As the writers would, which use what they are given: ten times a millisecond's, of 200 it usually takes, for 5 s.
+        // As the writers would, which use what they are given: ten times a millisecond's, of 200 it usually takes, for
+        // 5 s.
         for step in 0..500 {
             let debt = Debt { memory: 1.0 - room as f64 / (256 * MIB) as f64, room, tables: 0.0 };
             memory.stall.set_debt(memory, budget, &debt);

@@ -1,16 +1,18 @@
 //! Promotion: tables that are read often and seldom written find their way to the fast disk.
 //!
-//! The pointer (`placement/rules.rs`) looks at what is written. Data that nobody writes any more sinks to the deepest levels and
-//! stays on the capacity disk, however often it is read. So each table counts the reads that reached its disk, and beside
-//! the pointer's levels the hottest tables of deeper ones are copied up while there is room, a few at a time; the outputs
-//! of a compaction of hot tables are begun on the fast disk at once, and inherit their heat.
+//! The pointer (`placement/rules.rs`) looks at what is written. Data that is no longer written sinks to the deepest
+//! levels and stays on the capacity disk, however often it is read. So each table counts the reads that reached its
+//! disk. In addition to the pointer's levels, the hottest tables of deeper ones are copied up while there is room, a
+//! few at a time. The outputs of a compaction of hot tables are begun on the fast disk at once, and inherit their heat.
 //!
 //! # Rules
-//! Every [`EVERY_S`] seconds in which there was I/O, by reads a second for each MiB (*density*), smoothed over half a minute:
-//! 1. If less than a tenth of the fast disk is free, the coldest promoted tables that are not worth their place go home.
-//! 2. The hottest tables at home go up, if they are worth it: in [`PAYS_AFTER_S`] seconds as many blocks are read as the
-//!    table has, so that the copy has cost less than it saves, and one in a second at least. A fifth of the disk stays free for the levels that
-//!    belong there.
+//! Every [`EVERY_S`] seconds in which there was I/O, by reads a second for each MiB (*density*), smoothed over half a
+//! minute:
+//! 1. If less than a tenth of the fast disk is free, the coldest promoted tables that are not worth their place go
+//!    home.
+//! 2. The hottest tables at home go up, if they are worth it. In [`PAYS_AFTER_S`] seconds as many blocks are read as
+//!    the table has, so that the copy has cost less than it saves, and at least one block is read in a second. A fifth
+//!    of the disk stays free for the levels that belong there.
 //! 3. If there is no room, a promoted table that is four times colder makes place first.
 //!
 //! While the pointer has just gone down because the fast disk was at its limit, there are no rounds.
@@ -18,13 +20,14 @@
 //! One round copies [`ROUND_BYTES`] at most, so promotion costs some 6 MiB/s of both disks at the worst.
 //!
 //! # Why whole tables
-//! A table is a range of keys. What is read often from memory's point of view (single hot keys, however scattered) is in
-//! the block cache; what reaches the disk often in spite of it are ranges too large for memory: recent users, one tenant,
-//! an index that is scanned. A table that is moved takes its index and filter along, serves scans as well as lookups,
-//! survives a restart, needs no second index in memory and no other format. Rejected: a cache of blocks on the fast disk (some
-//! 40 bytes of memory for each 4 KiB, empty after each restart, and written to for every block that is read a second
-//! time); single records, as HotRAP does (writes them anew with the upper levels' compactions). Hot keys that are spread evenly over a store
-//! much larger than the fast disk are what this does not help, and the two rejected ones would.
+//! A table is a range of keys. Single hot keys, however scattered, are in the block cache. The reads that often reach
+//! the disk in spite of it are of ranges too large for memory: recent users, one tenant, an index that is scanned. A
+//! table that is moved takes its index and filter along, serves scans as well as lookups, and survives a restart. It
+//! needs no second index in memory and no other format. Rejected: a cache of blocks on the fast disk. It takes some 40
+//! bytes of memory for each 4 KiB, is empty after each restart, and is written to for every block that is read a second
+//! time. Also rejected: single records, as HotRAP does, which writes them again with the upper levels' compactions.
+//! This does not help with hot keys that are spread evenly over a store much larger than the fast disk. The two
+//! rejected ones would.
 
 use std::cmp::Ordering::Equal;
 
@@ -34,7 +37,7 @@ pub(crate) const EVERY_S: u64 = 10;
 const PAYS_AFTER_S: f64 = 300.0;
 /// Tables that are read less often than this are not worth a thought, however small they are.
 const READS_PER_S_MIN: f64 = 1.0;
-/// What a read is taken to read.
+/// The bytes that a read is assumed to read.
 const BLOCK_BYTES: f64 = 4096.0;
 /// Bytes copied in a round.
 pub(crate) const ROUND_BYTES: u64 = 64 << 20;
@@ -42,7 +45,7 @@ pub(crate) const ROUND_BYTES: u64 = 64 << 20;
 const FREE_SHARE: f64 = 0.2;
 /// Below this share, cold ones are sent home.
 const TIGHT_SHARE: f64 = 0.1;
-/// How much colder a table is that makes place.
+/// The factor by which a table that makes place is colder.
 const COLDER: f64 = 4.0;
 
 /// A table as promotion sees it.
@@ -56,7 +59,7 @@ pub(crate) struct Candidate {
     pub(crate) belongs_on_fast: bool,
 }
 
-/// FreeRoom on the fast disk for tables.
+/// Free room on the fast disk for tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FreeRoom {
     pub(crate) total: u64,
@@ -64,12 +67,12 @@ pub(crate) struct FreeRoom {
 }
 
 impl FreeRoom {
-    /// Whether so much more leaves enough; nothing more always does.
+    /// Returns true if `bytes` more leave enough; 0 more always do.
     pub(crate) fn takes_more(&self, bytes: u64) -> bool {
         bytes == 0 || self.takes(bytes)
     }
 
-    /// Whether a promoted table leaves enough.
+    /// Returns true if a promoted table leaves enough.
     pub(crate) fn takes(&self, bytes: u64) -> bool {
         self.free.saturating_sub(bytes) as f64 >= FREE_SHARE * self.total as f64 && self.free > bytes
     }
@@ -87,12 +90,12 @@ fn density(table: &Candidate) -> f64 {
     table.reads_per_s / table.bytes.max(1) as f64
 }
 
-/// Whether so many reads a second are worth a copy of so many bytes.
+/// Returns true if `reads_per_s` reads a second are worth a copy of `bytes` bytes.
 pub(crate) fn is_hot(reads_per_s: f64, bytes: u64) -> bool {
     reads_per_s >= READS_PER_S_MIN && reads_per_s * BLOCK_BYTES * PAYS_AFTER_S >= bytes.max(1) as f64
 }
 
-/// The moves of one round, in order.
+/// Returns the moves of one round, in order.
 pub(crate) fn choose(tables: &[Candidate], mut room: FreeRoom) -> Vec<Move> {
     let by_density = |a: &usize, b: &usize| density(&tables[*a]).partial_cmp(&density(&tables[*b])).unwrap_or(Equal);
     let sorted = |wanted: fn(&Candidate) -> bool| {

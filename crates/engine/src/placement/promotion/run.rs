@@ -1,7 +1,8 @@
 //! Promotion at work: rounds of the rules in `promotion/rules.rs`.
 //!
-//! The flusher looks at all tables' heat and notes which are to be copied; a compaction thread that finds nothing else to do
-//! copies them, one at a time. What does not fit any more when its turn comes is left out: the next round chooses anew.
+//! The flusher looks at all tables' heat and notes which are to be copied. A compaction thread that finds nothing else
+//! to do copies them, one at a time. A table that does not fit any more when its turn comes is left out: the next round
+//! chooses again.
 
 use crate::base::sync::lock;
 use crate::placement::promotion::rules::{Candidate, EVERY_S, FreeRoom, Move, choose};
@@ -22,7 +23,7 @@ pub(crate) struct Wanted {
     pub(crate) disk: u32,
 }
 
-/// What is to be copied, and when it was chosen.
+/// The tables to copy, and the time of their choice.
 pub(crate) struct Promoting {
     looked_at: Duration,
     pub(crate) wanted: VecDeque<Wanted>,
@@ -85,14 +86,14 @@ impl Placement {
 }
 
 impl Placement {
-    /// FreeRoom on the fast disk, without what is kept for the log.
+    /// Returns the free room on the fast disk, without the part that is kept for the log.
     pub(crate) fn room(&self) -> FreeRoom {
         FreeRoom { total: self.fast.volume.space().logical_total, free: self.free_bytes() }
     }
 }
 
-/// Tables that take the place of others begin with the heat of those: each of these gives an equal part of its own to
-/// those whose keys meet its keys.
+/// Gives new tables the heat of the old ones that they replace. Each old table gives an equal part of its own heat to
+/// those new ones whose keys meet its keys.
 pub(crate) fn inherit_heat<'a>(old: impl Iterator<Item = &'a Arc<TableFile>>, new: &[&Arc<TableFile>]) {
     let mut heat = vec![0.0; new.len()];
     for file in old.filter(|file| file.heat.per_s() > 0.0) {

@@ -10,9 +10,10 @@
 //! ----
 //! the answer
 //! ```
-//! Sizes are read/written for a disk's load, with the share of time it is busy, and all/on the fast disk for a level. A line
-//! of samples stands for so many seconds and changes what it names; the rest stays. Without thresholds, placement
-//! derives them. With `SITU_BLESS=1` in the environment the answers are written anew; read the difference before you keep it.
+//! Sizes are read/written for a disk's load, with the share of time it is busy, and all/on the fast disk for a level. A
+//! line of samples stands for so many seconds and changes what it names; the rest stays. Without thresholds, placement
+//! derives them. With `SITU_BLESS=1` in the environment the answers are written anew; read the difference before you
+//! keep it.
 
 use super::*;
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! A loom model of a reader that finds a gap and a writer that puts a key into it; see `make loom`.
 //!
-//! The memtable is a flag: it has the key or not. Accesses to the flag are unordered, so only the fences keep the reader
-//! from missing the put.
+//! The memtable is a flag: it has the key or not. Accesses to the flag are unordered, so only the fences keep the
+//! reader from missing the put.
 
 use super::*;
 use loom::sync::atomic::{AtomicBool as Flag, AtomicU64 as Visible};

@@ -1,19 +1,20 @@
 //! Reading a manifest and its copy as one.
 //!
-//! Both files have the same frames at the same offsets, and an edit is in the copy only after the manifest has it durably. So
-//! they are read side by side, from the front:
+//! Both files have the same frames at the same offsets, and an edit is in the copy only after the manifest has it
+//! durably. So they are read side by side, from the front:
 //!
 //! 1. Where the manifest has a whole frame, that counts.
-//! 2. Where it has none and the copy has one, the copy's counts. The edit was acknowledged, so the manifest has rotted there, or was
-//!    cut: a damage that is told and costs nothing. This also holds at the end, where a manifest alone could not tell rot from a
-//!    frame that a crash has torn.
-//! 3. Where neither has one and a whole frame lies anywhere behind in either of them, both are damaged at the same place.
+//! 2. Where it has none and the copy has one, the copy's counts. The edit was acknowledged, so the manifest has rotted
+//!    there, or was cut: a damage that is reported and costs nothing. This also holds at the end, where a manifest
+//!    alone could not tell rot from a frame that a crash has torn.
+//! 3. Where neither has one and a whole frame lies anywhere behind in either of them, both are damaged at the same
+//!    place.
 //! 4. Otherwise the manifest ends here, perhaps with an edit that was never acknowledged.
 //!
-//! A copy that is missing, or ends early, is no damage: a store made by an older program has none, and one that could not be
-//! written was given up.
+//! A copy that is missing, or ends early, is no damage. A store made by an older program has none, and one that could
+//! not be written was given up.
 //!
-//! The copy is read first. A writer beside the reader appends to the manifest first, so the copy is never ahead of it.
+//! The copy is read first. A concurrent writer appends to the manifest first, so the copy is never ahead of it.
 //!
 //! **Invariant.** What this accepts begins with all that the manifest alone would give.
 
@@ -24,21 +25,21 @@ use situ_storage::memory::{require, zeroed};
 use situ_storage::{Corruption, Error, FileMeta, FileName, Result, Volume};
 use std::collections::BTreeSet;
 
-/// What is read back at open.
+/// The contents that are read back at open.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) edits: Vec<Edit>,
     /// Length of the manifest.
     pub(crate) bytes: u64,
-    /// Where the last whole edit ends. What is behind was never acknowledged, unless it has rotted.
+    /// The end of the last whole edit. The bytes behind it were never acknowledged, unless they have rotted.
     pub(crate) whole_bytes: u64,
     /// Length of the copy; `None` if there is none.
     pub(crate) copy_bytes: Option<u64>,
-    /// Where the last whole edit of the copy ends, if bytes are behind that which are none.
+    /// The end of the last whole edit of the copy, if bytes that are no edit follow it.
     pub(crate) copy_torn: Option<u64>,
-    /// What is wrong in one of the two files and whole in the other.
+    /// The damages in one of the two files that are whole in the other.
     pub(crate) damages: Vec<Error>,
-    /// Why the copy could not be read, if it is there.
+    /// The error that kept the copy from being read, if it is there.
     pub(crate) copy_unread: Option<Error>,
 }
 
@@ -70,7 +71,8 @@ fn load(volume: &dyn Volume, name: FileName) -> Result<Read> {
     if bytes > 4 * EDIT_BYTES_MAX {
         return Err(Error::corruption(path, 0, "manifest", "at most 4 GiB", format!("{bytes} bytes")));
     }
-    // The edits become many small pieces of memory. A manifest of keyspaces without tables becomes about 25 times as long.
+    // The edits become many small pieces of memory. A manifest of keyspaces without tables becomes about 25 times as
+    // long.
     require((STATE_FACTOR * bytes).min(STATE_BYTES_MAX), path)?;
     let mut contents = zeroed(bytes, path)?;
     reader.read_at(0, &mut contents)?;
@@ -88,8 +90,9 @@ pub(crate) fn read(volume: &dyn Volume, number: u64) -> Result<Found> {
     }
 }
 
-/// As [`read`], of a store that nobody has open. A manifest that is missing, or that the disk does not give, is taken from
-/// the copy, too. An opening does not do that: to ask again may help, and a copy alone could lack the last edits.
+/// As [`read`], of a store that no process has open. A manifest that is missing, or that the disk does not give, is
+/// taken from the copy, too. An opening does not do that: to ask again may help, and a copy alone could lack the last
+/// edits.
 pub(crate) fn read_damaged(volume: &dyn Volume, number: u64) -> Result<Found> {
     let error = match read(volume, number) {
         Err(error @ (Error::NotFound { .. } | Error::Io { .. })) => error,
@@ -112,7 +115,8 @@ fn found(manifest: &Read, copy: Option<&Read>, mut damages: Vec<Error>) -> Resul
     Ok(Found { edits, bytes, whole_bytes, copy_bytes, copy_torn, damages, copy_unread: None })
 }
 
-/// The edits of a damaged manifest that can still be read in one of its two files, in order; the frames between them are skipped.
+/// The edits of a damaged manifest that can still be read in one of its two files, in order; the frames between them
+/// are skipped.
 pub(crate) fn readable_edits(volume: &dyn Volume, number: u64) -> Result<Vec<Edit>> {
     let copy = load(volume, FileName::ManifestCopy(number));
     let files = match (load(volume, FileName::Manifest(number)), copy) {
@@ -132,7 +136,7 @@ pub(crate) fn readable_edits(volume: &dyn Volume, number: u64) -> Result<Vec<Edi
     Ok(edits)
 }
 
-/// The numbers of all manifests of which one of the two files is there, ascending.
+/// Returns the numbers of all manifests of which one of the two files is there, ascending.
 pub(crate) fn numbers(files: &[FileMeta]) -> Vec<u64> {
     let number = |file: &FileMeta| match file.name {
         FileName::Manifest(number) | FileName::ManifestCopy(number) => Some(number),
@@ -141,7 +145,7 @@ pub(crate) fn numbers(files: &[FileMeta]) -> Vec<u64> {
     files.iter().filter_map(number).collect::<BTreeSet<u64>>().into_iter().collect()
 }
 
-/// What can be read of the youngest manifest of which anything can, whether it is in force or not; nothing if there is none.
+/// Returns the readable edits of the youngest manifest that has any, in force or not; nothing if there is none.
 pub(crate) fn readable_of_youngest(volume: &dyn Volume, files: &[FileMeta]) -> Vec<Edit> {
     let readable = |number| readable_edits(volume, number).unwrap_or_default();
     numbers(files).into_iter().rev().map(readable).find(|edits| !edits.is_empty()).unwrap_or_default()
@@ -176,7 +180,7 @@ fn check_header(file: File<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A damage of one file where the other is whole.
+/// Returns a damage of one file where the other is whole.
 fn helped(damage: Corruption, whole: File<'_>) -> Error {
     let found = format!("{}; {} is whole there, so nothing is lost", damage.found, whole.path);
     Error::Corruption(Corruption { found, ..damage }.into())
@@ -189,12 +193,12 @@ fn made_good(damaged: File<'_>, at: usize, damage: Damage, whole: File<'_>) -> E
     helped(Corruption { file, offset: at as u64, what: "edit".to_owned(), expected, found }, whole)
 }
 
-/// What both files say together.
+/// The contents of both files together.
 struct Merged {
     edits: Vec<Edit>,
-    /// Where the last edit ends.
+    /// The end of the last edit.
     end: usize,
-    /// Where the last edit of the copy ends, if bytes are behind that which are none.
+    /// The end of the last edit of the copy, if bytes that are no edit follow it.
     copy_torn: Option<usize>,
 }
 

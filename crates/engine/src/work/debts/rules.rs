@@ -1,14 +1,15 @@
 //! The rules for paying debts: pure functions of the store's debts.
 //!
-//! [`due`] checks payments in order of priority. The log's limit comes first, and does not wait for an idle store. All other payments wait
-//! until the store is idle or its disk is full, and are made one by one. A memtable with tombstones is sealed first, because its debts show only in a table.
+//! [`due`] checks payments in order of priority. The log's limit comes first, and does not wait for an idle store. All
+//! other payments wait until the store is idle or its disk is full, and are made one by one. A memtable with tombstones
+//! is sealed first, because its debts show only in a table.
 
 use std::time::Duration;
 
 /// Time without writes after which a store is idle.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(5);
-/// Minimum interval between seals of a keyspace's memtable for its debts. Without it, a writer that pauses often would fill level 0 with
-/// small tables.
+/// Minimum interval between seals of a keyspace's memtable for its debts. Without it, a writer that pauses often would
+/// fill level 0 with small tables.
 pub(crate) const SEAL_EVERY: Duration = Duration::from_secs(30);
 /// Time before a debt that a snapshot protects, or that could not be paid, is checked again.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -70,7 +71,8 @@ pub(crate) struct MemtableDebt {
     pub(crate) bytes: u64,
     /// The oldest log file with a record of it; `None` if it is empty.
     pub(crate) first_log: Option<u64>,
-    /// True if it would free space elsewhere as a table: it has tombstones, or values that hide others in the value log.
+    /// True if it would free space elsewhere as a table: it has tombstones, or values that hide others in the value
+    /// log.
     pub(crate) frees_space: bool,
     /// True if older memtables of the keyspace wait for their flush, which itself frees log files.
     pub(crate) flush_is_due: bool,

@@ -1,11 +1,12 @@
-//! What a repair has set aside on the fast disk goes home as well when that disk is drained.
+//! The files that a repair has set aside on the fast disk go home as well when that disk is drained.
 //!
-//! Nothing reads such a file but people, who may want to see what could not be saved. It is copied under a temporary name,
-//! takes its own when it is whole and durable, and then goes from the fast disk.
+//! Nothing reads such a file but people, who may want to see what could not be saved. It is copied under a temporary
+//! name, takes its own when it is whole and durable, and then goes from the fast disk.
 //!
-//! **Failure.** A drain that ends in between leaves both files, and the next one finds that they are the same. A file that
-//! the disk does not give whole stays where it is: a disk that did not answer once may do so the next time, and what is left
-//! of the file is for people to judge. The drain moves everything else, and then ends with an error that names it.
+//! **Failure.** A drain that ends in between leaves both files, and the next one finds that they are the same. A file
+//! that the disk does not give whole stays where it is. A disk that did not answer once may do so the next time, and
+//! people have to judge the rest of the file. The drain moves everything else, and then ends with an error that names
+//! it.
 
 use crate::base::listener::StoreEvent;
 use crate::work::Work;
@@ -42,7 +43,7 @@ impl Unreadable {
 }
 
 impl Work {
-    /// Whether one was moved.
+    /// Moves such files home. Returns true if one was moved.
     pub(super) fn damaged_files_go_home(
         &self,
         disks: &Disks,
@@ -91,7 +92,7 @@ impl Work {
     }
 }
 
-/// Whether the disk gave all of a file; if not, what it did not.
+/// The result of reading a file: the disk gave all of it, or an error text that names the missing part.
 type Whole = std::result::Result<(), String>;
 
 /// A file on the fast disk.
@@ -135,7 +136,7 @@ impl Original<'_> {
         Ok(whole)
     }
 
-    /// One that is not given whole is like no other.
+    /// Returns true if the other file has the same bytes. A file that the disk does not give whole is like no other.
     fn is_like(&self, other: &dyn Reader) -> Result<bool> {
         let mut same = self.reader.bytes() == other.bytes();
         if same {

@@ -30,8 +30,8 @@ fn tables(volume: &SimVolume) -> usize {
     volume.list().unwrap().iter().filter(|file| matches!(file.name, FileName::Table(_))).count()
 }
 
-/// A merge of tables that were read often began before the drain and asked for its next table after it. That table went to
-/// the disk that the store had let go of, and the manifest named it.
+/// A merge of tables that were read often began before the drain and asked for its next table after it. That table went
+/// to the disk that the store had let go of, and the manifest named it.
 #[test]
 fn a_hot_job_puts_no_table_on_a_disk_that_is_drained() {
     let world = world(1);
@@ -156,8 +156,8 @@ fn promise_7_a_drain_ends_when_a_file_cannot_be_removed() {
     }
 }
 
-/// One error of reading was enough: the file was written at home with zeros in place of what the disk had not given, the
-/// original was removed, and the drain said that all was well.
+/// One error of reading was enough: the file was written at home with zeros in place of what the disk had not given,
+/// the original was removed, and the drain said that all was well.
 #[test]
 fn promise_7_a_file_set_aside_that_cannot_be_read_stays_and_ends_the_drain() {
     for answers_again in [true, false] {

@@ -1,20 +1,22 @@
 //! Compactions in an idle store that free the space of dead entries.
 //!
-//! A compaction of a table *frees* the entries that its tombstones hide, and those that a filter removes now. In level 0 of a keyspace with a
-//! value log, it also frees the values that the table's handles hide. These amounts are estimates from counts. The size of the entries
-//! under a range tombstone is unknown, so a range tombstone is worth any compaction.
+//! A compaction of a table *frees* the entries that its tombstones hide, and those that a filter removes now. In level
+//! 0 of a keyspace with a value log, it also frees the values that the table's handles hide. These amounts are
+//! estimates from counts. The size of the entries under a range tombstone is unknown, so a range tombstone is worth any
+//! compaction.
 //!
 //! 1. All tables of level 0 are compacted together, as when the level is full.
 //! 2. A table of a middle level is compacted into the next level, where the entries are that its tombstones hide.
 //! 3. A table of the deepest level is rewritten within the level.
 //!
-//! 4. Where the disk is nearly full, a table is rewritten within its level first, without the entries that newer tables hide (`hidden.rs`).
+//! 4. Where the disk is nearly full, a table is rewritten within its level first, without the entries that newer tables
+//!    hide (`hidden.rs`).
 //!
-//! A job is *worth it* if it frees an eighth of the bytes that it rewrites, or rewrites at most [`SMALL_BYTES`]. So the dead entries that
-//! stay take less than an eighth of their level.
+//! A job is *worth it* if it frees an eighth of the bytes that it rewrites, or rewrites at most [`SMALL_BYTES`]. So the
+//! dead entries that stay take less than an eighth of their level.
 //!
-//! **Invariants.** No snapshot protects the entries for which a table is chosen. So a rewritten table drops entries. If it does not, it is
-//! marked, and not chosen again.
+//! **Invariants.** No snapshot protects the entries for which a table is chosen. So a rewritten table drops entries. If
+//! it does not, it is marked, and not chosen again.
 
 use super::{Job, Picker, Span, idle};
 use crate::base::options::LEVELS;
@@ -36,7 +38,8 @@ pub(crate) struct Dead<'a> {
 }
 
 impl Picker<'_> {
-    /// Picks the job that frees the most for each byte that it rewrites; `None` if none is worth it, or its tables are busy.
+    /// Picks the job that frees the most for each byte that it rewrites; `None` if none is worth it, or its tables are
+    /// busy.
     pub(crate) fn debt(&self, dead: &Dead<'_>) -> Option<Job> {
         let entry_bytes = {
             // What is deleted is a put; tombstones take little.
@@ -83,7 +86,7 @@ impl Picker<'_> {
         counts.find_map(|count| self.oldest_debt(count, dead, entry_bytes))
     }
 
-    /// A job for the oldest tables of level 0.
+    /// Returns a job for the oldest tables of level 0.
     fn oldest_debt(&self, count: usize, dead: &Dead<'_>, entry_bytes: u64) -> Option<Job> {
         let files = &self.version.levels[0].files;
         let files = &files[files.len().saturating_sub(count)..];

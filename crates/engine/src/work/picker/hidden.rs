@@ -1,11 +1,13 @@
 //! Compactions that drop what newer tables hide, and take room for one table only.
 //!
-//! Tombstones free space when they meet what they hide. On a full disk there may be no room for both: a compaction of level 0 writes all that
-//! is left of the level below. So one table is rewritten in place. A filter looks each of its keys up in the newer tables, and removes it if
-//! one of them has it. The tombstones stay where they are; they sink when there is room again.
+//! Tombstones free space when they meet what they hide. On a full disk there may be no room for both: a compaction of
+//! level 0 writes all that is left of the level below. So one table is rewritten in place. A filter looks each of its
+//! keys up in the newer tables, and removes it if one of them has it. The tombstones stay where they are; they sink
+//! when there is room again.
 //!
-//! **Invariants.** Tables of a lower level, and older ones of level 0, hold older versions only. A version that a snapshot sees is not shown to
-//! filters. While the job runs, the newer tables may be compacted, but not past the table, which is busy.
+//! **Invariants.** Tables of a lower level, and older ones of level 0, hold older versions only. A version that a
+//! snapshot sees is not shown to filters. While the job runs, the newer tables may be compacted, but not past the
+//! table, which is busy.
 //! **Cost.** A lookup in each newer table for each key of the table.
 //!
 //! **Rejected**: sources that a merge reads and does not write. Every unit would have to know them.
@@ -39,12 +41,12 @@ impl fmt::Debug for Newer {
 }
 
 impl Newer {
-    /// The newest sequence number that was looked at.
+    /// Returns the newest sequence number that was looked at.
     pub(crate) fn seen_to(&self) -> u64 {
         self.tables.iter().map(|file| file.meta.largest_sequence).max().unwrap_or(0)
     }
 
-    /// The keyspace's own filter, and one that removes what these tables hide.
+    /// Returns the keyspace's own filter, together with one that removes what these tables hide.
     pub(crate) fn filter(&self, inner: Option<Arc<dyn CompactionFilter>>) -> Arc<dyn CompactionFilter> {
         Arc::new(Hidden { newer: self.tables.clone(), inner })
     }
@@ -67,7 +69,7 @@ fn has(file: &TableFile, key: &[u8], hash: u64) -> StorageResult<bool> {
 }
 
 impl CompactionFilter for Hidden {
-    /// No unit elsewhere has the tables at hand, and none knows this name.
+    /// Returns a name that no unit elsewhere knows, as no such unit has the tables at hand.
     fn name(&self) -> &str {
         "situ.hidden-by-newer-tables"
     }
@@ -99,8 +101,8 @@ impl CompactionFilter for Hidden {
 }
 
 impl Picker<'_> {
-    /// The rewrite of one table that frees the most, by what tombstones of newer tables hide in it; `None` if none is worth it, or the disk has
-    /// no room for what is left of it.
+    /// Returns the rewrite of the one table that frees the most, judged by what tombstones of newer tables hide in it.
+    /// Returns `None` if none is worth it, or the disk has no room for the rest of the table.
     pub(super) fn hidden_debt(&self, entry_bytes: u64) -> Option<Job> {
         let puts = |file: &TableFile| file.meta.entries.saturating_sub(file.meta.deletions);
         let all_puts = self.version.files().map(|(_, file)| puts(file)).sum::<u64>().max(1);
@@ -113,7 +115,7 @@ impl Picker<'_> {
                 let tables = self.newer_than(level, at, file.seen_to.load(Ordering::Acquire));
                 let deletions: u64 = tables.iter().map(|newer| newer.meta.deletions).sum();
                 let hides_ranges = tables.iter().any(|newer| newer.meta.range_deletions > 0);
-                // Nobody knows where the deleted keys lie: everywhere alike.
+                // The places of the deleted keys are unknown: everywhere alike is assumed.
                 let hidden = deletions as f64 * puts(file) as f64 / all_puts as f64;
                 let freed = if hides_ranges { file.meta.bytes } else { (hidden * entry_bytes as f64) as u64 };
                 let bytes = file.meta.bytes;
@@ -133,7 +135,7 @@ impl Picker<'_> {
         best
     }
 
-    /// The tables that overlap the one at `at`, and hold versions after sequence number `seen_to`.
+    /// Returns the tables that overlap the one at `at`, and hold versions after sequence number `seen_to`.
     fn newer_than(&self, level: usize, at: usize, seen_to: u64) -> Vec<Arc<TableFile>> {
         let levels = &self.version.levels;
         let span = &levels[level].files[at].meta.span;

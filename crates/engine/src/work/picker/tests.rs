@@ -15,8 +15,8 @@
 //! ----
 //! the answer
 //! ```
-//! Cases end with an empty line. `parallel` claims each job and asks again, as several threads do. With `SITU_BLESS=1` in
-//! the environment the answers are written anew; read the difference before you keep it.
+//! Cases end with an empty line. `parallel` claims each job and asks again, as several threads do. With `SITU_BLESS=1`
+//! in the environment the answers are written anew; read the difference before you keep it.
 
 use super::*;
 use crate::versions::version::{Added, TableMeta, TableSource};
@@ -259,7 +259,8 @@ fn check(version: &Version, running: &[Span], job: &Job) {
 }
 
 impl crate::versions::version::Level {
-    /// How many tables of level 0 a job with `files` must take: all that overlap one of them and are older, transitively.
+    /// How many tables of level 0 a job with `files` must take: all that overlap one of them and are older,
+    /// transitively.
     fn overlapping_all(&self, files: &[Arc<TableFile>]) -> usize {
         let mut taken: Vec<&Arc<TableFile>> = files.iter().collect();
         // Newest first: what lies behind in the list is older.

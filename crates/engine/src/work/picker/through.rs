@@ -1,27 +1,28 @@
 //! The part of a compaction of level 0 that goes through the base level into the one below it.
 //!
-//! What level 0 brings makes the base level exceed its target by about as much, each time; so about as many bytes as came
-//! would be written into the base level only to be read again by the compactions that follow, and written into the level
-//! below. A stretch of the keys takes that way at once: of level 0 and the base level, its entries are merged with the
-//! tables below and go there; all others go to the base level as before. The stretch is chosen so that the base level is at
-//! its target afterwards, and none of those compactions is needed.
+//! Each time, the bytes from level 0 make the base level exceed its target by about as much. So about as many bytes
+//! would be written into the base level only to be read again by the compactions that follow, and written into the
+//! level below. A stretch of the keys takes that way at once. Its entries in level 0 and the base level are merged with
+//! the tables below and go there. All others go to the base level as before. The stretch is chosen so that the base
+//! level is at its target afterwards, and none of those compactions is needed.
 //!
-//! 1. For each table below, the bytes are estimated that lie above its keys: those of a base table are shared among the
-//!    tables that it overlaps in proportion to their bytes, those of level 0 among all below it.
-//! 2. Of all runs of neighbouring tables below that have at least the excess above them, and that would have it no more
-//!    without their last one, the one is taken that has the least bytes for each byte above.
-//! 3. The stretch reaches from the end of the table before the run to the beginning of the one behind: only whole tables
-//!    below take part, and none of their neighbours' keys.
+//! 1. For each table below, the bytes that lie above its keys are estimated. The bytes of a base table are shared among
+//!    the tables that it overlaps in proportion to their bytes, those of level 0 among all below it.
+//! 2. The candidates are all runs of neighbouring tables below that have at least the excess above them, and that would
+//!    have it no more without their last one. The run with the least bytes for each byte above is taken.
+//! 3. The stretch reaches from the end of the table before the run to the beginning of the one behind. Only whole
+//!    tables below take part, and none of their neighbours' keys.
 //!
-//! An estimate that is wrong costs little: the base level is then a little above or below its target. What it does cost is
-//! room: the job is larger, and its inputs stay on the disk until all of it is done.
+//! An estimate that is wrong costs little: the base level is then a little above or below its target. What it does cost
+//! is room: the job is larger, and its inputs stay on the disk until all of it is done.
 //!
-//! Not while level 0 has many tables: then it has to get rid of them soon, and what follows can wait. And not while a
-//! compaction of the keyspace has failed and not succeeded since: level 0 must not go on depending on a table below that
-//! cannot be read. After one such failure and the rest that follows, it goes to the base level alone.
+//! The stretch is left out while level 0 has many tables: then level 0 has to get rid of them soon, and the rest can
+//! wait. The stretch is also left out while a compaction of the keyspace has failed and not succeeded since. Level 0
+//! must not go on depending on a table below that cannot be read. After one such failure and the rest that follows, it
+//! goes to the base level alone.
 //!
-//! *Rejected:* several stretches. Each costs up to two small tables at its borders, and one is as good where keys come from
-//! all over: it is where the last one was longest ago.
+//! *Rejected:* several stretches. Each costs up to two small tables at its borders, and one is as good where keys come
+//! from all over. It is where the last one was longest ago.
 
 use super::{JOB_TABLES_MAX, Job, Picker, Span, idle};
 use crate::base::options::LEVELS;
@@ -30,11 +31,12 @@ use situ_compaction::{KeyRange, KeySpan};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Level 0 may have fewer than so many times the tables at which it is compacted.
+/// Level 0 may have fewer than this many times the tables at which it is compacted.
 const LEVEL0_FACTOR: usize = 2;
 
 impl Picker<'_> {
-    /// Adds to a job from level 0 into a base level that has tables the stretch that goes through, if there is to be one.
+    /// Adds to a job from level 0 into a base level that has tables the stretch that goes through, if there is to be
+    /// one.
     pub(super) fn add_through(&self, job: &mut Job) {
         let below = job.output_level + 1;
         let crowded = self.version.levels[0].files.len() >= LEVEL0_FACTOR * self.options.level0_tables;
@@ -67,7 +69,7 @@ impl Picker<'_> {
         job.through = Some(Through { range: KeyRange { lower, upper }, span });
     }
 
-    /// The run of tables that has at least `excess` bytes above it, and the least bytes for each of those.
+    /// Returns the run of tables that has at least `excess` bytes above it, and the least bytes for each of those.
     fn cheapest(&self, files: &[Arc<TableFile>], above: &[u64], excess: u64) -> Option<Range<usize>> {
         let bytes_max = JOB_TABLES_MAX.saturating_mul(self.options.table_bytes);
         let mut best: Option<(f64, Range<usize>)> = None;
@@ -101,7 +103,7 @@ pub(crate) struct Through {
     pub(crate) span: Span,
 }
 
-/// About how many bytes of a job's upper levels lie above the keys of each of `files`, which are sorted.
+/// Returns about how many bytes of a job's upper levels lie above the keys of each of `files`, which are sorted.
 fn bytes_above(files: &[Arc<TableFile>], level0_bytes: u64, base: &[Arc<TableFile>]) -> Vec<u64> {
     let mut above = vec![0u64; files.len()];
     let mut share = |range: Range<usize>, bytes: u64| {

@@ -94,8 +94,8 @@ fn postpone(work: &Work, keyspace: &KeyspaceCore, output_level: usize, numbers: 
     work.postpone(keyspace, &job, &cause);
 }
 
-/// The compaction threads used to sleep for no time at all, again and again, when a rest ended while a manual compaction
-/// held them back.
+/// The compaction threads used to sleep for no time at all, again and again, when a rest ended while a manual
+/// compaction held them back.
 #[test]
 fn promise_9_a_rest_ends_while_a_manual_compaction_waits() {
     with_tables(&[(6, 1, ["a", "c"]), (6, 2, ["c", "f"])], |work, keyspace| {
@@ -111,8 +111,9 @@ fn promise_9_a_rest_ends_while_a_manual_compaction_waits() {
     });
 }
 
-/// Who waited until nothing was left to do was told so with level 0 full, if a job claimed its tables after it had been looked for
-/// among those that run: no job could begin then, and none ran. With threads of the machine: the simulator has no such moment.
+/// Who waited until nothing was left to do was told so with level 0 full, if a job claimed its tables after it had been
+/// looked for among those that run: no job could begin then, and none ran. With threads of the machine: the simulator
+/// has no such moment.
 #[test]
 fn a_job_that_is_just_beginning_is_waited_for() {
     let tables = [(0, 11, ["a", "z"]), (0, 10, ["a", "x"]), (6, 40, ["a", "n"])];

@@ -4,8 +4,8 @@ use crate::api::store::StoreBuilder;
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
 use std::sync::Arc;
 
-/// A table at home that could not be read counted as a failure of the fast disk, to which it was to be copied, and turned
-/// placement away from a sound disk.
+/// A table at home that could not be read counted as a failure of the fast disk, to which it was to be copied, and
+/// turned placement away from a sound disk.
 #[test]
 fn promise_7_a_table_that_cannot_be_copied_is_the_failure_of_the_disk_that_failed() {
     for (fails, operation) in [(0, Operation::Read), (1, Operation::Create), (1, Operation::Append)] {
