@@ -50,18 +50,18 @@ impl Drop for Owner {
     }
 }
 
-/// Where the tier on flash lies.
+/// The device of the tier on flash, and what the tier needs to run on it.
 pub struct Flash {
     /// The device, 9 MiB or more. It is empty, or holds a cache.
     pub device: Arc<dyn Device>,
     /// Clocks and threads.
     pub env: Env,
-    /// How the names of a few small files begin with whose help a restart finds the items again. Without them each start begins with an empty
+    /// The beginning of the names of a few small files. With these files a restart finds the items again. Without them each start begins with an empty
     /// flash.
     pub files: Option<PathBuf>,
 }
 
-/// What a cache holds, and what it has done.
+/// The contents of a cache, and counts of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Properties {
@@ -83,13 +83,13 @@ pub struct Properties {
     pub flash: Option<FlashProperties>,
 }
 
-/// What the tier on flash holds, and what it has done.
+/// The contents of the tier on flash, and counts of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FlashProperties {
-    /// Whether it is in service; false after its device has failed.
+    /// True while the tier is in service; false after its device has failed.
     pub works: bool,
-    /// Whether items will come back after the death of the process.
+    /// True if items come back after the death of the process.
     pub outlives: bool,
     /// Bytes of the device that items may take.
     pub capacity_bytes: u64,
@@ -119,7 +119,7 @@ pub struct FlashProperties {
     pub errors: u64,
 }
 
-/// Why an item is not stored.
+/// The reason why an item is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -141,13 +141,13 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Cache {
-    /// An empty cache in memory.
+    /// Makes an empty cache in memory.
     #[must_use]
     pub fn new(options: &Options) -> Cache {
         Cache::with_seed(options, RandomState::new().hash_one("index"))
     }
 
-    /// As [`new`](Cache::new), with a seed for the hashes of keys: for tests that are to repeat themselves.
+    /// Makes a cache as [`new`](Cache::new) does, with a seed for the hashes of keys: for repeatable tests.
     #[must_use]
     pub fn with_seed(options: &Options, seed: u64) -> Cache {
         let index = Index::new(options.memory_bytes, seed);
@@ -195,7 +195,7 @@ impl Cache {
         &self.owner.core
     }
 
-    /// A walk over all items.
+    /// Returns a walk over all items.
     ///
     /// ```
     /// # mod situ { pub use situ_cache as cache; }
@@ -213,7 +213,7 @@ impl Cache {
         Survey::new(Arc::clone(self.core()))
     }
 
-    /// From now on `tell` is told of each item that goes to make room. Two kinds of items go untold, as their keys are not known: those of a segment on
+    /// Registers `tell`, which gets each item that goes to make room. Two kinds of items go unreported, as their keys are not known: those of a segment on
     /// flash that cannot be read, and those that are given up as the index is full. Only the first call counts.
     pub fn on_evicted(&self, tell: OnEvicted) {
         // The second one is dropped, as is said.
@@ -250,7 +250,7 @@ impl Cache {
         self.core().get_later(key, now, done);
     }
 
-    /// A reader of flash for a thread that gets on with its reads itself. `None` without flash, and where a read of the device is a call that waits.
+    /// Returns a reader of flash for a thread that advances its reads itself. `None` without flash, and where a read of the device is a call that waits.
     ///
     /// # Errors
     /// The device gives no queue.
@@ -258,7 +258,7 @@ impl Cache {
         FlashReader::new(self.core(), Arc::clone(&self.owner) as Arc<dyn Any + Send + Sync>)
     }
 
-    /// The item of `key` in memory or on flash. Waits for the device.
+    /// Returns the item of `key` in memory or on flash. Waits for the device.
     #[must_use]
     pub fn fetch(&self, key: &[u8], now: u64) -> Option<Record> {
         self.core().fetch(key, now)
@@ -270,7 +270,7 @@ impl Cache {
         self.core().memory.delete(key)
     }
 
-    /// A record of the owner's that outlives the process as items on flash do.
+    /// Returns a record of the owner's that outlives the process as items on flash do.
     #[must_use]
     pub fn record(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.core().memory.flash.as_ref()?.journal()?.record(key)
@@ -297,8 +297,8 @@ impl Cache {
         }
     }
 
-    /// Stops a cache on flash, so that the next start finds all items again: those in memory are written to flash. To be called last, when
-    /// nobody changes the cache any more, and no [`FlashReader`] is busy. Does nothing without flash, or without files beside it.
+    /// Stops a cache on flash, so that the next start finds all items again: those in memory are written to flash. It is the last call, when
+    /// no thread changes the cache any more, and no [`FlashReader`] is busy. Does nothing without flash, or without its files.
     ///
     /// # Errors
     /// The device or the file system fails. The next start then finds fewer items, or none.
@@ -312,7 +312,7 @@ impl Cache {
         flash.stop(&core.memory.index, &core.counters)
     }
 
-    /// Memory that the cache's owner takes out of the same limit. The cache then takes less.
+    /// Returns the account of memory that the cache's owner takes out of the same limit. The cache then takes less.
     #[must_use]
     pub fn beside(&self) -> OwnerMemory {
         self.core().memory.beside()
@@ -323,18 +323,18 @@ impl Cache {
         self.core().memory.shrink(now, &self.core().counters);
     }
 
-    /// Does what puts need not wait for: expired segments go, and memory beyond the limit is given back. To be called about once a second.
+    /// Does the work that puts need not wait for: expired segments go, and memory beyond the limit is given back. The owner calls it about once a second.
     pub fn tidy(&self, now: u64) {
         self.core().memory.tidy(now, &self.core().counters);
     }
 
-    /// Bytes of the device that items take now; 0 without flash. Looks at 16 bytes of memory for each MiB of the device.
+    /// Returns the bytes of the device that items take now; 0 without flash. Looks at 16 bytes of memory for each MiB of the device.
     #[must_use]
     pub fn flash_used_bytes(&self) -> u64 {
         self.core().memory.flash.as_ref().map_or(0, |flash| flash.log.used_bytes())
     }
 
-    /// What it holds, and what it has done. Costs a few loads.
+    /// Returns the contents of the cache and counts of its work. Costs a few loads.
     #[must_use]
     pub fn properties(&self) -> Properties {
         let Core { memory, counters, .. } = &**self.core();

@@ -189,7 +189,7 @@ impl Core {
         self.memory.flash.iter().for_each(|flash| flash.note_read(result, &self.counters));
     }
 
-    /// Looks where the item of a key is. One that can have more than so many bytes is left alone.
+    /// Looks where the item of a key is. An item that can have more than `bytes_max` bytes is left alone.
     fn look(&self, key: &[u8], now: u64, bytes_max: usize) -> Looked {
         let of_short = |hit: Hit<'_>| (hit.item.value.len() <= bytes_max).then(|| Record::of(&hit.item));
         let at = match self.memory.get(key, now, of_short) {

@@ -35,7 +35,7 @@ pub(crate) fn count(counter: &AtomicU64) {
     add(counter, 1);
 }
 
-/// So many more.
+/// Adds `more` to a counter.
 pub(crate) fn add(counter: &AtomicU64, more: usize) {
     counter.fetch_add(more as u64, Ordering::Relaxed);
 }

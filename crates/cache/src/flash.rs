@@ -6,7 +6,7 @@
 //! 3. [`read`](FlashLog::read) finds an item in the buffers, or with one read of the device.
 //! 4. After a restart, [`scan`](FlashLog::scan) shows all items that are whole, the oldest first.
 //!
-//! **Back-pressure.** When [`SEALED_MAX`] sealed segments wait for the device, nothing more is appended: such items go instead. Nobody waits for
+//! **Back-pressure.** When [`SEALED_MAX`] sealed segments wait for the device, nothing more is appended: such items go instead. No thread waits for
 //! the device to take an item.
 //!
 //! **Long items.** A record of more than [`SPAN_MIN`] bytes that does not fit the open segment goes on in the next ones. Shorter ones begin a new segment: one read
@@ -19,11 +19,11 @@
 //!
 //! **Threads.** Any. One lock, held for a copy of an item at most. One caller at a time may flush.
 //!
-//! **Failure.** A torn segment costs its items: those behind the first record that is not whole. A device that fails is told to the caller, who
-//! gives the log up.
+//! **Failure.** A torn segment costs its items: those behind the first record that is not whole. The caller gets the error of a device that fails, and
+//! gives up the log.
 //!
 //! **Rejected**: a table of the keys' hashes in each segment. It would be written with every segment, 5% more for items of 256 bytes, and only
-//! a restart would read it. **Rejected**: a flush for each segment. What is lost with power is a cache's loss; a restart of the machine begins anew.
+//! a restart would read it. **Rejected**: a flush for each segment. What is lost with power is a cache's loss; a restart of the machine begins with an empty log.
 
 pub(crate) mod format;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -101,7 +101,7 @@ pub(crate) enum Content {
     Nothing,
     /// A cache with this id.
     Cache { id: [u8; 16] },
-    /// Bytes of somebody else.
+    /// Bytes of another owner.
     Other,
 }
 
@@ -190,7 +190,7 @@ pub struct Record {
 /// Bytes that begin with a record.
 #[derive(Debug)]
 pub(crate) enum RecordBytes {
-    /// What one transfer has brought, from an offset on.
+    /// The bytes of one transfer, from an offset on.
     Buffer(Buffer, usize),
     /// Pieces that were put together.
     Joined(Vec<u8>),
@@ -317,7 +317,7 @@ impl FlashLog {
         }
     }
 
-    /// Gives the device another id than the files beside it have: the next start trusts none of them. This log goes on.
+    /// Gives the device another id than its files have: the next start trusts none of them. This log goes on.
     ///
     /// # Errors
     /// The device fails.
@@ -535,7 +535,7 @@ impl FlashLog {
     }
 
     /// Writes the oldest sealed segment. The segment that goes for it is named to `goes` before, then its items are shown to `leaves`. The
-    /// slots of items that are damaged are not shown: `left` is told the number that slots have for the segment. False: none is sealed.
+    /// slots of items that are damaged are not shown: `left` gets the number that slots have for the segment. False: no segment is sealed.
     ///
     /// # Errors
     /// The device fails. Nothing that was appended is lost to readers.
@@ -578,7 +578,7 @@ impl FlashLog {
         Ok(true)
     }
 
-    /// The item at a place, whose record has at most so many bytes. `None`: no whole record lies there any more.
+    /// Returns the item at a place, whose record has at most `bytes_max` bytes. `None`: no whole record lies there any more.
     ///
     /// # Errors
     /// The device fails.
@@ -608,7 +608,7 @@ impl FlashLog {
         Ok(self.finish(&read, RecordBytes::Joined(all)))
     }
 
-    /// Finds the item at a place, whose record has at most so many bytes: in the buffers, or what is to be read of the device.
+    /// Finds the item at a place, whose record has at most `bytes_max` bytes: in the buffers, or as a planned read of the device.
     pub(crate) fn locate(&self, place: Place, bytes_max: usize) -> Located {
         let state = lock(&self.state);
         let Some(on_flash) = self.find(&state, place.segment) else { return Located::Here(None) };
@@ -644,7 +644,7 @@ impl FlashLog {
         open.chain(sealed).chain([on_flash]).find(is_it)
     }
 
-    /// At most so many bytes of a segment, from an offset on; `None` if the segment is not there.
+    /// Returns at most `bytes_max` bytes of a segment, from an offset on; `None` if the segment is not there.
     fn piece(&self, state: &State, sequence: u64, offset: usize, bytes_max: usize) -> Option<Piece> {
         let open = state.open.iter().map(|open| (open.sequence, &open.bytes));
         let sealed = state.sealed.iter().map(|sealed| (sealed.sequence, &sealed.bytes));

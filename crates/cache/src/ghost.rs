@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const LINE: usize = 32;
 const TIME_BITS: u32 = 5;
-/// A ghost is there for so many steps of time.
+/// The lifetime of a ghost, in steps of time.
 const LIFE: u16 = 16;
 const SHARDS: usize = 64;
 
@@ -33,7 +33,7 @@ pub(crate) struct Ghosts {
 }
 
 impl Ghosts {
-    /// A table of about so many ghosts.
+    /// Makes a table of about `capacity` ghosts.
     pub(crate) fn new(capacity: usize) -> Ghosts {
         let lines = capacity.div_ceil(LINE).next_multiple_of(SHARDS).max(SHARDS);
         let in_shard = lines / SHARDS * LINE;

@@ -13,10 +13,10 @@
 //!
 //! **Invariants.** Slots of one shard may have equal hashes, but no two of them name the same place.
 //!
-//! **Threads.** A mutex a shard. There are so many shards that two threads hardly meet. Who holds a shard may lock segments, and no other
+//! **Threads.** A mutex a shard. The number of shards is large, so two threads hardly meet. The holder of a shard may lock segments, and no other
 //! shard.
 //!
-//! **Rejected**: one table, doubled at once. It stops everybody while it grows, and needs three times its size then. **Rejected**: chains of
+//! **Rejected**: one table, doubled at once. It stops all threads while it grows, and needs three times its size then. **Rejected**: chains of
 //! items through memory, as memcached has them. They cost a pointer an item, and an item on flash has no memory for it.
 
 use crate::slot::{HASH_BITS, LengthClass, PackedSlot, Slot, hash_of, is_free};
@@ -33,7 +33,7 @@ const BUCKET_SLOTS: usize = 5;
 /// Shards at most.
 const SHARD_BITS_MAX: u32 = u64::BITS - HASH_BITS;
 const SHARD_BITS_MIN: u32 = 6;
-/// A shard has up to so many buckets, and more only if keys collide on purpose.
+/// The maximum number of buckets of a shard. A shard has more only if keys collide on purpose.
 const SHARD_BUCKETS: usize = 4096;
 const BUCKETS_MIN: usize = 4;
 /// Moves that an insertion makes before the shard grows instead.
@@ -128,11 +128,11 @@ struct Spares {
     bytes: AtomicUsize,
 }
 
-/// Spare pieces that are kept, beside a 64th of all.
+/// Spare pieces that are kept, in addition to a 64th of all.
 const SPARES_MIN: usize = 8;
 
 impl Spares {
-    /// So many empty buckets.
+    /// Returns `count` empty buckets.
     fn take(&self, count: usize) -> Buckets {
         let wanted = count.div_ceil(PIECE);
         let mut spares = lock(&self.pieces);
@@ -320,7 +320,7 @@ impl ShardGuard<'_> {
         self.removed(1);
     }
 
-    /// So many slots were freed: the shard may shrink.
+    /// Records that `count` slots were freed: the shard may shrink.
     fn removed(&mut self, count: usize) {
         self.shard.used -= count;
         self.index.slots.fetch_sub(count, Ordering::Relaxed);
@@ -357,7 +357,7 @@ impl ShardGuard<'_> {
         self.resize_for(buckets, None);
     }
 
-    /// Gives the shard so many buckets, or more if its slots and the one that has no place need them.
+    /// Gives the shard `buckets` buckets, or more if its slots and the one that has no place need them.
     fn resize_for(&mut self, mut buckets: usize, homeless: Option<PackedSlot>) {
         let spares = &self.index.spares;
         let next = loop {

@@ -13,7 +13,7 @@
 //!     .  zeros up to a multiple of 4
 //! ```
 //!
-//! All integers are little-endian. An item without flags, time and a client's id takes 8 bytes beside key and value.
+//! All integers are little-endian. An item without flags, time and a client's id takes 8 bytes in addition to key and value.
 //!
 //! **Failure.** Decoding is total: bytes that are no item are `None`.
 
@@ -35,7 +35,7 @@ pub const KEY_BYTES_MAX: usize = 250;
 /// The longest value.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// What belongs to an item beside its key and its value.
+/// The fields of an item apart from its key and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Meta {
     /// Three bits for the cache's user.
@@ -53,7 +53,7 @@ pub struct Meta {
 /// An item in a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// What belongs to it.
+    /// The other fields of the item.
     pub meta: Meta,
     /// 1 to 250 bytes.
     pub key: &'a [u8],
@@ -72,7 +72,7 @@ impl fmt::Debug for Item<'_> {
 pub struct Hit<'a> {
     /// The item.
     pub item: Item<'a>,
-    /// What holds a long value, to be kept without a copy: the value is the part of it that `item.value` points to.
+    /// The buffer that holds a long value, to be kept without a copy: the value is the part of it that `item.value` points to.
     pub whole: Option<&'a Arc<Buffer>>,
 }
 
@@ -81,15 +81,15 @@ pub struct Hit<'a> {
 pub struct Evicted<'a> {
     /// 1 to 250 bytes.
     pub key: &'a [u8],
-    /// What belongs to it.
+    /// The other fields of the item.
     pub meta: Meta,
     /// Length of its value.
     pub value_bytes: usize,
-    /// Whether it was read since it was stored, or since its segment last went.
+    /// True if it was read since it was stored, or since its segment last went.
     pub was_read: bool,
 }
 
-/// Is told of items that go to make room. It is called with locks held: it must be quick and must not call the cache.
+/// The listener that gets the items that go to make room. It is called with locks held: it must be quick and must not call the cache.
 pub type OnEvicted = Box<dyn Fn(Evicted<'_>) + Send + Sync>;
 
 /// An item that is to be stored: the value is the concatenation of two parts.
@@ -227,7 +227,7 @@ impl<'a> Item<'a> {
         self.again().stored_bytes(base)
     }
 
-    /// Whether nobody may see it at this time, Unix seconds.
+    /// Returns true if no reader may see it at this time, Unix seconds.
     pub(crate) fn has_expired(&self, now: u64) -> bool {
         self.meta.expires != 0 && self.meta.expires <= now
     }

@@ -11,7 +11,7 @@
 //!                          └────────► Journal: which items on flash have died, for restarts
 //! ```
 //!
-//! * **Memory.** An item takes 8 bytes beside its key and its value, up to 3 bytes of padding, a slot of about 15 bytes and 2 bytes of
+//! * **Memory.** An item takes 8 bytes in addition to its key and its value, up to 3 bytes of padding, a slot of about 15 bytes and 2 bytes of
 //!   ghosts. A time to live, flags, or a cas id of the client's take 4, 4 and 8 bytes more, where there are any. An item on flash takes a
 //!   slot. The [limit](Options::memory_bytes) includes the index and all tables.
 //! * **Flash.** All of the index is in memory, so a miss costs no I/O. A hit costs one read. An item on flash is known by the hash of its key

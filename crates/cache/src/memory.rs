@@ -26,7 +26,7 @@
 //!
 //! **Rejected**: copying the survivors of several segments into one, as Segcache does. S3-FIFO's queues do the same with fewer rules.
 //!
-//! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment; then the log's and the journal's, and those of whoever is
+//! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment; then the log's and the journal's, and those of the listener that is
 //! [told of evictions](crate::OnEvicted).
 
 mod overflow;
@@ -49,7 +49,7 @@ pub(crate) use overflow::{Arrived, OnFlash};
 
 /// Segments that may be looked at in vain before items go whatever was read.
 const PATIENCE: usize = 64;
-/// A put that needs a segment looks at so many others, unless there is room before.
+/// The number of other segments that a put looks at when it needs a segment, unless there is room before.
 const WORK_SEGMENTS: usize = 16;
 /// Items of the victim that are found at a time.
 const LOOK_ITEMS: usize = 32;
@@ -68,9 +68,9 @@ pub(crate) struct Memory {
     writers: Box<[Mutex<Writer>]>,
     reclaimer: Mutex<Reclaimer>,
     limit_bytes: usize,
-    /// Memory that the owner takes beside the cache, out of the same limit.
+    /// Memory that the owner takes in addition to the cache, out of the same limit.
     beside_bytes: Arc<AtomicUsize>,
-    /// Who is told of items that go.
+    /// The listener for items that go.
     pub(crate) on_evicted: OnceLock<OnEvicted>,
     has_classes: bool,
     small_percent: usize,
@@ -83,10 +83,10 @@ struct Old {
     frequency: u8,
 }
 
-/// What a look-up finds.
+/// The result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup<T> {
-    /// The item is in memory; what the caller made of it.
+    /// The item is in memory; this is the caller's result for it.
     Hit(T),
     /// There is no item.
     Miss,
@@ -95,7 +95,7 @@ pub enum Lookup<T> {
 }
 
 impl<T> Lookup<T> {
-    /// What the caller made of an item in memory.
+    /// Returns the caller's result for an item in memory.
     pub fn hit(self) -> Option<T> {
         match self {
             Lookup::Hit(made) => Some(made),
@@ -104,12 +104,12 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Memory that a cache's owner takes beside it, out of the same limit: for connections, say. It does not keep the cache alive.
+/// Memory that a cache's owner takes in addition to the cache, out of the same limit: for connections, say. It does not keep the cache alive.
 #[derive(Debug, Clone)]
 pub struct OwnerMemory(Arc<AtomicUsize>);
 
 impl OwnerMemory {
-    /// From now on the owner takes so many bytes. The cache gives memory back with the next put, [`tidy`](crate::Cache::tidy) or
+    /// Sets the bytes that the owner takes from now on. The cache gives memory back with the next put, [`tidy`](crate::Cache::tidy) or
     /// [`shrink`](crate::Cache::shrink), or when it has answered a read of flash.
     pub fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
@@ -207,7 +207,7 @@ impl Memory {
         self.index.bytes() + self.ghosts.bytes() + self.segments.table_bytes() + flash
     }
 
-    /// What the owner takes beside the cache, out of the same limit.
+    /// Returns the account of memory that the owner takes in addition to the cache, out of the same limit.
     pub(crate) fn beside(&self) -> OwnerMemory {
         OwnerMemory(Arc::clone(&self.beside_bytes))
     }
@@ -390,7 +390,7 @@ impl Memory {
                 && old.stored_bytes(content.base) == item.stored_bytes(content.base)
                 && self.class_of(old.meta.expires, now) == self.class_of(item.meta.expires, now);
             drop(content);
-            // Whoever writes a key again asks for it.
+            // A writer that writes a key again asks for it.
             let frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
             if fits {
                 self.segments.put_over(slot.place.segment, slot.place.offset, item);
@@ -451,7 +451,7 @@ impl Memory {
         self.append(Some(next), item)
     }
 
-    /// Makes the index name the place of an item that takes so many bytes there. What the key had before is dead.
+    /// Makes the index name the place of an item that takes `bytes` bytes there. The earlier item of the key is dead.
     fn link(&self, hash: KeyHash, item: &NewItem<'_>, slot: Slot, bytes: usize) {
         let mut shard = self.index.shard(hash);
         self.segments.add_live(slot.place.segment, bytes);
@@ -484,7 +484,7 @@ impl Memory {
         item.map_or(0, |item| item.stored_bytes(content.base))
     }
 
-    /// Takes what a put owes. Somebody else may be paying.
+    /// Does the work that a put owes, unless another thread is at it.
     fn pay(&self, bytes: usize, now: u64, counters: &Counters) {
         if self.segments.bytes() + self.segments.segment_bytes() * 2 <= self.room() {
             return;
@@ -534,7 +534,7 @@ impl Memory {
         lock(&self.reclaimer).in_vain = 0;
     }
 
-    /// Looks at about so many bytes of victims. Returns how many it has looked at.
+    /// Looks at about `bytes` bytes of victims. Returns the number of bytes that it has looked at.
     fn reclaim(&self, reclaimer: &mut Reclaimer, bytes: usize, now: u64, counters: &Counters) -> usize {
         reclaimer.sweep_once(now, |number| self.segments.has_expired(number, now));
         let mut looked = 0;

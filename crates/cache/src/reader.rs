@@ -23,12 +23,12 @@ use std::time::Duration;
 
 /// Longer items are read by a thread of the cache: a [`FlashReader`]'s thread has other things to do than to check and to copy them.
 const HERE_BYTES_MAX: usize = 64 << 10;
-/// With so many bytes in flight, a [`FlashReader`] begins no other item. There may be one for each core.
+/// The bytes in flight with which a [`FlashReader`] begins no other item. There may be one reader for each core.
 const FLIGHT_BYTES_MAX: usize = 1 << 20;
 /// How long a wait takes before the kernel is offered again what it could not take.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Reads flash for one thread of the cache's owner, which has other things to do meanwhile: an event loop. Reads of short items stay on that thread.
+/// A reader of flash for one thread of the cache's owner, which has other things to do meanwhile: an event loop. Reads of short items stay on that thread.
 ///
 /// The thread says what it wants ([`get`](FlashReader::get)), and then [advances](FlashReader::advance). It advances again when the
 /// [descriptor](FlashReader::descriptor) has become readable, and when there was more to do. While the reader [is busy](FlashReader::is_busy), it
@@ -57,7 +57,7 @@ impl FlashReader {
         Ok(Some(FlashReader { flight, waiting: VecDeque::new(), watch, core: Arc::clone(core), _cache: cache }))
     }
 
-    /// As [`Cache::get_later`](crate::Cache::get_later). The reader begins when it advances next. It answers short items while it advances; a
+    /// Finds an item as [`Cache::get_later`](crate::Cache::get_later) does. The reader begins when it advances next. It answers short items while it advances; a
     /// thread of the cache answers long ones.
     pub fn get(&mut self, key: &[u8], now: u64, done: OnItem) {
         self.waiting.push_back(Request { key: key.into(), now, tries: 0, done });
@@ -77,7 +77,7 @@ impl FlashReader {
         flight.has_more_to_submit() || (!waiting.is_empty() && flight.has_room())
     }
 
-    /// Whether reads have not been answered, long ones apart.
+    /// Returns true if reads have not been answered, apart from long ones.
     pub fn is_busy(&self) -> bool {
         !self.waiting.is_empty() || !self.flight.pending.is_empty()
     }

@@ -9,18 +9,18 @@ use situ_device::{Buffer, Completion, Op, Queue, Ticket};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-/// Called once with the item of a key, or none, from any thread, also the one that asks. It does not wait for anything. A read that is
+/// A callback that is called once with the item of a key, or none. The call comes from any thread, also the one that asks. It does not wait for anything. A read that is
 /// dropped with its [`FlashReader`](crate::FlashReader) does not call it.
 pub type OnItem = Box<dyn FnOnce(Option<Record>) + Send>;
 
 /// Items that one reader has in flight.
 pub(crate) const READ_DEPTH: usize = 128;
-/// With so many bytes in flight, a reader of the cache's begins no other item.
+/// The bytes in flight with which a reader of the cache's begins no other item.
 pub(crate) const READ_BYTES: usize = 4 << 20;
 /// Transfers that one reader has in flight.
 pub(crate) const TRANSFERS_MAX: usize = 128;
 
-/// A read that somebody waits for.
+/// A read that has a waiting caller.
 pub(crate) struct Request {
     pub(crate) key: Box<[u8]>,
     pub(crate) now: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Pending {
 pub(crate) struct Flight {
     pub(crate) queue: Box<dyn Queue>,
     transfer_bytes_max: usize,
-    /// With so many bytes in flight, no other item is begun.
+    /// The bytes in flight with which no other item is begun.
     bytes_max: usize,
     /// Longer items are for others to read.
     pub(crate) item_bytes_max: usize,

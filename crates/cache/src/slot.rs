@@ -63,7 +63,7 @@ impl LengthClass {
     pub(crate) const COPIED: LengthClass = LengthClass(1);
     const UNIT: usize = 16;
 
-    /// The least class that so many bytes fit.
+    /// Returns the least class that `bytes` bytes fit.
     pub(crate) fn of(bytes: usize) -> LengthClass {
         let units = bytes.div_ceil(LengthClass::UNIT);
         if units < 8 {

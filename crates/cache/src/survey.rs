@@ -6,7 +6,7 @@
 //!
 //! Items of segments that were written meanwhile come last: the flusher writes items again, also those that the survey has yet to come to.
 //!
-//! An item that nobody reads or changes meanwhile is shown, and mostly once: one that goes from memory to flash, or is written again, can be shown twice. An
+//! An item that no caller reads or changes meanwhile is shown, and mostly once: one that goes from memory to flash, or is written again, can be shown twice. An
 //! item that is read or changed meanwhile may be left out: it may go to a place that the survey has passed.
 
 use crate::core::Core;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct Surveyed<'a> {
     /// 1 to 250 bytes.
     pub key: &'a [u8],
-    /// What belongs to it.
+    /// The other fields of the item.
     pub meta: Meta,
     /// Length of its value.
     pub value_bytes: usize,
@@ -65,7 +65,7 @@ impl Round {
     }
 }
 
-/// See the module.
+/// A walk over all items of a cache: see the module.
 pub struct Survey {
     core: Arc<Core>,
     shard: u32,

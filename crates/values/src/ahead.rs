@@ -1,8 +1,8 @@
-//! Reads of values that will be asked for soon. They are on their way before somebody waits for them.
+//! Reads of values that will be asked for soon. Each read is in flight before its caller waits for it.
 //!
 //! 1. [`ReadAhead::begin`] gets the handles of the next values. It sorts them by place. Records that lie next to each other, or
 //!    nearly so, become a *part*. A part is one read.
-//! 2. A part that nobody would have to wait for is read here and now. The other parts are submitted, and all are in flight together.
+//! 2. A part that is readable without a wait is read at once, on the calling thread. The other parts are submitted, and all are in flight together.
 //! 3. [`ReadAhead::take`] waits for the part of a value, and checks the record as [`ValueLog::read`] does.
 //!
 //! **Failure.** A value that cannot be read or is damaged is an error of its own `take`, and of no other one. If the read of a part
@@ -29,7 +29,7 @@ use std::sync::Arc;
 const GAP_BYTES_MAX: u64 = 4096;
 /// A read that is longer would let the first of its values wait for the last one.
 const PART_BYTES_MAX: u64 = 256 << 10;
-/// So many parts may be in flight.
+/// The maximum number of parts in flight.
 const READS_IN_FLIGHT: usize = 64;
 
 /// See the module's documentation.

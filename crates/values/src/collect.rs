@@ -2,12 +2,12 @@
 //!
 //! 1. [`ValueLog::collect`] walks over the segment. For each record it asks the owner whether the record is alive.
 //! 2. Live records are appended by the writer that the caller gives. After a bounded number of them, the writer is synced.
-//! 3. The owner is told the old and the new handle of each. It puts the new handle in the place of the old one if the key still
+//! 3. The owner gets the old and the new handle of each record. The owner puts the new handle in the place of the old one if the key still
 //!    has the old one, durably.
 //! 4. At the end the segment is *collected*: no victim any more. The caller [removes](ValueLog::remove) it when no snapshot and no
 //!    reader has an old handle.
 //!
-//! **Invariants**: the owner is told of a new handle only when its record is durable. A segment is collected only if each of its
+//! **Invariants**: the owner gets a new handle only when its record is durable. A segment is collected only if each of its
 //! records was handed out, was trimmed, or is known to be dead.
 //!
 //! **Failure**: an error ends the collection, and the segment stays as it was. What has moved before is dead in it, as the owner will
@@ -27,38 +27,38 @@ use crate::writer::ValueWriter;
 use situ_base::lock;
 use situ_storage::Error;
 
-/// After so many bytes the writer is synced and the owner is told.
+/// The bytes of moved records after which the writer is synced and the owner gets the new handles.
 const BATCH_BYTES: u64 = 4 << 20;
-/// Or after so many records.
+/// The number of moved records after which the same happens.
 const BATCH_RECORDS: usize = 1024;
 
 /// A record that collection has moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// What its writer gave with it.
+    /// The tag that its writer gave with it.
     pub tag: u64,
     /// Its key.
     pub key: Vec<u8>,
-    /// Where it was.
+    /// Its old handle.
     pub from: Handle,
-    /// Where it is now, durably.
+    /// Its new handle. The record is durable there.
     pub to: Handle,
 }
 
-/// What a collection has found.
+/// The result of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
     /// Footprints of the records that were moved.
     pub moved_bytes: u64,
-    /// How many those were.
+    /// The number of records that were moved.
     pub moved: u64,
-    /// How many records the owner said are dead.
+    /// The number of records that the owner called dead.
     pub dead: u64,
 }
 
-/// What collection needs of the owner of a log.
+/// The questions that a collection asks the owner of a log.
 pub trait Owner {
-    /// Whether anybody can ask for this record: the key has this very handle, now or in a snapshot that is to be served from the
+    /// Returns true if this record can still be read: the key has this very handle, now or in a snapshot that is to be served from the
     /// copy.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub struct Counters {
     pub zeroing_read_bytes: u64,
     /// Sectors that were discarded, or written as zeros where the disk cannot discard.
     pub discarded_bytes: u64,
-    /// What collection has read.
+    /// The bytes that collections have read.
     pub collection_read_bytes: u64,
     /// Segments that were removed.
     pub segments_removed: u64,

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 const SET_ENTRY_BYTES: usize = 8;
 
 impl ValueLog {
-    /// These values of one segment are dead: nobody can ask for them any more, now or after a crash. They may be zeroed.
+    /// Records that these values of one segment are dead: no caller can ask for them any more, now or after a crash. The values may be zeroed.
     ///
     /// # Errors
     /// As [`may_trim`](ValueLog::may_trim). Nothing was counted then.
@@ -32,7 +32,7 @@ impl ValueLog {
         Ok(())
     }
 
-    /// So many more bytes of a segment are dead, a sum of footprints. For owners that know sums before they know, or may say, which
+    /// Adds `bytes`, a sum of footprints, to the dead bytes of a segment. For owners that know sums before they know, or may say, which
     /// values: [`may_trim`](ValueLog::may_trim) follows, or does not. An unknown segment is ignored: it was removed.
     pub fn add_dead(&self, segment: u64, bytes: u64) {
         if let Some(segment) = self.find(segment) {
@@ -40,7 +40,7 @@ impl ValueLog {
         }
     }
 
-    /// These values were counted as dead before. From now on nobody can ask for them, now or after a crash: they may be zeroed. An
+    /// Allows trimming of values that were counted as dead before. From now on no caller can ask for them, even after a crash: they may be zeroed. An
     /// unknown segment is ignored: it was removed.
     ///
     /// # Errors

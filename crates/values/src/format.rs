@@ -157,7 +157,7 @@ impl Trailer {
         frame.close()
     }
 
-    /// `None`: these bytes are not a trailer of this version, or none that a file of so many pages can have.
+    /// `None`: these bytes are not a trailer of this version, or none that a file of `pages` pages can have.
     pub(crate) fn decode(bytes: &[u8], pages: u64) -> Option<Trailer> {
         let frame = Frame::open(bytes, TRAILER_MAGIC)?;
         let trailer = Trailer {
@@ -176,7 +176,7 @@ impl Trailer {
     }
 }
 
-/// Where the index of a file of so many pages begins: right before the trailer. An index that is made anew has no more records than
+/// The offset of the index in a file of `pages` pages: right before the trailer. An index that is rebuilt has no more records than
 /// the writer had. So it never reaches into the records, not even into those that it does not name.
 pub(crate) fn index_at(pages: u64, index_bytes: u64) -> u64 {
     (pages - 1 - index_bytes.div_ceil(SECTOR_BYTES)) * SECTOR_BYTES

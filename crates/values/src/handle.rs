@@ -4,7 +4,7 @@ use crate::error::invalid_handle;
 use crate::format::{ALIGN, FIRST_RECORD, HEADER_BYTES};
 use situ_storage::Result;
 
-/// Where one record lies in the value log.
+/// The place of one record in the value log.
 ///
 /// Its encoding has a fixed width, so an owner can keep it wherever a value may be.
 ///
@@ -67,7 +67,7 @@ impl Handle {
             && offset + bytes <= u64::from(u32::MAX)
     }
 
-    /// What the record takes in its segment: its length up to the next place where a record can begin. All sums of live and dead
+    /// The bytes that the record takes in its segment: its length up to the next place where a record can begin. All sums of live and dead
     /// bytes are sums of this.
     pub fn footprint(&self) -> u64 {
         u64::from(self.bytes).next_multiple_of(ALIGN)

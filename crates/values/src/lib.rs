@@ -22,13 +22,13 @@
 //! 4. [`ValueLog::tidy`] trims. Dead sectors are discarded. On a drive that compresses, dead bytes of other sectors become zeros,
 //!    and the drive takes no space for zeros.
 //! 5. [`ValueLog::victim`] names a segment that is worth collecting, and [`ValueLog::collect`] moves what is alive in it. The owner
-//!    [removes](ValueLog::remove) the segment when nobody can have a handle into it.
+//!    [removes](ValueLog::remove) the segment when no reader can have a handle into it.
 //! 6. Opening gets the owner's durable list of segments. It removes orphans and cuts torn tails (`open.rs`).
 //!
 //! # What the owner does
 //! - It makes a handle durable only after [`ValueWriter::sync`] or [`finish`](ValueWriter::finish), and lists the handle's segment
 //!   no later than the handle.
-//! - It calls a value dead only when nobody can ask for it any more: no snapshot, no reader, and no crash that would bring an older
+//! - It calls a value dead only when nothing can ask for the value any more: no snapshot, no reader, and no crash that would bring an older
 //!   state back.
 //! - It takes a segment off its list, durably, before it removes the segment.
 //! - It has a thread that calls [`tidy`](ValueLog::tidy), [`victim`](ValueLog::victim) and [`collect`](ValueLog::collect). The log

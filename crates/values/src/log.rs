@@ -52,7 +52,7 @@ impl ValueLog {
         Ok(Value::new(record, start))
     }
 
-    /// As [`read`](ValueLog::read), if nobody has to wait for the disk; `None` if somebody has to, or nobody can tell.
+    /// As [`read`](ValueLog::read), but only without a wait for the disk. `None` if the read has to wait, or may have to.
     ///
     /// # Errors
     /// As [`read`](ValueLog::read).
@@ -142,7 +142,7 @@ impl ValueLog {
         self.volume.sync_names()
     }
 
-    /// What the log has done since it was opened.
+    /// Returns counts of the log's work since it was opened.
     pub fn counters(&self) -> Counters {
         self.meters.counters()
     }

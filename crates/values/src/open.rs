@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * SECTOR_BYTES;
 
 impl ValueLog {
-    /// Opens a value log that lies in `volume`, beside whatever else lies there. `numbers` gives the numbers of new segments.
+    /// Opens a value log that lies in `volume`, next to other files. `numbers` gives the numbers of new segments.
     /// `known` is the owner's durable list of segments; all others are removed.
     ///
     /// The owner has taken the volume's lock, unless it only reads.

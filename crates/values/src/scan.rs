@@ -2,7 +2,7 @@
 //!
 //! 1. A record may begin right behind the one before it, or at the next sector (`format::place`). The scan looks at both places for a
 //!    sound header and key.
-//! 2. Where neither has one, the records end, or one of them is damaged or was trimmed. Nobody can tell which. So the scan goes on
+//! 2. Where neither has one, the records end, or one of them is damaged or was trimmed. The bytes do not tell which. So the scan goes on
 //!    in steps of 8 bytes until it finds a sound record, or the end of the file.
 //!
 //! The scan may find more than was promised: records that were never synced, and reached the disk all the same. The owner has no
@@ -22,7 +22,7 @@ use situ_storage::Reader;
 
 /// Keys of records that lie behind damage.
 const KEY_BYTES_MAX: u32 = 64 << 10;
-/// So many bytes may turn out to be no record after they were read, or their checksum was computed.
+/// The maximum number of bytes that are read or checksummed and turn out to be no record.
 const WASTE_MAX: u64 = 1 << 30;
 
 pub(crate) struct Scan<'a> {

@@ -5,7 +5,7 @@
 //! 3. The trailer goes to the last page. A second sync makes it durable. Now the segment is sealed.
 //! 4. The pages between records and index are given back to the disk where that is possible.
 //!
-//! **Invariant**: a durable trailer means that all records before it are durable, too. So whoever finds the trailer need not look
+//! **Invariant**: a durable trailer means that all records before it are durable, too. So a reader that finds the trailer need not look
 //! at the records.
 
 use crate::Result;

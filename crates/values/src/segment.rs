@@ -17,7 +17,7 @@ pub enum Phase {
     Abandoned,
     /// Nothing is appended any more. It can be trimmed and collected.
     Sealed,
-    /// What was alive in it has moved to other segments. It goes when its owner removes it.
+    /// Its live records have moved to other segments. It goes when its owner removes it.
     Collected,
     /// The file is missing, or its header and its trailer are damaged. Its records cannot be read.
     Lost,
@@ -28,11 +28,11 @@ pub enum Phase {
 pub struct SegmentInfo {
     /// Its number.
     pub number: u64,
-    /// In which part of its life it is.
+    /// The phase of its life.
     pub phase: Phase,
     /// Length of the file.
     pub file_bytes: u64,
-    /// How many records it has, as far as that is known: an open segment counts the records that were appended.
+    /// The number of its records, as far as that is known: an open segment counts the records that were appended.
     pub records: u64,
     /// All records.
     pub record_bytes: u64,
@@ -45,8 +45,8 @@ pub struct SegmentInfo {
     /// The owner could not collect it and has [set it aside](crate::ValueLog::set_aside): it is no victim until the log is opened
     /// again.
     pub is_set_aside: bool,
-    /// Its records were looked for one by one: some dead bytes may be counted that are no part of `record_bytes`. So nobody may take
-    /// it for empty by its sums. It has [live bytes](SegmentInfo::live_bytes), until a walk has shown that it has none.
+    /// Its records were looked for one by one: some dead bytes may be counted that are no part of `record_bytes`. So no caller may take
+    /// the segment for empty by its sums. The segment has [live bytes](SegmentInfo::live_bytes), until a walk has shown that there are none.
     pub sums_are_doubtful: bool,
 }
 
@@ -57,7 +57,7 @@ impl SegmentInfo {
         self.record_bytes.saturating_sub(self.dead_bytes)
     }
 
-    /// Whether it stays as it is until the log is opened again or a person has looked: it is no victim, and its garbage calls for
+    /// Returns true if it stays as it is until the log is opened again or a person has looked: it is no victim, and its garbage calls for
     /// no collection of others.
     pub fn is_stuck(&self) -> bool {
         self.is_incomplete || self.is_set_aside
@@ -124,7 +124,7 @@ impl Duty {
     }
 }
 
-/// Segments for which `tidy` may have something to do: no fewer than there are. Whoever takes a number looks at the segment.
+/// Segments for which `tidy` may have something to do: no fewer than there are. The thread that takes a number looks at the segment.
 #[derive(Debug, Default)]
 pub(crate) struct Duties {
     pub(crate) abandoned: BTreeSet<u64>,

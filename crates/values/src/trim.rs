@@ -1,6 +1,6 @@
 //! Trimming: dead bytes stop taking space before their segment is collected.
 //!
-//! [`ValueLog::tidy`] is for a thread of the owner that nobody waits for. One call does a bounded part:
+//! [`ValueLog::tidy`] is for a background thread of the owner: no other thread waits for it. One call does a bounded part:
 //!
 //! 1. A segment whose writer has ended without sealing it is sealed (`open.rs`).
 //! 2. Sectors with new deaths are looked at, one segment after another. Let `V` be the bytes of a sector that may be
@@ -16,15 +16,15 @@
 //! - Only sealed segments are trimmed. The trailer is durable then, so no recovery has to go from record to record.
 //! - Only bytes that the owner called dead are changed. What is written over live bytes is what was read there.
 //!
-//! **A reader beside it.** Nothing is locked between readers and trimming. A write of a sector replaces live bytes by the same
+//! **A reader at the same time.** Nothing is locked between readers and trimming. A write of a sector replaces live bytes by the same
 //! bytes. So a reader of a live record gets the same bytes from the old sector, from the new one, and from any mixture of the two.
 //! A mixture is possible, as neither a page cache nor a drive promises more than 512 bytes. A discarded sector has no live byte.
 //! Readers of dead records do not exist: the owner has said so.
 //!
-//! **A crash beside it.** The same argument: a torn write leaves each 512-byte sector old or new, and even one torn inside has the
+//! **A crash at the same time.** The same argument: a torn write leaves each 512-byte sector old or new, and even one torn inside has the
 //! live bytes that both have. Trims need not be durable. What a crash undoes is garbage again, and collection finds it.
 //!
-//! **Threads**: one thread at a time tidies; a second one returns at once. Writers, readers and owners go on beside it. No lock is held
+//! **Threads**: one thread at a time tidies; a second one returns at once. Writers, readers and owners go on meanwhile. No lock is held
 //! across I/O.
 //!
 //! **Failure**: an error of a read or a write leaves the sectors of that step untrimmed, and they count as garbage. A read that gives
@@ -48,11 +48,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// So many sectors are looked at in one call.
+/// The number of sectors that one call looks at.
 const LOOK_SECTORS: usize = 4096;
-/// So many sectors are zeroed in one call.
+/// The number of sectors that one call zeroes.
 const ZERO_SECTORS: usize = 64;
-/// So many neighbours are read and written at a time.
+/// The number of adjacent sectors that are read and written at a time.
 const RUN_SECTORS: u32 = 16;
 
 impl ValueLog {
@@ -69,7 +69,7 @@ impl ValueLog {
         self.tidy_alone()
     }
 
-    /// Whether something has died that [`tidy`](ValueLog::tidy) has not looked at yet.
+    /// Returns true if something has died that [`tidy`](ValueLog::tidy) has not looked at yet.
     pub fn has_trims(&self) -> bool {
         self.options.trim != Trim::Off && !self.options.read_only && !lock(&self.duties).fresh.is_empty()
     }

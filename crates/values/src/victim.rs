@@ -24,7 +24,7 @@ use std::cmp::Ordering;
 /// No victim needs a higher share of garbage than this.
 const LEAST_PERCENT_MAX: u64 = 10;
 
-/// What the log takes.
+/// The space that the log takes, and how much of it is garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inflation {
     /// Records that are alive.
@@ -72,7 +72,7 @@ enum Gives {
 }
 
 impl ValueLog {
-    /// What the log takes now. Collected segments are left out: they go when their last reader does.
+    /// Returns the space that the log takes now. Collected segments are left out: they go when their last reader does.
     pub fn inflation(&self) -> Inflation {
         Inflation::of(&self.segments())
     }

@@ -11,7 +11,7 @@
 //! 5. Anything else is damage. The walk tells of it, and can go on.
 //!
 //! Rot that zeroes a whole sector of a live record looks as if it was trimmed. A collection then leaves the record out. The
-//! record was lost before. Whoever reads it gets an error before the collection and another one after it, and never a wrong value.
+//! record was lost before. A reader of the record gets an error before the collection and another one after it, and never a wrong value.
 
 use crate::Result;
 use crate::dead::Ranges;
@@ -36,9 +36,9 @@ const ATOM_BYTES: u64 = 512;
 /// A record of a [walk](ValueLog::walk).
 #[derive(Debug)]
 pub struct Walked<'a> {
-    /// Where it lies.
+    /// Its handle.
     pub handle: Handle,
-    /// What its writer gave with it.
+    /// The tag that its writer gave with it.
     pub tag: u64,
     /// Its key.
     pub key: &'a [u8],
@@ -103,7 +103,7 @@ fn read_index(segment: &Segment, file: &dyn Reader) -> Result<(Vec<Extent>, Rang
     }
 }
 
-/// An index that has rotted is made anew, for this walk.
+/// Rebuilds an index that has rotted, for this walk.
 fn search_records(segment: &Segment, file: &dyn Reader, error: Error) -> Result<Vec<Extent>> {
     let mut scan = Scan::new(file, segment.identity, segment.layout, segment.pages);
     let mut extents = Vec::new();

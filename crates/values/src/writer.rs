@@ -34,17 +34,17 @@ use std::sync::{Arc, Mutex};
 
 /// Appended bytes collect up to this many before they are handed to the file.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A file has at most so many bytes, and a buffer, that were handed to it and not synced.
+/// The maximum number of bytes of a file that were written and not synced, in addition to one buffer.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// A segment is this long at least, where that fits.
 const SHORT_BYTES: u64 = 64 << 10;
 
-/// What a writer has put into one segment since it was last asked.
+/// The records that a writer has put into one segment since the last sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     /// The number of the segment.
     pub segment: u64,
-    /// How many records.
+    /// The number of records.
     pub records: u64,
     /// The sum of their footprints.
     pub record_bytes: u64,
@@ -141,7 +141,7 @@ impl ValueWriter {
         self.open.as_ref().map(|open| open.segment.identity.segment)
     }
 
-    /// Whether an error has ended it.
+    /// Returns true if an error has ended the writer.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }

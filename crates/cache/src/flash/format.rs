@@ -44,7 +44,7 @@ pub(crate) const SEGMENTS_AT: u64 = 1 << 20;
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 /// Where the first record of a segment begins.
 pub(crate) const RECORDS_AT: usize = 56;
-/// What a record takes beside its item.
+/// The bytes that a record takes in addition to its item.
 pub(crate) const RECORD_HEADER_BYTES: usize = 4;
 
 /// Exclusive upper bound of sequence numbers, generations and start counts, so that arithmetic on them cannot overflow. 2^40 segments are

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// So many reads in a row that fail take the tier out of service.
+/// The number of failed reads in a row that takes the tier out of service.
 const FAILURES_MAX: u32 = 8;
 
 /// See the module.
@@ -30,7 +30,7 @@ pub(crate) struct FlashTier {
     has_failed: AtomicBool,
     /// Reads have failed so often that the tier goes out of service: the flusher sees to it.
     is_failing: AtomicBool,
-    /// The device has another id than the files beside it, which cannot be written any more.
+    /// The device has another id than its files, which cannot be written any more.
     is_disowned: AtomicBool,
     /// Nothing is written again: the cache is being stopped.
     stops: AtomicBool,
@@ -41,15 +41,15 @@ pub(crate) struct FlashTier {
     _lock: Box<dyn DeviceLock>,
 }
 
-/// What was found on the device when the cache was opened.
+/// The state of the device when the cache was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Start {
     /// Nothing that is trusted: the tier begins empty.
     Empty,
-    /// What a clean stop left.
+    /// The items that a clean stop left.
     Resumed,
-    /// What the death of the process left: all items that are whole and had not died.
+    /// The items that the death of the process left: all that are whole and had not died.
     Recovered,
 }
 
@@ -84,7 +84,7 @@ impl FlashTier {
     /// The tier on a device, with an index that holds what is on it.
     ///
     /// # Errors
-    /// The device holds something else than a cache, is in use, too small, or fails; the files beside it cannot be written.
+    /// The device holds something else than a cache, is in use, too small, or fails; or its files cannot be written.
     pub(crate) fn open(
         device: Arc<dyn Device>,
         prefix: Option<&Path>,

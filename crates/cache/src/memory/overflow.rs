@@ -5,7 +5,7 @@
 //!   unchanged, the slot in memory goes and nothing is written.
 //! * *Death.* A change of the key kills both: the death on flash is noted before the change can be seen.
 //!
-//! **Invariant.** A hash has one slot on flash at most, and an item in memory is marked as a copy only beside it.
+//! **Invariant.** A hash has one slot on flash at most, and an item in memory is marked as a copy only while that slot exists.
 
 use super::Memory;
 use crate::counters::{Counters, count};
