@@ -13,10 +13,10 @@
 //! **Without space** for step 5, the store opens all the same, short of space (`shortage.rs`): readers see all writes, and deletes can give
 //! space back. What could not be applied is pending, in as much memory as the log has bytes. The old log files stay until it is applied.
 //!
-//! After a clean close there is nothing to do in steps 2 to 5. So damage that nobody meets does not keep such a store closed.
+//! After a clean close there is nothing to do in steps 2 to 5. So damage that no read meets does not keep such a store closed.
 //!
 //! **Making a store**: the superblock comes first, whole, with generation 1, then empty buckets, then the mark. So a superblock of generation 1
-//! beside a bucket space without a mark is a store that was being made.
+//! together with a bucket space without a mark is a store that was being made.
 //! **Failure.** Until step 6 a crash leaves what was there, or buckets that are further on; the next opening does the same again.
 
 pub(crate) mod repair;
@@ -176,7 +176,7 @@ fn require_room(io: &BucketIo, superblock: &Superblock) -> Result<()> {
     require_buckets(&io.path, io.buckets_max, superblock)
 }
 
-/// A bucket space with room for so many buckets holds those of the store.
+/// Checks that a bucket space with room for `room` buckets holds those of the store.
 pub(crate) fn require_buckets(path: &str, room: u64, superblock: &Superblock) -> Result<()> {
     let least = superblock.state.buckets();
     if room >= least {
@@ -311,7 +311,7 @@ fn finish_making(
     Ok(SuperblockFile::new(file, superblock))
 }
 
-/// An identity that no other store has, and a seed that nobody can guess.
+/// An identity that no other store has, and a seed that cannot be guessed.
 fn draw_identity() -> Result<(StoreId, u64)> {
     let (mut store, mut seed) = ([0; StoreId::BYTES], [0; 8]);
     let source = "/dev/urandom";

@@ -4,7 +4,7 @@
 //!
 //! **Split** of low buckets, each into itself and a high one:
 //!
-//! 1. Read the low buckets and their overflow. Write the high ones with what moves there. Nobody looks at these yet.
+//! 1. Read the low buckets and their overflow. Write the high ones with what moves there. No reader looks at these yet.
 //! 2. Flush the device. The new state begins an epoch with the superblock, durably. Then readers see it.
 //! 3. Write the low buckets without what has moved. Delete from the overflow what has gone back into a bucket.
 //!
@@ -16,12 +16,12 @@
 //! 3. Flush, and begin the next epoch with the new state. Then readers see it.
 //! 4. Delete from the overflow what has gone back. Discard the high buckets.
 //!
-//! **After a crash** ([`Core::tidy_group`]). A crash before the superblock leaves high buckets of a split that nobody looks at, or low
+//! **After a crash** ([`Core::tidy_group`]). A crash before the superblock leaves high buckets of a split that no reader looks at, or low
 //! buckets of a merge with entries of other buckets. A crash behind it leaves low buckets of a split with entries that have
 //! moved. Both are among the last [`GROUP_MAX`] low buckets. Opening writes them again.
 //!
 //! **Counts.** The totals of an epoch are those after the group. Buckets of the group say of themselves that they began the epoch
-//! as they are. So entries that expire stay, here: they go when a write comes by.
+//! as they are. So a merge or a split keeps expired entries. The next write of their bucket drops them.
 //! **Want of space** before the first bucket that readers look at is written: the group is given up, and tried again later. From then on a
 //! group cannot be given up, so the keeper waits for space.
 //! **Keeping up.** When writers are faster than splits, several groups follow each other before the gate opens. So the workers wait, then
@@ -254,7 +254,7 @@ impl Core {
         rewrites.add_to_totals(self);
         self.begin_epoch(step.fewer, LogBound::Same)?;
         rewrites.remove_from_overflow(self, Patience::UntilSpace)?;
-        // Advice to the drive: what is not discarded takes room, and nobody reads it.
+        // Advice to the drive: the high buckets have no readers any more, and take room until they are discarded.
         _ = self.io.discard(step.high());
         self.io.give_back(blocks);
         self.counters.merges.fetch_add(count as u64, Ordering::Relaxed);

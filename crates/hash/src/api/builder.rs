@@ -90,7 +90,7 @@ impl HashStoreBuilder {
         refuse_other_stores(&*home)?;
         let made = made(&*home)?;
         let overflow = Arc::new(match &made {
-            // A directory that is missing is not made anew: the store has entries there.
+            // A missing directory is not created again: the store has entries there.
             Some(_) => DirectoryVolume::open(&overflow)?,
             None => make(&overflow)?,
         });

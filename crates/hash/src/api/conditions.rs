@@ -20,7 +20,7 @@ use situ_log::Durability;
 use situ_pipeline::Environment;
 use std::sync::Arc;
 
-/// What keys are to have. A key without a value is to be absent.
+/// A key and the value that a condition expects of it. A key without a value has to be absent.
 pub type Expected<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// Nothing has changed these keys since.

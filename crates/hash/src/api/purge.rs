@@ -1,4 +1,4 @@
-//! Purges: what is dead leaves its bucket although no write meets it.
+//! Purges: what is dead leaves its bucket although no write touches that bucket.
 //!
 //! An entry is dead when it has expired, or when the program says so ([`HashStore::remove_dead`]). A write of a bucket drops what has
 //! expired there. A purge does the same for all other buckets:
@@ -6,7 +6,7 @@
 //! 1. It reads the buckets one after the other, with their overflow, and notes the keys of dead entries. Their order is that of the overflow,
 //!    by hashes with their bits reversed. So a bucket that is split or merged meanwhile is not left out: its halves are neighbours.
 //! 2. It deletes these keys in one batch. Of a bucket with expired entries, it deletes one that does not exist any more, so that a worker
-//!    writes the bucket anew. The batch has a condition: no write has changed its keys since the keys were looked up (`conditions.rs`).
+//!    rewrites the bucket. The batch has a condition: no write has changed its keys since the keys were looked up (`conditions.rs`).
 //! 3. The worker writes the bucket without what has expired. Large values die with their entries (`large.rs`).
 //!
 //! **When.** A purge for the program begins at once. For what expires, the store takes a *look* when something may have expired, and once
@@ -45,7 +45,7 @@ const IDLE_BYTES_PER_S_MAX: u64 = 64 << 20;
 const BUSY_BYTES_PER_S_MAX: u64 = 8 << 20;
 /// Buckets that are purged in one step.
 const STEP: u64 = if cfg!(test) { 4 } else { 64 };
-/// A store of so many buckets is purged without a sample. Tests have few, so that both are met.
+/// The maximum number of buckets of a store that is purged without a sample. The number is small in tests, so that they cover both cases.
 const SMALL_BUCKETS: u64 = if cfg!(test) { 16 } else { 2048 };
 /// Buckets of a sample.
 const SAMPLE: u64 = if cfg!(test) { 8 } else { 256 };
@@ -213,7 +213,7 @@ impl Core {
         }
         let purged = self.purge(purger, None);
         if !matches!(purged, Ok(ControlFlow::Continue(()))) {
-            // Nobody knows what is left.
+            // The expiry of the remaining entries is unknown.
             purges.next_expiry_ms.store(0, Ordering::Release);
         }
         purged.map(drop)
@@ -337,7 +337,7 @@ impl Core {
         found.read_bytes += handle.footprint();
         match self.large.log.read(handle, entry.key) {
             Ok(value) => Ok(is_dead(entry.key, &value.into_vec())),
-            // The key has another value by now, or the value is damaged, which its readers are told.
+            // The key has another value by now, or the value is damaged, which its readers get as an error.
             Err(error) if error.is_corruption() || matches!(error, situ_storage::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }

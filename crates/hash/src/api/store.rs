@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 pub struct HashWrite(WriteFuture<Writes>);
 
 impl HashWrite {
-    /// Whether the write has begun. False while it waits for room, and if it was refused.
+    /// Returns true if the write has begun. False while it waits for room, and if it was refused.
     pub fn has_begun(&self) -> bool {
         self.0.has_begun()
     }
@@ -98,7 +98,7 @@ impl HashStore {
         self.put_with(key, value, Durability::Buffered, None)
     }
 
-    /// As [`put`](HashStore::put), with a durability and an expiration time. `expires_ms` is in milliseconds since 1970; `None` means forever.
+    /// Stores a value as [`put`](HashStore::put) does, with a durability and an expiration time. `expires_ms` is in milliseconds since 1970; `None` means forever.
     /// Later corrections of the wall clock do not change the entry's time to live.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl HashStore {
         Ok(core.get_pending(hash_of(key.as_ref(), core.seed), key.as_ref(), core.now_ms()))
     }
 
-    /// Reads `key` and tells `done`, once, from this thread or from one of the store.
+    /// Reads `key` and calls `done`, once, from this thread or from one of the store.
     pub fn get_async(&self, key: impl AsRef<[u8]>, done: OnValue) {
         match self.inner.core.check_open() {
             Ok(()) => self.inner.core.get_async(key.as_ref(), done),
@@ -186,7 +186,7 @@ impl HashStore {
         }
     }
 
-    /// How many entries there are, when all writes that are visible now are in their buckets. Entries that have expired count until a
+    /// Waits until all writes that are visible now are in their buckets, and returns the number of entries. Entries that have expired count until a
     /// write or a purge meets them.
     ///
     /// # Errors

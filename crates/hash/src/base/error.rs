@@ -7,11 +7,11 @@ use std::fmt;
 /// A result of the hash store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failure of the hash store. Cheap to clone, so that one failure can be told to many writers.
+/// A failure of the hash store. Cheap to clone, so that many writers can get the same failure.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// What failed lies below: a disk, a log, damaged bytes ([`situ_storage::Error::Corruption`]).
+    /// A failure below the store: a disk, a log, damaged bytes ([`situ_storage::Error::Corruption`]).
     Storage(situ_storage::Error),
     /// The device or the file is no bucket space. Nothing was written to it.
     NotABucketSpace {
@@ -77,14 +77,14 @@ pub enum Error {
     Conflict,
     /// The store is missing and was not to be created.
     Existence(String),
-    /// What failed is the overflow store.
+    /// A failure of the overflow store.
     Overflow(Box<situ_engine::Error>),
     /// The caller asked for something that cannot be done; the text says what can.
     Invalid(String),
 }
 
 impl Error {
-    /// Whether bytes on disk were found damaged.
+    /// Returns true if bytes on disk were found damaged.
     pub fn is_corruption(&self) -> bool {
         match self {
             Error::Storage(error) => error.is_corruption(),
@@ -94,7 +94,7 @@ impl Error {
         }
     }
 
-    /// Whether the disk is full.
+    /// Returns true if the disk is full.
     pub fn is_no_space(&self) -> bool {
         match self {
             Error::Storage(error) => error.is_no_space(),
@@ -105,7 +105,7 @@ impl Error {
         }
     }
 
-    /// Of an error of a step that may be repeated: want of space is told as such.
+    /// Turns want of space into `Error::OutOfSpace`, for an error of a step that may be repeated.
     pub(crate) fn or_out_of_space(self) -> Error {
         // A store below that has failed does not recover.
         let has_failed =

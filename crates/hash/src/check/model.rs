@@ -17,12 +17,12 @@ use crate::format::address::{State, hash_of};
 use crate::format::bucket::{BUCKET_BYTES, BucketCodec, BucketWriter, Stamp, USABLE_BYTES};
 use crate::format::entry::Entry;
 
-/// How many entries of this length fit into a bucket.
+/// Returns the number of entries of this length that fit into a bucket.
 pub fn capacity(entry_bytes: usize) -> u32 {
     (USABLE_BYTES / entry_bytes) as u32
 }
 
-/// How many entries of a bucket overflow on average, if it gets `mean` on average and holds `capacity`: the sum over all k of
+/// Returns the average number of entries of a bucket that overflow, if it gets `mean` on average and holds `capacity`: the sum over all k of
 /// (k - capacity) times the probability of k.
 pub fn overflow_of(mean: f64, capacity: u32) -> f64 {
     if mean <= 0.0 {
@@ -41,7 +41,7 @@ pub fn overflow_of(mean: f64, capacity: u32) -> f64 {
     }
 }
 
-/// How a file of buckets grows.
+/// A scheme by which a file of buckets grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// Linear hashing: each bucket in turn is split in two.
@@ -55,9 +55,9 @@ pub enum Scheme {
 /// Some of the buckets: they are equally full.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part {
-    /// How many they are, of the buckets at the round's beginning.
+    /// The number of these buckets, as a share of the buckets at the round's beginning.
     pub buckets: f64,
-    /// Which share of all entries each of them gets, times the buckets at the round's beginning.
+    /// The share of all entries that each of them gets, times the buckets at the round's beginning.
     pub weight: f64,
 }
 
@@ -74,7 +74,7 @@ impl Scheme {
         }
     }
 
-    /// Which buckets there are at a position of a round: 0 at its beginning, 1 when the file has doubled.
+    /// Returns the parts of the buckets at a position of a round: 0 at its beginning, 1 when the file has doubled.
     pub fn parts(self, position: f64) -> Vec<Part> {
         let part = |buckets, weight| Part { buckets, weight };
         match self {
@@ -120,7 +120,7 @@ pub fn band(scheme: Scheme, share_max: f64, capacity: u32) -> f64 {
 
 /// A way to find buckets, and to make one more.
 pub trait Addressing {
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     fn buckets(&self) -> u64;
 
     /// The bucket of a hash.
@@ -160,7 +160,7 @@ impl Addressing for PartialState {
     }
 }
 
-/// What growing has cost.
+/// The costs of growing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Costs {
     /// New buckets.
@@ -221,17 +221,17 @@ impl<A: Addressing> Filled<A> {
         }
     }
 
-    /// How many entries fit into a bucket.
+    /// Returns the number of entries that fit into a bucket.
     pub fn capacity(&self) -> u32 {
         capacity(Entry::inline(&key(0), &self.value).encoded_bytes())
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> u64 {
         self.addressing.buckets()
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn entries(&self) -> u64 {
         self.entries
     }
@@ -241,7 +241,7 @@ impl<A: Addressing> Filled<A> {
         self.overflow as f64 / self.entries as f64
     }
 
-    /// What growing has cost so far.
+    /// Returns the costs of growing so far.
     pub fn costs(&self) -> Costs {
         self.costs
     }

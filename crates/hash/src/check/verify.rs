@@ -26,18 +26,18 @@ use std::sync::atomic::Ordering;
 /// Damages that a report names; more are counted.
 const DAMAGES_MAX: usize = 64;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HashReport {
     /// Buckets that were read.
     pub buckets: u64,
-    /// What these hold, with their overflow.
+    /// The contents of these buckets, with their overflow.
     pub totals: Totals,
     /// Entries that lie in the overflow and count for nothing: what a crash has left. They take room, and do no harm.
     pub dead_overflow_entries: u64,
-    /// What the live values in the value log take there.
+    /// The bytes that live values take in the value log.
     pub value_bytes: u64,
-    /// How much damage was found.
+    /// The number of damages that were found.
     pub damage_count: u64,
     /// The first damages, in words.
     pub damages: Vec<String>,
@@ -46,7 +46,7 @@ pub struct HashReport {
 }
 
 impl HashReport {
-    /// Whether nothing is damaged.
+    /// Returns true if nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.damage_count == 0
     }

@@ -2,7 +2,7 @@
 //!
 //! 1. A batch reserves room before it is begun. If there is none, the keeper makes some: see [`ImageJournal::restart`].
 //! 2. The images of the batch are written as one run of pages, durably. Then the buckets are written.
-//! 3. When the device has been flushed, and the superblock says that earlier batches are not needed, the journal begins anew at page 0.
+//! 3. When the device has been flushed, and the superblock says that earlier batches are not needed, the journal restarts at page 0.
 //!
 //! **Invariants.** Places and numbers of batches ascend together. A bucket that was written since the last flush has its image here. So
 //! the newest images, written again in their order, give every bucket as it was last written.
@@ -60,7 +60,7 @@ struct State {
     next_batch: u64,
 }
 
-/// Pages that images of so many buckets take at most.
+/// Returns the maximum number of pages that images of `buckets` buckets take.
 pub(crate) fn pages_for(buckets: usize) -> u64 {
     (buckets * (IMAGE_HEAD_BYTES + BUCKET_BYTES)).div_ceil(IMAGE_PAYLOAD_BYTES) as u64
 }
@@ -83,7 +83,7 @@ impl ImageJournal {
         Ok(ImageJournal { file, store, state })
     }
 
-    /// Takes room for a batch of so many pages. None if the journal has to begin anew first.
+    /// Takes room for a batch of `pages` pages. None if the journal has to restart first.
     pub(crate) fn reserve(&self, pages: u64) -> Option<Room<'_>> {
         assert!(pages <= self.file.pages(), "a batch fits into the journal");
         let mut state = lock(&self.state);
@@ -97,7 +97,7 @@ impl ImageJournal {
         self.file.pages() * IMAGE_PAGE_BYTES as u64
     }
 
-    /// Whether there is room for images of so many buckets.
+    /// Returns true if there is room for images of `buckets` buckets.
     pub(crate) fn has_room(&self, buckets: usize) -> bool {
         let state = lock(&self.state);
         state.next_page + state.reserved_pages + pages_for(buckets) <= self.file.pages()

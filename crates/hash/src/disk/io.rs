@@ -4,11 +4,11 @@
 //! operation or one batch, so no lock is held while the device works. A lane that is given back has nothing in flight.
 //!
 //! **Threads.** Any. The pools are picked by the calling thread, so two threads rarely meet at one.
-//! **Failure.** An error is returned when everything in flight has come back; the lane can be used again. An error of the system is
-//! told with the number of the bucket.
-//! Nobody knows what a write that failed has left on the device. Until the bucket is written again, a *shadow* in memory can say what
+//! **Failure.** An error is returned when everything in flight has come back; the lane can be used again. An error of the system
+//! names the number of the bucket.
+//! A write that failed has left unknown bytes on the device. Until the bucket is written again, a *shadow* in memory can say what
 //! counts: readers get the shadow ([`BucketIo::shadow`]). All shadows are written before buckets are made durable ([`BucketIo::settle`]).
-//! **Rejected:** a queue for each thread (threads of callers come and go; nobody would take their queues away).
+//! **Rejected:** a queue for each thread (threads of callers come and go; no thread would remove their queues).
 
 use crate::format::space::{SPACE_HEADER_BYTES, bucket_offset};
 use crate::{Error, Result};
@@ -30,7 +30,7 @@ const POOLS: usize = 8;
 const LANE_BUFFERS_MAX: usize = 2;
 /// Buffers that all batches together keep: 4 MiB.
 const SPARE_BUFFERS_MAX: usize = 1024;
-/// One of so many reads is timed.
+/// The number of reads of which one is timed.
 const SAMPLE: u64 = 16;
 /// A device that answers within this time is read on the caller's thread: about what two switches of threads cost.
 pub(crate) const QUICK_NS: u64 = 20_000;
@@ -61,7 +61,7 @@ pub(crate) struct BucketIo {
 /// Some buckets could not be written.
 pub(crate) struct WriteFailure {
     pub(crate) error: Error,
-    /// Those that were not written, or of which nobody knows.
+    /// Buckets that were not written, or whose bytes on the device are unknown.
     pub(crate) unwritten: Vec<(u64, Buffer)>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Lane {
     failed: Vec<(usize, Buffer)>,
 }
 
-/// Buckets that have room in a bucket space of so many bytes.
+/// Returns the number of buckets that have room in a bucket space of `bytes` bytes.
 pub(crate) fn buckets_within(bytes: u64) -> u64 {
     bytes.saturating_sub(SPACE_HEADER_BYTES as u64) / PAGE_BYTES as u64
 }
@@ -257,7 +257,7 @@ impl BucketIo {
         self.has_shadows.store(!shadows.is_empty(), Ordering::Release);
     }
 
-    /// Has the device hold what counts. Nobody writes buckets meanwhile.
+    /// Writes all shadows to the device. No other thread writes buckets meanwhile.
     pub(crate) fn settle(&self) -> Result<()> {
         if !self.has_shadows.load(Ordering::Acquire) {
             return Ok(());

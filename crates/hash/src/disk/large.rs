@@ -3,7 +3,7 @@
 //! 1. A worker appends the large values of its batch, and makes them durable. Then it writes their handles into buckets.
 //! 2. Each segment is *listed* in a keyspace of the overflow store, durably, before a bucket has a handle into it. Opening gives the list to
 //!    the value log; other segments are orphans.
-//! 3. A handle that leaves its bucket *died*. The value log is told of it at the next checkpoint: then the bucket is durable, and no crash
+//! 3. A handle that leaves its bucket *died*. The value log gets it at the next checkpoint: then the bucket is durable, and no crash
 //!    brings the handle back. While there are snapshots, deaths wait.
 //!    A list of the dead in the overflow store keeps them over the end of the process. It is emptied together with the sums that count them.
 //!    Memory has a bounded part of the list. A checkpoint takes what is in memory, and another bounded part.
@@ -209,7 +209,7 @@ impl LargeValues {
         let mut state = lock(&self.state);
         state.dying_bytes += new.iter().map(Handle::footprint).sum::<u64>();
         if is_listed && state.deaths.len() + new.len() > DEATHS_MAX {
-            // While a snapshot lives, nobody takes them from memory.
+            // While a snapshot lives, no checkpoint takes them from memory.
             state.is_spilled = true;
         } else {
             state.deaths.extend(&new);

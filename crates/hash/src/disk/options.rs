@@ -2,7 +2,7 @@
 
 use crate::format::entry::INLINE_VALUE_BYTES_MAX;
 
-/// How a hash store is opened. What is laid down when a store is made is said at the field; later openings keep it.
+/// The options with which a hash store is opened. A field says so if its value is laid down when the store is made; later openings keep it.
 ///
 /// ```
 /// # mod situ { pub use situ_hash as hash; }

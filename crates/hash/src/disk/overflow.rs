@@ -184,7 +184,7 @@ impl Overflow {
         self.make_keyspace(SEGMENTS)
     }
 
-    /// A keyspace beside the entries. It goes when the store is opened again.
+    /// Makes a keyspace next to that of the entries. It goes when the store is opened again.
     pub(crate) fn make_keyspace(&self, name: &str) -> Result<Keyspace> {
         let options = self.options.clone().uses_reserve([SEGMENTS, DEAD].contains(&name));
         let made = self.store.keyspace_with(name, options);

@@ -37,7 +37,7 @@ pub fn hash_of(key: &[u8], seed: u64) -> u64 {
     xxh3_64_with_seed(key, seed)
 }
 
-/// How many buckets there are, and how hashes map to them.
+/// The number of buckets, and the mapping of hashes to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     base_bits: u8,
@@ -66,7 +66,7 @@ impl State {
         self.base_bits
     }
 
-    /// How many times the count of buckets has doubled.
+    /// Returns the number of times that the count of buckets has doubled.
     pub fn level(&self) -> u8 {
         self.level
     }
@@ -86,7 +86,7 @@ impl State {
         1 << self.bits()
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> u64 {
         self.round() + self.split
     }
@@ -99,7 +99,7 @@ impl State {
         if bucket < self.split { hash & (2 * round - 1) } else { bucket }
     }
 
-    /// How many bits of a hash decide that it belongs to `bucket`.
+    /// Returns the number of bits of a hash that decide that it belongs to `bucket`.
     ///
     /// # Panics
     /// There is no such bucket.
@@ -170,7 +170,7 @@ impl Step {
         self.low.clone().map(move |low| (low, low + distance))
     }
 
-    /// Whether `bucket` is one of those that change.
+    /// Returns true if `bucket` is one of those that change.
     pub fn touches(&self, bucket: u64) -> bool {
         self.low.contains(&bucket) || self.high().contains(&bucket)
     }
@@ -196,7 +196,7 @@ pub fn split_overflow_key(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_be_bytes(*prefix).reverse_bits(), key))
 }
 
-/// Where the overflow keys of one bucket lie: from `begin` on, and before `end` if there is one.
+/// The range of the overflow keys of one bucket: from `begin` on, and before `end` if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverflowRange {
     /// The first possible key.
@@ -206,7 +206,7 @@ pub struct OverflowRange {
 }
 
 impl OverflowRange {
-    /// Whether an overflow key lies in the range.
+    /// Returns true if an overflow key lies in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= &self.begin[..] && self.end.is_none_or(|end| key < &end[..])
     }

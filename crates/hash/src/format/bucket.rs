@@ -43,7 +43,7 @@ pub(crate) mod at {
     pub(crate) const RESERVED_END: usize = 44;
 }
 
-/// What a bucket holds.
+/// The contents of a bucket: numbers and lengths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Entries in the bucket.
@@ -79,23 +79,23 @@ impl Tally {
     }
 }
 
-/// What a bucket says of itself. That of a block of zeros is the default.
+/// The header of a bucket. That of a block of zeros is the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Header {
     /// The last operation that was applied to the bucket.
     pub sequence: u64,
     /// The epoch in which the bucket was last written. Epochs begin with 1.
     pub epoch: u32,
-    /// What the bucket holds.
+    /// The contents of the bucket.
     pub now: Tally,
-    /// What the bucket held when its epoch began.
+    /// The contents of the bucket when its epoch began.
     pub before: Tally,
-    /// Whether an entry in the bucket expires.
+    /// True if an entry in the bucket expires.
     pub expires: bool,
 }
 
 impl Header {
-    /// What the bucket held at the beginning of `epoch`, which is the bucket's own or a later one: the field
+    /// Returns the contents of the bucket at the beginning of `epoch`, which is the bucket's own or a later one: the field
     /// [`before`](Header::before) of the next contents.
     pub fn before_in(&self, epoch: u32) -> Tally {
         if self.epoch == epoch { self.before } else { self.now }
@@ -107,14 +107,14 @@ impl Header {
     }
 }
 
-/// What the writer of a bucket knows beside the entries in it.
+/// The facts that the writer of a bucket knows in addition to the entries in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// The last operation that was applied.
     pub sequence: u64,
     /// The epoch.
     pub epoch: u32,
-    /// What the bucket held when the epoch began ([`Header::before_in`]).
+    /// The contents of the bucket when the epoch began ([`Header::before_in`]).
     pub before: Tally,
     /// Entries of the bucket in the overflow.
     pub overflow_entries: u32,
@@ -138,10 +138,10 @@ pub struct Bucket<'a> {
     entries: &'a [u8],
 }
 
-/// What a read has found in a bucket.
+/// The result of a look-up in a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// What the bucket says of itself.
+    /// The header of the bucket.
     pub header: Header,
     /// The entry of the key.
     pub entry: Option<Entry<'a>>,
@@ -279,7 +279,7 @@ fn require_flag(stored: bool, expires: bool) -> Result<(), Mismatch> {
     if stored == expires { Ok(()) } else { Err(Mismatch::new("flags", text(expires), text(stored))) }
 }
 
-/// How many bytes of a block the header and the entries take: what an image of the bucket has to keep. 0 if the block is all zeros.
+/// Returns the number of bytes of a block that the header and the entries take: an image of the bucket has to keep them. 0 if the block is all zeros.
 ///
 /// # Panics
 /// The block is not [`BUCKET_BYTES`] long, or says that its entries are longer than a bucket. The caller has just written it, or has
@@ -295,7 +295,7 @@ pub fn sealed_bytes(block: &[u8]) -> usize {
 }
 
 impl<'a> Bucket<'a> {
-    /// What the bucket says of itself.
+    /// The header of the bucket.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -307,7 +307,7 @@ impl<'a> Bucket<'a> {
 
     /// All entries, in the order in which they were written.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'a>> + Clone + use<'a> {
-        // Whoever has a bucket has walked it without an error.
+        // A `Bucket` exists only if its walk has found no error.
         self.walk().map_while(Result::ok)
     }
 
@@ -415,7 +415,7 @@ impl<'b> BucketWriter<'b> {
     }
 }
 
-/// Whether a block is all zeros: a bucket that was never written, or was discarded.
+/// Returns true if a block is all zeros: a bucket that was never written, or was discarded.
 pub fn is_blank(block: &[u8]) -> bool {
     is_zero(block)
 }

@@ -61,7 +61,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether the value lies in the value log.
+    /// Returns true if the value lies in the value log.
     pub fn is_pointer(&self) -> bool {
         matches!(self, Value::Pointer(_))
     }
@@ -83,7 +83,7 @@ pub struct Entry<'a> {
     pub key: &'a [u8],
     /// The value: at most [`INLINE_VALUE_BYTES_MAX`] bytes, or a pointer of at most [`POINTER_BYTES_MAX`].
     pub value: Value<'a>,
-    /// When the entry expires, in milliseconds since 1970; none: never.
+    /// The time at which the entry expires, in milliseconds since 1970; none: never.
     pub expires_ms: Option<u64>,
 }
 
@@ -100,13 +100,13 @@ impl<'a> Entry<'a> {
         ENTRY_HEAD_BYTES + expiry + self.key.len() + self.value.bytes().len()
     }
 
-    /// Whether the entry is dead at `now_ms`.
+    /// Returns true if the entry is dead at `now_ms`.
     #[inline]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|at| at <= now_ms)
     }
 
-    /// Whether an entry may have such lengths.
+    /// Checks that an entry may have such lengths.
     ///
     /// # Errors
     /// [`Error::Invalid`], which says what an entry may have.
@@ -228,7 +228,7 @@ fn overflow_entry<'a>(key: &'a [u8], value: &'a [u8]) -> Result<(u64, Entry<'a>)
     Ok((hash, Entry { key, value: Value::new(is_pointer, fields.0), expires_ms }))
 }
 
-/// What an entry that lies in the overflow counts as in its bucket's tally: the bytes of its key and its value there.
+/// Returns the bytes that an entry in the overflow adds to its bucket's tally: the bytes of its key and its value there.
 pub fn overflow_bytes(entry: &Entry<'_>) -> usize {
     // The head has one byte instead of four, and the hash eight.
     entry.encoded_bytes() - ENTRY_HEAD_BYTES + 1 + overflow_prefix(0).len()

@@ -11,10 +11,10 @@
 //! An image is the part of a bucket that is not behind its entries ([`sealed_bytes`]). A bucket at load 0.4 takes 1.6 KB.
 //!
 //! **Invariants.** Batch numbers ascend, and each is used once. A batch counts only if all of its pages are there. Its pages name the
-//! batch, so pages of an older lap of the journal are told apart. Each page begins with a header, so no value of a user can pass
+//! batch, so a reader tells pages of an older lap of the journal apart. Each page begins with a header, so no value of a user can pass
 //! for a batch.
 //!
-//! **Failure.** A batch that is not whole was torn by a crash. Its buckets had not been written yet, so nobody needs it.
+//! **Failure.** A batch that is not whole was torn by a crash. Its buckets had not been written yet, so no recovery needs it.
 
 use crate::StoreId;
 use crate::format::address::BUCKET_BITS_MAX;
@@ -68,12 +68,12 @@ impl ImageWriter {
         assert!(self.pages() <= IMAGE_BATCH_PAGES_MAX, "the caller bounds its batches");
     }
 
-    /// How many images there are.
+    /// Returns the number of images.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many pages the batch takes.
+    /// Returns the number of pages that the batch takes.
     pub fn pages(&self) -> usize {
         self.payload.len().div_ceil(IMAGE_PAYLOAD_BYTES)
     }
@@ -147,7 +147,7 @@ fn page_checksum(store: StoreId, page: &[u8]) -> u32 {
 pub struct ImageBatch {
     /// The number of the batch.
     pub batch: u64,
-    /// How many pages it takes.
+    /// The number of pages that it takes.
     pub pages: usize,
     payload: Vec<u8>,
 }
@@ -161,7 +161,7 @@ pub struct Image<'a> {
 }
 
 impl ImageBatch {
-    /// How many pages the batch has that begins with this page; none if none begins here. A reader learns from it how much to read.
+    /// Returns the number of pages of the batch that begins with this page; none if no batch begins here. A reader learns from it how much to read.
     pub fn pages_from(store: StoreId, page: &[u8]) -> Option<usize> {
         PageHeader::read(store, page).filter(|header| header.page == 0).map(|header| header.pages as usize)
     }

@@ -9,7 +9,7 @@
 //!    the overflow return as soon as there is space, and an entry of a bucket is rarely pushed out.
 //!
 //! **Invariants.** Applying the same changes twice gives the same keys with the same values. Each key has one place.
-//! **Rejected.** Choosing what to keep by use: nobody counts reads of entries, and less than one in a hundred overflows.
+//! **Rejected.** Choosing what to keep by use: the store does not count reads of entries, and less than one in a hundred overflows.
 
 use crate::format::bucket::USABLE_BYTES;
 use crate::format::entry::{Entry, overflow_bytes};

@@ -21,7 +21,7 @@ pub(crate) const KIND_DELETE: u8 = 0;
 pub(crate) const KIND_PUT: u8 = 1;
 pub(crate) const KIND_PUT_EXPIRING: u8 = 2;
 
-/// What a key has afterwards.
+/// The new content of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {
     /// Nothing.
@@ -40,7 +40,7 @@ pub enum Change<'a> {
 pub struct Operation<'a> {
     /// The key: 1 to [`KEY_BYTES_MAX`] bytes.
     pub key: &'a [u8],
-    /// What the key has afterwards.
+    /// The new content of the key.
     pub change: Change<'a>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Operation<'a> {
         Operation { key, change: Change::Put { value, expires_ms } }
     }
 
-    /// Whether an operation may have such lengths.
+    /// Checks that an operation may have such lengths.
     ///
     /// # Errors
     /// [`Error::Invalid`], which says what an operation may have.
@@ -156,17 +156,17 @@ impl Operations {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of operations.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Their bytes.
+    /// Returns the bytes of the operations.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Memory that is held for them.
+    /// Returns the memory that is held for the operations.
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity()
     }
@@ -196,7 +196,7 @@ impl Operations {
 pub struct Record<'a> {
     /// The sequence number of the first operation.
     pub first: u64,
-    /// How many operations there are: at least one.
+    /// The number of operations: at least one.
     pub count: u32,
     operations: &'a [u8],
 }

@@ -17,7 +17,7 @@ pub use crate::format::geometry::{SPACE_HEADER_BYTES, bucket_offset};
 /// Bytes of one copy of the mark.
 pub const MARK_BYTES: usize = 4096;
 
-/// Where the copies of the mark begin.
+/// The offsets of the copies of the mark.
 pub const MARK_OFFSETS: [usize; 2] = [0, 32768];
 
 /// The first bytes of a mark.
@@ -29,7 +29,7 @@ pub const SPACE_FORMAT: u32 = 1;
 /// Where the checksum of a mark lies: behind all that it covers.
 pub(crate) const MARK_CHECKSUM_AT: usize = MARK_BYTES - 4;
 
-/// What a bucket space says of itself.
+/// The mark of a bucket space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceMark {
     /// The store that it belongs to.
@@ -125,7 +125,7 @@ impl SpaceMark {
         format!("buckets of {} bytes behind a header of {} bytes", self.bucket_bytes, self.header_bytes)
     }
 
-    /// Whether the header area is blank: only then may a store be made there without being told so twice.
+    /// Returns true if the header area is blank: only then may a store be made there without a second confirmation.
     pub fn is_blank(area: &[u8]) -> bool {
         is_zero(area)
     }

@@ -5,7 +5,7 @@
 //!    releases log files, or lets readers see split buckets.
 //! 3. Opening takes the sound slot with the highest generation.
 //!
-//! **Failure.** A crash tears at most one slot. The other one has this generation or the one before, and nobody has acted on the
+//! **Failure.** A crash tears at most one slot. The other one has this generation or the one before, and the store has not acted on the
 //! new one. Rot of one slot loses nothing, as both hold the same generation at rest.
 //!
 //! **Rejected.** Writing the slots in turn costs one write less. Then rot of the newer slot would bring back a state whose log
@@ -18,7 +18,7 @@ use crate::{Error, StoreId};
 /// Bytes of one slot.
 pub const SLOT_BYTES: usize = 4096;
 
-/// How many slots there are, one behind the other.
+/// The number of slots, one behind the other.
 pub const SLOTS: usize = 2;
 
 /// Longest path of a device that a superblock remembers.
@@ -33,7 +33,7 @@ pub const STORE_FORMAT: u32 = 1;
 /// Where the checksum of a slot lies: behind all that it covers.
 pub(crate) const SLOT_CHECKSUM_AT: usize = SLOT_BYTES - 4;
 
-/// What all buckets hold.
+/// The contents of all buckets: numbers and lengths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Entries in buckets.
@@ -49,15 +49,15 @@ pub struct Totals {
 /// The state of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
-    /// Which write of the superblock this is. The first has number 1.
+    /// The number of this write of the superblock. The first has number 1.
     pub generation: u64,
     /// The store.
     pub store: StoreId,
     /// The seed of the hash of keys.
     pub seed: u64,
-    /// Whether the store was closed: then all buckets are durable, and the log holds nothing that they lack.
+    /// True if the store was closed: then all buckets are durable, and the log holds nothing that they lack.
     pub is_clean: bool,
-    /// How many buckets there are.
+    /// The number of buckets.
     pub state: State,
     /// The epoch of the tallies in buckets. The first is 1.
     pub epoch: u32,
@@ -69,14 +69,14 @@ pub struct Superblock {
     pub next_file: u64,
     /// Images of batches with a lower number are not needed: their buckets were durable when the epoch began.
     pub first_image_batch: u64,
-    /// What all buckets held when the epoch began.
+    /// The contents of all buckets when the epoch began.
     pub totals: Totals,
     /// The device of the bucket space, as it was named last; none: the file in the home directory. It decides nothing: the mark on
     /// the device does.
     pub device: Option<String>,
 }
 
-/// What the slots of a superblock say.
+/// The newest superblock that the slots hold.
 #[derive(Debug, Clone)]
 pub struct Newest {
     /// The superblock with the highest generation.

@@ -6,7 +6,7 @@
 //!    be alive is asked about.
 //! 3. The value log copies live records. With the gate closed, each entry that still has the old handle gets the new one. If a write was
 //!    faster, the copy is dead.
-//! 4. The keeper goes on with the next victim, when nobody wants anything else of it: one segment for each checkpoint would not keep up
+//! 4. The keeper goes on with the next victim, when it has no other work: one segment for each checkpoint would not keep up
 //!    with a log that is overwritten.
 //! 5. The segment goes at the next checkpoint: then the buckets with the new handles are durable.
 //!

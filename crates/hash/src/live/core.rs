@@ -104,14 +104,14 @@ impl CheckUnderWay {
         *lock(&self.behind)
     }
 
-    /// A check begins. The gate is closed: nobody has yet to add what belongs to an earlier one.
+    /// Resets the sums for a new check. The gate is closed: no worker has yet to add what belongs to an earlier check.
     pub(crate) fn reset(&self) {
         self.pass_to(0);
         *lock(&self.behind) = Sums::default();
     }
 }
 
-/// How things were when a reader began.
+/// The epoch and the state when a reader began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) epoch: u32,
@@ -121,7 +121,7 @@ pub(crate) struct Seen {
 /// What others want of the keeper.
 #[derive(Default)]
 pub(crate) struct KeeperWishes {
-    /// The keeper runs; until then, whoever opens the store does its work.
+    /// The keeper runs. Until then, the opening thread does the keeper's work.
     pub(crate) runs: AtomicBool,
     /// The image journal is full.
     pub(crate) image_room: AtomicBool,
@@ -236,7 +236,7 @@ impl From<&Totals> for Sums {
 pub(crate) struct SuperblockFile {
     file: Arc<dyn PageFile>,
     current: Mutex<Superblock>,
-    /// Why a slot was not sound when the store was opened. It was written anew then.
+    /// Why a slot was not sound when the store was opened. The store rewrote it then.
     damage: Option<Error>,
 }
 
@@ -324,7 +324,7 @@ pub(crate) fn state_of(base_bits: u8, buckets: u64) -> State {
     State::from_parts(base_bits, level, split).expect("the keeper makes states that can be")
 }
 
-/// What a core is made of, beside what it makes itself.
+/// The parts of a core, apart from those that it makes itself.
 pub(crate) struct Parts {
     pub(crate) env: Env,
     pub(crate) clock: Arc<StoreClock>,
@@ -420,7 +420,7 @@ impl Core {
     /// A bucket is no newer than the store.
     ///
     /// # Errors
-    /// The bucket is newer: the home directory was put back beside a bucket space that has gone on.
+    /// The bucket is newer: the home directory was put back, and its bucket space was not.
     pub(crate) fn require_age(&self, bucket: u64, header: &Header) -> Result<()> {
         let (epoch, sequence) = (self.epoch(), self.writes.visible());
         match header.is_within(epoch, sequence) {
@@ -445,8 +445,8 @@ impl Core {
         self.writes.failed().map_or(Ok(()), Err)
     }
 
-    /// Makes all buckets durable, and begins an epoch with a superblock that says how things are. With it, the image journal begins
-    /// anew. The gate is closed.
+    /// Makes all buckets durable, and begins an epoch with a superblock that says how things are. With it, the image journal
+    /// restarts. The gate is closed.
     pub(crate) fn begin_epoch(&self, state: State, bound: LogBound) -> Result<()> {
         // After a failure in the middle of a batch, the totals may not be those of the buckets.
         self.check_sound()?;
@@ -492,7 +492,7 @@ impl Core {
         self.writes.progress.notify();
     }
 
-    /// Makes all buckets durable, says so in the superblock, and lets the image journal begin anew. The gate is closed, or workers do not
+    /// Makes all buckets durable, says so in the superblock, and restarts the image journal. The gate is closed, or workers do not
     /// run yet.
     pub(crate) fn restart_images(&self) -> Result<()> {
         let Some(images) = &self.images else { return Ok(()) };

@@ -1,9 +1,9 @@
-//! The gate between workers and whoever changes the state of all buckets.
+//! The gate between workers and a thread that changes the state of all buckets.
 //!
 //! A worker passes through the gate with each batch. The keeper closes the gate for a checkpoint or a group of splits, and has then
 //! all buckets for itself: no batch is half done. Clients do not notice, as long as there is room for their writes in memory.
 //!
-//! **Invariants.** While the gate is closed nobody is inside. One thread at a time closes it. Workers that have waited at the closed gate go
+//! **Invariants.** While the gate is closed no worker is inside. One thread at a time closes it. Workers that have waited at the closed gate go
 //! through before it is closed again: so a check, which closes it for each few buckets, holds no worker up for long.
 //! **Threads.** Waits are waits for an event, with no lock held.
 
@@ -61,7 +61,7 @@ impl Gate {
         Inside(self)
     }
 
-    /// Closes the gate when nobody else has it closed and nobody waits at it, and waits until nobody is inside.
+    /// Closes the gate when no other thread has it closed and no worker waits at it. Then waits until no worker is inside.
     pub(crate) fn close(&self) -> Closed<'_> {
         let Ok(closed) = self.close_unless(|| None::<Infallible>);
         closed
@@ -81,7 +81,7 @@ impl Gate {
                     break;
                 }
             }
-            // A hindrance notifies nobody here.
+            // A hindrance sends no notification here.
             self.changed.wait(seen, Some(LOOK_EVERY));
         }
         let closed = Closed(self);

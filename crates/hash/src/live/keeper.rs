@@ -1,7 +1,7 @@
 //! The keeper: the thread that does what concerns all buckets.
 //!
 //! * It makes the next log file ready.
-//! * *Image room*: when the image journal is full, it flushes the device, and the journal begins anew.
+//! * *Image room*: when the image journal is full, it flushes the device, and the journal restarts.
 //! * *Checkpoint*: when enough log is kept, it asks the workers to apply all that is in the older log files. When at least half of the
 //!   files are applied, it closes the gate, makes overflow and buckets durable, begins an epoch, and releases these files. Large values that
 //!   have died give their space back at a checkpoint. So one is also due when a whole segment of them has died, and for less when
@@ -14,7 +14,7 @@
 //! **Invariants.** While the store is open, the keeper closes the gate, and so does a check. The keeper waits for workers only at the gate, where they do
 //! not wait for the keeper.
 //! **Failure.** The first error fails the store, but for want of space: then the keeper tries again (`shortage.rs`). A writer that needs a
-//! log file for which there is no room is told.
+//! log file for which there is no room gets the error.
 
 use crate::Result;
 use crate::live::core::{Core, LogBound};
@@ -95,7 +95,7 @@ impl Core {
         }
     }
 
-    /// Makes the next log file ready before it is needed. If there is no room, the writer that needs it tries again and is told.
+    /// Makes the next log file ready before it is needed. If there is no room, the writer that needs the file tries again and gets the error.
     fn prepare_log_ahead(&self) {
         let log = &self.writes.log;
         if log.next_file().is_none() && !self.writes.is_closed() {
@@ -103,7 +103,7 @@ impl Core {
         }
     }
 
-    /// Lets the image journal begin anew.
+    /// Restarts the image journal.
     pub(crate) fn make_image_room(&self) -> Result<()> {
         self.with_gate_closed(|| self.restart_images())
     }
@@ -228,7 +228,7 @@ impl Core {
         self.collect_if_due().map(drop)
     }
 
-    /// Closes the gate for a caller of the store. Want of space is told to the caller: the keeper may wait for space with the gate closed.
+    /// Closes the gate for a caller of the store. The caller gets want of space as an error: the keeper may wait for space with the gate closed.
     pub(crate) fn close_gate_with_space(&self) -> Result<Closed<'_>> {
         let closed = self.gate.close_unless(|| self.writes.shortage.cause())?;
         // A worker may have become short before it left the gate.

@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// On a device that is not quick, one of so many reads is tried on the caller's thread: so a device that becomes quick is noticed.
+/// The number of reads of which one is tried on the caller's thread, on a device that is not quick: so a device that becomes quick is noticed.
 const TRY_EVERY: u64 = 512;
 
 fn answer(request: Request, value: Result<Option<Vec<u8>>>) {
@@ -35,7 +35,7 @@ impl Core {
         let found = found.unwrap_or_else(|_| Err(Error::Invalid("a bug: a read has panicked".to_owned())));
         match found {
             Ok(values) => requests.into_iter().zip(values).for_each(|(request, value)| answer(request, Ok(value))),
-            // One of them failed. Each is told what became of its own.
+            // A read failed. Each request gets the outcome of its own read.
             Err(_) => requests.into_iter().for_each(|request| {
                 let value = self.get(&request.key);
                 answer(request, value);

@@ -266,7 +266,7 @@ impl Core {
         self.overflow.of_bucket(number, state)
     }
 
-    /// Takes room for the images of so many buckets. With the gate closed, or before workers run.
+    /// Takes room for the images of `buckets` buckets. With the gate closed, or before workers run.
     pub(crate) fn reserve_images(&self, buckets: usize) -> Result<Room<'_>> {
         let Some(images) = &self.images else { return Ok(Room::none()) };
         let room = images.reserve(pages_for(buckets));

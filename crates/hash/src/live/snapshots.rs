@@ -78,14 +78,14 @@ impl Snapshots {
         alive.changed();
     }
 
-    /// Removes what was saved, if no snapshot is alive. The gate is closed: nobody saves anything meanwhile, and nobody takes a snapshot.
+    /// Removes what was saved, if no snapshot is alive. The gate is closed: no worker saves anything meanwhile, and no caller takes a snapshot.
     pub(crate) fn forget_stale(&self, overflow: &Overflow) {
         let is_due = {
             let mut alive = lock(&self.alive);
             alive.moments.is_empty() && std::mem::take(&mut alive.is_stale)
         };
         if is_due && overflow.forget_saved().is_err() {
-            // It takes room, and nobody reads it: later snapshots have higher numbers. The next turn tries again.
+            // It takes room and has no readers: later snapshots have higher numbers. The next turn tries again.
             lock(&self.alive).is_stale = true;
         }
     }

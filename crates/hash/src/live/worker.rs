@@ -1,6 +1,6 @@
 //! The worker of a partition: it applies what is pending to buckets.
 //!
-//! A worker sleeps until its partition has enough to do, somebody wants everything applied, or a few changes have waited for
+//! A worker sleeps until its partition has enough to do, a caller wants everything applied, or a few changes have waited for
 //! [`IDLE_AFTER`]. Then it sweeps once over its table:
 //!
 //! 1. The limit is what is visible now. The log is made durable that far. Otherwise a crash could keep a later write, whose bucket
@@ -180,7 +180,7 @@ impl Core {
         Ok(applied)
     }
 
-    /// As [`sweep`](Core::sweep), for whoever opens the store. If space is missing for some buckets, the others are worked on, too: what is
+    /// Applies changes as [`sweep`](Core::sweep) does, for the opening of the store. If space is missing for some buckets, the others are worked on, too: what is
     /// deleted there may give space back.
     pub(crate) fn apply_pending(&self, number: usize, limit: u64) -> Result<usize> {
         let mut applied = 0;
@@ -190,7 +190,7 @@ impl Core {
             let (inside, room) = self.enter_with_images(pages_for(BUCKETS_MAX))?;
             let state = self.state();
             let (changes, next) = self.writes.pending.take(number, at, limit, BUCKETS_MAX, &state);
-            // Also a failure is noted before the gate is left: whoever closes it then knows that buckets and totals may differ.
+            // A failure, too, is noted before the gate is left: the thread that closes it then knows that buckets and totals may differ.
             let outcome = self.caught("worker", || self.apply_to_buckets(&changes, &state, room));
             let outcome = outcome.inspect_err(|error| self.fail_unless_short(error));
             if let Err(error @ Error::OutOfSpace { .. }) = &outcome {

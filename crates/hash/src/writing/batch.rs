@@ -8,7 +8,7 @@ use crate::{Error, Result};
 use situ_pipeline::SpaceUse;
 use std::ops::Range;
 
-/// Memory that a pending change takes beside its bytes, about: its place in the table, its batch, and what the allocator adds.
+/// The approximate memory that a pending change takes in addition to its bytes: its place in the table, its batch, and what the allocator adds.
 const CHANGE_BYTES: u64 = 256;
 
 /// Changes that are written together: after a crash all of them are there, or none.
@@ -66,12 +66,12 @@ impl HashBatch {
         self.uses_reserve = true;
     }
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.operations.count() as usize
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no change.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

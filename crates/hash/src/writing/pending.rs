@@ -121,7 +121,7 @@ impl Pending {
         self.bytes_max
     }
 
-    /// Whether there is room for a write of so many bytes. One is always let in.
+    /// Returns true if there is room for a write of `bytes` bytes. One write is always let in.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let waiting = self.bytes();
         waiting == 0 || waiting + bytes <= self.bytes_max
@@ -173,7 +173,7 @@ impl Pending {
         self.partitions[number].bytes.load(Ordering::Acquire) > 0
     }
 
-    /// With so many bytes a partition is worked on.
+    /// Returns the number of pending bytes with which a worker begins on its partition.
     fn enough_bytes(&self) -> u64 {
         self.bytes_max / (2 * self.partitions.len() as u64)
     }

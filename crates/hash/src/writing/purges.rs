@@ -11,7 +11,7 @@ pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(5);
 /// No time.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// Says which entries are dead, by their keys and values.
+/// The program's test for dead entries, by their keys and values.
 pub type IsDead = Arc<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
 
 /// A purge that the program has asked for.

@@ -6,10 +6,10 @@
 //! * *When* it happens: a worker or the keeper finds that a write ends with `ENOSPC`. It is then *short* of space.
 //!
 //! 1. What was not written stays where it is: changes in the pending table and in the log, where they are durable.
-//! 2. While somebody is short, puts are refused. Deletes are taken as long as there is room for them in memory and in the log.
-//! 3. Whoever is short tries again every [`RETRY_EVERY`]. When the whole of its work has succeeded, it is short no longer.
+//! 2. While a worker or the keeper is short, puts are refused. Deletes are taken as long as there is room for them in memory and in the log.
+//! 3. A thread that is short tries again every [`RETRY_EVERY`]. When the whole of its work has succeeded, the thread is short no longer.
 //!
-//! **A batch of buckets that fails in the middle** (`retry.rs`). Some of its buckets were written, of others nobody knows. The
+//! **A batch of buckets that fails in the middle** (`retry.rs`). Some of its buckets were written, the state of others is unknown. The
 //! old blocks of these count, and hide what the device has (`io.rs`). The totals count the buckets that were written. All changes of the
 //! batch stay pending, and are applied again: the last change of a key decides, as after a crash.
 //! Values that the batch has put into the value log are not put there again: their handles are kept by sequence number.
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long whoever is short of space waits before it tries again.
+/// The time for which a thread that is short of space waits before it tries again.
 pub(crate) const RETRY_EVERY: Duration = Duration::from_millis(500);
 
 /// Who is short of space.
@@ -47,18 +47,18 @@ pub(crate) enum Party {
     Step,
 }
 
-/// What is done about want of space in the middle of a step.
+/// The reaction to want of space in the middle of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// The caller is told.
+    /// The caller gets the error.
     None,
     /// The step is repeated until it succeeds.
     UntilSpace,
 }
 
-/// Why a write may not begin now.
+/// The reason why a write may not begin now.
 pub(crate) enum Hindrance {
-    /// Nobody knows whether the disks have space for it: a sample is to be taken.
+    /// The space of the disks is unknown: a sample is to be taken.
     Unknown,
     Refused(Error),
 }
@@ -73,19 +73,19 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Deletes are refused, too, when the log has `log_bytes_max` and somebody is short of space.
+    /// Makes the watch. Deletes are refused, too, when the log has `log_bytes_max` bytes and a thread is short of space.
     pub(crate) fn new(space: SpaceWatch, log_bytes_max: u64, events: Events) -> Shortage {
         let (short, is_any) = (Mutex::default(), AtomicBool::new(false));
         Shortage { space: Arc::new(space), short, is_any, log_bytes_max, events }
     }
 
-    /// Whether somebody is short of space.
+    /// Returns true if a thread is short of space.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// Why puts are refused, if somebody is short of space.
+    /// Returns the reason why puts are refused, if a thread is short of space.
     pub(crate) fn cause(&self) -> Option<Error> {
         lock(&self.short).values().next().cloned()
     }
@@ -133,7 +133,7 @@ impl Shortage {
     }
 }
 
-/// The watch over the space of a store's disks. `fixed_bytes` is what it may need of physical space beside its pending changes. `stored`
+/// The watch over the space of a store's disks. `fixed_bytes` is what it may need of physical space in addition to its pending changes. `stored`
 /// returns the bytes that the home holds.
 pub(crate) fn watch(
     clock: Arc<dyn Clock>,

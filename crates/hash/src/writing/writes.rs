@@ -84,7 +84,7 @@ pub(crate) struct Writes {
     pub(crate) progress: Arc<dyn Event>,
     /// The keeper sleeps on it.
     pub(crate) keeper_work: Arc<dyn Event>,
-    /// What the purging thread is told.
+    /// The state that writers share with the purging thread.
     pub(crate) purges: Purges,
     bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
     closing: AtomicBool,
@@ -272,7 +272,7 @@ impl Environment for Writes {
             Err(Hindrance::Refused(error)) => return Err(Obstacle::refused(error)),
         }
         let bytes = batch.0.pending_bytes();
-        // While somebody is short, what has come so far only deletes.
+        // While a thread is short of space, the writes that come this far only delete.
         if self.pending.has_room(bytes) || self.shortage.is_any() && self.pending.has_room_for_deletes(bytes) {
             return Ok(());
         }
@@ -316,7 +316,7 @@ impl Environment for Writes {
         let pending = self.pending.bytes();
         let made = match no_room {
             NoRoom::Pending => {
-                // Nobody knows when there will be room.
+                // The time until there is room is unknown.
                 if let Some(cause) = self.shortage.cause() {
                     return Err(cause);
                 }

@@ -9,12 +9,12 @@
 //! A bucket that waits for its turn is 3/2 or 4/3 times as full as one that had its turn. With linear hashing it is twice as full. The
 //! price: a step reads two or three buckets and writes three or four, to make one.
 
-/// How many buckets there are, and how hashes map to them.
+/// The number of buckets, and the mapping of hashes to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialState {
     /// Groups of two before the first expansion.
     pub base_groups: u64,
-    /// How many times the count of buckets has doubled.
+    /// The number of times that the count of buckets has doubled.
     pub level: u32,
     /// Buckets that a group has got in this full expansion, where it had its turn: 3 or 4.
     pub growing_to: u64,
@@ -33,12 +33,12 @@ impl PartialState {
         self.base_groups << self.level
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> u64 {
         (self.growing_to - 1) * self.groups() + self.next
     }
 
-    /// The next group gets its bucket. Returns the buckets that give, and the new one.
+    /// Gives the next group its bucket. Returns the buckets that give entries, and the new one.
     pub fn grow(&mut self) -> (Vec<u64>, u64) {
         let groups = self.groups();
         let gives = (0..self.growing_to - 1).map(|member| self.next + member * groups).collect();
