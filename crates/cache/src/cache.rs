@@ -185,7 +185,7 @@ impl Cache {
         Cache { owner: Arc::new(Owner { core: Arc::new(core) }) }
     }
 
-    /// The tier on flash.
+    /// Returns the tier on flash.
     #[cfg(test)]
     pub(crate) fn flash(&self) -> Option<&FlashTier> {
         self.core().memory.flash.as_ref()

@@ -64,7 +64,7 @@ impl Core {
         }
     }
 
-    /// The lane of this thread.
+    /// Returns the lane of this thread.
     pub(crate) fn lane(&self) -> usize {
         thread_local! {
             static LANE: std::cell::Cell<(u64, usize)> = const { std::cell::Cell::new((u64::MAX, 0)) };
@@ -104,7 +104,7 @@ impl Core {
         }
     }
 
-    /// Whether the threads have ended, or are about to.
+    /// Returns true if the threads have ended, or are about to.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -161,7 +161,7 @@ impl Core {
         }
     }
 
-    /// The item of a key. Waits for the device.
+    /// Returns the item of a key. Waits for the device.
     pub(crate) fn fetch(&self, key: &[u8], now: u64) -> Option<Record> {
         for _ in 0..TRIES_MAX {
             match self.look(key, now, usize::MAX) {

@@ -149,7 +149,7 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// Bytes that are read or were copied.
+    /// Returns the bytes that are read or were copied.
     pub(crate) fn bytes(&self) -> usize {
         let length = |piece: &Piece| match piece {
             Piece::Here(bytes) => bytes.len(),
@@ -208,7 +208,7 @@ impl std::ops::Deref for RecordBytes {
 }
 
 impl Record {
-    /// A copy of an item in memory; `None` if there is no memory for it.
+    /// Returns a copy of an item in memory; `None` if there is no memory for it.
     pub(crate) fn of(item: &Item<'_>) -> Option<Record> {
         let base = item.meta.id;
         let mut bytes = with_room(item.stored_bytes(base))?;
@@ -216,7 +216,7 @@ impl Record {
         Some(Record { bytes: RecordBytes::Joined(bytes), start: 0, base, sequence: 0 })
     }
 
-    /// The item.
+    /// Returns the item.
     #[must_use]
     pub fn item(&self) -> Item<'_> {
         Item::decode(&self.bytes[self.start..], self.base).expect("a record is checked before it is handed out")
@@ -269,7 +269,7 @@ impl FlashLog {
         Ok(if is_blank { Content::Nothing } else { Content::Other })
     }
 
-    /// An empty log. What the device had is lost.
+    /// Returns an empty log. What the device had is lost.
     ///
     /// # Errors
     /// The device is too small, or fails.
@@ -284,7 +284,7 @@ impl FlashLog {
         Ok(log)
     }
 
-    /// The log that the device has. Nothing of it is known before a [`scan`](FlashLog::scan), or [`resume`](FlashLog::resume).
+    /// Returns the log that the device has. Nothing of it is known before a [`scan`](FlashLog::scan), or [`resume`](FlashLog::resume).
     ///
     /// # Errors
     /// The device has none, or fails.
@@ -334,29 +334,29 @@ impl FlashLog {
         run(&self.device, vec![(Op::Write { offset: 0, durable: true }, Buffer::copy_of(&both))]).map(drop)
     }
 
-    /// The seed of the hashes of keys.
+    /// Returns the seed of the hashes of keys.
     pub(crate) fn seed(&self) -> u64 {
         self.superblock.seed
     }
 
-    /// Bytes of the device that segments take.
+    /// Returns the bytes of the device that segments take.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         u64::from(self.superblock.segments) * SEGMENT_BYTES as u64
     }
 
-    /// Bytes of the device that segments with items take now.
+    /// Returns the bytes of the device that segments with items take now.
     pub(crate) fn used_bytes(&self) -> u64 {
         lock(&self.state).used_spots * SEGMENT_BYTES as u64
     }
 
-    /// Memory of buffers and tables, in bytes, while it is written to.
+    /// Returns the memory of buffers and tables, in bytes, while it is written to.
     pub(crate) fn memory_bytes(&self) -> usize {
         // The open segment, sealed ones, the copy that is written, and the segment that goes for it.
         (self.waiting.load(Ordering::Relaxed).max(SEALED_MAX) + 3) * SEGMENT_BYTES
             + self.superblock.segments as usize * size_of::<OnFlash>()
     }
 
-    /// The number of the next segment and the spots of the log, to be resumed after a clean stop.
+    /// Returns the number of the next segment and the spots of the log, to be resumed after a clean stop.
     pub(crate) fn spots(&self) -> (u64, Vec<[u64; 2]>) {
         let state = lock(&self.state);
         (state.next_sequence, state.spots.iter().map(|spot| [spot.sequence, spot.base]).collect())
@@ -379,12 +379,12 @@ impl FlashLog {
         true
     }
 
-    /// The sequence number of the segment that slots call so, if it is there.
+    /// Returns the sequence number of the segment that slots call so, if it is there.
     pub(crate) fn sequence_of(&self, number: u32) -> Option<u64> {
         self.find(&lock(&self.state), number).map(|found| found.sequence)
     }
 
-    /// The segments that the log has at most: sequence numbers from the first to before the second.
+    /// Returns the segments that the log has at most: sequence numbers from the first to before the second.
     pub(crate) fn reach(&self) -> (u64, u64) {
         let state = lock(&self.state);
         let waiting = state.sealed.len().max(SEALED_MAX) as u64 + 1;
@@ -396,7 +396,7 @@ impl FlashLog {
         lock(&self.state).open.as_ref().map(|open| (open.sequence, open.used as u32))
     }
 
-    /// A sixteenth of the segments on flash, the oldest ones.
+    /// Returns a sixteenth of the segments on flash, the oldest ones.
     pub(crate) fn oldest(&self) -> Vec<Going> {
         let state = lock(&self.state);
         let mut all: Vec<u64> = state.spots.iter().map(|spot| spot.sequence).filter(|sequence| *sequence > 0).collect();
@@ -417,7 +417,7 @@ impl FlashLog {
         }
     }
 
-    /// Whether sealed segments wait for the device.
+    /// Returns true if sealed segments wait for the device.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -453,7 +453,7 @@ impl FlashLog {
         Salt { id: self.superblock.id, sequence }
     }
 
-    /// The longest record that the log takes.
+    /// Returns the longest record that the log takes.
     fn longest(&self) -> usize {
         self.superblock.segments as usize / 4 * (SEGMENT_BYTES - RECORDS_AT)
     }
@@ -635,7 +635,7 @@ impl FlashLog {
         Located::Here(self.finish(&read, RecordBytes::Joined(all)))
     }
 
-    /// The segment that slots call so, if it is there.
+    /// Returns the segment that slots call so, if it is there.
     fn find(&self, state: &State, number: u32) -> Option<OnFlash> {
         let open = state.open.iter().map(|open| OnFlash { sequence: open.sequence, base: open.base });
         let sealed = state.sealed.iter().map(|sealed| OnFlash { sequence: sealed.sequence, base: sealed.base });
@@ -663,19 +663,19 @@ impl FlashLog {
         Some(Piece::There(Extent { first, bytes: (end - first) as usize, skip: (begin - first) as usize }))
     }
 
-    /// The item in what was read. `None`: there is no whole record.
+    /// Returns the item in what was read. `None`: there is no whole record.
     pub(crate) fn finish(&self, read: &Read, bytes: RecordBytes) -> Option<Record> {
         let OnFlash { sequence, base } = read.on_flash;
         self.salt(sequence).get(read.offset, base, &bytes)?;
         Some(Record { bytes, start: RECORD_HEADER_BYTES, base, sequence })
     }
 
-    /// The longest transfer of the device.
+    /// Returns the longest transfer of the device.
     pub(crate) fn transfer_bytes_max(&self) -> usize {
         (self.device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES)
     }
 
-    /// A queue of the device.
+    /// Returns a queue of the device.
     ///
     /// # Errors
     /// The device has none.
@@ -776,7 +776,7 @@ impl FlashLog {
         self.read_at(spot_offset(spot), SEGMENT_BYTES)
     }
 
-    /// Bytes of the device.
+    /// Returns the bytes of the device.
     ///
     /// # Errors
     /// The device fails.
@@ -785,19 +785,19 @@ impl FlashLog {
     }
 }
 
-/// An empty vector with this capacity; `None` if memory runs out.
+/// Returns an empty vector with this capacity; `None` if memory runs out.
 pub(crate) fn with_room(bytes: usize) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     all.try_reserve_exact(bytes).ok()?;
     Some(all)
 }
 
-/// Segments that a device has room for.
+/// Returns the segments that a device has room for.
 fn spots(device: &Arc<dyn Device>) -> u64 {
     device.space().logical_total.saturating_sub(SEGMENTS_AT) / SEGMENT_BYTES as u64
 }
 
-/// Bytes of the device, in transfers as long as it takes.
+/// Returns the bytes of the device, in transfers as long as it takes.
 fn read_at(device: &Arc<dyn Device>, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
     let most = (device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES);
     let begins = (0..bytes).step_by(most);

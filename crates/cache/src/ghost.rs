@@ -45,7 +45,7 @@ impl Ghosts {
         }
     }
 
-    /// Memory that they take, in bytes.
+    /// Returns the memory that they take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lines as usize * LINE * size_of::<u16>()
     }
@@ -63,7 +63,7 @@ impl Ghosts {
         });
     }
 
-    /// Whether the key of this hash has lately gone. Its ghost goes, too.
+    /// Returns true if the key of this hash has lately gone. Its ghost goes, too.
     pub(crate) fn take(&self, hash: KeyHash) -> bool {
         let time = (self.added.load(Ordering::Relaxed) / self.step) as u16 & TIME_MASK;
         self.with_line(hash, |line, tag| {

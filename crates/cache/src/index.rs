@@ -184,7 +184,7 @@ pub(crate) struct Position {
 }
 
 impl Index {
-    /// An index that takes a share of `memory_bytes` when it is full. The seed keeps clients from aiming at one shard.
+    /// Returns an index that takes a share of `memory_bytes` when it is full. The seed keeps clients from aiming at one shard.
     pub(crate) fn new(memory_bytes: usize, seed: u64) -> Index {
         let buckets = memory_bytes / size_of::<Bucket>();
         let shard_bits = (buckets / SHARD_BUCKETS).max(1).ilog2().clamp(SHARD_BITS_MIN, SHARD_BITS_MAX);
@@ -199,18 +199,18 @@ impl Index {
         }
     }
 
-    /// The hash of `key`.
+    /// Returns the hash of `key`.
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         let all = xxh3_64_with_seed(key, self.seed);
         KeyHash { shard: (all >> (u64::BITS - self.shard_bits)) as u32, hash: all & ((1 << HASH_BITS) - 1) }
     }
 
-    /// The shard that the slots of a hash lie in.
+    /// Returns the shard that the slots of a hash lie in.
     pub(crate) fn shard(&self, hash: KeyHash) -> ShardGuard<'_> {
         ShardGuard { shard: lock(&self.shards[hash.shard as usize].0), index: self }
     }
 
-    /// Memory that it takes, in bytes.
+    /// Returns the memory that it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.shards) + self.spares.bytes.load(Ordering::Relaxed)
     }
@@ -272,13 +272,13 @@ impl Index {
         self.shard_bits
     }
 
-    /// The hash of a slot in a shard.
+    /// Returns the hash of a slot in a shard.
     pub(crate) fn hash_in(&self, shard: u32, slot: &Slot) -> Option<KeyHash> {
         ((shard as usize) < self.shards.len()).then_some(KeyHash { shard, hash: slot.hash })
     }
 }
 
-/// Whether a slot is one of memory whose item has a copy on flash.
+/// Returns true if a slot is one of memory whose item has a copy on flash.
 fn is_copy(packed: PackedSlot) -> bool {
     Slot::unpack(packed).is_some_and(|slot| slot.is_copied())
 }
@@ -290,7 +290,7 @@ pub(crate) struct ShardGuard<'a> {
 }
 
 impl ShardGuard<'_> {
-    /// The slots with this hash.
+    /// Returns the slots with this hash.
     pub(crate) fn matches(&self, hash: KeyHash) -> impl Iterator<Item = (Position, Slot)> + use<> {
         let Matches { first, more } = self.shard.matches(hash.hash);
         first.into_iter().chain(more)
@@ -400,7 +400,7 @@ impl Shard {
         found
     }
 
-    /// The two buckets of a hash. They differ.
+    /// Returns the two buckets of a hash. They differ.
     fn homes(&self, hash: u64) -> [usize; 2] {
         let count = self.buckets.len() as u64;
         let high = hash >> HALF_BITS;

@@ -105,7 +105,7 @@ impl NewItem<'_> {
         self.parts[0].len() + self.parts[1].len()
     }
 
-    /// Length in a segment with this base, padding included.
+    /// Returns the length in a segment with this base, padding included.
     pub(crate) fn stored_bytes(&self, base: u64) -> usize {
         let (form, header) = self.form(base);
         debug_assert!(form != 0 || header == 8);
@@ -183,13 +183,13 @@ impl NewItem<'_> {
 }
 
 impl<'a> Item<'a> {
-    /// The item at the beginning of `bytes`, in a segment with this base.
+    /// Returns the item at the beginning of `bytes`, in a segment with this base.
     pub(crate) fn decode(bytes: &'a [u8], base: u64) -> Option<Item<'a>> {
         let (item, value_bytes) = Item::decode_part(bytes, base)?;
         (item.value.len() == value_bytes).then_some(item)
     }
 
-    /// The item at the beginning of `bytes`, with as much of its value as is there, and the length of the value.
+    /// Returns the item at the beginning of `bytes`, with as much of its value as is there, and the length of the value.
     pub(crate) fn decode_part(bytes: &'a [u8], base: u64) -> Option<(Item<'a>, usize)> {
         let (&[form, key_bytes], mut rest) = bytes.split_first_chunk::<2>()?;
         let value_bytes = match form & LONG_VALUE {
@@ -217,12 +217,12 @@ impl<'a> Item<'a> {
         bytes.first() == Some(&form) && padding.is_some_and(|padding| padding.iter().all(|byte| *byte == 0))
     }
 
-    /// The same item, to be stored elsewhere.
+    /// Returns the same item, to be stored elsewhere.
     pub(crate) fn again(&self) -> NewItem<'a> {
         NewItem { meta: self.meta, key: self.key, parts: [self.value, &[]] }
     }
 
-    /// Length in a segment with this base, padding included.
+    /// Returns the length in a segment with this base, padding included.
     pub(crate) fn stored_bytes(&self, base: u64) -> usize {
         self.again().stored_bytes(base)
     }

@@ -197,7 +197,7 @@ impl Memory {
         }
     }
 
-    /// Memory that the cache takes now, all included.
+    /// Returns the memory that the cache takes now, all included.
     pub(crate) fn bytes(&self) -> usize {
         self.segments.bytes() + self.fixed_bytes()
     }
@@ -217,7 +217,7 @@ impl Memory {
         self.limit_bytes.saturating_sub(self.fixed_bytes() + self.beside_bytes.load(Ordering::Relaxed))
     }
 
-    /// The longest item that is taken.
+    /// Returns the longest item that is taken.
     pub(crate) fn longest(&self) -> usize {
         self.room() / 4
     }
@@ -326,7 +326,7 @@ impl Memory {
         true
     }
 
-    /// The slot of a key: of its item in memory, or the one on flash that has its hash.
+    /// Returns the slot of a key: of its item in memory, or the one on flash that has its hash.
     fn find(&self, shard: &ShardGuard<'_>, hash: KeyHash, key: &[u8]) -> Option<(Position, Slot)> {
         let mut on_flash = None;
         for (position, slot) in shard.matches(hash) {
@@ -557,7 +557,7 @@ impl Memory {
         looked
     }
 
-    /// The next items of a victim, and where the ones behind them begin.
+    /// Returns the next items of a victim, and where the ones behind them begin.
     fn look(&self, number: u32, mut offset: u32) -> (Vec<Found>, Option<u32>) {
         let mut found = Vec::with_capacity(LOOK_ITEMS);
         let content = self.segments.read(number);
@@ -677,7 +677,7 @@ impl Reclaimer {
         }
     }
 
-    /// The segment that is at hand, or the next one.
+    /// Returns the segment that is at hand, or the next one.
     fn next_victim(&mut self, small_percent: usize) -> Option<Victim> {
         if let Some(victim) = self.victim.take().or_else(|| self.expired.pop_front()) {
             return Some(victim);

@@ -48,7 +48,7 @@ pub struct FlashReader {
 }
 
 impl FlashReader {
-    /// A reader that keeps `cache` alive. `None` where a read is a call that waits.
+    /// Returns a reader that keeps `cache` alive. `None` where a read is a call that waits.
     pub(crate) fn new(core: &Arc<Core>, cache: Arc<dyn Any + Send + Sync>) -> io::Result<Option<FlashReader>> {
         let Some(flash) = &core.memory.flash else { return Ok(None) };
         let mut queue = flash.log.queue(TRANSFERS_MAX as u32)?;

@@ -60,7 +60,7 @@ pub(crate) struct Flight {
     pub(crate) done: Vec<Completion>,
 }
 
-/// The bytes of an item, of pieces and of what their transfers have brought. `None` if there is no memory for them.
+/// Returns the bytes of an item, of pieces and of what their transfers have brought. `None` if there is no memory for them.
 pub(crate) fn joined(pieces: &[Piece], mut parts: Vec<Option<Buffer>>, counts: &[usize]) -> Option<RecordBytes> {
     if let ([Piece::There(extent)], 1) = (pieces, parts.len())
         && let Some(buffer) = parts.pop().flatten()
@@ -107,7 +107,7 @@ impl Flight {
         }
     }
 
-    /// Whether another item may be read at the same time.
+    /// Returns true if another item may be read at the same time.
     pub(crate) fn has_room(&self) -> bool {
         self.pending.len() < READ_DEPTH && self.bytes < self.bytes_max
     }
@@ -135,12 +135,12 @@ impl Flight {
         self.pending.insert(number, Pending { request, at, read, parts, counts, left, result: Ok(()) });
     }
 
-    /// Whether something waits that could be submitted.
+    /// Returns true if something waits that could be submitted.
     pub(crate) fn has_more_to_submit(&self) -> bool {
         !self.waiting.is_empty() && self.in_flight.len() < TRANSFERS_MAX
     }
 
-    /// Whether the device has something to do.
+    /// Returns true if the device has something to do.
     pub(crate) fn is_in_flight(&self) -> bool {
         !self.in_flight.is_empty()
     }
@@ -157,7 +157,7 @@ impl Flight {
         }
     }
 
-    /// Items that are read, or have failed.
+    /// Returns the items that are read, or have failed.
     pub(crate) fn ended(&mut self) -> Vec<Pending> {
         let mut ended = Vec::new();
         for (number, part, buffer, error) in std::mem::take(&mut self.refused) {

@@ -53,7 +53,7 @@ impl Content {
         bytes.get(offset as usize..).unwrap_or_default()
     }
 
-    /// The bytes, if the segment has one item and never changes.
+    /// Returns the bytes, if the segment has one item and never changes.
     pub(crate) fn whole(&self) -> Option<&Arc<Buffer>> {
         match &self.bytes {
             Bytes::Whole(bytes) => Some(bytes),
@@ -105,12 +105,12 @@ impl Segments {
         }
     }
 
-    /// Memory of segments and spares, in bytes.
+    /// Returns the memory of segments and spares, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Memory of the table, in bytes.
+    /// Returns the memory of the table, in bytes.
     pub(crate) fn table_bytes(&self) -> usize {
         size_of_val(&*self.table) + self.table.len() * size_of::<u32>()
     }
@@ -129,7 +129,7 @@ impl Segments {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A new segment for many items, whose memory was claimed. `None` if all numbers are taken; then it is claimed no more.
+    /// Returns a new segment for many items, whose memory was claimed. `None` if all numbers are taken; then it is claimed no more.
     pub(crate) fn share(&self, base: u64) -> Option<u32> {
         let mut free = lock(&self.free);
         let number = free.numbers.pop();
@@ -144,7 +144,7 @@ impl Segments {
         Some(number)
     }
 
-    /// A new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken; then it is claimed no more.
+    /// Returns a new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken; then it is claimed no more.
     pub(crate) fn hold(&self, item: &NewItem<'_>) -> Option<u32> {
         let base = item.meta.id;
         let length = item.stored_bytes(base);
@@ -195,12 +195,12 @@ impl Segments {
         segment.expires.fetch_max(expiry(item.meta.expires), Ordering::Relaxed);
     }
 
-    /// The content of a segment. Nothing is appended meanwhile.
+    /// Returns the content of a segment. Nothing is appended meanwhile.
     pub(crate) fn read(&self, number: u32) -> RwLockReadGuard<'_, Content> {
         self.of(number).content.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory that a segment takes.
+    /// Returns the memory that a segment takes.
     pub(crate) fn capacity(&self, number: u32) -> usize {
         self.read(number).capacity()
     }
@@ -216,7 +216,7 @@ impl Segments {
         assert!(before >= bytes, "more items left segment {number} than it had");
     }
 
-    /// Whether all of its items have expired.
+    /// Returns true if all of its items have expired.
     pub(crate) fn has_expired(&self, number: u32, now: u64) -> bool {
         self.of(number).expires.load(Ordering::Relaxed) <= now
     }

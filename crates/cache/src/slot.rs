@@ -48,7 +48,7 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// Whether the item lies in memory, where its key can be compared.
+    /// Returns true if the item lies in memory, where its key can be compared.
     pub(crate) fn is_memory(self) -> bool {
         self != Tier::Flash
     }
@@ -74,7 +74,7 @@ impl LengthClass {
         LengthClass((8 * (shift as usize + 1) + mantissa - 8).min(usize::from(u8::MAX)) as u8)
     }
 
-    /// The most bytes of the class.
+    /// Returns the most bytes of the class.
     pub(crate) fn bytes_max(self) -> usize {
         let class = usize::from(self.0);
         let units = if class < 8 { class } else { (8 + class % 8) << (class / 8 - 1) };
@@ -98,7 +98,7 @@ pub(crate) type PackedSlot = [u32; 3];
 const FREE: PackedSlot = [0; 3];
 
 impl Slot {
-    /// Whether the item is in memory and the slot on flash of the same hash is a copy of it.
+    /// Returns true if the item is in memory and the slot on flash of the same hash is a copy of it.
     pub(crate) fn is_copied(&self) -> bool {
         self.tier.is_memory() && self.length == LengthClass::COPIED
     }
@@ -145,12 +145,12 @@ impl Slot {
 const TIER_AT: u32 = HASH_BITS + SEGMENT_BITS + OFFSET_BITS;
 const _: () = assert!(TIER_AT + 2 + 2 + 8 == 96);
 
-/// Whether nothing is in the slot.
+/// Returns true if nothing is in the slot.
 pub(crate) fn is_free(packed: PackedSlot) -> bool {
     packed == FREE
 }
 
-/// The hash of a slot that is not free.
+/// Returns the hash of a slot that is not free.
 pub(crate) fn hash_of(packed: PackedSlot) -> u64 {
     (u64::from(packed[0]) | u64::from(packed[1]) << 32) & ((1 << HASH_BITS) - 1)
 }

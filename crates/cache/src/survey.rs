@@ -46,7 +46,7 @@ struct Round {
 }
 
 impl Round {
-    /// The segments that a log has now, from a place on.
+    /// Returns the segments that a log has now, from a place on.
     fn of(log: &FlashLog, begin: Option<(u64, u32)>) -> Round {
         let end = log.end();
         let (oldest, last) = log.reach();

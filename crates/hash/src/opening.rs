@@ -121,7 +121,7 @@ fn keep_clock(home: Arc<dyn Volume>, env: &Env, core: &Core) -> Result<ClockKeep
         .map_err(|error| StorageError::io("start a thread of", &core.io.path, error).into())
 }
 
-/// The superblock of a store that was made, or nearly. A wrong device is refused before anything is written.
+/// Returns the superblock of a store that was made, or nearly. A wrong device is refused before anything is written.
 fn open_made(
     home: &dyn Volume,
     io: &BucketIo,
@@ -148,7 +148,7 @@ fn lock_device(io: &BucketIo) -> Result<Box<dyn DeviceLock>> {
     })
 }
 
-/// The superblock's file and what it says; none if there is no store, or one that had hardly been begun.
+/// Returns the superblock's file and what it says; none if there is no store, or one that had hardly been begun.
 fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Newest)>> {
     let file = match home.open_pages(FileName::Superblock) {
         Ok(file) => file,
@@ -161,12 +161,12 @@ fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Newes
     Ok(newest.map(|newest| (file, newest)))
 }
 
-/// The device that the store in `home` remembers, if there is a store and its buckets do not lie in the home.
+/// Returns the device that the store in `home` remembers, if there is a store and its buckets do not lie in the home.
 pub(crate) fn remembered_device(home: &dyn Volume) -> Result<Option<String>> {
     Ok(read_superblock(home)?.and_then(|(_, newest)| newest.superblock.device))
 }
 
-/// The superblock in `home`, if a store was made there. A store that is being made has none yet: its overflow and its buckets may be new.
+/// Returns the superblock in `home`, if a store was made there. A store that is being made has none yet: its overflow and its buckets may be new.
 pub(crate) fn made(home: &dyn Volume) -> Result<Option<Superblock>> {
     Ok(read_superblock(home)?.map(|(_, newest)| newest.superblock).filter(Superblock::is_of_made_store))
 }
@@ -204,7 +204,7 @@ fn settle_superblock(home: &dyn Volume) -> Result<()> {
     Ok(())
 }
 
-/// Whether the bucket space has the mark of this store. False if the store was being made, and the mark is missing.
+/// Returns true if the bucket space has the mark of this store. False if the store was being made, and the mark is missing.
 fn is_marked(io: &BucketIo, superblock: &Superblock) -> Result<bool> {
     let area = io.read_header(0, SPACE_HEADER_BYTES)?;
     if superblock.generation == 1 && is_part_of_mark(&area, superblock.store) {
@@ -214,7 +214,7 @@ fn is_marked(io: &BucketIo, superblock: &Superblock) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the area is what a crash can leave of the mark of `store`, but not all of it.
+/// Returns true if the area is what a crash can leave of the mark of `store`, but not all of it.
 fn is_part_of_mark(area: &[u8], store: StoreId) -> bool {
     let mark = SpaceMark::new(store).encode();
     area != mark && area.iter().zip(&mark).all(|(found, whole)| *found == 0 || found == whole)
@@ -311,7 +311,7 @@ fn finish_making(
     Ok(SuperblockFile::new(file, superblock))
 }
 
-/// An identity that no other store has, and a seed that cannot be guessed.
+/// Returns an identity that no other store has, and a seed that cannot be guessed.
 fn draw_identity() -> Result<(StoreId, u64)> {
     let (mut store, mut seed) = ([0; StoreId::BYTES], [0; 8]);
     let source = "/dev/urandom";
@@ -323,7 +323,7 @@ fn draw_identity() -> Result<(StoreId, u64)> {
     Ok((StoreId(store), u64::from_le_bytes(seed)))
 }
 
-/// The parts of the store, and its state as the last process left it.
+/// Returns the parts of the store, and its state as the last process left it.
 fn ground(
     given: Given,
     env: &Env,

@@ -128,7 +128,7 @@ impl Core {
         })
     }
 
-    /// The next group that is to be split or merged.
+    /// Returns the next group that is to be split or merged.
     fn next_resize(&self) -> Option<Resize> {
         if self.keeper.resizing_is_off.load(Ordering::Acquire) {
             return None;
@@ -142,7 +142,7 @@ impl Core {
         (takes_puts || matches!(resize, Resize::Merge(_))).then_some(resize)
     }
 
-    /// Whether all changes up to the newest snapshot are in their buckets; otherwise the workers are asked to apply them.
+    /// Returns true if all changes up to the newest snapshot are in their buckets; otherwise the workers are asked to apply them.
     fn is_applied_up_to_snapshots(&self) -> bool {
         let Some(newest) = self.snapshots.list().last().copied() else { return true };
         let is_applied = self.writes.pending.drained() >= newest.sequence;
@@ -164,7 +164,7 @@ impl Core {
         Ok(())
     }
 
-    /// The overflow of buckets that have a mark, as it is stored.
+    /// Returns the overflow of buckets that have a mark, as it is stored.
     fn overflow_of(&self, numbers: &[u64], blocks: &[Buffer], state: &State) -> Result<Vec<Stored>> {
         let of = |(number, block): (&u64, &Buffer)| {
             let bucket = self.codec.open(*number, block)?;

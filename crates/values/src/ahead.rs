@@ -62,7 +62,7 @@ impl Part {
         self.segment == handle.segment && self.start <= u64::from(handle.offset) && handle.end() <= self.end
     }
 
-    /// The bytes of a record. `None` if the read has failed.
+    /// Returns the bytes of a record. `None` if the read has failed.
     fn take(&mut self, handle: &Handle) -> Option<Vec<u8>> {
         self.left = self.left.saturating_sub(1);
         let State::Read(bytes) = &mut self.state else { return None };
@@ -115,7 +115,7 @@ impl ReadAhead {
         self.parts.push(Part { tag, segment: first.segment, start, end, left: handles.len(), state });
     }
 
-    /// The value of a handle: of one that was begun, or of any other one. Each is taken once.
+    /// Returns the value of a handle: of one that was begun, or of any other one. Each is taken once.
     ///
     /// # Errors
     /// As [`ValueLog::read`].
@@ -151,7 +151,7 @@ impl ReadAhead {
     }
 }
 
-/// Whether two records, in the order of their places, are read together.
+/// Returns true if two records, in the order of their places, are read together.
 fn are_neighbours(one: &Handle, next: &Handle) -> bool {
     one.segment == next.segment && u64::from(next.offset) <= one.end() + GAP_BYTES_MAX
 }

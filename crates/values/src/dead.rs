@@ -56,7 +56,7 @@ impl Ranges {
         }
     }
 
-    /// The bytes in this set, in the other, or in both.
+    /// Returns the bytes in this set, in the other, or in both.
     pub(crate) fn union(&self, other: &Ranges) -> Ranges {
         let mut merged = Ranges(Vec::with_capacity(self.0.len() + other.0.len()));
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
@@ -71,7 +71,7 @@ impl Ranges {
         }
     }
 
-    /// The bytes in this set that are not in the other.
+    /// Returns the bytes in this set that are not in the other.
     pub(crate) fn without(&self, other: &Ranges) -> Ranges {
         let mut left = Ranges(Vec::with_capacity(self.0.len()));
         let mut from = 0;
@@ -95,7 +95,7 @@ impl Ranges {
         self.overlaps(range).map(|part| u64::from(part.end - part.start)).sum()
     }
 
-    /// The parts of `range` that are in the set.
+    /// Returns the parts of `range` that are in the set.
     pub(crate) fn overlaps(&self, range: &Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let (start, end) = (range.start, range.end);
         let first = self.0.partition_point(|known| known.1 <= start);

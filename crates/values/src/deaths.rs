@@ -76,7 +76,7 @@ impl ValueLog {
         result
     }
 
-    /// Memory that is taken by what is known of dead ranges.
+    /// Returns the memory that is taken by what is known of dead ranges.
     pub fn dead_ranges_bytes(&self) -> usize {
         self.ranges_bytes.load(Ordering::Relaxed)
     }

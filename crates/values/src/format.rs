@@ -45,7 +45,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The beginning of a checksum over something at `offset`.
+    /// Returns the beginning of a checksum over something at `offset`.
     pub(crate) fn seed(self, offset: u64) -> u32 {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&self.salt.to_le_bytes());
@@ -176,13 +176,13 @@ impl Trailer {
     }
 }
 
-/// The offset of the index in a file of `pages` pages: right before the trailer. An index that is rebuilt has no more records than
+/// Returns the offset of the index in a file of `pages` pages: right before the trailer. An index that is rebuilt has no more records than
 /// the writer had. So it never reaches into the records, not even into those that it does not name.
 pub(crate) fn index_at(pages: u64, index_bytes: u64) -> u64 {
     (pages - 1 - index_bytes.div_ceil(SECTOR_BYTES)) * SECTOR_BYTES
 }
 
-/// Pages of a segment with records up to `data_end`, an index of this length, and the trailer.
+/// Returns the pages of a segment with records up to `data_end`, an index of this length, and the trailer.
 pub(crate) fn pages_needed(data_end: u64, index_bytes: u64) -> u64 {
     data_end.div_ceil(SECTOR_BYTES) + index_bytes.div_ceil(SECTOR_BYTES) + 1
 }
@@ -195,12 +195,12 @@ pub(crate) fn place(layout: Layout, free: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Whether a record of this length has sectors of its own in [`Layout::OwnSectors`]: no three of them would fit into one.
+/// Returns true if a record of this length has sectors of its own in [`Layout::OwnSectors`]: no three of them would fit into one.
 pub(crate) fn is_alone(bytes: u64) -> bool {
     bytes > SECTOR_BYTES / ALONE_PARTS
 }
 
-/// First byte that can be another record's, behind a record of `bytes` that begins at `start`.
+/// Returns the first byte that can be another record's, behind a record of `bytes` that begins at `start`.
 pub(crate) fn end_of(layout: Layout, start: u64, bytes: u64) -> u64 {
     match layout {
         Layout::OwnSectors if is_alone(bytes) => (start + bytes).next_multiple_of(SECTOR_BYTES),

@@ -88,32 +88,32 @@ impl ValueLog {
         self.checked(handle, key, read.buffer)
     }
 
-    /// The value of a record that was read.
+    /// Returns the value of a record that was read.
     pub(crate) fn checked(&self, handle: &Handle, key: &[u8], record: Vec<u8>) -> Result<Value> {
         let segment = self.readable(handle)?;
         let start = check(segment.identity, handle, key, &record, &self.path(handle.segment))?;
         Ok(Value::new(record, start))
     }
 
-    /// Whether a read of this record could succeed, as far as it is known before the disk is asked.
+    /// Returns true if a read of this record could succeed, as far as it is known before the disk is asked.
     pub(crate) fn is_readable(&self, handle: &Handle) -> bool {
         self.readable(handle).is_ok()
     }
 
-    /// All segments, in the order of their numbers.
+    /// Returns all segments, in the order of their numbers.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let segments: Vec<_> = lock(&self.segments).values().cloned().collect();
         segments.iter().map(|segment| lock(&segment.state).info(segment)).collect()
     }
 
-    /// One segment, if the log has it.
+    /// Returns one segment, if the log has it.
     pub fn segment(&self, number: u64) -> Option<SegmentInfo> {
         let segment = self.find(number)?;
         let state = lock(&segment.state);
         Some(state.info(&segment))
     }
 
-    /// Segments in which something was found damaged, each with what it is. All sound records can be read.
+    /// Returns the segments in which something was found damaged, each with what it is. All sound records can be read.
     pub fn damaged(&self) -> Vec<(u64, Error)> {
         let segments: Vec<_> = lock(&self.segments).values().cloned().collect();
         let damage = |segment: &Arc<Segment>| Some((segment.identity.segment, lock(&segment.state).damage.clone()?));
@@ -147,7 +147,7 @@ impl ValueLog {
         self.meters.counters()
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -170,7 +170,7 @@ impl ValueLog {
         });
     }
 
-    /// The log's own time: bytes appended since it was opened.
+    /// Returns the log's own time: bytes appended since it was opened.
     pub(crate) fn appended_total(&self) -> u64 {
         self.meters.appended.load(Ordering::Relaxed)
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The source of the numbers of new segments. A number is never given out twice in the life of a store.
 pub type Numbers = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Numbers from `first` on, for an owner that has no counter of its own.
+/// Returns the numbers from `first` on, for an owner that has no counter of its own.
 pub fn numbers_from(first: u64) -> Numbers {
     let next = AtomicU64::new(first);
     Arc::new(move || next.fetch_add(1, Ordering::Relaxed))
@@ -105,7 +105,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults for a drive, by its nature. On a drive that compresses, address space is free and zeros cost nothing.
+    /// Returns the defaults for a drive, by its nature. On a drive that compresses, address space is free and zeros cost nothing.
     pub fn for_drive(compresses: bool) -> Options {
         let (trim, layout) = match compresses {
             true => (Trim::Full, Layout::OwnSectors),
@@ -114,7 +114,7 @@ impl Options {
         Options { trim, layout, ..Options::default() }
     }
 
-    /// The defaults for a home of this nature.
+    /// Returns the defaults for a home of this nature.
     pub fn for_nature(nature: &Nature) -> Options {
         let discards = !(nature.compresses() && nature.keeps_discards);
         Options { discards, ..Options::for_drive(nature.compresses()) }

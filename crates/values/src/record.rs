@@ -53,12 +53,12 @@ impl Header {
         bytes
     }
 
-    /// Length of the whole record.
+    /// Returns the length of the whole record.
     pub(crate) fn record_bytes(&self) -> u64 {
         HEADER_BYTES as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
     }
 
-    /// Whether this header, with this key, is that of a record at `offset`.
+    /// Returns true if this header, with this key, is that of a record at `offset`.
     pub(crate) fn is_of(&self, identity: Identity, offset: u64, key: &[u8]) -> bool {
         self.head_check == self.check_of(identity, offset, key)
     }
@@ -70,7 +70,7 @@ impl Header {
     }
 }
 
-/// The header of a record of `key` and `value` at `offset`. The lengths were checked: [`record_bytes`].
+/// Returns the header of a record of `key` and `value` at `offset`. The lengths were checked: [`record_bytes`].
 pub(crate) fn header(identity: Identity, offset: u64, tag: u64, key: &[u8], value: &[u8]) -> [u8; HEADER_BYTES] {
     let mut header = Header {
         head_check: 0,
@@ -83,7 +83,7 @@ pub(crate) fn header(identity: Identity, offset: u64, tag: u64, key: &[u8], valu
     header.encode()
 }
 
-/// Length of a record of these lengths.
+/// Returns the length of a record of these lengths.
 ///
 /// # Errors
 /// No segment can hold such a record.
@@ -150,7 +150,7 @@ pub(crate) fn check(identity: Identity, handle: &Handle, key: &[u8], bytes: &[u8
     }
 }
 
-/// A key in a message.
+/// Returns a key in a message.
 fn shown(key: &[u8]) -> String {
     format!("\"{}\"", Excerpt(key))
 }

@@ -64,7 +64,7 @@ impl<'a> Scan<'a> {
         &self.index
     }
 
-    /// The sum of the footprints of the records that were found.
+    /// Returns the sum of the footprints of the records that were found.
     pub(crate) fn record_bytes(&self) -> u64 {
         self.record_bytes
     }
@@ -79,7 +79,7 @@ impl<'a> Scan<'a> {
         self.waste > WASTE_MAX
     }
 
-    /// The next record that begins before `limit`; `None` at the end.
+    /// Returns the next record that begins before `limit`; `None` at the end.
     pub(crate) fn next(&mut self, limit: u64) -> Result<Option<Extent>> {
         for offset in [self.free, self.free.next_multiple_of(SECTOR_BYTES)] {
             if let Some(header) = self.header_at(offset, limit)?
@@ -112,14 +112,14 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// The next place that does not begin with four zeros, as no sound record does; or the end of what is in memory.
+    /// Returns the next place that does not begin with four zeros, as no sound record does; or the end of what is in memory.
     fn skip_zeros(&mut self, offset: u64) -> Result<u64> {
         let Some(bytes) = self.window.from(self.file, offset, HEADER_BYTES as u64)? else { return Ok(offset) };
         let zeros = bytes.chunks_exact(ALIGN as usize).take_while(|step| step[..4] == [0; 4]).count();
         Ok(offset + zeros as u64 * ALIGN)
     }
 
-    /// A header of a record that would fit into the segment.
+    /// Returns a header of a record that would fit into the segment.
     fn header_at(&mut self, offset: u64, limit: u64) -> Result<Option<Header>> {
         if offset >= limit {
             return Ok(None);

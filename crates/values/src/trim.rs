@@ -112,7 +112,7 @@ impl ValueLog {
         }
     }
 
-    /// The next segment that is taken from the duties and still there. What is left to do for it puts it back.
+    /// Returns the next segment that is taken from the duties and still there. What is left to do for it puts it back.
     fn next(&self, take: impl Fn(&mut Duties) -> Option<u64>) -> Option<Arc<Segment>> {
         loop {
             let number = take(&mut lock(&self.duties))?;
@@ -143,7 +143,7 @@ impl ValueLog {
         outcome
     }
 
-    /// Whether sectors take no space any more.
+    /// Returns true if sectors take no space any more.
     fn discard(&self, file: &dyn PageFile, run: &Range<u32>) -> Result<bool> {
         let (first, count) = (u64::from(run.start), u64::from(run.end - run.start));
         if !self.cannot_discard.load(Ordering::Relaxed) {
@@ -205,7 +205,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The bytes of some sectors.
+/// Returns the bytes of some sectors.
 fn bytes_of(sectors: &Range<u32>) -> Range<u32> {
     let sector = SECTOR_BYTES as u32;
     sectors.start * sector..sectors.end * sector
@@ -256,7 +256,7 @@ impl State {
         std::mem::replace(&mut self.ripe, later)
     }
 
-    /// Bytes of a sector that may be alive, and dead ones that still wait.
+    /// Returns the bytes of a sector that may be alive, and dead ones that still wait.
     fn live_and_waiting(&self, sector: u32) -> (u64, u64) {
         let mut range = bytes_of(&(sector..sector + 1));
         range.end = range.end.min(self.data_end.next_multiple_of(crate::format::ALIGN) as u32);

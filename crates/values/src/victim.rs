@@ -46,12 +46,12 @@ impl Inflation {
         sum
     }
 
-    /// `(live + dead) / live`, in hundredths.
+    /// Returns `(live + dead) / live`, in hundredths.
     pub fn logical_percent(&self) -> u64 {
         self.percent(self.live_bytes + self.dead_bytes)
     }
 
-    /// `(live + dead - trimmed) / live`, in hundredths.
+    /// Returns `(live + dead - trimmed) / live`, in hundredths.
     pub fn adjusted_percent(&self) -> u64 {
         self.percent(self.live_bytes + self.dead_bytes - self.trimmed_bytes)
     }
@@ -77,7 +77,7 @@ impl ValueLog {
         Inflation::of(&self.segments())
     }
 
-    /// The segment to collect next; `None` if none is due. A segment without live bytes needs no
+    /// Returns the segment to collect next; `None` if none is due. A segment without live bytes needs no
     /// collection: the owner removes it, or [retires](ValueLog::retire) it until its last reader has gone.
     pub fn victim(&self) -> Option<SegmentInfo> {
         self.victim_among(&|_| true)
@@ -108,7 +108,7 @@ impl ValueLog {
         }
     }
 
-    /// The least share of garbage that a victim has, in hundredths. Where the inflation is above a setting `s`, the average share is above
+    /// Returns the least share of garbage that a victim has, in hundredths. Where the inflation is above a setting `s`, the average share is above
     /// `(s - 100) / s`.
     fn least_percent(&self, gives: Gives) -> u64 {
         let setting = u64::from(match gives {
@@ -153,7 +153,7 @@ impl ValueLog {
         }
     }
 
-    /// Bytes appended since the segment was sealed, and one.
+    /// Returns the bytes appended since the segment was sealed, and one.
     fn age(&self, number: u64, now: u64) -> f64 {
         let sealed_at = self.find(number).map_or(now, |segment| lock(&segment.state).sealed_at);
         now.saturating_sub(sealed_at) as f64 + 1.0

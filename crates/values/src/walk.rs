@@ -46,7 +46,7 @@ pub struct Walked<'a> {
 }
 
 impl<'a> Walked<'a> {
-    /// Its value.
+    /// Returns its value.
     ///
     /// # Errors
     /// The value is damaged, or a part of it was trimmed: then the record is dead.
@@ -123,7 +123,7 @@ impl Walk {
         Ok(Walk { segment, file, extents: extents.into_iter(), dead, window, trimmed_bytes: 0 })
     }
 
-    /// The next record that is there; `None` at the end.
+    /// Returns the next record that is there; `None` at the end.
     ///
     /// # Errors
     /// [`Corruption`](Error::Corruption): a record can be recognised no more. Another call goes on behind it. Or I/O.
@@ -148,7 +148,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// The segment's file, for messages.
+    /// Returns the segment's file, for messages.
     pub(crate) fn path(&self) -> &str {
         self.file.path()
     }
@@ -158,7 +158,7 @@ impl Walk {
         self.trimmed_bytes
     }
 
-    /// Bytes that were read so far.
+    /// Returns the bytes that were read so far.
     pub fn read_bytes(&self) -> u64 {
         self.window.read_bytes()
     }
@@ -189,7 +189,7 @@ fn unknown(file: &dyn Reader, offset: u64, expected: u32, found: u32) -> Error {
     )
 }
 
-/// Whether bytes whose header or key is not sound look as trimming leaves them.
+/// Returns true if bytes whose header or key is not sound look as trimming leaves them.
 fn looks_trimmed(offset: u64, bytes: &[u8]) -> bool {
     let Some(header) = Header::decode(bytes) else { return false };
     let is_whole = header.record_bytes() == bytes.len() as u64;
@@ -198,7 +198,7 @@ fn looks_trimmed(offset: u64, bytes: &[u8]) -> bool {
         || atoms(offset, HEADER_BYTES + key_bytes).any(|part| bytes[part].iter().all(|byte| *byte == 0))
 }
 
-/// The parts into which the borders of 512-byte sectors cut the first `bytes` bytes of a record at `offset`.
+/// Returns the parts into which the borders of 512-byte sectors cut the first `bytes` bytes of a record at `offset`.
 fn atoms(offset: u64, bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let first = ATOM_BYTES as usize - (offset % ATOM_BYTES) as usize;
     let ends = (0..).map(move |n| (first + n * ATOM_BYTES as usize).min(bytes));

@@ -70,7 +70,7 @@ struct OpenSegment {
     end: u64,
     /// First byte that can be the next record's.
     free: u64,
-    /// Whether the buffer has bytes that the file has not.
+    /// True if the buffer has bytes that the file has not.
     is_dirty: bool,
     unsynced: u64,
     record_bytes: u64,
@@ -78,12 +78,12 @@ struct OpenSegment {
 }
 
 impl ValueLog {
-    /// A writer with segments of its own.
+    /// Returns a writer with segments of its own.
     pub fn writer(self: &Arc<Self>) -> ValueWriter {
         ValueWriter::new(Arc::clone(self), false)
     }
 
-    /// A writer whose records count as [collected](crate::Counters::collected_bytes), not as appended.
+    /// Returns a writer whose records count as [collected](crate::Counters::collected_bytes), not as appended.
     pub fn collecting_writer(self: &Arc<Self>) -> ValueWriter {
         ValueWriter::new(Arc::clone(self), true)
     }
@@ -136,7 +136,7 @@ impl ValueWriter {
         })
     }
 
-    /// The segment that the next short record goes to, if it has begun.
+    /// Returns the segment that the next short record goes to, if it has begun.
     pub fn segment(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.segment.identity.segment)
     }
@@ -146,7 +146,7 @@ impl ValueWriter {
         self.failed.is_some()
     }
 
-    /// The segment that an error has ended.
+    /// Returns the segment that an error has ended.
     pub fn left_segment(&self) -> Option<u64> {
         self.left
     }
@@ -216,7 +216,7 @@ impl fmt::Debug for ValueWriter {
     }
 }
 
-/// The length of a new segment: `whole`, or half of that and so on where it is more than half of what the disk has left. One that
+/// Returns the length of a new segment: `whole`, or half of that and so on where it is more than half of what the disk has left. One that
 /// is shorter than [`SHORT_BYTES`] would hold a few records and be half empty: it has to be where nothing else fits.
 fn pages_that_fit(log: &ValueLog, whole: u64, least: u64) -> u64 {
     let free = log.volume.space().logical_free().unwrap_or(u64::MAX) / SECTOR_BYTES;

@@ -164,7 +164,7 @@ impl Salt {
         Some(RECORD_HEADER_BYTES + length)
     }
 
-    /// The item of the record that `bytes` begin with, and the record's length.
+    /// Returns the item of the record that `bytes` begin with, and the record's length.
     pub(crate) fn get<'a>(&self, offset: u32, base: u64, bytes: &'a [u8]) -> Option<(Item<'a>, usize)> {
         let (sum, rest) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>()?;
         let item = Item::decode(rest, base)?;

@@ -73,7 +73,7 @@ pub(crate) struct Past {
     pub(crate) index: Option<Snapshot>,
 }
 
-/// The id of this boot; `None` if the system has none.
+/// Returns the id of this boot; `None` if the system has none.
 fn boot() -> Option<[u8; 16]> {
     SystemClock::default().boot()
 }

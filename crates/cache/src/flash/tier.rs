@@ -53,7 +53,7 @@ pub enum Start {
     Recovered,
 }
 
-/// The most that the index may take of the memory: three eighths.
+/// Returns the most that the index may take of the memory: three eighths.
 fn index_bytes_max(memory_bytes: usize) -> usize {
     memory_bytes / 8 * 3
 }
@@ -165,18 +165,18 @@ impl FlashTier {
         Ok((tier(log, Some(past_journal)), index, Start::Recovered))
     }
 
-    /// Memory of its buffers and tables, in bytes.
+    /// Returns the memory of its buffers and tables, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         if self.works() { self.log.memory_bytes() } else { 0 }
     }
 
-    /// The longest transfer of a read where several are in flight.
+    /// Returns the longest transfer of a read where several are in flight.
     pub(crate) fn piece_bytes_max(&self) -> usize {
         let piece = self.rules.piece_bytes.max(1).next_multiple_of(PAGE_BYTES);
         piece.min(self.log.transfer_bytes_max())
     }
 
-    /// Whether the tier is in service.
+    /// Returns true if the tier is in service.
     pub(crate) fn works(&self) -> bool {
         !self.has_failed.load(Ordering::Relaxed) && !self.is_failing.load(Ordering::Relaxed)
     }
@@ -356,7 +356,7 @@ impl FlashTier {
         index.remove_all(|slot| slot.tier == Tier::Flash);
     }
 
-    /// Whether an item that is read on flash goes back to memory now.
+    /// Returns true if an item that is read on flash goes back to memory now.
     pub(crate) fn is_promoted(&self, frequency_before: u8) -> bool {
         let promote_at = self.rules.promote_at.min(FREQUENCY_MAX + 1);
         promote_at > 0 && frequency_before + 1 >= promote_at

@@ -160,7 +160,7 @@ fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
     opened.map_err(|error| StorageError::io("open", path.display(), error).into())
 }
 
-/// The path of a device as the superblock remembers it: whole, so that it is found from another directory, too.
+/// Returns the path of a device as the superblock remembers it: whole, so that it is found from another directory, too.
 fn device_text(path: &Path) -> Result<String> {
     let whole = std::path::absolute(path).map_err(|error| StorageError::io("find", path.display(), error))?;
     let text = whole.to_str().filter(|text| text.len() <= DEVICE_PATH_BYTES_MAX);

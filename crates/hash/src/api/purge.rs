@@ -375,7 +375,7 @@ impl Core {
         }
     }
 
-    /// Whether the newest entry of a key is dead, or there is none.
+    /// Returns true if the newest entry of a key is dead, or there is none.
     fn is_still_dead(&self, dead: &Dead, is_dead: Option<&IsDead>) -> Result<bool> {
         let Some(located) = self.locate(dead.hash, &dead.key, self.now_ms())? else { return Ok(true) };
         Ok(match (located, &dead.by_program, is_dead) {

@@ -64,7 +64,7 @@ impl fmt::Debug for HashSnapshot {
 }
 
 impl HashStore {
-    /// The state of the store now, with all writes that are visible.
+    /// Returns the state of the store now, with all writes that are visible.
     ///
     /// # Errors
     /// The store is closed, has failed, or is out of space.
@@ -82,7 +82,7 @@ impl HashStore {
         Ok(snapshot)
     }
 
-    /// All entries as of now, in no order.
+    /// Returns all entries as of now, in no order.
     ///
     /// # Errors
     /// As [`snapshot`](HashStore::snapshot). Errors of later reads come from the scan.
@@ -92,7 +92,7 @@ impl HashStore {
 }
 
 impl HashSnapshot {
-    /// The value that `key` had.
+    /// Returns the value that `key` had.
     ///
     /// # Errors
     /// The device cannot be read, or what was read is damaged.
@@ -109,12 +109,12 @@ impl HashSnapshot {
         Ok(found)
     }
 
-    /// All entries, in no order.
+    /// Returns all entries, in no order.
     pub fn scan(&self) -> HashScan {
         HashScan { snapshot: self.clone(), next: 0, found: VecDeque::new(), failed: false }
     }
 
-    /// All entries in the order of their keys. They are sorted on the disk of the overflow store first, which takes as much room there as they
+    /// Returns all entries in the order of their keys. They are sorted on the disk of the overflow store first, which takes as much room there as they
     /// have bytes, until the scan is dropped.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Found {
         Ok(Found { key: entry.key.to_vec(), value, expires_ms: entry.expires_ms })
     }
 
-    /// The entry with its value, which is read now.
+    /// Returns the entry with its value, which is read now.
     fn read(self, core: &Core) -> Result<Expiring> {
         let value = match self.value {
             FoundValue::Here(bytes) => bytes,
@@ -212,7 +212,7 @@ impl HashScan {
         Ok(true)
     }
 
-    /// The next entry with its expiry. As [`next`](Iterator::next) otherwise.
+    /// Returns the next entry with its expiry. As [`next`](Iterator::next) otherwise.
     pub fn next_expiring(&mut self) -> Option<Result<Expiring>> {
         let next = self.read_next();
         if let Err(error) = next {
@@ -274,7 +274,7 @@ impl Drop for SortedScan {
 }
 
 impl Core {
-    /// The value of an entry that a snapshot has.
+    /// Returns the value of an entry that a snapshot has.
     fn value_at(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
         match entry.value {
             Value::Inline(bytes) => Ok(bytes.to_vec()),

@@ -85,7 +85,7 @@ impl HashStore {
         Ok(HashStore { inner: Arc::new(inner) })
     }
 
-    /// The clock by which entries expire.
+    /// Returns the clock by which entries expire.
     pub fn clock(&self) -> &Arc<StoreClock> {
         &self.inner.core.clock
     }
@@ -145,7 +145,7 @@ impl HashStore {
         WriteFuture::begin(&self.inner.core.pipeline, write, durability).map(HashWrite)
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// The store is closed, the device cannot be read, or what was read is damaged.
@@ -154,7 +154,7 @@ impl HashStore {
         self.inner.core.get(key.as_ref())
     }
 
-    /// The values of keys, in their order; the reads are in flight together.
+    /// Returns the values of keys, in their order; the reads are in flight together.
     ///
     /// # Errors
     /// As [`get`](HashStore::get).
@@ -164,7 +164,7 @@ impl HashStore {
         self.inner.core.multi_get(&keys)
     }
 
-    /// The value of `key` if that can be had without waiting: the key was written lately, or the device answers at once. None if the device
+    /// Returns the value of `key` if that can be had without waiting: the key was written lately, or the device answers at once. None if the device
     /// has to be asked; [`get_async`](HashStore::get_async) does that.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl Core {
         Ok(Write(Arc::new(batch.into_changes(self.seed, VALUE_BYTES_MAX)?)))
     }
 
-    /// Whether calls are taken.
+    /// Checks that the store takes calls.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.writes.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }

@@ -65,7 +65,7 @@ impl Scheme {
     /// All schemes.
     pub const ALL: [Scheme; 3] = [Scheme::Linear, Scheme::Partial, Scheme::Doubling];
 
-    /// A word for it.
+    /// Returns a word for it.
     pub fn name(self) -> &'static str {
         match self {
             Scheme::Linear => "linear",
@@ -94,7 +94,7 @@ impl Scheme {
     }
 }
 
-/// The share of entries that overflow at a position of a round, if the file grows so that `load` stays the same. With
+/// Returns the share of entries that overflow at a position of a round, if the file grows so that `load` stays the same. With
 /// [`Scheme::Doubling`], `load` is what linear hashing would have with as many entries.
 pub fn overflow_share(scheme: Scheme, load: f64, position: f64, capacity: u32) -> f64 {
     let entries = load * f64::from(capacity) * (1.0 + position);
@@ -102,12 +102,12 @@ pub fn overflow_share(scheme: Scheme, load: f64, position: f64, capacity: u32) -
     parts.iter().map(|part| part.buckets * overflow_of(entries * part.weight, capacity)).sum::<f64>() / entries
 }
 
-/// The largest share in a round, looked at in 200 steps.
+/// Returns the largest share in a round, looked at in 200 steps.
 pub fn worst_share(scheme: Scheme, load: f64, capacity: u32) -> f64 {
     (0..200).map(|step| overflow_share(scheme, load, f64::from(step) / 200.0, capacity)).fold(0.0, f64::max)
 }
 
-/// The highest load at which no point of a round has a larger share of overflow than `share_max`.
+/// Returns the highest load at which no point of a round has a larger share of overflow than `share_max`.
 pub fn band(scheme: Scheme, share_max: f64, capacity: u32) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..40 {
@@ -123,7 +123,7 @@ pub trait Addressing {
     /// Returns the number of buckets.
     fn buckets(&self) -> u64;
 
-    /// The bucket of a hash.
+    /// Returns the bucket of a hash.
     fn bucket_of(&self, hash: u64) -> u64;
 
     /// Adds a bucket. Returns the buckets that give entries to it.
@@ -236,7 +236,7 @@ impl<A: Addressing> Filled<A> {
         self.entries
     }
 
-    /// The share of entries that lie in the overflow.
+    /// Returns the share of entries that lie in the overflow.
     pub fn overflow_share(&self) -> f64 {
         self.overflow as f64 / self.entries as f64
     }

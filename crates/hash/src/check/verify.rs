@@ -238,7 +238,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the bucket of `key`, or the overflow, still has this handle.
+    /// Returns true if the bucket of `key`, or the overflow, still has this handle.
     fn still_leads_to(&self, key: &[u8], handle: &Handle) -> Result<bool> {
         let _closed = self.close_gate_with_space()?;
         let state = self.state();

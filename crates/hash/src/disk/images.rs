@@ -92,7 +92,7 @@ impl ImageJournal {
         fits.then(|| Room { journal: Some(self), pages })
     }
 
-    /// Bytes of its file.
+    /// Returns the bytes of its file.
     pub(crate) fn bytes(&self) -> u64 {
         self.file.pages() * IMAGE_PAGE_BYTES as u64
     }
@@ -131,7 +131,7 @@ impl ImageJournal {
         written.map_err(|error| crate::Error::from(error).or_out_of_space())
     }
 
-    /// The number of the next batch.
+    /// Returns the number of the next batch.
     pub(crate) fn next_batch(&self) -> u64 {
         lock(&self.state).next_batch
     }

@@ -91,7 +91,7 @@ fn new_buffer() -> Buffer {
     Buffer::new(PAGE_BYTES)
 }
 
-/// The pool of the calling thread.
+/// Returns the pool of the calling thread.
 fn pool_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -123,7 +123,7 @@ impl BucketIo {
         &self.device
     }
 
-    /// Whether a crash can tear or lose the write of a bucket that has been acknowledged.
+    /// Returns true if a crash can tear or lose the write of a bucket that has been acknowledged.
     pub(crate) fn needs_images(&self) -> bool {
         self.geometry.volatile_write_cache || (self.geometry.atomic_write_bytes as usize) < PAGE_BYTES
     }
@@ -267,7 +267,7 @@ impl BucketIo {
         Ok(self.write_many(images)?)
     }
 
-    /// A buffer for a bucket that is to be written. Its bytes may be anything.
+    /// Returns a buffer for a bucket that is to be written. Its bytes may be anything.
     pub(crate) fn buffer(&self) -> Buffer {
         lock(&self.spare).pop().unwrap_or_else(new_buffer)
     }
@@ -333,7 +333,7 @@ impl BucketIo {
         })
     }
 
-    /// Bytes at the beginning of the space, before the buckets.
+    /// Returns the bytes at the beginning of the space, before the buckets.
     pub(crate) fn read_header(&self, offset: u64, bytes: usize) -> Result<Buffer> {
         let mut found = None;
         self.with_lane(|lane| {

@@ -122,7 +122,7 @@ impl LargeValues {
         }
     }
 
-    /// The handles of changes that wait for space.
+    /// Returns the handles of changes that wait for space.
     pub(crate) fn kept(&self) -> BTreeMap<u64, HandleBytes> {
         lock(&self.state).kept.clone()
     }
@@ -251,19 +251,19 @@ impl LargeValues {
         lock(&self.state).dying_bytes
     }
 
-    /// Whether a checkpoint would let segments go, or the value log reclaim something.
+    /// Returns true if a checkpoint would let segments go, or the value log reclaim something.
     pub(crate) fn owes(&self) -> bool {
         let state = lock(&self.state);
         let is_spilled = state.is_spilled && !state.listed.is_empty();
         state.dying_bytes > 0 || is_spilled || !state.retired.is_empty()
     }
 
-    /// Whether there is no segment.
+    /// Returns true if there is no segment.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.state).listed.is_empty()
     }
 
-    /// Whether most of what lies in the segment that is written to is dead.
+    /// Returns true if most of what lies in the segment that is written to is dead.
     pub(crate) fn open_segment_is_dead(&self) -> bool {
         let open = self.log.segments().into_iter().filter(|segment| segment.phase == Phase::Open);
         let (live, dead) = open.fold((0, 0), |(live, dead), open| (live + open.live_bytes(), dead + open.dead_bytes));
@@ -318,7 +318,7 @@ impl LargeValues {
         Ok(())
     }
 
-    /// The list, with what the value log knows of the dead.
+    /// Returns the list, with what the value log knows of the dead.
     fn known(&self, state: &State) -> Vec<KnownSegment> {
         let infos: BTreeMap<u64, _> = self.log.segments().into_iter().map(|info| (info.number, info)).collect();
         let known = |(number, record_bytes): (&u64, &u64)| {
@@ -352,7 +352,7 @@ impl LargeValues {
 const LISTED_BYTES: usize = 24;
 
 impl Overflow {
-    /// The segments of the value log that are listed.
+    /// Returns the segments of the value log that are listed.
     fn segments(&self) -> Result<Vec<KnownSegment>> {
         let Some(list) = self.segment_list()? else { return Ok(Vec::new()) };
         let mut known = Vec::new();

@@ -144,12 +144,12 @@ impl Overflow {
         }
     }
 
-    /// The keyspace for what is saved, if something was.
+    /// Returns the keyspace for what is saved, if something was.
     pub(crate) fn saved(&self) -> Option<&Keyspace> {
         self.saved.get()
     }
 
-    /// The keyspace for what is saved.
+    /// Returns the keyspace for what is saved.
     pub(crate) fn make_saved(&self) -> Result<&Keyspace> {
         if self.saved.get().is_none() {
             // Another thread may have made it; then it is the same one.
@@ -158,12 +158,12 @@ impl Overflow {
         Ok(self.saved.get().expect("it was made above"))
     }
 
-    /// The list of segments, if there is one.
+    /// Returns the list of segments, if there is one.
     pub(crate) fn segment_list(&self) -> Result<Option<Keyspace>> {
         self.existing(SEGMENTS)
     }
 
-    /// The list of the dead, if there is one.
+    /// Returns the list of the dead, if there is one.
     pub(crate) fn dead_list(&self) -> Result<Option<Keyspace>> {
         self.existing(DEAD)
     }
@@ -195,7 +195,7 @@ impl Overflow {
         Ok(self.store.drop_keyspace(name)?)
     }
 
-    /// A number for the next sort.
+    /// Returns a number for the next sort.
     pub(crate) fn next_sort(&self) -> u64 {
         self.sorts.fetch_add(1, Ordering::Relaxed)
     }
@@ -205,12 +205,12 @@ impl Overflow {
         self.store.write_with(batch, durability).map_err(|error| Error::from(error).or_out_of_space())
     }
 
-    /// The entry of a key as it is stored.
+    /// Returns the entry of a key as it is stored.
     pub(crate) fn get(&self, hash: u64, key: &[u8]) -> Result<Option<Value>> {
         Ok(self.store.default_keyspace().get(overflow_key(hash, key))?)
     }
 
-    /// All that lies in the range of `bucket`.
+    /// Returns all that lies in the range of `bucket`.
     pub(crate) fn of_bucket(&self, bucket: u64, state: &State) -> Result<Stored> {
         self.in_range(&overflow_range(bucket, state))
     }
@@ -225,7 +225,7 @@ impl Overflow {
         Ok(stored)
     }
 
-    /// All entries, in the order of their buckets' bits.
+    /// Returns all entries, in the order of their buckets' bits.
     pub(crate) fn all(&self) -> Result<impl Iterator<Item = Result<(Key, Value)>>> {
         Ok(self.store.default_keyspace().iter()?.map(|pair| pair.map_err(Error::from)))
     }
@@ -235,7 +235,7 @@ impl Overflow {
         Entry::from_overflow(&self.path, &stored.0, &stored.1)
     }
 
-    /// The path that errors name.
+    /// Returns the path that errors name.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }

@@ -31,7 +31,7 @@ pub const BUCKET_BITS_MAX: u32 = 48;
 /// Bytes of the hash before the key in an overflow key.
 pub const OVERFLOW_PREFIX_BYTES: usize = 8;
 
-/// The hash of a key in a store that has this seed.
+/// Returns the hash of a key in a store that has this seed.
 #[inline]
 pub fn hash_of(key: &[u8], seed: u64) -> u64 {
     xxh3_64_with_seed(key, seed)
@@ -54,14 +54,14 @@ impl State {
         State::from_parts(base_bits, 0, 0).expect("as many bits as a state may have")
     }
 
-    /// The state with these parts; none if they do not fit together.
+    /// Returns the state with these parts; none if they do not fit together.
     pub fn from_parts(base_bits: u8, level: u8, split: u64) -> Option<State> {
         let bits = u32::from(base_bits) + u32::from(level);
         let fits = bits <= BUCKET_BITS_MAX && split < 1 << bits && (split == 0 || bits < BUCKET_BITS_MAX);
         fits.then_some(State { base_bits, level, split })
     }
 
-    /// log2 of the fewest buckets that the store ever has.
+    /// Returns log2 of the fewest buckets that the store ever has.
     pub fn base_bits(&self) -> u8 {
         self.base_bits
     }
@@ -71,17 +71,17 @@ impl State {
         self.level
     }
 
-    /// The first bucket that is not split in this round.
+    /// Returns the first bucket that is not split in this round.
     pub fn split(&self) -> u64 {
         self.split
     }
 
-    /// log2 of the buckets at the beginning of this round.
+    /// Returns log2 of the buckets at the beginning of this round.
     fn bits(&self) -> u32 {
         u32::from(self.base_bits) + u32::from(self.level)
     }
 
-    /// Buckets at the beginning of this round.
+    /// Returns the buckets at the beginning of this round.
     pub fn round(&self) -> u64 {
         1 << self.bits()
     }
@@ -91,7 +91,7 @@ impl State {
         self.round() + self.split
     }
 
-    /// The bucket of a hash.
+    /// Returns the bucket of a hash.
     #[inline]
     pub fn bucket_of(&self, hash: u64) -> u64 {
         let round = self.round();
@@ -109,7 +109,7 @@ impl State {
         self.bits() + u32::from(is_split)
     }
 
-    /// The next buckets to split: at most `buckets_max` of them, and none of another round. None if the store has as many buckets
+    /// Returns the next buckets to split: at most `buckets_max` of them, and none of another round. None if the store has as many buckets
     /// as it can have.
     pub fn grow(&self, buckets_max: u64) -> Option<Step> {
         if self.bits() >= BUCKET_BITS_MAX {
@@ -125,7 +125,7 @@ impl State {
         Some(Step { low: self.split..end, distance: round, fewer: *self, more: after })
     }
 
-    /// The last buckets to be split, which can be merged again: at most `buckets_max` of them, and none of another round. None if
+    /// Returns the last buckets to be split, which can be merged again: at most `buckets_max` of them, and none of another round. None if
     /// the store has as few buckets as it can have.
     pub fn shrink(&self, buckets_max: u64) -> Option<Step> {
         let (level, end) = match (self.level, self.split) {
@@ -159,12 +159,12 @@ pub struct Step {
 }
 
 impl Step {
-    /// The buckets that are new in a split, and gone after a merge.
+    /// Returns the buckets that are new in a split, and gone after a merge.
     pub fn high(&self) -> Range<u64> {
         self.low.start + self.distance..self.low.end + self.distance
     }
 
-    /// Each bucket with the one that it is split into, or merged with.
+    /// Returns each bucket with the one that it is split into, or merged with.
     pub fn pairs(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let distance = self.distance;
         self.low.clone().map(move |low| (low, low + distance))
@@ -176,13 +176,13 @@ impl Step {
     }
 }
 
-/// The first bytes of the overflow key of any key with this hash.
+/// Returns the first bytes of the overflow key of any key with this hash.
 #[inline]
 pub fn overflow_prefix(hash: u64) -> [u8; OVERFLOW_PREFIX_BYTES] {
     hash.reverse_bits().to_be_bytes()
 }
 
-/// The key of an entry in the overflow.
+/// Returns the key of an entry in the overflow.
 pub fn overflow_key(hash: u64, key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(OVERFLOW_PREFIX_BYTES + key.len());
     bytes.extend_from_slice(&overflow_prefix(hash));
@@ -190,7 +190,7 @@ pub fn overflow_key(hash: u64, key: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The hash and the key that make up an overflow key; none if the bytes are too few.
+/// Returns the hash and the key that make up an overflow key; none if the bytes are too few.
 pub fn split_overflow_key(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (prefix, key) = bytes.split_first_chunk::<OVERFLOW_PREFIX_BYTES>()?;
     Some((u64::from_be_bytes(*prefix).reverse_bits(), key))
@@ -212,7 +212,7 @@ impl OverflowRange {
     }
 }
 
-/// The range of the overflow keys of `bucket`.
+/// Returns the range of the overflow keys of `bucket`.
 ///
 /// # Panics
 /// There is no such bucket.

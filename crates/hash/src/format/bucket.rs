@@ -101,7 +101,7 @@ impl Header {
         if self.epoch == epoch { self.before } else { self.now }
     }
 
-    /// Whether the bucket was written in `epoch` or before, by operations up to `sequence`.
+    /// Returns true if the bucket was written in `epoch` or before, by operations up to `sequence`.
     pub(crate) fn is_within(&self, epoch: u32, sequence: u64) -> bool {
         self.epoch <= epoch && self.sequence <= sequence
     }
@@ -148,12 +148,12 @@ pub struct Found<'a> {
 }
 
 impl BucketCodec {
-    /// The codec of the buckets of `store`, whose bucket space is at `path`. Errors name that path.
+    /// Returns the codec of the buckets of `store`, whose bucket space is at `path`. Errors name that path.
     pub fn new(path: impl Into<String>, store: StoreId) -> BucketCodec {
         BucketCodec { path: path.into(), store, seed: crc32c::crc32c(&store.0) }
     }
 
-    /// The path that errors name.
+    /// Returns the path that errors name.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -248,7 +248,7 @@ impl BucketCodec {
     }
 }
 
-/// The header, from the format on.
+/// Returns the header, from the format on.
 fn header_of(bytes: &[u8]) -> Result<Header, Mismatch> {
     let mut fields = Fields(bytes);
     let format = fields.u8("format")?;
@@ -295,17 +295,17 @@ pub fn sealed_bytes(block: &[u8]) -> usize {
 }
 
 impl<'a> Bucket<'a> {
-    /// The header of the bucket.
+    /// Returns the header of the bucket.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The entry of a key.
+    /// Returns the entry of a key.
     pub fn find(&self, key: &[u8]) -> Option<Entry<'a>> {
         self.entries().find(|entry| entry.key == key)
     }
 
-    /// All entries, in the order in which they were written.
+    /// Returns all entries, in the order in which they were written.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'a>> + Clone + use<'a> {
         // A `Bucket` exists only if its walk has found no error.
         self.walk().map_while(Result::ok)
@@ -368,7 +368,7 @@ impl<'b> BucketWriter<'b> {
         BucketWriter { block, used: 0, entries: 0, expires: false }
     }
 
-    /// Bytes that entries have taken so far.
+    /// Returns the bytes that entries have taken so far.
     pub fn used_bytes(&self) -> usize {
         self.used
     }

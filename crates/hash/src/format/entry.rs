@@ -54,7 +54,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The bytes of the value or of the handle.
+    /// Returns the bytes of the value or of the handle.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Value::Inline(bytes) | Value::Pointer(bytes) => bytes,
@@ -70,7 +70,7 @@ impl<'a> Value<'a> {
         if is_pointer { Value::Pointer(bytes) } else { Value::Inline(bytes) }
     }
 
-    /// Most bytes that a value of this kind has in an entry.
+    /// Returns the most bytes that a value of this kind has in an entry.
     fn bytes_max(is_pointer: bool) -> usize {
         if is_pointer { POINTER_BYTES_MAX } else { INLINE_VALUE_BYTES_MAX }
     }
@@ -88,12 +88,12 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// An entry with an inline value that does not expire.
+    /// Returns an entry with an inline value that does not expire.
     pub fn inline(key: &'a [u8], value: &'a [u8]) -> Entry<'a> {
         Entry { key, value: Value::Inline(value), expires_ms: None }
     }
 
-    /// Bytes that the entry takes in a bucket.
+    /// Returns the bytes that the entry takes in a bucket.
     #[inline]
     pub fn encoded_bytes(&self) -> usize {
         let expiry = if self.expires_ms.is_some() { EXPIRY_BYTES } else { 0 };
@@ -123,7 +123,7 @@ impl<'a> Entry<'a> {
         Ok(())
     }
 
-    /// The head in a bucket.
+    /// Returns the head in a bucket.
     fn head(&self) -> u32 {
         let lengths = (self.key.len() | self.value.bytes().len() << KEY_LENGTH_BITS) as u32;
         lengths
@@ -189,7 +189,7 @@ impl<'a> Entry<'a> {
         bytes.extend_from_slice(self.value.bytes());
     }
 
-    /// The hash and the entry that an overflow key and its value stand for. Names damage as in the store at `path`.
+    /// Returns the hash and the entry that an overflow key and its value stand for. Names damage as in the store at `path`.
     ///
     /// # Errors
     /// [`situ_storage::Error::Corruption`] if no writer makes such a key or such a value.

@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether all bytes are zero. Without a branch for each byte, so that the compiler uses wide registers.
+/// Returns true if all bytes are zero. Without a branch for each byte, so that the compiler uses wide registers.
 #[inline]
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().fold(0, |sum, byte| sum | byte) == 0

@@ -78,7 +78,7 @@ impl ImageWriter {
         self.payload.len().div_ceil(IMAGE_PAYLOAD_BYTES)
     }
 
-    /// The pages of the batch with this number. The writer is empty afterwards, and can be used again.
+    /// Returns the pages of the batch with this number. The writer is empty afterwards, and can be used again.
     ///
     /// # Panics
     /// There is no image.
@@ -118,7 +118,7 @@ impl PageHeader {
         page[..4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The header of a page of this store's journal; none if the bytes are something else.
+    /// Returns the header of a page of this store's journal; none if the bytes are something else.
     fn read(store: StoreId, page: &[u8]) -> Option<PageHeader> {
         let mut fields = Fields(page);
         let stored = fields.u32("checksum").ok()?;
@@ -166,7 +166,7 @@ impl ImageBatch {
         PageHeader::read(store, page).filter(|header| header.page == 0).map(|header| header.pages as usize)
     }
 
-    /// The number of the batch that a page of the journal belongs to; none if the bytes are no such page.
+    /// Returns the number of the batch that a page of the journal belongs to; none if the bytes are no such page.
     pub(crate) fn number_of(store: StoreId, page: &[u8]) -> Option<u64> {
         PageHeader::read(store, page).map(|header| header.batch)
     }
@@ -184,7 +184,7 @@ impl ImageBatch {
         }
     }
 
-    /// The images, in the order in which they were pushed.
+    /// Returns the images, in the order in which they were pushed.
     pub fn images(&self) -> impl Iterator<Item = Image<'_>> + Clone {
         let mut fields = Fields(&self.payload);
         std::iter::from_fn(move || take_image(&mut fields).ok())

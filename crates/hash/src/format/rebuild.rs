@@ -61,12 +61,12 @@ pub(crate) struct Contents<'a> {
     pub(crate) overflow_puts: Vec<Entry<'a>>,
     /// What goes out of the overflow when the bucket is written.
     pub(crate) overflow_deletes: Vec<&'a [u8]>,
-    /// Whether the bucket is to be written.
+    /// True if the bucket is to be written.
     pub(crate) is_changed: bool,
 }
 
 impl<'a> Contents<'a> {
-    /// All entries, in the bucket and in the overflow.
+    /// Returns all entries, in the bucket and in the overflow.
     pub(crate) fn all(&self) -> impl Iterator<Item = Entry<'a>> {
         self.inline.iter().chain(&self.overflow_kept).chain(&self.overflow_puts).copied()
     }

@@ -171,12 +171,12 @@ impl Operations {
         self.bytes.capacity()
     }
 
-    /// The operations, in the order in which they were pushed.
+    /// Returns the operations, in the order in which they were pushed.
     pub fn iter(&self) -> impl Iterator<Item = Operation<'_>> + Clone {
         operations(&self.bytes)
     }
 
-    /// The header of the record whose first operation has the sequence number `first`.
+    /// Returns the header of the record whose first operation has the sequence number `first`.
     ///
     /// # Panics
     /// There are no operations, or the sequence numbers reach [`SEQUENCE_END`].
@@ -210,12 +210,12 @@ impl<'a> Record<'a> {
         decode(bytes).map_err(|mismatch| mismatch.at(path, offset, "record of a batch"))
     }
 
-    /// The operations with their sequence numbers.
+    /// Returns the operations with their sequence numbers.
     pub fn operations(&self) -> impl Iterator<Item = (u64, Operation<'a>)> + Clone + use<'a> {
         (self.first..).zip(operations(self.operations))
     }
 
-    /// The operations as bytes, as [`Operations::bytes`] has them.
+    /// Returns the operations as bytes, as [`Operations::bytes`] has them.
     pub fn bytes(&self) -> &'a [u8] {
         self.operations
     }

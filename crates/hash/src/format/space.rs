@@ -41,12 +41,12 @@ pub struct SpaceMark {
 }
 
 impl SpaceMark {
-    /// The mark of the bucket space of `store`, laid out as this program does it.
+    /// Returns the mark of the bucket space of `store`, laid out as this program does it.
     pub fn new(store: StoreId) -> SpaceMark {
         SpaceMark { store, header_bytes: SPACE_HEADER_BYTES as u32, bucket_bytes: BUCKET_BYTES as u32 }
     }
 
-    /// The whole header area, with both copies.
+    /// Returns the whole header area, with both copies.
     pub fn encode(&self) -> Vec<u8> {
         let mut area = vec![0; SPACE_HEADER_BYTES];
         for at in MARK_OFFSETS {

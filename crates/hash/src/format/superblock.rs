@@ -86,7 +86,7 @@ pub struct Newest {
 }
 
 impl Superblock {
-    /// A slot with this superblock.
+    /// Returns a slot with this superblock.
     ///
     /// # Panics
     /// The generation or the epoch is 0, or the path of the device is empty or longer than
@@ -116,13 +116,13 @@ impl Superblock {
         slot
     }
 
-    /// Whether the store was made whole. A superblock of generation 1 is that of a store that is being made: opening writes the next one
+    /// Returns true if the store was made whole. A superblock of generation 1 is that of a store that is being made: opening writes the next one
     /// when overflow and buckets are there.
     pub(crate) fn is_of_made_store(&self) -> bool {
         self.generation > 1
     }
 
-    /// The fields behind the epoch, but the path.
+    /// Returns the fields behind the epoch, but the path.
     fn numbers(&self) -> [u64; 8] {
         let Totals { entries, bytes, overflow_entries, overflow_bytes } = self.totals;
         [
@@ -160,7 +160,7 @@ impl Superblock {
         decode_fields(&mut fields).map(Some).map_err(damaged)
     }
 
-    /// The newest superblock of both slots, whose bytes lie one behind the other. None if both were never written.
+    /// Returns the newest superblock of both slots, whose bytes lie one behind the other. None if both were never written.
     ///
     /// # Errors
     /// As [`decode`](Superblock::decode), if neither slot is sound, or if a newer program has written one. Corruption, too, if the
@@ -195,7 +195,7 @@ fn newer(path: &str, first: Superblock, second: Superblock) -> crate::Result<New
     Ok(Newest { superblock, damage: None })
 }
 
-/// The fields behind the format, and the format.
+/// Returns the fields behind the format, and the format.
 fn unseal(slot: &[u8]) -> Result<(Fields<'_>, u32), Mismatch> {
     let (sealed, stored) = slot.split_at(SLOT_CHECKSUM_AT);
     require_checksum(Fields(stored).u32("checksum")?, crc32c::crc32c(sealed))?;

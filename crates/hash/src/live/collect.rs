@@ -96,7 +96,7 @@ impl Core {
         Ok(collected.is_ok())
     }
 
-    /// The handle that the entry of `key` has, if it has one.
+    /// Returns the handle that the entry of `key` has, if it has one.
     fn handle_of(&self, key: &[u8]) -> Result<Option<Handle>> {
         let hash = hash_of(key, self.seed);
         loop {
@@ -175,7 +175,7 @@ impl Core {
     }
 }
 
-/// The handle of an entry; none if the value lies in the bucket.
+/// Returns the handle of an entry; none if the value lies in the bucket.
 pub(crate) fn pointer_of(entry: &Entry<'_>) -> Result<Option<Handle>> {
     match entry.value {
         Value::Inline(_) => Ok(None),

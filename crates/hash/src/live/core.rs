@@ -183,7 +183,7 @@ impl Sums {
         });
     }
 
-    /// The sums as counts. A negative sum counts as 0; [`check`](Sums::check) refuses it where it would be believed.
+    /// Returns the sums as counts. A negative sum counts as 0; [`check`](Sums::check) refuses it where it would be believed.
     pub(crate) fn to_totals(self) -> Totals {
         let count = |sum: i64| u64::try_from(sum).unwrap_or(0);
         Totals {
@@ -194,7 +194,7 @@ impl Sums {
         }
     }
 
-    /// Whether buckets can hold this.
+    /// Checks that buckets can hold this.
     ///
     /// # Errors
     /// A sum is negative: the superblock counted less than its buckets held.
@@ -251,7 +251,7 @@ impl SuperblockFile {
         SuperblockFile { damage, ..self }
     }
 
-    /// The damage that opening has found, and mended.
+    /// Returns the damage that opening has found, and mended.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.damage.as_ref()
     }
@@ -317,7 +317,7 @@ fn write_slots(file: &dyn PageFile, superblock: &Superblock) -> Result<()> {
     Ok(())
 }
 
-/// The state with this many buckets.
+/// Returns the state with this many buckets.
 pub(crate) fn state_of(base_bits: u8, buckets: u64) -> State {
     let level = (buckets >> base_bits).checked_ilog2().expect("a store never has fewer buckets than at first") as u8;
     let split = buckets - (1 << (u32::from(base_bits) + u32::from(level)));
@@ -388,7 +388,7 @@ impl Core {
         state_of(self.base_bits, self.buckets.load(Ordering::SeqCst))
     }
 
-    /// The state and the epoch. The epoch comes first: it is noted before the state.
+    /// Returns the state and the epoch. The epoch comes first: it is noted before the state.
     pub(crate) fn seen(&self) -> Seen {
         let epoch = self.epoch();
         Seen { epoch, state: self.state() }
@@ -412,7 +412,7 @@ impl Core {
         lock(&self.totals).add(sums);
     }
 
-    /// The time by which entries expire, in milliseconds.
+    /// Returns the time by which entries expire, in milliseconds.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.milliseconds()
     }

@@ -162,7 +162,7 @@ impl Core {
         Some(wait)
     }
 
-    /// Whether a checkpoint would give something up.
+    /// Returns true if a checkpoint would give something up.
     fn owes_checkpoint(&self) -> bool {
         let log = &self.writes.log;
         let has_spares = log.metrics().file_bytes > 2 * log.file_bytes_for(0);
@@ -174,7 +174,7 @@ impl Core {
             || self.large.owes() && has_no_snapshot()
     }
 
-    /// Whether segments are to be ended, collected or trimmed.
+    /// Returns true if segments are to be ended, collected or trimmed.
     fn owes_values(&self) -> bool {
         self.large.open_segment_is_dead()
             || self.large.log.has_trims()
@@ -194,7 +194,7 @@ impl Core {
         Ok(has_trimmed || self.collect_if_due()?)
     }
 
-    /// Whether a checkpoint would reclaim much space of large values, or some while space is scarce. While there is a snapshot, it would not.
+    /// Returns true if a checkpoint would reclaim much space of large values, or some while space is scarce. While there is a snapshot, it would not.
     fn would_give_space(&self) -> bool {
         let segment_bytes = self.options.value_segment_bytes;
         let least = match () {

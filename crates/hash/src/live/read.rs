@@ -45,7 +45,7 @@ pub(crate) enum InBucket {
 }
 
 impl Core {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
         let hash = hash_of(key, self.seed);
@@ -116,7 +116,7 @@ impl Core {
         }
     }
 
-    /// Whether a hash has belonged to a bucket all the time since `seen`. Each split and merge begins an epoch: a bucket that was merged and
+    /// Returns true if a hash has belonged to a bucket all the time since `seen`. Each split and merge begins an epoch: a bucket that was merged and
     /// split again meanwhile may have been read as it lay empty.
     pub(crate) fn is_still(&self, seen: &Seen, bucket: u64, hash: u64) -> bool {
         let now = self.seen();

@@ -17,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) done: OnValue,
 }
 
-/// An empty queue of reads.
+/// Returns an empty queue of reads.
 pub(crate) fn read_queue(env: &Env) -> Workers<Request> {
     Workers::new(env, "hash-read", THREADS_MAX, WAITING_MAX)
 }

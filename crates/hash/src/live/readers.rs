@@ -43,7 +43,7 @@ impl Core {
         }
     }
 
-    /// Whether the device has lately answered as soon as another thread would, or is to be tried.
+    /// Returns true if the device has lately answered as soon as another thread would, or is to be tried.
     pub(crate) fn is_quick(&self) -> bool {
         self.io.read_ns.load(Ordering::Relaxed) < QUICK_NS
             || self.counters.slow_gets.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRY_EVERY)
@@ -60,7 +60,7 @@ impl Core {
         }
     }
 
-    /// The values of keys, in their order.
+    /// Returns the values of keys, in their order.
     pub(crate) fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         let now_ms = self.now_ms();
         let mut values: Vec<Option<Option<Vec<u8>>>> = Vec::with_capacity(keys.len());

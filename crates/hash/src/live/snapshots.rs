@@ -90,19 +90,19 @@ impl Snapshots {
         }
     }
 
-    /// Whether something is saved that no snapshot reads any more.
+    /// Returns true if something is saved that no snapshot reads any more.
     pub(crate) fn is_stale(&self) -> bool {
         let alive = lock(&self.alive);
         alive.moments.is_empty() && alive.is_stale
     }
 
-    /// The snapshots that are alive, oldest first.
+    /// Returns the snapshots that are alive, oldest first.
     pub(crate) fn list(&self) -> Arc<Vec<Moment>> {
         Arc::clone(&lock(&self.alive).list)
     }
 }
 
-/// The entries of a bucket as bytes, each with its length before it.
+/// Returns the entries of a bucket as bytes, each with its length before it.
 pub(crate) fn encode<'a>(entries: impl Iterator<Item = (u64, Entry<'a>)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut value = Vec::new();
@@ -169,7 +169,7 @@ impl Overflow {
         self.write_batch(batch, Durability::Buffered)
     }
 
-    /// Whether a bucket was saved for this snapshot: under it, or under a later one, which may have gone since.
+    /// Returns true if a bucket was saved for this snapshot: under it, or under a later one, which may have gone since.
     pub(crate) fn is_saved(&self, bucket: u64, snapshot: u64) -> Result<bool> {
         Ok(self.saved_since(bucket, snapshot)?.is_some())
     }

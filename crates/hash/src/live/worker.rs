@@ -48,7 +48,7 @@ struct Applied<'a> {
 }
 
 impl<'a> Applied<'a> {
-    /// The changes up to a sequence number, as the bucket gets them.
+    /// Returns the changes up to a sequence number, as the bucket gets them.
     fn up_to(&self, sequence: u64) -> impl Iterator<Item = Change<'a>> {
         let pairs = self.changes.changes.iter().zip(self.handles);
         pairs.filter(move |(change, _)| change.sequence <= sequence).map(|(change, handle)| {
@@ -59,7 +59,7 @@ impl<'a> Applied<'a> {
         })
     }
 
-    /// The handles that the bucket had, and those that are new.
+    /// Returns the handles that the bucket had, and those that are new.
     fn handles_before(&self, before: &Before<'_>) -> Result<BTreeSet<Handle>> {
         let mut handles = BTreeSet::new();
         let shadowed = |entry: &Entry<'_>| before.inline.iter().any(|other| other.key == entry.key);
@@ -74,7 +74,7 @@ impl<'a> Applied<'a> {
     }
 }
 
-/// Whether each change of a bucket is the last one of its key, for the bucket itself or for a snapshot.
+/// Returns true if each change of a bucket is the last one of its key, for the bucket itself or for a snapshot.
 fn last_changes(changes: &[PendingChange], moments: &[Moment]) -> Vec<bool> {
     let mut later: BTreeMap<&[u8], u64> = BTreeMap::new();
     // Changes of one key come in the order of their sequence numbers.

@@ -92,7 +92,7 @@ impl HashRepair {
     }
 }
 
-/// Whether a block cannot be had, or is not what was written.
+/// Returns true if a block cannot be had, or is not what was written.
 fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Storage(StorageError::Corruption(_) | StorageError::Io { .. }))
 }

@@ -76,7 +76,7 @@ impl HashBatch {
         self.len() == 0
     }
 
-    /// Bytes of the changes in the log.
+    /// Returns the bytes of the changes in the log.
     pub fn bytes(&self) -> usize {
         self.operations.bytes().len()
     }
@@ -173,7 +173,7 @@ impl Changes {
         (key.len() + value.as_ref().map_or(0, |(value, _)| value.len())) as u64 + CHANGE_BYTES
     }
 
-    /// The soonest expiry of what is put.
+    /// Returns the soonest expiry of what is put.
     pub(crate) fn first_expiry_ms(&self) -> Option<u64> {
         self.first_expiry_ms
     }

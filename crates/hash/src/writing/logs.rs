@@ -30,12 +30,12 @@ impl LogFiles {
         self.files.push_back((number, first_sequence));
     }
 
-    /// The file that is written now, and its first sequence number.
+    /// Returns the file that is written now, and its first sequence number.
     pub(crate) fn newest(&self) -> (u64, u64) {
         *self.files.back().expect("the log has a file")
     }
 
-    /// The newest file of which all earlier writes are applied, if those up to `drained` are. With it how many files are older, and how
+    /// Returns the newest file of which all earlier writes are applied, if those up to `drained` are. With it how many files are older, and how
     /// many there are.
     pub(crate) fn newest_applied(&self, drained: u64) -> Applied {
         let newer = self.files.iter().rev().take_while(|(_, first)| *first > drained + 1).count();

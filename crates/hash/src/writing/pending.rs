@@ -56,7 +56,7 @@ pub(crate) struct BucketChanges {
 }
 
 impl BucketChanges {
-    /// The last sequence number among the changes.
+    /// Returns the last sequence number among the changes.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.changes.iter().map(|change| change.sequence).max().unwrap_or(0)
     }
@@ -106,17 +106,17 @@ impl Pending {
         &self.partitions[self.partition_number(hash)]
     }
 
-    /// The number of the partition of a hash, and of its bucket.
+    /// Returns the number of the partition of a hash, and of its bucket.
     pub(crate) fn partition_number(&self, hash: u64) -> usize {
         hash as usize & (self.partitions.len() - 1)
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Bytes that may wait.
+    /// Returns the bytes that may wait.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
@@ -127,13 +127,13 @@ impl Pending {
         waiting == 0 || waiting + bytes <= self.bytes_max
     }
 
-    /// Whether so much room is free that writers that wait for room are to be woken. Woken at each little room, each of many writers would
+    /// Returns true if so much room is free that writers that wait for room are to be woken. Woken at each little room, each of many writers would
     /// wake for one write.
     pub(crate) fn has_much_room(&self) -> bool {
         self.bytes() <= self.bytes_max / 4 * 3
     }
 
-    /// Whether there is room for a write that only deletes, while a disk is out of space: as much again, also behind what an opening has
+    /// Returns true if there is room for a write that only deletes, while a disk is out of space: as much again, also behind what an opening has
     /// left here. Deletes are to find room then.
     pub(crate) fn has_room_for_deletes(&self, bytes: u64) -> bool {
         let others = self.replayed_bytes.load(Ordering::Acquire).max(self.bytes_max);
@@ -168,7 +168,7 @@ impl Pending {
         }
     }
 
-    /// Whether partition `number` has changes.
+    /// Returns true if partition `number` has changes.
     pub(crate) fn has_some(&self, number: usize) -> bool {
         self.partitions[number].bytes.load(Ordering::Acquire) > 0
     }
@@ -178,7 +178,7 @@ impl Pending {
         self.bytes_max / (2 * self.partitions.len() as u64)
     }
 
-    /// The newest change of `key` up to `visible`.
+    /// Returns the newest change of `key` up to `visible`.
     pub(crate) fn find(&self, hash: u64, key: &[u8], visible: u64) -> Option<PendingChange> {
         let partition = self.partition_of(hash);
         if partition.bytes.load(Ordering::Acquire) == 0 {
@@ -206,7 +206,7 @@ impl Pending {
         self.partitions.iter().for_each(|partition| partition.work.notify());
     }
 
-    /// Whether partition `number` is to be worked on.
+    /// Returns true if partition `number` is to be worked on.
     pub(crate) fn is_due(&self, number: usize) -> bool {
         let partition = &self.partitions[number];
         let is_wanted = partition.drained.load(Ordering::Acquire) < self.wanted.load(Ordering::Acquire);
@@ -224,7 +224,7 @@ impl Pending {
         drained.min().unwrap_or(0)
     }
 
-    /// The changes up to `limit` of the next buckets of a partition, at most `buckets_max` of them, from the reversed hash `from` on;
+    /// Returns the changes up to `limit` of the next buckets of a partition, at most `buckets_max` of them, from the reversed hash `from` on;
     /// and where the next call goes on.
     pub(crate) fn take(
         &self,

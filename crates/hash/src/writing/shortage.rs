@@ -133,7 +133,7 @@ impl Shortage {
     }
 }
 
-/// The watch over the space of a store's disks. `fixed_bytes` is what it may need of physical space in addition to its pending changes. `stored`
+/// Returns the watch over the space of a store's disks. `fixed_bytes` is what it may need of physical space in addition to its pending changes. `stored`
 /// returns the bytes that the home holds.
 pub(crate) fn watch(
     clock: Arc<dyn Clock>,

@@ -125,7 +125,7 @@ impl Writes {
         assert!(self.bell.set(Box::new(bell)).is_ok(), "a store has one pipeline");
     }
 
-    /// The last sequence number that readers see.
+    /// Returns the last sequence number that readers see.
     #[inline]
     pub(crate) fn visible(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
@@ -159,12 +159,12 @@ impl Writes {
         self.purges.wake.notify();
     }
 
-    /// The last sequence number that was given out; it may not be visible yet.
+    /// Returns the last sequence number that was given out; it may not be visible yet.
     pub(crate) fn last_sequence(&self) -> u64 {
         lock(&self.commit).last_sequence()
     }
 
-    /// The number that the next log file gets at least.
+    /// Returns the number that the next log file gets at least.
     pub(crate) fn next_log(&self) -> u64 {
         self.next_log.load(Ordering::Acquire)
     }
@@ -205,12 +205,12 @@ impl Writes {
         Ok(())
     }
 
-    /// The oldest log file, and the changes before it that have to be in their buckets before it is the oldest one needed.
+    /// Returns the oldest log file, and the changes before it that have to be in their buckets before it is the oldest one needed.
     pub(crate) fn newest_log_file(&self) -> (u64, u64) {
         lock(&self.commit).places.newest()
     }
 
-    /// The newest log file of which all earlier writes are applied, if those up to `drained` are.
+    /// Returns the newest log file of which all earlier writes are applied, if those up to `drained` are.
     pub(crate) fn newest_applied_log_file(&self, drained: u64) -> Applied {
         lock(&self.commit).places.newest_applied(drained)
     }

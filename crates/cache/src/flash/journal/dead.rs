@@ -49,7 +49,7 @@ impl Dead {
         }
     }
 
-    /// Whether the item at an offset of a segment has died. Quick for segments in the order of their numbers.
+    /// Returns true if the item at an offset of a segment has died. Quick for segments in the order of their numbers.
     pub(crate) fn has(&mut self, sequence: u64, offset: u32) -> bool {
         if self.segments.contains(&sequence) {
             return true;

@@ -28,7 +28,7 @@ impl PartialState {
         PartialState { base_groups, level: 0, growing_to: 3, next: 0 }
     }
 
-    /// Groups in this full expansion.
+    /// Returns the groups in this full expansion.
     pub fn groups(&self) -> u64 {
         self.base_groups << self.level
     }
@@ -54,7 +54,7 @@ impl PartialState {
         (gives, new)
     }
 
-    /// The bucket of a hash: all expansions since the beginning, one after another.
+    /// Returns the bucket of a hash: all expansions since the beginning, one after another.
     pub fn bucket_of(&self, hash: u64) -> u64 {
         let mut bucket = hash % (2 * self.base_groups);
         for level in 0..=self.level {
@@ -71,7 +71,7 @@ impl PartialState {
     }
 }
 
-/// A number that looks random: another one for each hash, level and size.
+/// Returns a number that looks random: another one for each hash, level and size.
 fn draw(hash: u64, level: u32, size: u64) -> u64 {
     let mut mixed = hash ^ (u64::from(level) * 4 + size).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
