@@ -27,7 +27,7 @@ const WAITING_MAX: usize = 8192;
 const TRIES_MAX: u32 = 8;
 /// The cache's owner keeps answers of this length until its client has taken them.
 const KEPT_BYTES_MIN: usize = 16 << 10;
-/// How long a wait for the device takes before it is begun again.
+/// The time after which a wait for the device is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Core {
@@ -35,7 +35,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) env: Env,
     reads: Workers<Request>,
-    /// What the only reader waits for, and whether it does.
+    /// The event that the only reader waits for, and whether the reader waits.
     watch: OnceLock<Arc<dyn Watch>>,
     sleeps: AtomicBool,
     is_over: AtomicBool,
@@ -330,7 +330,7 @@ impl Core {
     }
 }
 
-/// What a look-up asks for.
+/// The result of a look-up, and the step that it asks for.
 enum Looked {
     Answer(Option<Record>),
     /// The item has moved meanwhile.

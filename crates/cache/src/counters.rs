@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the cache counts.
+/// The counters of the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) evicted: AtomicU64,

@@ -50,9 +50,9 @@ pub(crate) const SEALED_MAX: usize = 4;
 const SEGMENTS_MIN: u64 = 2 * SEALED_MAX as u64;
 /// Records longer than this may lie in several segments.
 const SPAN_MIN: usize = 64 << 10;
-/// So much at the end of a device is looked at before it is taken for an empty one.
+/// The bytes at the end of a device that are looked at before it is taken for an empty one.
 const TAIL_BYTES: u64 = 128 << 10;
-/// How long a wait for the device takes before it is begun again.
+/// The time after which a wait for the device is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// See the module.
@@ -73,7 +73,7 @@ struct State {
     next_sequence: u64,
     /// Nothing more is appended.
     is_closed: bool,
-    /// What lies in each spot of the device, and in how many of them there is something.
+    /// The segment in each spot of the device, and the number of spots that hold one.
     spots: Box<[OnFlash]>,
     used_spots: u64,
 }
@@ -94,7 +94,7 @@ struct OnFlash {
     base: u64,
 }
 
-/// What is on a device that a log is to be opened on.
+/// The content of a device that a log is to be opened on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Zeros, or too little to tell.
@@ -111,12 +111,12 @@ struct Open {
     base: u64,
     bytes: Buffer,
     used: usize,
-    /// Where the first record begins that begins here.
+    /// The offset of the first record that begins in this segment.
     first: usize,
 }
 
 impl Open {
-    /// What it is, its header if it were sealed now, and a copy of its bytes.
+    /// Returns the segment's identity, its header if it were sealed now, and a copy of its bytes.
     fn copy(&self) -> (OnFlash, Header, Vec<u8>) {
         let &Open { sequence, base, used, first, .. } = self;
         let header = Header { sequence, base, used: used as u32, first: first as u32 };
@@ -131,7 +131,7 @@ struct Sealed {
     bytes: Buffer,
 }
 
-/// Where an item is.
+/// The place of an item.
 pub(crate) enum Located {
     /// In the buffers, or nowhere any more.
     Here(Option<Record>),
@@ -139,7 +139,7 @@ pub(crate) enum Located {
     There(Read),
 }
 
-/// What is to be read of the device for an item.
+/// A planned device read for one item.
 #[derive(Debug)]
 pub(crate) struct Read {
     on_flash: OnFlash,
@@ -168,7 +168,7 @@ pub(crate) enum Piece {
     There(Extent),
 }
 
-/// Whole blocks of the device, and where the piece begins in them.
+/// Whole blocks of the device, and the offset of the piece in them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) first: u64,
@@ -180,7 +180,7 @@ pub(crate) struct Extent {
 #[derive(Debug)]
 pub struct Record {
     bytes: RecordBytes,
-    /// Where the item begins.
+    /// The offset of the item.
     start: usize,
     base: u64,
     /// The segment that it was read from; 0 for a copy of an item in memory.
@@ -227,7 +227,7 @@ impl Record {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Going {
     pub(crate) sequence: u64,
-    /// What slots call it.
+    /// The number by which slots name it.
     pub(crate) number: u32,
 }
 
@@ -249,7 +249,7 @@ fn invalid(why: &str) -> io::Error {
 }
 
 impl FlashLog {
-    /// What is on the device.
+    /// Reads the content of the device.
     ///
     /// # Errors
     /// The device fails.
@@ -391,7 +391,7 @@ impl FlashLog {
         (state.next_sequence.saturating_sub(u64::from(self.superblock.segments) + waiting), state.next_sequence)
     }
 
-    /// Where the next item comes, if that is behind others: the number of the segment, and the offset.
+    /// Returns the place of the next item, if that is behind others: the number of the segment, and the offset.
     pub(crate) fn end(&self) -> Option<(u64, u32)> {
         lock(&self.state).open.as_ref().map(|open| (open.sequence, open.used as u32))
     }
@@ -439,12 +439,12 @@ impl FlashLog {
         run(&self.device, vec![(Op::Flush, Buffer::new(0))]).map(drop)
     }
 
-    /// What slots call a segment.
+    /// Returns the number by which slots name a segment.
     fn number_of(&self, sequence: u64) -> u32 {
         (sequence % (2 * u64::from(self.superblock.segments))) as u32
     }
 
-    /// Where a segment lies on the device, of those that slots call by this number.
+    /// Returns the spot on the device of the segments that slots name by this number.
     fn spot_of(&self, number: u32) -> u32 {
         number % self.superblock.segments
     }

@@ -53,7 +53,7 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyHash {
     shard: u32,
-    /// What slots keep.
+    /// The part of the hash that slots keep.
     pub(crate) hash: u64,
 }
 
@@ -176,7 +176,7 @@ struct Matches {
     more: Vec<(Position, Slot)>,
 }
 
-/// Where a slot lies in its shard, until the next insertion.
+/// The position of a slot in its shard, until the next insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     bucket: u32,
@@ -215,12 +215,12 @@ impl Index {
         size_of_val(&*self.shards) + self.spares.bytes.load(Ordering::Relaxed)
     }
 
-    /// Slots in use.
+    /// Returns the number of slots in use.
     pub(crate) fn len(&self) -> usize {
         self.slots.load(Ordering::Relaxed)
     }
 
-    /// Items: one that is in memory and on flash has two slots.
+    /// Returns the number of items: an item that is in memory and on flash has two slots.
     pub(crate) fn items(&self) -> usize {
         self.len().saturating_sub(self.copies.load(Ordering::Relaxed))
     }

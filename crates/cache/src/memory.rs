@@ -77,7 +77,7 @@ pub(crate) struct Memory {
     move_at: u8,
 }
 
-/// What the index says of an item that is to be replaced.
+/// The index's facts of an item that is to be replaced.
 struct Old {
     tier: Tier,
     frequency: u8,
@@ -138,9 +138,9 @@ struct Reclaimer {
     victim: Option<Victim>,
     /// Segments whose items have all expired. They go before others.
     expired: VecDeque<Victim>,
-    /// When expired segments were last looked for, Unix seconds.
+    /// The last time at which expired segments were looked for, Unix seconds.
     swept: u64,
-    /// Where survivors go.
+    /// The open segment that survivors go to.
     survivors: Open,
     /// Segments looked at since there was room.
     in_vain: usize,
@@ -167,7 +167,7 @@ struct Victim {
     offset: u32,
 }
 
-/// What is found of an item of the victim, before its shard is locked.
+/// The facts of an item of the victim, before its shard is locked.
 struct Found {
     hash: KeyHash,
     place: Place,
@@ -212,7 +212,7 @@ impl Memory {
         OwnerMemory(Arc::clone(&self.beside_bytes))
     }
 
-    /// What segments may take.
+    /// Returns the bytes that segments may take.
     fn room(&self) -> usize {
         self.limit_bytes.saturating_sub(self.fixed_bytes() + self.beside_bytes.load(Ordering::Relaxed))
     }
@@ -360,7 +360,7 @@ impl Memory {
         self.flash.iter().for_each(FlashTier::wake);
     }
 
-    /// A part of what expired segments hold. True if nothing is left.
+    /// Frees a part of what expired segments hold. True if nothing is left.
     fn reclaim_expired(&self, now: u64, counters: &Counters) -> bool {
         let mut reclaimer = lock(&self.reclaimer);
         reclaimer.sweep_once(now, |number| self.segments.has_expired(number, now));

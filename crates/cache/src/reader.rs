@@ -25,7 +25,7 @@ use std::time::Duration;
 const HERE_BYTES_MAX: usize = 64 << 10;
 /// The bytes in flight with which a [`FlashReader`] begins no other item. There may be one reader for each core.
 const FLIGHT_BYTES_MAX: usize = 1 << 20;
-/// How long a wait takes before the kernel is offered again what it could not take.
+/// The time for which a wait lasts before the reader offers the kernel again what it could not take.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// A reader of flash for one thread of the cache's owner, which has other things to do meanwhile: an event loop. Reads of short items stay on that thread.

@@ -33,14 +33,14 @@ pub(crate) struct Pending {
     pub(crate) request: Request,
     pub(crate) at: OnFlash,
     pub(crate) read: Read,
-    /// What the transfers bring, and for each piece how many transfers it has.
+    /// The bytes of the transfers, and for each piece the number of its transfers.
     pub(crate) parts: Vec<Option<Buffer>>,
     pub(crate) counts: Vec<usize>,
     pub(crate) left: usize,
     pub(crate) result: io::Result<()>,
 }
 
-/// What a reader has in flight.
+/// The operations that a reader has in flight.
 pub(crate) struct Flight {
     pub(crate) queue: Box<dyn Queue>,
     transfer_bytes_max: usize,
@@ -171,7 +171,7 @@ impl Flight {
         ended
     }
 
-    /// One part of an item has ended; the item, if it was the last.
+    /// Notes that one part of an item has ended. Returns the item, if it was the last part.
     fn end_part(&mut self, number: u64, part: usize, buffer: Buffer, result: io::Result<()>) -> Option<Pending> {
         let pending = self.pending.get_mut(&number)?;
         pending.parts[part] = Some(buffer);

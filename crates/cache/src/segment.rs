@@ -75,7 +75,7 @@ struct Segment {
     content: RwLock<Content>,
     /// Bytes of items that the index knows.
     live_bytes: AtomicUsize,
-    /// When its last item expires, Unix seconds; `u64::MAX` if one never does.
+    /// The time at which its last item expires, Unix seconds; `u64::MAX` if one never does.
     expires: AtomicU64,
 }
 
@@ -93,7 +93,7 @@ struct Free {
 }
 
 impl Segments {
-    /// Room for `count` segments, of which those that are shared have `segment_bytes`.
+    /// Makes room for `count` segments, of which those that are shared have `segment_bytes`.
     pub(crate) fn new(count: usize, segment_bytes: usize) -> Segments {
         let count = count.min(SEGMENTS_MAX);
         assert!(segment_bytes <= OFFSETS_END, "segments are longer than offsets reach");
@@ -115,7 +115,7 @@ impl Segments {
         size_of_val(&*self.table) + self.table.len() * size_of::<u32>()
     }
 
-    /// What a shared segment holds.
+    /// Returns the length of a shared segment.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.segment_bytes
     }

@@ -28,7 +28,7 @@ pub(crate) const OFFSETS_END: usize = ALIGN << OFFSET_BITS;
 /// The greatest frequency.
 pub(crate) const FREQUENCY_MAX: u8 = 3;
 
-/// Where an item lies.
+/// The place of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) segment: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Place {
     pub(crate) offset: u32,
 }
 
-/// What holds an item.
+/// The tier that holds an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
     /// Memory: items that are on probation.
@@ -59,7 +59,7 @@ impl Tier {
 pub(crate) struct LengthClass(u8);
 
 impl LengthClass {
-    /// Of a slot in memory: the item has a copy on flash.
+    /// The class of a slot in memory whose item has a copy on flash.
     pub(crate) const COPIED: LengthClass = LengthClass(1);
     const UNIT: usize = 16;
 

@@ -38,10 +38,10 @@ struct Round {
     /// The next one, and one behind the last one.
     next: u64,
     last: u64,
-    /// Where the log began and ended for this round: the number of a segment, and the offset.
+    /// The beginning and the end of the log for this round: the number of a segment, and the offset.
     begin: (u64, u32),
     end: (u64, u32),
-    /// What comes behind the end is left to another round.
+    /// The part behind the end is left to another round.
     is_first: bool,
 }
 
@@ -69,7 +69,7 @@ impl Round {
 pub struct Survey {
     core: Arc<Core>,
     shard: u32,
-    /// What is to be shown of the flash, when the items in memory have been shown.
+    /// The part of the flash that is to be shown, when the items in memory have been shown.
     round: Option<Round>,
 }
 

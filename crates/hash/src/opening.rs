@@ -53,10 +53,10 @@ use std::sync::atomic::Ordering;
 /// Pages of the log that wait to be written, at most.
 const LOG_BUFFER_BYTES_MAX: usize = 4 << 20;
 
-/// What a person finds in the directory.
+/// The text that a person finds in the directory.
 const IDENTITY: &str = "This directory is a Situ hash store. Do not change its files by hand.\n";
 
-/// Where a store lies.
+/// The volumes and the device of a store.
 pub(crate) struct Given {
     pub(crate) home: Arc<dyn Volume>,
     pub(crate) overflow: Arc<dyn Volume>,
@@ -75,7 +75,7 @@ pub(crate) struct Locks {
     _device: Box<dyn DeviceLock>,
 }
 
-/// What opening gives. Threads do not run yet.
+/// The result of opening. Threads do not run yet.
 pub(crate) struct Opened {
     pub(crate) core: Arc<Core>,
     pub(crate) locks: Locks,
@@ -171,7 +171,7 @@ pub(crate) fn made(home: &dyn Volume) -> Result<Option<Superblock>> {
     Ok(read_superblock(home)?.map(|(_, newest)| newest.superblock).filter(Superblock::is_of_made_store))
 }
 
-/// The device holds all buckets of the store. A device that is too short has lost some.
+/// Checks that the device holds all buckets of the store. A device that is too short has lost some.
 fn require_room(io: &BucketIo, superblock: &Superblock) -> Result<()> {
     require_buckets(&io.path, io.buckets_max, superblock)
 }
@@ -220,7 +220,7 @@ fn is_part_of_mark(area: &[u8], store: StoreId) -> bool {
     area != mark && area.iter().zip(&mark).all(|(found, whole)| *found == 0 || found == whole)
 }
 
-/// A directory with files of an ordered store gets no hash store.
+/// Refuses a directory with files of an ordered store: it gets no hash store.
 pub(crate) fn refuse_other_stores(home: &dyn Volume) -> Result<()> {
     let is_other = |name| matches!(name, FileName::Current | FileName::Manifest(_) | FileName::Table(_));
     match home.list()?.iter().find(|file| is_other(file.name)) {
@@ -253,7 +253,7 @@ pub(crate) fn refuse_device(device: &Arc<dyn Device>, env: &Env, options: &HashO
     check_blank(&io, &options.clone().bounded())
 }
 
-/// The bucket space is blank, and long enough for a new store.
+/// Checks that the bucket space is blank, and long enough for a new store.
 fn check_blank(io: &BucketIo, options: &HashOptions) -> Result<()> {
     if io.device().space().logical_total < SPACE_HEADER_BYTES as u64 {
         return Err(too_small(io, options));
@@ -297,7 +297,7 @@ fn make_as(home: &dyn Volume, io: &BucketIo, store: StoreId, seed: u64, state: S
     finish_making(home, io, file, superblock)
 }
 
-/// The second half of making a store.
+/// Does the second half of making a store.
 fn finish_making(
     home: &dyn Volume,
     io: &BucketIo,
@@ -428,12 +428,12 @@ struct OldLogs {
     mode: RecoveryMode,
 }
 
-/// What a log names.
+/// The buckets that a log names.
 #[derive(Default)]
 struct Named {
     hashes: Vec<u64>,
     last_sequence: u64,
-    /// What a repair leaves out.
+    /// The damaged records that a repair leaves out.
     damages: Vec<Error>,
 }
 

@@ -48,18 +48,18 @@ use std::time::Duration;
 pub(crate) const GROUP_MAX: u64 = 1024;
 /// Low buckets of a group that is begun, at most, unless the options ask for more: three pages of memory for each.
 const GROUP_WANTED: u64 = 256;
-/// How long the gate is closed for groups that are due. A short time would let the workers fill buckets faster than the keeper
+/// The time for which the gate is closed for groups that are due. A short time would let the workers fill buckets faster than the keeper
 /// splits them: between two closings each worker applies a batch, and the keeper waits for its turn on a processor.
 const CLOSED_FOR: Duration = Duration::from_millis(20);
 
-/// What is to be done about the count of buckets.
+/// A change of the count of buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resize {
     Split(Step),
     Merge(Step),
 }
 
-/// What is to be done when buckets hold `filled_bytes` together: they are to be filled to `load_percent`, and not to less than half of it.
+/// Returns the change that is due when buckets hold `filled_bytes` together: they are to be filled to `load_percent`, and not to less than half of it.
 pub(crate) fn resize_for(
     state: &State,
     filled_bytes: u64,
@@ -83,7 +83,7 @@ pub(crate) fn resize_for(
     None
 }
 
-/// What was read of a bucket.
+/// The contents of a bucket that was read.
 struct Read<'a> {
     number: u64,
     bucket: Bucket<'a>,

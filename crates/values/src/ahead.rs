@@ -75,7 +75,7 @@ impl Part {
 }
 
 impl ReadAhead {
-    /// For values of this log.
+    /// Makes a read-ahead for values of this log.
     pub fn new(log: &Arc<ValueLog>) -> ReadAhead {
         let queue = ReadQueue::new(log.env.executor.event(), READS_IN_FLIGHT);
         ReadAhead { log: Arc::clone(log), queue, parts: Vec::new(), next_tag: 0 }
@@ -90,7 +90,7 @@ impl ReadAhead {
         }
     }
 
-    /// Records with small gaps, cut into parts of a bounded length.
+    /// Begins reads of records with small gaps, cut into parts of a bounded length.
     fn begin_neighbours(&mut self, mut handles: &[Handle]) {
         while let Some(first) = handles.first() {
             let limit = u64::from(first.offset) + PART_BYTES_MAX;

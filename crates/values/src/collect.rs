@@ -65,7 +65,7 @@ pub trait Owner {
     /// The owner cannot tell. The collection ends.
     fn is_live(&mut self, record: &Walked<'_>) -> Result<bool>;
 
-    /// Records have moved. The owner replaces the old handles that it still has by the new ones.
+    /// Reports records that have moved. The owner replaces the old handles that it still has by the new ones.
     ///
     /// # Errors
     /// The owner could not. The collection ends. The owner tells which of these copies are dead.

@@ -90,7 +90,7 @@ impl Ranges {
         left
     }
 
-    /// How many bytes of `range` are in the set.
+    /// Returns the number of bytes of `range` that are in the set.
     pub(crate) fn bytes_in(&self, range: &Range<u32>) -> u64 {
         self.overlaps(range).map(|part| u64::from(part.end - part.start)).sum()
     }

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a sector number takes in a set, about.
+/// The approximate memory that a sector number takes in a set.
 const SET_ENTRY_BYTES: usize = 8;
 
 impl ValueLog {
@@ -99,7 +99,7 @@ impl ValueLog {
 }
 
 impl State {
-    /// Of a segment that misses records, any handle may be one of those.
+    /// Returns true if the segment can have the record. Any handle may be one of the missing records of an incomplete segment.
     fn can_have(&self, segment: &Segment, handle: &Handle) -> bool {
         let is_known = handle.end() <= self.data_end || self.is_incomplete || self.phase == Phase::Lost;
         handle.segment == segment.identity.segment && handle.is_possible() && is_known
@@ -120,7 +120,7 @@ impl State {
         self.gone = self.gone.union(&Ranges::of(handles().map(gap)));
     }
 
-    /// Bytes that were zeros from the beginning.
+    /// Adds bytes that were zeros from the beginning.
     pub(crate) fn add_gap(&mut self, gap: Range<u64>) {
         let start = gap.start.next_multiple_of(crate::format::ALIGN) as u32;
         self.gone.add(start..gap.end as u32);

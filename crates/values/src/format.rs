@@ -16,7 +16,7 @@ use situ_storage::PAGE_BYTES;
 pub(crate) const SECTOR_BYTES: u64 = 4096;
 const _: () = assert!(SECTOR_BYTES as usize == PAGE_BYTES);
 
-/// Where the first record begins.
+/// The offset of the first record.
 pub(crate) const FIRST_RECORD: u64 = SECTOR_BYTES;
 /// Records begin at multiples of this many bytes.
 pub(crate) const ALIGN: u64 = 8;
@@ -37,7 +37,7 @@ pub(crate) const FLAG_OWN_SECTORS: u32 = 1;
 
 const CHECK: usize = FRAME_BYTES - 4;
 
-/// What makes a segment's records its own.
+/// The identity that makes a segment's records its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) segment: u64,
@@ -55,7 +55,7 @@ impl Identity {
     }
 }
 
-/// What the first page says.
+/// The header of a segment, on its first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) identity: Identity,
@@ -63,7 +63,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) pages: u64,
 }
 
-/// What the last page says.
+/// The trailer of a segment, on its last page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) identity: Identity,
@@ -187,7 +187,7 @@ pub(crate) fn pages_needed(data_end: u64, index_bytes: u64) -> u64 {
     data_end.div_ceil(SECTOR_BYTES) + index_bytes.div_ceil(SECTOR_BYTES) + 1
 }
 
-/// Where the next record of `bytes` begins if `free` is the first byte that can be its: [`end_of`] the record before it.
+/// Returns the offset of the next record of `bytes` if `free` is the first byte that can be its: [`end_of`] the record before it.
 pub(crate) fn place(layout: Layout, free: u64, bytes: u64) -> u64 {
     match layout {
         Layout::OwnSectors if is_alone(bytes) => free.next_multiple_of(SECTOR_BYTES),
@@ -208,7 +208,7 @@ pub(crate) fn end_of(layout: Layout, start: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Where records lie, in their order: what the index says of one.
+/// The place of one record, in the order of records, as the index states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) offset: u32,

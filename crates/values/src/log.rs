@@ -31,9 +31,9 @@ pub struct ValueLog {
     pub(crate) tidying: AtomicBool,
     /// The disk has refused to discard, or the drive would not hear of it: it is not asked again.
     pub(crate) cannot_discard: AtomicBool,
-    /// What `tidy` may have to do.
+    /// The work that `tidy` may have to do.
     pub(crate) duties: Mutex<Duties>,
-    /// What dead ranges take in memory.
+    /// The memory that dead ranges take.
     pub(crate) ranges_bytes: AtomicUsize,
 }
 
@@ -52,7 +52,7 @@ impl ValueLog {
         Ok(Value::new(record, start))
     }
 
-    /// As [`read`](ValueLog::read), but only without a wait for the disk. `None` if the read has to wait, or may have to.
+    /// Reads a value as [`read`](ValueLog::read) does, but only without a wait for the disk. `None` if the read has to wait, or may have to.
     ///
     /// # Errors
     /// As [`read`](ValueLog::read).
@@ -161,7 +161,7 @@ impl ValueLog {
         assert!(before.is_none(), "segment {} exists: a number was given out twice", segment.identity.segment);
     }
 
-    /// A segment has got its trailer.
+    /// Notes that a segment has got its trailer.
     pub(crate) fn sealed(&self, segment: &Segment, trailer: &Trailer) {
         let now = self.appended_total();
         self.change(segment, |state| {
@@ -179,7 +179,7 @@ impl ValueLog {
         format!("{}/{}", self.volume.location(), FileName::Values(number))
     }
 
-    /// What tells this segment from an earlier one, should a file of its number lie in recycled room.
+    /// Returns the salt that tells this segment from an earlier one, should a file of its number lie in recycled room.
     pub(crate) fn salt(&self, number: u64) -> u64 {
         let time = self.env.clock.unix().as_nanos() as u64;
         (time ^ number.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -195,7 +195,7 @@ impl ValueLog {
 }
 
 impl State {
-    /// A record was appended, behind a gap of zeros.
+    /// Notes that a record was appended, behind a gap of zeros.
     pub(crate) fn appended(&mut self, handle: &Handle, gap: Range<u64>) {
         self.records += 1;
         self.record_bytes += handle.footprint();
@@ -205,7 +205,7 @@ impl State {
         }
     }
 
-    /// Its writer has ended. What was not synced is no record any more.
+    /// Notes that its writer has ended. What was not synced is no record any more.
     pub(crate) fn abandon(&mut self) {
         self.phase = Phase::Abandoned;
         self.data_end = self.synced_end;

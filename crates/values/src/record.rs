@@ -100,7 +100,7 @@ pub(crate) fn record_bytes(key: usize, value: usize) -> Result<u32> {
 /// A record with all around it has to lie in the first 4 GiB of its segment.
 pub(crate) const RECORD_BYTES_MAX: u64 = u32::MAX as u64 - (1 << 20);
 
-/// What the bytes at a place turned out to be.
+/// The result of a look at the bytes of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
     /// A whole record.

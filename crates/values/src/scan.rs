@@ -69,7 +69,7 @@ impl<'a> Scan<'a> {
         self.record_bytes
     }
 
-    /// As far as their values are sound, too.
+    /// Returns the sum of the footprints of the records whose values are sound, too.
     pub(crate) fn whole_bytes(&self) -> u64 {
         self.whole_bytes
     }

@@ -13,7 +13,7 @@ use crate::format::{IndexBuilder, SECTOR_BYTES, Trailer, index_at};
 use crate::segment::Segment;
 use situ_storage::{Buffer, PageFile};
 
-/// Where the records end, and how much they take.
+/// The end of the records, and the bytes that they take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) data_end: u64,

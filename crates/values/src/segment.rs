@@ -7,7 +7,7 @@ use situ_storage::Error;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-/// In which part of its life a segment is.
+/// The phase of a segment's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Phase {
@@ -51,7 +51,7 @@ pub struct SegmentInfo {
 }
 
 impl SegmentInfo {
-    /// Records that are alive, as far as the log knows. Never 0 if the sums are doubtful and there are records: an owner may remove a
+    /// Returns the bytes of records that are alive, as far as the log knows. Never 0 if the sums are doubtful and there are records: an owner may remove a
     /// segment without live bytes, and this one needs a walk.
     pub fn live_bytes(&self) -> u64 {
         self.record_bytes.saturating_sub(self.dead_bytes)
@@ -78,7 +78,7 @@ pub(crate) struct Segment {
 
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// What was found damaged.
+    /// The damage that was found.
     pub(crate) damage: Option<Error>,
     /// Records are missing that should be there.
     pub(crate) is_incomplete: bool,
@@ -110,7 +110,7 @@ pub(crate) struct State {
     pub(crate) ripe: BTreeSet<u32>,
 }
 
-/// What `tidy` has to do for a segment.
+/// The work that `tidy` has to do for a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Duty {
     is_abandoned: bool,
@@ -147,7 +147,7 @@ impl Duties {
 }
 
 impl State {
-    /// What is to be done for the segment. Only sealed segments are trimmed.
+    /// Returns the work that is to be done for the segment. Only sealed segments are trimmed.
     pub(crate) fn duty(&self) -> Duty {
         let is_sealed = self.phase == Phase::Sealed;
         Duty {
@@ -157,7 +157,7 @@ impl State {
         }
     }
 
-    /// Records are missing.
+    /// Notes that records are missing.
     pub(crate) fn miss(&mut self, error: Error) {
         self.damage = Some(error);
         self.is_incomplete = true;
@@ -208,7 +208,7 @@ impl State {
 }
 
 impl Segment {
-    /// No record reaches behind this: the trailer's page.
+    /// Returns the offset that no record reaches behind: that of the trailer's page.
     pub(crate) fn data_limit(&self) -> u64 {
         self.pages.saturating_sub(1) * crate::format::SECTOR_BYTES
     }

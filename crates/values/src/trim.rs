@@ -143,7 +143,7 @@ impl ValueLog {
         outcome
     }
 
-    /// Returns true if sectors take no space any more.
+    /// Discards sectors. Returns true if the sectors take no space any more.
     fn discard(&self, file: &dyn PageFile, run: &Range<u32>) -> Result<bool> {
         let (first, count) = (u64::from(run.start), u64::from(run.end - run.start));
         if !self.cannot_discard.load(Ordering::Relaxed) {
@@ -176,7 +176,7 @@ impl ValueLog {
         outcome
     }
 
-    /// What is zeros now.
+    /// Zeroes the dead bytes of sectors. Returns the bytes that are zeros now.
     fn zero(&self, segment: &Segment, file: &dyn PageFile, run: &Range<u32>) -> Result<Ranges> {
         let bytes = run.len() as u64 * SECTOR_BYTES;
         let range = bytes_of(run);

@@ -21,7 +21,7 @@ use crate::segment::{Phase, SegmentInfo};
 use situ_base::lock;
 use std::cmp::Ordering;
 
-/// No victim needs a higher share of garbage than this.
+/// The cap on the least share of garbage of a victim, in hundredths.
 const LEAST_PERCENT_MAX: u64 = 10;
 
 /// The space that the log takes, and how much of it is garbage.
@@ -64,7 +64,7 @@ impl Inflation {
     }
 }
 
-/// What a victim has to give.
+/// The resource that a victim has to give.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gives {
     Space,
@@ -83,7 +83,7 @@ impl ValueLog {
         self.victim_among(&|_| true)
     }
 
-    /// As [`victim`](ValueLog::victim), of the segments whose numbers the owner `allows` now.
+    /// Returns the segment to collect next as [`victim`](ValueLog::victim) does, of the segments whose numbers the owner `allows` now.
     pub fn victim_among(&self, allows: &dyn Fn(u64) -> bool) -> Option<SegmentInfo> {
         let mut segments = self.segments();
         segments.retain(|segment| !segment.is_stuck());
@@ -98,7 +98,7 @@ impl ValueLog {
         self.choose(segments, gives)
     }
 
-    /// What a victim among these is to give; `None` if none is due.
+    /// Returns the resource that a victim among these is to give; `None` if none is due.
     fn what_is_due(&self, segments: &[SegmentInfo]) -> Option<Gives> {
         let inflation = Inflation::of(segments);
         match () {
@@ -118,7 +118,7 @@ impl ValueLog {
         (setting.saturating_sub(100) * 100 / setting.max(1)).min(LEAST_PERCENT_MAX)
     }
 
-    /// The owner could not collect a segment, for a reason that will not go away: it is no victim until the log is opened again.
+    /// Notes that the owner could not collect a segment, for a reason that will not go away: it is no victim until the log is opened again.
     /// Unlike a segment with a damaged record, of which the log itself tells.
     pub fn set_aside(&self, number: u64) {
         if let Some(segment) = self.find(number) {
@@ -137,7 +137,7 @@ impl ValueLog {
         })
     }
 
-    /// How good a victim a segment is; 0 if it gives nothing.
+    /// Returns the worth of a segment as a victim; 0 if it gives nothing.
     fn worth(&self, segment: &SegmentInfo, gives: Gives, now: u64) -> f64 {
         let garbage = match gives {
             Gives::Space => segment.garbage_bytes(),

@@ -76,7 +76,7 @@ impl ValueLog {
     }
 }
 
-/// Where records were, and which bytes are known to be dead.
+/// Reads the places of records, and the bytes that are known to be dead.
 fn read_index(segment: &Segment, file: &dyn Reader) -> Result<(Vec<Extent>, Ranges)> {
     let number = segment.identity.segment;
     let state = lock(&segment.state);
@@ -153,7 +153,7 @@ impl Walk {
         self.file.path()
     }
 
-    /// Records that were found to be trimmed, so far.
+    /// Returns the bytes of records that were found to be trimmed, so far.
     pub fn trimmed_bytes(&self) -> u64 {
         self.trimmed_bytes
     }

@@ -4,7 +4,7 @@ use crate::Result;
 use situ_storage::Reader;
 use situ_storage::memory::resize;
 
-/// So much is read at a time.
+/// The number of bytes that are read at a time.
 const WINDOW_BYTES: u64 = 1 << 20;
 
 pub(crate) struct Window {

@@ -227,7 +227,7 @@ fn pages_that_fit(log: &ValueLog, whole: u64, least: u64) -> u64 {
 }
 
 impl OpenSegment {
-    /// A new segment, at least long enough for one record of `bytes`.
+    /// Begins a new segment, at least long enough for one record of `bytes`.
     fn begin(log: &ValueLog, bytes: u64) -> Result<OpenSegment> {
         let number = (log.numbers)();
         let least = pages_needed(FIRST_RECORD + bytes, INDEX_ENTRY_BYTES_MAX);

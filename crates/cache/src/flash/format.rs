@@ -38,11 +38,11 @@ use crate::slot::ALIGN;
 
 /// A segment, as it is written in one go.
 pub(crate) const SEGMENT_BYTES: usize = 1 << 20;
-/// Where the first segment begins.
+/// The offset of the first segment.
 pub(crate) const SEGMENTS_AT: u64 = 1 << 20;
 /// A superblock.
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
-/// Where the first record of a segment begins.
+/// The offset of the first record of a segment.
 pub(crate) const RECORDS_AT: usize = 56;
 /// The bytes that a record takes in addition to its item.
 pub(crate) const RECORD_HEADER_BYTES: usize = 4;
@@ -55,7 +55,7 @@ const SUPERBLOCK_MAGIC: [u8; 8] = *b"SITUFLSH";
 const SEGMENT_MAGIC: [u8; 8] = *b"SITUFSEG";
 const VERSION: u32 = 1;
 
-/// What a device says of itself.
+/// The superblock of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) segments: u32,
@@ -133,7 +133,7 @@ fn is_place(at: usize) -> bool {
     (RECORDS_AT..=SEGMENT_BYTES).contains(&at) && at.is_multiple_of(ALIGN)
 }
 
-/// What makes the checksums of a segment's records its own.
+/// The salt that makes the checksums of a segment's records its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Salt {
     pub(crate) id: [u8; 16],

@@ -65,7 +65,7 @@ fn note_deaths(segments: &[Going], journal: Option<&Journal>) {
     }
 }
 
-/// The slots of segments go.
+/// Removes the slots of segments that go.
 fn retire(segments: &[Going], index: &Index) {
     let numbers: HashSet<u32> = segments.iter().map(|going| going.number).collect();
     index.remove_all(|slot| slot.tier == Tier::Flash && numbers.contains(&slot.place.segment));
@@ -81,7 +81,7 @@ fn busy(error: io::Error) -> io::Error {
 }
 
 impl FlashTier {
-    /// The tier on a device, with an index that holds what is on it.
+    /// Opens the tier on a device, with an index that holds what is on it.
     ///
     /// # Errors
     /// The device holds something else than a cache, is in use, too small, or fails; or its files cannot be written.
@@ -181,7 +181,7 @@ impl FlashTier {
         !self.has_failed.load(Ordering::Relaxed) && !self.is_failing.load(Ordering::Relaxed)
     }
 
-    /// Records of the owner's, if there is a place for them that outlives the process.
+    /// Returns the journal with the owner's records, if there is a place for them that outlives the process.
     pub(crate) fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
     }

@@ -15,7 +15,7 @@ use crate::index::{KeyHash, Position, SAME_HASH_MAX, ShardGuard};
 use crate::item::Item;
 use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
 
-/// Where an item on flash lies, as the index has it.
+/// The place of an item on flash, as the index has it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OnFlash {
     pub(crate) hash: KeyHash,
@@ -23,7 +23,7 @@ pub(crate) struct OnFlash {
     pub(crate) length: LengthClass,
 }
 
-/// What came of a read of flash.
+/// The outcome of a read of flash.
 pub(crate) enum Arrived {
     /// The key's item, or none.
     Answer(Option<Record>),
@@ -32,7 +32,7 @@ pub(crate) enum Arrived {
 }
 
 impl Memory {
-    /// What a read of flash has found for a key: its item, if it is still the one that the index names.
+    /// Returns the outcome of a read of flash for a key: its item, if it is still the one that the index names.
     pub(crate) fn arrived(
         &self,
         lane: usize,
@@ -97,7 +97,7 @@ impl Memory {
         });
     }
 
-    /// The item on flash of a hash dies, and its slot goes. An item in memory is no copy of it any more.
+    /// Lets the item on flash of a hash die, and removes its slot. An item in memory is no copy of it any more.
     pub(super) fn kill_flash(&self, shard: &mut ShardGuard<'_>, hash: KeyHash) {
         let copied = shard.matches(hash).find(|(_, slot)| slot.is_copied());
         if let Some((position, slot)) = copied {

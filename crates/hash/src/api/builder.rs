@@ -37,7 +37,7 @@ impl HashStoreBuilder {
         HashStoreBuilder { options, env: Env::system(), device: None, identity: None, on_event: None }
     }
 
-    /// The device or the file with the buckets. Without one they lie in a sparse file in the home directory. A store remembers its device;
+    /// Sets the device or the file with the buckets. Without one they lie in a sparse file in the home directory. A store remembers its device;
     /// name it again if it has another path now.
     #[must_use]
     pub fn device(mut self, path: impl Into<PathBuf>) -> HashStoreBuilder {
@@ -172,7 +172,7 @@ fn device_text(path: &Path) -> Result<String> {
     })
 }
 
-/// The file with the buckets, as long as the options say, or as long as it is if it is longer. The file of a store that was `made` is there,
+/// Makes the file with the buckets: as long as the options say, or as long as it is if it is longer. The file of a store that was `made` is there,
 /// and holds all buckets: zeros behind its end would pass for empty buckets.
 fn buckets_file(directory: &Path, options: &HashOptions, made: Option<&Superblock>) -> Result<PathBuf> {
     let path = directory.join(BUCKETS_FILE);

@@ -68,26 +68,26 @@ struct Dead {
     bucket: u64,
     hash: u64,
     key: Vec<u8>,
-    /// None if it has expired. Otherwise the program says that it is dead; then the handle of its value, if the value is large.
+    /// None if the entry has expired. Otherwise the program calls it dead; then the handle of its value, if the value is large.
     by_program: Option<Option<Handle>>,
 }
 
-/// What buckets hold.
+/// The dead entries of some buckets, and sums of all entries there.
 #[derive(Default)]
 struct Found {
-    /// Of each bucket, one entry that has expired, and all that the program calls dead.
+    /// One expired entry of each bucket, and all entries that the program calls dead.
     dead: Vec<Dead>,
     dead_entries: u64,
     dead_bytes: u64,
     bytes: u64,
     /// Expiries that are still to come, with what goes then.
     expiries: Vec<(u64, u64)>,
-    /// What was read.
+    /// The bytes that were read.
     read_bytes: u64,
 }
 
 impl Found {
-    /// When what is dead will be worth a purge, if nothing is written.
+    /// Returns the time at which dead entries will be worth a purge, if nothing is written.
     fn worth_at_ms(&mut self) -> u64 {
         self.expiries.sort_unstable();
         let mut dead = self.dead_bytes;
@@ -103,17 +103,17 @@ impl Found {
     }
 }
 
-/// What the thread remembers.
+/// The memory of the purging thread.
 struct Purger {
-    /// What was visible last, and since when, but for the purges' own writes.
+    /// The last visible sequence number, apart from the purges' own writes, and the time since which it is visible.
     visible: u64,
     since: Duration,
-    /// No look before.
+    /// The time before which no look begins.
     rests_until: Duration,
 }
 
 impl Purger {
-    /// How long until the store is idle, if nothing is written.
+    /// Returns the time until the store is idle, if nothing is written.
     fn idle_in(&mut self, core: &Core) -> Duration {
         let (now, visible) = (core.env.clock.now(), core.writes.visible());
         if self.visible != visible {
@@ -331,7 +331,7 @@ impl Core {
         Ok(())
     }
 
-    /// What the program says of an entry.
+    /// Asks the program about an entry.
     fn is_dead(&self, entry: &Entry<'_>, handle: Option<&Handle>, is_dead: &IsDead, found: &mut Found) -> Result<bool> {
         let Some(handle) = handle else { return Ok(is_dead(entry.key, entry.value.bytes())) };
         found.read_bytes += handle.footprint();

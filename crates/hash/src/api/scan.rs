@@ -282,7 +282,7 @@ impl Core {
         }
     }
 
-    /// The entries that a bucket had at a moment.
+    /// Passes the entries that a bucket had at a moment to `takes`.
     fn entries_at(&self, bucket: u64, moment: &Moment, takes: &mut dyn FnMut(&Entry<'_>) -> Result<()>) -> Result<()> {
         if let Some(saved) = self.overflow.saved_since(bucket, moment.number)? {
             return self.hand_out_saved(&saved, takes);
@@ -319,7 +319,7 @@ impl Core {
         decode(self.overflow.path(), saved)?.iter().try_for_each(|(_, entry)| takes(entry))
     }
 
-    /// The entries that buckets next to each other had at a moment; the buckets are read together.
+    /// Passes the entries that adjacent buckets had at a moment to `takes`. The buckets are read together.
     fn entries_of_many(
         &self,
         buckets: std::ops::Range<u64>,

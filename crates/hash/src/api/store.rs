@@ -233,7 +233,7 @@ impl fmt::Debug for HashStore {
 }
 
 impl Core {
-    /// A batch ready for the log.
+    /// Makes a batch ready for the log.
     pub(crate) fn ready(&self, batch: HashBatch) -> Result<Write> {
         Ok(Write(Arc::new(batch.into_changes(self.seed, VALUE_BYTES_MAX)?)))
     }

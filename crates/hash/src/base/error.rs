@@ -17,7 +17,7 @@ pub enum Error {
     NotABucketSpace {
         /// The device or the file.
         path: String,
-        /// What it holds where a bucket space has its mark.
+        /// The bytes where a bucket space has its mark.
         found: String,
     },
     /// The bucket space belongs to another store. Nothing was written to it.
@@ -42,9 +42,9 @@ pub enum Error {
     OtherGeometry {
         /// The device or the file.
         path: String,
-        /// What the store says.
+        /// The layout that the store states.
         expected: String,
-        /// What the bucket space says.
+        /// The layout that the bucket space states.
         found: String,
     },
     /// A newer program has written this. Nothing was changed.
@@ -61,7 +61,7 @@ pub enum Error {
     },
     /// A disk is out of space. What was acknowledged is safe. The store takes no puts, and goes on by itself when there is space.
     OutOfSpace {
-        /// What failed.
+        /// The failure.
         cause: Box<Error>,
     },
     /// A disk has too little space left for more than the store has accepted already. Writes succeed again when space returns.

@@ -17,7 +17,7 @@ pub enum HashEvent {
     Space(SpaceChange),
     /// A write to a disk found no space. The store takes no more puts, and tries again by itself.
     OutOfSpace {
-        /// What failed first.
+        /// The first failure.
         cause: Error,
     },
     /// The store has written everything that it could not write before. Puts are taken again.

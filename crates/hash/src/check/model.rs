@@ -206,7 +206,7 @@ fn hash(number: u64) -> u64 {
 }
 
 impl<A: Addressing> Filled<A> {
-    /// No entries yet. Keys have 16 bytes, values `value_bytes`.
+    /// Makes a set of buckets without entries. Keys have 16 bytes, values `value_bytes`.
     pub fn new(addressing: A, value_bytes: usize) -> Filled<A> {
         let buckets = vec![Contents::default(); addressing.buckets() as usize];
         Filled {

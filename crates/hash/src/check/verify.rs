@@ -68,7 +68,7 @@ impl HashStore {
         self.check().map(|(report, _)| report)
     }
 
-    /// As [`verify`](HashStore::verify), with the keys whose values in the value log cannot be read.
+    /// Checks as [`verify`](HashStore::verify) does. Also returns the keys whose values in the value log cannot be read.
     pub(crate) fn check(&self) -> Result<(HashReport, Vec<Vec<u8>>)> {
         let core = &self.inner.core;
         core.check_open()?;
@@ -133,7 +133,7 @@ struct Check {
 }
 
 impl Core {
-    /// What changes when something is written.
+    /// Returns two numbers that change when something is written.
     fn moment(&self) -> (u64, u32) {
         (self.writes.visible(), self.epoch())
     }

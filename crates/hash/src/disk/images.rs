@@ -29,7 +29,7 @@ impl Room<'_> {
         self.pages
     }
 
-    /// Of a store that writes no images.
+    /// Makes the room of a store that writes no images.
     pub(crate) fn none() -> Room<'static> {
         Room { journal: None, pages: 0 }
     }

@@ -34,7 +34,7 @@ const SPARE_BUFFERS_MAX: usize = 1024;
 const SAMPLE: u64 = 16;
 /// A device that answers within this time is read on the caller's thread: about what two switches of threads cost.
 pub(crate) const QUICK_NS: u64 = 20_000;
-/// How long a wait for the device takes before it is begun again.
+/// The time after which a wait for the device is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The bucket space of one store.
@@ -50,10 +50,10 @@ pub(crate) struct BucketIo {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) discards: AtomicU64,
-    /// How long single reads have lately taken, in nanoseconds; a sample of them.
+    /// The time that single reads have lately taken, in nanoseconds; a sample of them.
     pub(crate) read_ns: AtomicU64,
     clock: Arc<dyn Clock>,
-    /// What counts of buckets whose last write has failed.
+    /// The contents that count of buckets whose last write has failed.
     shadows: Mutex<BTreeMap<u64, Buffer>>,
     has_shadows: AtomicBool,
 }
@@ -76,9 +76,9 @@ pub(crate) struct Lane {
     queue: Box<dyn Queue>,
     done: Vec<Completion>,
     spare: Vec<Buffer>,
-    /// What is in flight, with the place in the caller's list.
+    /// Operations in flight, with the place in the caller's list.
     in_flight: Vec<(Ticket, usize)>,
-    /// What has failed since the last run began.
+    /// Operations that have failed since the last run began.
     failed: Vec<(usize, Buffer)>,
 }
 

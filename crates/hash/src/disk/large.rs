@@ -52,7 +52,7 @@ struct State {
     uncounted: Vec<Handle>,
     /// Handles of changes that wait for space, by sequence number: their values are in the value log.
     kept: BTreeMap<u64, HandleBytes>,
-    /// What died in batches that are to be applied again, with their partitions.
+    /// Handles that died in batches that are to be applied again, with their partitions.
     died_before: BTreeMap<Handle, usize>,
     /// Segments that have been collected; they go at the next checkpoint without snapshots.
     retired: BTreeSet<u64>,
@@ -145,7 +145,7 @@ impl LargeValues {
         }
     }
 
-    /// No batch of this partition is to be applied again.
+    /// Notes that no batch of this partition is to be applied again.
     pub(crate) fn is_swept(&self, partition: usize) {
         lock(&self.state).died_before.retain(|_, other| *other != partition);
     }
@@ -217,7 +217,7 @@ impl LargeValues {
         Ok(())
     }
 
-    /// As [`died`](LargeValues::died), for a batch that will be applied again: these handles may be met again then.
+    /// Notes deaths as [`died`](LargeValues::died) does, for a batch that will be applied again: these handles may be met again then.
     pub(crate) fn died_before_retry(&self, overflow: &Overflow, partition: usize, handles: &[Handle]) -> Result<()> {
         self.died(overflow, handles)?;
         lock(&self.state).died_before.extend(handles.iter().map(|handle| (*handle, partition)));
@@ -229,7 +229,7 @@ impl LargeValues {
         lock(&self.state).retired.insert(number);
     }
 
-    /// What can be told to the value log when all buckets are durable: what is in memory, and a piece of the list. With the gate closed, and
+    /// Returns the deaths that the value log can get when all buckets are durable: those in memory, and a piece of the list. With the gate closed, and
     /// no snapshot. Segments that were collected go with the last piece, as handles into them may be in the list.
     pub(crate) fn take_dead(&self, overflow: &Overflow) -> Result<(Vec<Handle>, BTreeSet<u64>)> {
         let in_memory: Option<BTreeSet<Handle>> = {

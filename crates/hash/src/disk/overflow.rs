@@ -240,7 +240,7 @@ impl Overflow {
         &self.path
     }
 
-    /// As [`write_batch`](Overflow::write_batch), of changes of entries; durable on return if `durability` says so.
+    /// Writes changes of entries as [`write_batch`](Overflow::write_batch) does; durable on return if `durability` says so.
     pub(crate) fn write(&self, changes: OverflowChanges, durability: Durability) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
@@ -257,7 +257,7 @@ impl Overflow {
         Ok(self.store.close()?)
     }
 
-    /// What it uses and owes.
+    /// Returns the resources that it uses, and its debts.
     pub(crate) fn properties(&self) -> StoreProperties {
         self.store.properties()
     }

@@ -30,7 +30,7 @@ pub(crate) const BUCKET_FORMAT: u8 = 1;
 /// Set if an entry of the bucket expires.
 pub(crate) const FLAG_EXPIRES: u8 = 1;
 
-/// Where the fields of the header begin.
+/// The offsets of the fields of the header.
 pub(crate) mod at {
     pub(crate) const CHECKSUM: usize = 0;
     pub(crate) const FORMAT: usize = 4;
@@ -338,7 +338,7 @@ impl<'a> Iterator for Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The entries fill their bytes.
+    /// Checks that the entries fill their bytes.
     fn end(&self) -> Result<(), Mismatch> {
         let left = self.rest.0.len();
         if left == 0 {

@@ -18,7 +18,7 @@ impl Mismatch {
         Mismatch { part, expected: expected.to_string(), found: found.to_string() }
     }
 
-    /// The structure named `whole`, at `offset` in `path`, is damaged.
+    /// Returns the error that the structure named `whole`, at `offset` in `path`, is damaged.
     #[cold]
     pub(crate) fn at(self, path: &str, offset: u64, whole: impl fmt::Display) -> Error {
         let what = format!("{whole} ({})", self.part);
@@ -26,7 +26,7 @@ impl Mismatch {
     }
 }
 
-/// What is left to read of a structure.
+/// The bytes of a structure that are left to read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 

@@ -33,7 +33,7 @@ pub const IMAGE_PAYLOAD_BYTES: usize = IMAGE_PAGE_BYTES - IMAGE_PAGE_HEADER_BYTE
 /// Bytes of an image before the bytes of its bucket.
 pub const IMAGE_HEAD_BYTES: usize = 10;
 
-/// Where the reserved bytes of a page's header begin.
+/// The offset of the reserved bytes of a page's header.
 const RESERVED_AT: usize = 28;
 
 /// Second field of each page.
@@ -50,7 +50,7 @@ pub struct ImageWriter {
 }
 
 impl ImageWriter {
-    /// No image yet.
+    /// Makes a writer without an image.
     pub fn new() -> ImageWriter {
         ImageWriter::default()
     }
@@ -98,7 +98,7 @@ impl ImageWriter {
     }
 }
 
-/// What a page says of its batch.
+/// The facts that a page states of its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PageHeader {
     batch: u64,
@@ -211,7 +211,7 @@ impl Image<'_> {
     }
 }
 
-/// The pages of a batch, put together.
+/// Puts the pages of a batch together.
 fn read_pages(store: StoreId, bytes: &[u8]) -> Option<ImageBatch> {
     let first = PageHeader::read(store, bytes.get(..IMAGE_PAGE_BYTES)?)?;
     if first.page != 0 {

@@ -33,7 +33,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Where an entry comes from.
+/// The origin of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Bucket,
@@ -57,9 +57,9 @@ pub(crate) struct Contents<'a> {
     pub(crate) overflow_bytes: u32,
     /// In the overflow, as before.
     pub(crate) overflow_kept: Vec<Entry<'a>>,
-    /// What the overflow has to get before the bucket is written.
+    /// Entries that the overflow has to get before the bucket is written.
     pub(crate) overflow_puts: Vec<Entry<'a>>,
-    /// What goes out of the overflow when the bucket is written.
+    /// Keys that go out of the overflow when the bucket is written.
     pub(crate) overflow_deletes: Vec<&'a [u8]>,
     /// True if the bucket is to be written.
     pub(crate) is_changed: bool,
@@ -72,7 +72,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// What lies in a bucket and in its overflow, without entries of other buckets and without dead ones.
+/// The entries of a bucket and of its overflow, without entries of other buckets and without dead ones.
 #[derive(Clone)]
 pub(crate) struct Before<'a> {
     pub(crate) inline: Vec<Entry<'a>>,

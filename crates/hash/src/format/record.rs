@@ -30,7 +30,7 @@ pub enum Change<'a> {
     Put {
         /// The value: at most [`VALUE_BYTES_MAX`] bytes.
         value: &'a [u8],
-        /// When it expires, in milliseconds since 1970; none: never.
+        /// The time at which it expires, in milliseconds since 1970; none: never.
         expires_ms: Option<u64>,
     },
 }
@@ -48,12 +48,12 @@ pub struct Operation<'a> {
 const HEAD_BYTES_MAX: usize = 1 + 2 + 4 + 8;
 
 impl<'a> Operation<'a> {
-    /// `key` is removed.
+    /// Makes an operation that removes `key`.
     pub fn delete(key: &'a [u8]) -> Operation<'a> {
         Operation { key, change: Change::Delete }
     }
 
-    /// `key` has `value`.
+    /// Makes an operation that stores `value` under `key`.
     pub fn put(key: &'a [u8], value: &'a [u8], expires_ms: Option<u64>) -> Operation<'a> {
         Operation { key, change: Change::Put { value, expires_ms } }
     }
@@ -129,7 +129,7 @@ impl fmt::Debug for Operations {
 }
 
 impl Operations {
-    /// None yet.
+    /// Makes an empty list of operations.
     pub fn new() -> Operations {
         Operations::default()
     }

@@ -26,7 +26,7 @@ pub(crate) const SPACE_MAGIC: [u8; 8] = *b"SITUbkts";
 /// The version of the mark, of the buckets and of how hashes map to them.
 pub const SPACE_FORMAT: u32 = 1;
 
-/// Where the checksum of a mark lies: behind all that it covers.
+/// The offset of the checksum of a mark: behind all that it covers.
 pub(crate) const MARK_CHECKSUM_AT: usize = MARK_BYTES - 4;
 
 /// The mark of a bucket space.
@@ -147,7 +147,7 @@ fn decode_copy(bytes: &[u8]) -> Result<(u32, SpaceMark), Mismatch> {
     Ok((format, SpaceMark { store, header_bytes, bucket_bytes }))
 }
 
-/// What lies where a bucket space has its mark.
+/// Describes the bytes that lie where a bucket space has its mark.
 fn describe(area: &[u8]) -> String {
     if is_zero(area) {
         return "zeros only".to_owned();

@@ -30,7 +30,7 @@ pub(crate) const SUPERBLOCK_MAGIC: [u8; 8] = *b"SITUhash";
 /// The version of a store's formats, as one number.
 pub const STORE_FORMAT: u32 = 1;
 
-/// Where the checksum of a slot lies: behind all that it covers.
+/// The offset of the checksum of a slot: behind all that it covers.
 pub(crate) const SLOT_CHECKSUM_AT: usize = SLOT_BYTES - 4;
 
 /// The contents of all buckets: numbers and lengths.

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 /// The store, as the value log asks it.
 struct Asked<'a> {
     core: &'a Core,
-    /// What went wrong with buckets: that concerns the store, not the segment.
+    /// A failure of buckets: that concerns the store, not the segment.
     failure: Option<Error>,
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub(crate) gate: Gate,
     pub(crate) superblock: SuperblockFile,
     base_bits: u8,
-    /// How many buckets there are: level and split pointer in one number.
+    /// The number of buckets: level and split pointer in one number.
     buckets: AtomicU64,
     epoch: AtomicU32,
     totals: Mutex<Sums>,
@@ -72,13 +72,13 @@ pub(crate) struct Core {
     pub(crate) stopping: AtomicBool,
 }
 
-/// How far a check of all buckets has come, so that it can tell what has changed behind it.
+/// The progress of a check of all buckets, so that the check can tell what has changed behind it.
 #[derive(Default)]
 pub(crate) struct CheckUnderWay {
     pub(crate) runs: AtomicBool,
     /// Buckets with a lower number were checked. It changes with the gate closed.
     passed: AtomicU64,
-    /// How their sums have changed since.
+    /// The changes of the sums of checked buckets since.
     behind: Mutex<Sums>,
 }
 
@@ -99,7 +99,7 @@ impl CheckUnderWay {
         }
     }
 
-    /// How checked buckets have changed since. The gate is closed.
+    /// Returns the changes of the sums of checked buckets since. The gate is closed.
     pub(crate) fn behind(&self) -> Sums {
         *lock(&self.behind)
     }
@@ -118,7 +118,7 @@ pub(crate) struct Seen {
     pub(crate) state: State,
 }
 
-/// What others want of the keeper.
+/// Requests of other threads to the keeper.
 #[derive(Default)]
 pub(crate) struct KeeperWishes {
     /// The keeper runs. Until then, the opening thread does the keeper's work.
@@ -136,7 +136,7 @@ pub(crate) struct KeeperWishes {
     pub(crate) resizing_is_off: AtomicBool,
 }
 
-/// What the store has done since it was opened.
+/// Counts of the store's work since it was opened.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) gets: AtomicU64,
@@ -236,17 +236,17 @@ impl From<&Totals> for Sums {
 pub(crate) struct SuperblockFile {
     file: Arc<dyn PageFile>,
     current: Mutex<Superblock>,
-    /// Why a slot was not sound when the store was opened. The store rewrote it then.
+    /// The reason why a slot was not sound when the store was opened. The store rewrote it then.
     damage: Option<Error>,
 }
 
 impl SuperblockFile {
-    /// The superblock `current` was read from `file`.
+    /// Makes the file of a superblock: `current` was read from `file`.
     pub(crate) fn new(file: Arc<dyn PageFile>, current: Superblock) -> SuperblockFile {
         SuperblockFile { file, current: Mutex::new(current), damage: None }
     }
 
-    /// One slot was damaged when it was read.
+    /// Notes that one slot was damaged when it was read.
     pub(crate) fn damaged(self, damage: Option<Error>) -> SuperblockFile {
         SuperblockFile { damage, ..self }
     }
@@ -256,7 +256,7 @@ impl SuperblockFile {
         self.damage.as_ref()
     }
 
-    /// What the slots say now that are not what was written last: number and damage of each.
+    /// Reads the slots and returns those that differ from the last write: number and damage of each.
     pub(crate) fn check_slots(&self) -> Result<Vec<Error>> {
         let current = lock(&self.current).clone();
         let mut slots = vec![0; SLOTS * SLOT_BYTES];
@@ -339,7 +339,7 @@ pub(crate) struct Parts {
     pub(crate) superblock: SuperblockFile,
 }
 
-/// Which log files the next superblock names as needed.
+/// The log files that the next superblock names as needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogBound {
     /// The same as before.
@@ -382,7 +382,7 @@ impl Core {
         }
     }
 
-    /// How many buckets there are now, and how hashes map to them.
+    /// Returns the number of buckets now, and the mapping of hashes to them.
     #[inline]
     pub(crate) fn state(&self) -> State {
         state_of(self.base_bits, self.buckets.load(Ordering::SeqCst))
@@ -398,7 +398,7 @@ impl Core {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// What all buckets hold.
+    /// Returns the contents of all buckets: numbers and lengths.
     pub(crate) fn totals(&self) -> Totals {
         lock(&self.totals).to_totals()
     }
@@ -429,7 +429,7 @@ impl Core {
         }
     }
 
-    /// The bucket is newer than epoch or sequence number allow.
+    /// Returns the error that the bucket is newer than epoch or sequence number allow.
     pub(crate) fn too_new(&self, bucket: u64, header: &Header, epoch: u32, sequence: u64) -> Error {
         let expected = format!(
             "at most epoch {epoch} and operation {sequence}; is the home directory older than the bucket space?"
@@ -440,7 +440,7 @@ impl Core {
             .into()
     }
 
-    /// Why the store takes no more writes, if it does not.
+    /// Checks that the store takes writes. Otherwise returns the reason.
     pub(crate) fn check_sound(&self) -> Result<()> {
         self.writes.failed().map_or(Ok(()), Err)
     }

@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often a thread that waits for the gate looks for a hindrance.
+/// The interval at which a thread that waits for the gate looks for a hindrance.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) struct Gate {
@@ -67,7 +67,7 @@ impl Gate {
         closed
     }
 
-    /// As [`close`](Gate::close). While another thread has the gate closed, a hindrance ends the wait: that thread may wait for space.
+    /// Closes the gate as [`close`](Gate::close) does. While another thread has the gate closed, a hindrance ends the wait: that thread may wait for space.
     pub(crate) fn close_unless<E>(&self, hindrance: impl Fn() -> Option<E>) -> Result<Closed<'_>, E> {
         loop {
             let seen = self.changed.generation();

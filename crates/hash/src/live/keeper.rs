@@ -25,12 +25,12 @@ use situ_pipeline::NoLogFile;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What could not be paid at rest is tried again after this time.
+/// The time after which a payment that failed at rest is tried again.
 const PAY_AGAIN: Duration = Duration::from_secs(30);
 
-/// What the keeper remembers of a store at rest.
+/// The keeper's memory of a store at rest.
 struct AtRest {
-    /// What was visible last, and since when.
+    /// The last visible sequence number, and the time since which it is visible.
     visible: u64,
     since: Duration,
     /// With this visible, nothing was owed at rest.
@@ -144,7 +144,7 @@ impl Core {
         Ok(true)
     }
 
-    /// How long until an idle store pays what it owes; `None` if it owes nothing, as far as is known.
+    /// Returns the time until an idle store pays what it owes; `None` if it owes nothing, as far as is known.
     fn pays_in(&self, at_rest: &mut AtRest) -> Option<Duration> {
         let (now, visible) = (self.env.clock.now(), self.writes.visible());
         if at_rest.visible != visible || self.writes.pending.bytes() > 0 {

@@ -24,7 +24,7 @@ use situ_values::Handle;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a bucket is read that looks damaged.
+/// The number of reads of a bucket that looks damaged.
 const READS_MAX: u32 = 8;
 
 /// A value that was found.
@@ -34,7 +34,7 @@ pub(crate) enum Located {
     There(Handle),
 }
 
-/// What a bucket says of a key.
+/// The content of a bucket for a key.
 pub(crate) enum InBucket {
     /// The value, or none if the entry has expired.
     Known(Option<Located>),
@@ -65,7 +65,7 @@ impl Core {
         }
     }
 
-    /// Where the value of a key lies.
+    /// Returns the place of the value of a key.
     pub(crate) fn locate(&self, hash: u64, key: &[u8], now_ms: u64) -> Result<Option<Located>> {
         if let Some(known) = self.get_pending(hash, key, now_ms) {
             return Ok(known.map(Located::Here));
@@ -80,7 +80,7 @@ impl Core {
         }
     }
 
-    /// What is pending of a key, if something is.
+    /// Returns the pending change of a key, if there is one.
     pub(crate) fn get_pending(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<Option<Vec<u8>>> {
         let found = self.writes.pending.find(hash, key, self.writes.visible())?;
         Some(match found.change() {
@@ -154,7 +154,7 @@ impl Core {
     }
 }
 
-/// Where the value of an entry lies; none if the entry has expired.
+/// Returns the place of the value of an entry; none if the entry has expired.
 fn value_of(entry: &Entry<'_>, now_ms: u64) -> Result<Option<Located>> {
     if entry.is_expired(now_ms) {
         return Ok(None);

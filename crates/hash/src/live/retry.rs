@@ -12,7 +12,7 @@ use situ_values::Handle;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long the keeper waits before it repeats a step in place.
+/// The time for which the keeper waits before it repeats a step in place.
 const REPEAT_EVERY: Duration = Duration::from_millis(100);
 
 impl Core {

@@ -29,7 +29,7 @@ use situ_storage::Error as StorageError;
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Rewrites {
-    /// What snapshots have to keep of these buckets; saved before anything else.
+    /// The contents of these buckets that snapshots have to keep; saved before anything else.
     pub(crate) saves: Saves,
     images: Vec<(u64, Buffer)>,
     additions: OverflowChanges,
@@ -37,18 +37,18 @@ pub(crate) struct Rewrites {
     sums: Sums,
     /// The part of it in buckets that a check under way has passed.
     behind: Sums,
-    /// What step 3 could not write; none if it has not begun.
+    /// The buckets that step 3 could not write; none if it has not begun.
     unwritten: Option<Vec<(u64, Buffer)>>,
 }
 
-/// How the new contents of a bucket are written.
+/// The parameters of the new contents of a bucket.
 pub(crate) struct Place {
     pub(crate) bucket: u64,
     pub(crate) sequence: u64,
     pub(crate) epoch: u32,
-    /// What the bucket held when the epoch began; none: what it holds now.
+    /// The contents of the bucket when the epoch began; none: those that it has now.
     pub(crate) before: Option<Tally>,
-    /// What the totals have of the bucket so far.
+    /// The part of the totals that the bucket has so far.
     pub(crate) counted: Tally,
 }
 
@@ -57,7 +57,7 @@ impl Rewrites {
         self.images.is_empty()
     }
 
-    /// How many buckets are written.
+    /// Returns the number of buckets that are written.
     pub(crate) fn len(&self) -> usize {
         self.images.len()
     }
@@ -83,7 +83,7 @@ impl Rewrites {
         }
     }
 
-    /// Of a batch that has failed: what step 3 could not write; none if it had not begun.
+    /// Takes the buckets that step 3 of a failed batch could not write; none if step 3 had not begun.
     pub(crate) fn take_unwritten(&mut self) -> Option<Vec<(u64, Buffer)>> {
         self.unwritten.take()
     }
@@ -201,7 +201,7 @@ pub(crate) fn decode_all<'a>(core: &Core, stored: &'a Stored) -> Result<Vec<(u64
     stored.iter().map(|pair| core.overflow.decode(pair)).collect()
 }
 
-/// What a bucket holds, with its overflow, if both hold nothing else.
+/// Returns the entries of a bucket and of its overflow, if both hold no others.
 ///
 /// # Errors
 /// An entry belongs to another bucket.
@@ -227,7 +227,7 @@ pub(crate) fn own_entries<'a>(
     Ok(Before { inline, overflow, is_untidy: false })
 }
 
-/// What a bucket holds with its overflow; entries of other buckets are left out.
+/// Returns the entries of a bucket and of its overflow; entries of other buckets are left out.
 pub(crate) fn entries_of<'a>(
     core: &Core,
     number: u64,
@@ -244,7 +244,7 @@ pub(crate) fn entries_of<'a>(
 }
 
 impl Core {
-    /// What lies in the overflow of a bucket that has a mark; nothing for others.
+    /// Returns the overflow of a bucket that has a mark; nothing for others.
     pub(crate) fn marked_overflow(&self, number: u64, state: &State, header: &Header) -> Result<Stored> {
         if header.now.overflow_entries == 0 {
             return Ok(Stored::new());
@@ -252,7 +252,7 @@ impl Core {
         self.overflow.of_bucket(number, state)
     }
 
-    /// What lies dead in the overflow of a bucket that has no mark, if the bucket gets one now.
+    /// Returns the dead entries in the overflow of a bucket that has no mark, if the bucket gets one now.
     pub(crate) fn dead_overflow(
         &self,
         number: u64,

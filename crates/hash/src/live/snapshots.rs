@@ -28,7 +28,7 @@ use situ_engine::{Durability, WriteBatch};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What has to be known of a snapshot to write a bucket.
+/// The facts of a snapshot that a write of a bucket needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// Later snapshots have higher numbers.
@@ -174,7 +174,7 @@ impl Overflow {
         Ok(self.saved_since(bucket, snapshot)?.is_some())
     }
 
-    /// What was saved of a bucket under this snapshot or the next later one.
+    /// Returns the contents of a bucket that were saved under this snapshot or the next later one.
     pub(crate) fn saved_since(&self, bucket: u64, snapshot: u64) -> Result<Option<Vec<u8>>> {
         let range = situ_engine::ReadOptions::default().range(key_of(bucket, snapshot), key_of(bucket + 1, 0));
         let Some(saved) = self.saved() else { return Ok(None) };

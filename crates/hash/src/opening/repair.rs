@@ -179,7 +179,7 @@ impl Core {
         Ok(())
     }
 
-    /// What the overflow has of a bucket, but for entries that the bucket has itself.
+    /// Returns the sums of a bucket's overflow, apart from entries that the bucket has itself.
     fn overflow_tally(&self, number: u64, state: &State, is_inline: impl Fn(&[u8]) -> bool) -> Result<Tally> {
         let stored = self.overflow.of_bucket(number, state)?;
         let mut tally = Tally::default();
@@ -210,7 +210,7 @@ struct Mended {
     number: u64,
     sequence: u64,
     epoch: u32,
-    /// What it has in the overflow.
+    /// The sums of its overflow.
     held: Tally,
 }
 

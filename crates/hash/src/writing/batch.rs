@@ -30,7 +30,7 @@ pub struct HashBatch {
 }
 
 impl HashBatch {
-    /// No change yet.
+    /// Makes an empty batch.
     pub fn new() -> HashBatch {
         HashBatch::default()
     }
@@ -106,16 +106,16 @@ pub(crate) struct Changes {
     uses_reserve: bool,
 }
 
-/// Where a change lies in the bytes of its batch.
+/// The place of a change in the bytes of its batch.
 #[derive(Debug)]
 struct Span {
     hash: u64,
     key: Range<usize>,
-    /// Of a put.
+    /// The value and the expiry of a put.
     value: Option<(Range<usize>, Option<u64>)>,
 }
 
-/// Where `part` lies in `whole`, of which it is a part.
+/// Returns the range of `part` in `whole`, of which it is a part.
 fn range_in(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr() - whole.as_ptr().addr();
     assert!(start + part.len() <= whole.len(), "a part of the batch");
@@ -162,12 +162,12 @@ impl Changes {
         self.operations.held_bytes() + self.spans.capacity() * size_of::<Span>()
     }
 
-    /// What the changes take while they are pending.
+    /// Returns the memory that the changes take while they are pending.
     pub(crate) fn pending_bytes(&self) -> u64 {
         (0..self.len()).map(|index| self.bytes_of(index)).sum()
     }
 
-    /// What one of them takes.
+    /// Returns the memory that one of them takes.
     pub(crate) fn bytes_of(&self, index: usize) -> u64 {
         let Span { key, value, .. } = &self.spans[index];
         (key.len() + value.as_ref().map_or(0, |(value, _)| value.len())) as u64 + CHANGE_BYTES
@@ -194,7 +194,7 @@ impl Changes {
         }
     }
 
-    /// The record of the log, in parts.
+    /// Passes the record of the log, in parts, to `takes`.
     pub(crate) fn record<T>(&self, first: u64, takes: impl FnOnce(&[&[u8]]) -> T) -> T {
         takes(&[&self.operations.header(first), self.operations.bytes()])
     }

@@ -80,7 +80,7 @@ pub(crate) struct Pending {
     bytes_max: u64,
     /// Workers are to apply all changes up to this one.
     wanted: AtomicU64,
-    /// What waited already when the store was opened, for want of space.
+    /// The bytes that waited already when the store was opened, for want of space.
     replayed_bytes: AtomicU64,
 }
 
@@ -196,7 +196,7 @@ impl Pending {
         self.wake();
     }
 
-    /// All changes up to here are to be applied.
+    /// Returns the sequence number up to which all changes are to be applied.
     pub(crate) fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Acquire)
     }
@@ -218,7 +218,7 @@ impl Pending {
         self.partitions[number].drained.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// All changes up to this sequence number have left.
+    /// Returns the sequence number up to which all changes have left.
     pub(crate) fn drained(&self) -> u64 {
         let drained = self.partitions.iter().map(|partition| partition.drained.load(Ordering::Acquire));
         drained.min().unwrap_or(0)

@@ -32,7 +32,7 @@ pub(crate) struct Purges {
 }
 
 impl Purges {
-    /// The expiries in the buckets are unknown: the first look finds them.
+    /// Makes the state after an opening. The expiries in the buckets are unknown: the first look finds them.
     pub(crate) fn new(env: &Env) -> Purges {
         Purges {
             asked: Mutex::default(),

@@ -37,7 +37,7 @@ use std::time::Duration;
 /// The time for which a thread that is short of space waits before it tries again.
 pub(crate) const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// Who is short of space.
+/// A party that is short of space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Party {
     /// The worker of a partition.

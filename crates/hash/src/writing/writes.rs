@@ -26,7 +26,7 @@ pub(crate) type Obstacle = situ_pipeline::Obstacle<Writes>;
 pub(crate) type Request = situ_pipeline::Request<Writes>;
 pub(crate) type Pipeline = situ_pipeline::Pipeline<Writes>;
 
-/// What is written together, ready for the log.
+/// Changes that are written together, ready for the log.
 #[derive(Default, Clone)]
 pub(crate) struct Write(pub(crate) Arc<Changes>);
 
@@ -55,7 +55,7 @@ impl Batch for Write {
     }
 }
 
-/// Why there is no room for a write.
+/// The reason why there is no room for a write.
 #[derive(Debug)]
 pub(crate) enum NoRoom {
     /// Pending changes take as much memory as they may.
@@ -146,7 +146,7 @@ impl Writes {
         self.wake_all();
     }
 
-    /// Why the store takes no more writes.
+    /// Returns the reason why the store takes no more writes.
     pub(crate) fn failed(&self) -> Option<Error> {
         self.failure.get().cloned()
     }
