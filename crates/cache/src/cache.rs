@@ -56,8 +56,8 @@ pub struct Flash {
     pub device: Arc<dyn Device>,
     /// Clocks and threads.
     pub env: Env,
-    /// The beginning of the names of a few small files. With these files a restart finds the items again. Without them each start begins with an empty
-    /// flash.
+    /// The beginning of the names of a few small files. With these files a restart finds the items again. Without them
+    /// each start begins with an empty flash.
     pub files: Option<PathBuf>,
 }
 
@@ -154,14 +154,15 @@ impl Cache {
         Cache::of(Core::new(Memory::new(options, index, None), Env::system()))
     }
 
-    /// Opens a cache in memory and on flash. It keeps the items of an earlier cache after a clean [stop](Cache::stop), and after the death of
-    /// the process if the machine has not rebooted. `now` returns the time by which items expire, in seconds. It can look up
-    /// [records](Cache::record) of the earlier cache.
+    /// Opens a cache in memory and on flash. It keeps the items of an earlier cache after a clean [stop](Cache::stop),
+    /// and after the death of the process if the machine has not rebooted. `now` returns the time by which items
+    /// expire, in seconds. It can look up [records](Cache::record) of the earlier cache.
     ///
     /// After the death of a process, the cache reads all of the flash.
     ///
     /// # Errors
-    /// The device holds other data, is in use, is too small, or fails. The files cannot be written. A thread cannot be started.
+    /// The device holds other data, is in use, is too small, or fails. The files cannot be written. A thread cannot be
+    /// started.
     pub fn with_flash(
         options: &Options,
         flash: Flash,
@@ -213,18 +214,20 @@ impl Cache {
         Survey::new(Arc::clone(self.core()))
     }
 
-    /// Registers `tell`, which gets each item that goes to make room. Two kinds of items go unreported, as their keys are not known: those of a segment on
-    /// flash that cannot be read, and those that are given up as the index is full. Only the first call counts.
+    /// Registers `tell`, which gets each item that goes to make room. Two kinds of items go unreported, as their keys
+    /// are not known: those of a segment on flash that cannot be read, and those that are given up as the index is
+    /// full. Only the first call counts.
     pub fn on_evicted(&self, tell: OnEvicted) {
         // The second one is dropped, as is said.
         _ = self.core().memory.on_evicted.set(tell);
     }
 
-    /// Stores an item in the place of the one that its key has. The value is the concatenation of two parts. `now` is the
-    /// time, Unix seconds.
+    /// Stores an item in the place of the one that its key has. The value is the concatenation of two parts. `now` is
+    /// the time, Unix seconds.
     ///
     /// # Errors
-    /// The key or the value has a length that the cache does not take. The key's older item goes in that case, too: it is out of date.
+    /// The key or the value has a length that the cache does not take. The key's older item goes in that case, too: it
+    /// is out of date.
     pub fn put(&self, key: &[u8], meta: &Meta, parts: [&[u8]; 2], now: u64) -> Result<(), Refused> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(Refused::Key);
@@ -238,19 +241,21 @@ impl Cache {
         Ok(())
     }
 
-    /// Shows the item of `key` to `read`, if it is in memory and has not expired. `read` must be quick and must not call the cache: it holds
-    /// up others that want keys nearby. Waits for no device: an item on flash is to be [fetched](Cache::get_later).
+    /// Shows the item of `key` to `read`, if it is in memory and has not expired. `read` must be quick and must not
+    /// call the cache: it holds up others that want keys nearby. Waits for no device: an item on flash is to be
+    /// [fetched](Cache::get_later).
     pub fn get<T>(&self, key: &[u8], now: u64, read: impl FnOnce(Hit<'_>) -> T) -> Lookup<T> {
         self.core().memory.get(key, now, read).into()
     }
 
-    /// Finds the item of `key` in memory or on flash, and tells `done` from this thread or another. The answer is at least as new as the
-    /// call. An item that cannot be read counts as absent.
+    /// Finds the item of `key` in memory or on flash, and tells `done` from this thread or another. The answer is at
+    /// least as new as the call. An item that cannot be read counts as absent.
     pub fn get_later(&self, key: &[u8], now: u64, done: OnItem) {
         self.core().get_later(key, now, done);
     }
 
-    /// Returns a reader of flash for a thread that advances its reads itself. `None` without flash, and where a read of the device is a call that waits.
+    /// Returns a reader of flash for a thread that advances its reads itself. `None` without flash, and where a read of
+    /// the device is a call that waits.
     ///
     /// # Errors
     /// The device gives no queue.
@@ -264,8 +269,8 @@ impl Cache {
         self.core().fetch(key, now)
     }
 
-    /// Removes the item of `key`. True if there was one. Reads nothing: an item on flash is known by the hash of its key, at which two keys are
-    /// taken for one in 2^50 cases; then the item of the other key goes, too.
+    /// Removes the item of `key`. True if there was one. Reads nothing: an item on flash is known by the hash of its
+    /// key, at which two keys are taken for one in 2^50 cases; then the item of the other key goes, too.
     pub fn delete(&self, key: &[u8]) -> bool {
         self.core().memory.delete(key)
     }
@@ -285,7 +290,8 @@ impl Cache {
         journal.map_or(Ok(false), |journal| journal.put_record(key, value).map(|()| true))
     }
 
-    /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the device.
+    /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the
+    /// device.
     pub fn spill(&self, now: u64) {
         let core = self.core();
         if let Some(flash) = &core.memory.flash {
@@ -297,8 +303,9 @@ impl Cache {
         }
     }
 
-    /// Stops a cache on flash, so that the next start finds all items again: those in memory are written to flash. It is the last call, when
-    /// no thread changes the cache any more, and no [`FlashReader`] is busy. Does nothing without flash, or without its files.
+    /// Stops a cache on flash, so that the next start finds all items again: those in memory are written to flash. It
+    /// is the last call, when no thread changes the cache any more, and no [`FlashReader`] is busy. Does nothing
+    /// without flash, or without its files.
     ///
     /// # Errors
     /// The device or the file system fails. The next start then finds fewer items, or none.
@@ -318,17 +325,20 @@ impl Cache {
         self.core().memory.beside()
     }
 
-    /// Gives memory back that is beyond the limit, or beyond what its [owner](Cache::beside) leaves. Costs a few loads if there is none.
+    /// Gives memory back that is beyond the limit, or beyond what its [owner](Cache::beside) leaves. Costs a few loads
+    /// if there is none.
     pub fn shrink(&self, now: u64) {
         self.core().memory.shrink(now, &self.core().counters);
     }
 
-    /// Does the work that puts need not wait for: expired segments go, and memory beyond the limit is given back. The owner calls it about once a second.
+    /// Does the work that puts need not wait for: expired segments go, and memory beyond the limit is given back. The
+    /// owner calls it about once a second.
     pub fn tidy(&self, now: u64) {
         self.core().memory.tidy(now, &self.core().counters);
     }
 
-    /// Returns the bytes of the device that items take now; 0 without flash. Looks at 16 bytes of memory for each MiB of the device.
+    /// Returns the bytes of the device that items take now; 0 without flash. Looks at 16 bytes of memory for each MiB
+    /// of the device.
     #[must_use]
     pub fn flash_used_bytes(&self) -> u64 {
         self.core().memory.flash.as_ref().map_or(0, |flash| flash.log.used_bytes())

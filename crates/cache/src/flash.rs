@@ -1,29 +1,33 @@
 //! The log on flash: items that have left memory, in segments that are written one after the other, around the device.
 //!
-//! 1. [`append`](FlashLog::append) puts an item into the open segment, which is a buffer in memory. A full one is *sealed*, and the next one is opened.
-//! 2. [`flush`](FlashLog::flush) writes the oldest sealed segment in one go. If an older one lies in its place, its items are shown to the
-//!    caller before: each may be appended again, or it goes.
+//! 1. [`append`](FlashLog::append) puts an item into the open segment, which is a buffer in memory. A full one is
+//!    *sealed*, and the next one is opened.
+//! 2. [`flush`](FlashLog::flush) writes the oldest sealed segment in one go. If an older one lies in its place, its
+//!    items are shown to the caller before: each may be appended again, or it goes.
 //! 3. [`read`](FlashLog::read) finds an item in the buffers, or with one read of the device.
 //! 4. After a restart, [`scan`](FlashLog::scan) shows all items that are whole, the oldest first.
 //!
-//! **Back-pressure.** When [`SEALED_MAX`] sealed segments wait for the device, nothing more is appended: such items go instead. No thread waits for
-//! the device to take an item.
+//! **Back-pressure.** When [`SEALED_MAX`] sealed segments wait for the device, nothing more is appended: such items go
+//! instead. No thread waits for the device to take an item.
 //!
-//! **Long items.** A record of more than [`SPAN_MIN`] bytes that does not fit the open segment goes on in the next ones. Shorter ones begin a new segment: one read
-//! gets them.
+//! **Long items.** A record of more than [`SPAN_MIN`] bytes that does not fit the open segment goes on in the next
+//! ones. Shorter ones begin a new segment: one read gets them.
 //!
-//! **Numbers.** Segments have sequence numbers. Segment `s` lies in spot `s` modulo the number of spots. Slots of the index know it by `s` modulo twice as
-//! many: so a segment that waits for the device is not taken for the one that still lies in its spot.
+//! **Numbers.** Segments have sequence numbers. Segment `s` lies in spot `s` modulo the number of spots. Slots of the
+//! index know it by `s` modulo twice as many: so a segment that waits for the device is not taken for the one that
+//! still lies in its spot.
 //!
-//! **Invariants.** A read returns the bytes that were appended, or nothing. Which of several items of a key counts is the index's affair, not the log's.
+//! **Invariants.** A read returns the bytes that were appended, or nothing. Which of several items of a key counts is
+//! the index's affair, not the log's.
 //!
 //! **Threads.** Any. One lock, held for a copy of an item at most. One caller at a time may flush.
 //!
-//! **Failure.** A torn segment costs its items: those behind the first record that is not whole. The caller gets the error of a device that fails, and
-//! gives up the log.
+//! **Failure.** A torn segment costs its items: those behind the first record that is not whole. The caller gets the
+//! error of a device that fails, and gives up the log.
 //!
-//! **Rejected**: a table of the keys' hashes in each segment. It would be written with every segment, 5% more for items of 256 bytes, and only
-//! a restart would read it. **Rejected**: a flush for each segment. What is lost with power is a cache's loss; a restart of the machine begins with an empty log.
+//! **Rejected**: a table of the keys' hashes in each segment. It would be written with every segment, 5% more for items
+//! of 256 bytes, and only a restart would read it. **Rejected**: a flush for each segment. What is lost with power is a
+//! cache's loss; a restart of the machine begins with an empty log.
 
 pub(crate) mod format;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -284,7 +288,8 @@ impl FlashLog {
         Ok(log)
     }
 
-    /// Returns the log that the device has. Nothing of it is known before a [`scan`](FlashLog::scan), or [`resume`](FlashLog::resume).
+    /// Returns the log that the device has. Nothing of it is known before a [`scan`](FlashLog::scan), or
+    /// [`resume`](FlashLog::resume).
     ///
     /// # Errors
     /// The device has none, or fails.
@@ -534,8 +539,9 @@ impl FlashLog {
         self.waiting.store(state.sealed.len(), Ordering::Relaxed);
     }
 
-    /// Writes the oldest sealed segment. The segment that goes for it is named to `goes` before, then its items are shown to `leaves`. The
-    /// slots of items that are damaged are not shown: `left` gets the number that slots have for the segment. False: no segment is sealed.
+    /// Writes the oldest sealed segment. The segment that goes for it is named to `goes` before, then its items are
+    /// shown to `leaves`. The slots of items that are damaged are not shown: `left` gets the number that slots have for
+    /// the segment. False: no segment is sealed.
     ///
     /// # Errors
     /// The device fails. Nothing that was appended is lost to readers.
@@ -578,7 +584,8 @@ impl FlashLog {
         Ok(true)
     }
 
-    /// Returns the item at a place, whose record has at most `bytes_max` bytes. `None`: no whole record lies there any more.
+    /// Returns the item at a place, whose record has at most `bytes_max` bytes. `None`: no whole record lies there any
+    /// more.
     ///
     /// # Errors
     /// The device fails.
@@ -608,7 +615,8 @@ impl FlashLog {
         Ok(self.finish(&read, RecordBytes::Joined(all)))
     }
 
-    /// Finds the item at a place, whose record has at most `bytes_max` bytes: in the buffers, or as a planned read of the device.
+    /// Finds the item at a place, whose record has at most `bytes_max` bytes: in the buffers, or as a planned read of
+    /// the device.
     pub(crate) fn locate(&self, place: Place, bytes_max: usize) -> Located {
         let state = lock(&self.state);
         let Some(on_flash) = self.find(&state, place.segment) else { return Located::Here(None) };
@@ -683,8 +691,9 @@ impl FlashLog {
         self.device.queue(depth)
     }
 
-    /// Shows all items on the device to `each`, the oldest segment first, and goes on behind them: the number of the next segment is returned. Sequence numbers up to `used` are not used
-    /// again. Segments that are too old to have been kept are left out.
+    /// Shows all items on the device to `each`, the oldest segment first, and goes on behind them: the number of the
+    /// next segment is returned. Sequence numbers up to `used` are not used again. Segments that are too old to have
+    /// been kept are left out.
     ///
     /// # Errors
     /// The device fails.
@@ -704,8 +713,8 @@ impl FlashLog {
         }
         found.sort_unstable_by_key(|header| header.sequence);
         let newest = found.last().map_or(0, |header| header.sequence).max(used);
-        // The next one can have been half written when the process died. Those behind it had not been begun. Segments that cannot be read may be the
-        // newest ones.
+        // The next one can have been half written when the process died. Those behind it had not been begun. Segments
+        // that cannot be read may be the newest ones.
         let next = if newest + unreadable as u64 == 0 { 1 } else { newest + 2 + u64::from(unreadable) };
         lock(&self.state).next_sequence = next;
         found.retain(|header| header.sequence + u64::from(self.superblock.segments) >= next);
@@ -757,7 +766,8 @@ impl FlashLog {
             each(Found { sequence, place, item, bytes: length, value_bytes, is_part: false });
             offset += length as u32;
         }
-        // The rest of the last one lies in the next segments, if the segment is full. Its checksum is checked when it is read.
+        // The rest of the last one lies in the next segments, if the segment is full. Its checksum is checked when it
+        // is read.
         let rest = bytes.get(offset as usize + RECORD_HEADER_BYTES..header.used as usize).unwrap_or_default();
         if header.used as usize == SEGMENT_BYTES
             && let Some((item, value_bytes)) = Item::decode_part(rest, on_flash.base)

@@ -1,14 +1,14 @@
 //! Ghosts: keys that have lately gone from the small queue, in two bytes each.
 //!
-//! A key that comes back while its ghost is there was evicted too early. It goes to the main queue at once (S3-FIFO, Yang et al.,
-//! SOSP'23).
+//! A key that comes back while its ghost is there was evicted too early. It goes to the main queue at once (S3-FIFO,
+//! Yang et al., SOSP'23).
 //!
-//! A ghost is a tag of 11 bits and a time of 5 bits. Time goes on by one for each sixteenth of the capacity that has been added. A ghost
-//! is there for sixteen such steps, so the table works as a queue of that capacity. A hash names a line of 32 ghosts; a new
-//! one takes the place of the oldest.
+//! A ghost is a tag of 11 bits and a time of 5 bits. Time goes on by one for each sixteenth of the capacity that has
+//! been added. A ghost is there for sixteen such steps, so the table works as a queue of that capacity. A hash names a
+//! line of 32 ghosts; a new one takes the place of the oldest.
 //!
-//! **Errors.** A key that has no ghost finds one in at most 32 of 2048 cases, fewer as ghosts are old. It then goes to the main queue, and
-//! leaves it again unless it is read. A crowded line forgets ghosts early.
+//! **Errors.** A key that has no ghost finds one in at most 32 of 2048 cases, fewer as ghosts are old. It then goes to
+//! the main queue, and leaves it again unless it is read. A crowded line forgets ghosts early.
 //!
 //! **Threads.** Any. Lines are locked for a moment, a mutex for many of them.
 

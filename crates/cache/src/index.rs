@@ -1,23 +1,28 @@
 //! The index: where the item of a key lies. In memory, all of it.
 //!
-//! The hash of a key names a *shard* and, in the shard, two buckets of five [slots](crate::slot); its slot lies in one of the two. A
-//! bucket is a line of the processor's cache.
+//! The hash of a key names a *shard* and, in the shard, two buckets of five [slots](crate::slot); its slot lies in one
+//! of the two. A bucket is a line of the processor's cache.
 //!
 //! 1. A look-up compares the hashes in both buckets. The caller compares keys.
-//! 2. An insertion takes a free slot in either bucket. If there is none, a slot moves to its other bucket, and so on (cuckoo hashing).
-//! 3. If that is of no help, or the shard is 93% full, the shard grows by a sixteenth. Its slots have all that is needed for that.
-//! 4. A shard that is less than 81% full shrinks by a sixteenth. So it neither keeps the size of its fullest day, nor changes its size often.
+//! 2. An insertion takes a free slot in either bucket. If there is none, a slot moves to its other bucket, and so on
+//!    (cuckoo hashing).
+//! 3. If that is of no help, or the shard is 93% full, the shard grows by a sixteenth. Its slots have all that is
+//!    needed for that.
+//! 4. A shard that is less than 81% full shrinks by a sixteenth. So it neither keeps the size of its fullest day, nor
+//!    changes its size often.
 //!
-//! **Why so.** Steps of a sixteenth keep a shard between 0.87 and 0.93 full while it grows, so a slot takes about 15 bytes. Doubling would take 24
-//! at times. Many small shards make each step short: a shard of 400 buckets moves 1,800 slots, one of the longest 18,000.
+//! **Why so.** Steps of a sixteenth keep a shard between 0.87 and 0.93 full while it grows, so a slot takes about 15
+//! bytes. Doubling would take 24 at times. Many small shards make each step short: a shard of 400 buckets moves 1,800
+//! slots, one of the longest 18,000.
 //!
 //! **Invariants.** Slots of one shard may have equal hashes, but no two of them name the same place.
 //!
-//! **Threads.** A mutex a shard. The number of shards is large, so two threads hardly meet. The holder of a shard may lock segments, and no other
-//! shard.
+//! **Threads.** A mutex a shard. The number of shards is large, so two threads hardly meet. The holder of a shard may
+//! lock segments, and no other shard.
 //!
-//! **Rejected**: one table, doubled at once. It stops all threads while it grows, and needs three times its size then. **Rejected**: chains of
-//! items through memory, as memcached has them. They cost a pointer an item, and an item on flash has no memory for it.
+//! **Rejected**: one table, doubled at once. It stops all threads while it grows, and needs three times its size then.
+//! **Rejected**: chains of items through memory, as memcached has them. They cost a pointer an item, and an item on
+//! flash has no memory for it.
 
 use crate::slot::{HASH_BITS, LengthClass, PackedSlot, Slot, hash_of, is_free};
 use situ_base::lock;
@@ -26,7 +31,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The most keys with the same 44-bit hash that are kept at a time. If they filled more than two buckets, the shard would grow without end.
+/// The most keys with the same 44-bit hash that are kept at a time. If they filled more than two buckets, the shard
+/// would grow without end.
 pub(crate) const SAME_HASH_MAX: usize = 4;
 
 const BUCKET_SLOTS: usize = 5;
@@ -76,7 +82,8 @@ pub(crate) struct Index {
     copies: AtomicUsize,
 }
 
-/// Something with a line of the processor's cache of its own: threads that use its neighbours do not take the line from each other.
+/// Something with a line of the processor's cache of its own: threads that use its neighbours do not take the line from
+/// each other.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Line<T>(pub(crate) T);
@@ -118,8 +125,8 @@ impl Buckets {
     }
 }
 
-/// Pieces that no shard uses. Shards grow in one thread and shrink in others. The heap of the system has a part for each thread, and each part keeps
-/// what was once taken from it: without spares the index took three times its memory.
+/// Pieces that no shard uses. Shards grow in one thread and shrink in others. The heap of the system has a part for
+/// each thread, and each part keeps what was once taken from it: without spares the index took three times its memory.
 #[derive(Default)]
 struct Spares {
     #[expect(clippy::vec_box, reason = "pieces go from one shard to another")]
@@ -184,7 +191,8 @@ pub(crate) struct Position {
 }
 
 impl Index {
-    /// Returns an index that takes a share of `memory_bytes` when it is full. The seed keeps clients from aiming at one shard.
+    /// Returns an index that takes a share of `memory_bytes` when it is full. The seed keeps clients from aiming at one
+    /// shard.
     pub(crate) fn new(memory_bytes: usize, seed: u64) -> Index {
         let buckets = memory_bytes / size_of::<Bucket>();
         let shard_bits = (buckets / SHARD_BUCKETS).max(1).ilog2().clamp(SHARD_BITS_MIN, SHARD_BITS_MAX);
@@ -225,8 +233,8 @@ impl Index {
         self.len().saturating_sub(self.copies.load(Ordering::Relaxed))
     }
 
-    /// Removes the slots of flash that `goes` says so of. An item in memory loses its copy with the copy's slot. A shard is locked at a
-    /// time.
+    /// Removes the slots of flash that `goes` says so of. An item in memory loses its copy with the copy's slot. A
+    /// shard is locked at a time.
     pub(crate) fn remove_all(&self, mut goes: impl FnMut(&Slot) -> bool) {
         for shard in &self.shards {
             let mut guard = ShardGuard { shard: lock(&shard.0), index: self };
@@ -416,7 +424,8 @@ impl Shard {
         self.buckets[bucket].slots.iter_mut().find(|slot| is_free(**slot))
     }
 
-    /// Puts a slot into one of its buckets. A slot that found no place after `MOVES_MAX` moves is returned: this one, or another.
+    /// Puts a slot into one of its buckets. A slot that found no place after `MOVES_MAX` moves is returned: this one,
+    /// or another.
     fn put(&mut self, mut packed: PackedSlot) -> Option<PackedSlot> {
         let homes = self.homes(hash_of(packed));
         for bucket in homes {

@@ -13,7 +13,8 @@
 //!     .  zeros up to a multiple of 4
 //! ```
 //!
-//! All integers are little-endian. An item without flags, time and a client's id takes 8 bytes in addition to key and value.
+//! All integers are little-endian. An item without flags, time and a client's id takes 8 bytes in addition to key and
+//! value.
 //!
 //! **Failure.** Decoding is total: bytes that are no item are `None`.
 
@@ -72,7 +73,8 @@ impl fmt::Debug for Item<'_> {
 pub struct Hit<'a> {
     /// The item.
     pub item: Item<'a>,
-    /// The buffer that holds a long value, to be kept without a copy: the value is the part of it that `item.value` points to.
+    /// The buffer that holds a long value, to be kept without a copy: the value is the part of it that `item.value`
+    /// points to.
     pub whole: Option<&'a Arc<Buffer>>,
 }
 
@@ -89,7 +91,8 @@ pub struct Evicted<'a> {
     pub was_read: bool,
 }
 
-/// The listener that gets the items that go to make room. It is called with locks held: it must be quick and must not call the cache.
+/// The listener that gets the items that go to make room. It is called with locks held: it must be quick and must not
+/// call the cache.
 pub type OnEvicted = Box<dyn Fn(Evicted<'_>) + Send + Sync>;
 
 /// An item that is to be stored: the value is the concatenation of two parts.
@@ -189,7 +192,8 @@ impl<'a> Item<'a> {
         (item.value.len() == value_bytes).then_some(item)
     }
 
-    /// Returns the item at the beginning of `bytes`, with as much of its value as is there, and the length of the value.
+    /// Returns the item at the beginning of `bytes`, with as much of its value as is there, and the length of the
+    /// value.
     pub(crate) fn decode_part(bytes: &'a [u8], base: u64) -> Option<(Item<'a>, usize)> {
         let (&[form, key_bytes], mut rest) = bytes.split_first_chunk::<2>()?;
         let value_bytes = match form & LONG_VALUE {
@@ -209,7 +213,8 @@ impl<'a> Item<'a> {
         (!key.is_empty()).then_some((Item { meta, key, value }, value_bytes))
     }
 
-    /// Returns true if `bytes`, from which the item was decoded, are its canonical encoding: the shortest header, and zeros behind the value.
+    /// Returns true if `bytes`, from which the item was decoded, are its canonical encoding: the shortest header, and
+    /// zeros behind the value.
     pub(crate) fn is_stored_as(&self, bytes: &[u8], base: u64) -> bool {
         let (form, header) = self.again().form(base);
         let end = header + self.key.len() + self.value.len();

@@ -1,33 +1,37 @@
 //! The memory tier: two queues of segments, and what leaves them.
 //!
-//! **Coming in.** A new item goes to the small queue, or to the main queue if its [ghost](crate::ghost) is there. Each *lane* has a writer
-//! with open segments, one for each queue and class of times to live. A full segment is sealed and joins its queue.
+//! **Coming in.** A new item goes to the small queue, or to the main queue if its [ghost](crate::ghost) is there. Each
+//! *lane* has a writer with open segments, one for each queue and class of times to live. A full segment is sealed and
+//! joins its queue.
 //!
 //! **Going out** (S3-FIFO, with segments in the place of items):
 //!
-//! 1. When memory asks for room, the oldest segment of a queue becomes the *victim*: of the small queue if that has more than its share.
-//! 2. Each item of the victim that the index still knows is looked at. One of the small queue that was read often enough moves to the main
-//!    queue; any other one goes, and leaves a ghost. One of the main queue that was read moves to the end of its queue, with half
-//!    of its reads; any other one goes. (S3-FIFO takes one read away. Where popularity changes, half is better by 0.5 points, and
-//!    elsewhere equal: what was popular once goes sooner.)
+//! 1. When memory asks for room, the oldest segment of a queue becomes the *victim*: of the small queue if that has
+//!    more than its share.
+//! 2. Each item of the victim that the index still knows is looked at. One of the small queue that was read often
+//!    enough moves to the main queue; any other one goes, and leaves a ghost. One of the main queue that was read moves
+//!    to the end of its queue, with half of its reads; any other one goes. (S3-FIFO takes one read away. Where
+//!    popularity changes, half is better by 0.5 points, and elsewhere equal: what was popular once goes sooner.)
 //! 3. The empty victim gives its memory back.
 //!
-//! A put pays for the room that it takes: it looks at about twice as many bytes of the victim as it has stored. So no put waits for a whole
-//! segment, unless reads keep so much alive that nothing goes. After [`PATIENCE`] segments in a row without room, items go whatever was
-//! read.
+//! A put pays for the room that it takes: it looks at about twice as many bytes of the victim as it has stored. So no
+//! put waits for a whole segment, unless reads keep so much alive that nothing goes. After [`PATIENCE`] segments in a
+//! row without room, items go whatever was read.
 //!
-//! **Times to live.** Segments of one class expire at about the same time. A segment whose last item has expired goes at once, and nothing
-//! of it is copied.
+//! **Times to live.** Segments of one class expire at about the same time. A segment whose last item has expired goes
+//! at once, and nothing of it is copied.
 //!
 //! **An overwrite** of the same length goes over the old item in place: it takes no room, and counts as a read.
 //!
-//! **Flash.** What goes is offered to the [tier on flash](crate::flash::tier). An item that comes back from there keeps its slot on flash: as long as
-//! it is not changed, it leaves memory without being written again, and the death of the process does not lose it.
+//! **Flash.** What goes is offered to the [tier on flash](crate::flash::tier). An item that comes back from there keeps
+//! its slot on flash: as long as it is not changed, it leaves memory without being written again, and the death of the
+//! process does not lose it.
 //!
-//! **Rejected**: copying the survivors of several segments into one, as Segcache does. S3-FIFO's queues do the same with fewer rules.
+//! **Rejected**: copying the survivors of several segments into one, as Segcache does. S3-FIFO's queues do the same
+//! with fewer rules.
 //!
-//! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment; then the log's and the journal's, and those of the listener that is
-//! [told of evictions](crate::OnEvicted).
+//! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment; then the log's and the
+//! journal's, and those of the listener that is [told of evictions](crate::OnEvicted).
 
 mod overflow;
 
@@ -104,13 +108,14 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Memory that a cache's owner takes in addition to the cache, out of the same limit: for connections, say. It does not keep the cache alive.
+/// Memory that a cache's owner takes in addition to the cache, out of the same limit: for connections, say. It does not
+/// keep the cache alive.
 #[derive(Debug, Clone)]
 pub struct OwnerMemory(Arc<AtomicUsize>);
 
 impl OwnerMemory {
-    /// Sets the bytes that the owner takes from now on. The cache gives memory back with the next put, [`tidy`](crate::Cache::tidy) or
-    /// [`shrink`](crate::Cache::shrink), or when it has answered a read of flash.
+    /// Sets the bytes that the owner takes from now on. The cache gives memory back with the next put,
+    /// [`tidy`](crate::Cache::tidy) or [`shrink`](crate::Cache::shrink), or when it has answered a read of flash.
     pub fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }
@@ -255,7 +260,8 @@ impl Memory {
         })
     }
 
-    /// Stores an item, lets the caller make the index name it, and pays. False if there is no room for an item of its length.
+    /// Stores an item, lets the caller make the index name it, and pays. False if there is no room for an item of its
+    /// length.
     fn store_and(
         &self,
         lane: usize,
@@ -371,7 +377,8 @@ impl Memory {
         false
     }
 
-    /// Puts an item over the one of its key, if that has the same length and class. Otherwise the old one, if there is one.
+    /// Puts an item over the one of its key, if that has the same length and class. Otherwise the old one, if there is
+    /// one.
     fn put_over(&self, hash: KeyHash, item: &NewItem<'_>, now: u64) -> (Option<Old>, bool) {
         let mut shard = self.index.shard(hash);
         let mut on_flash = None;
@@ -455,7 +462,8 @@ impl Memory {
     fn link(&self, hash: KeyHash, item: &NewItem<'_>, slot: Slot, bytes: usize) {
         let mut shard = self.index.shard(hash);
         self.segments.add_live(slot.place.segment, bytes);
-        // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of them goes.
+        // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of
+        // them goes.
         let crowded = || shard.matches(hash).nth(SAME_HASH_MAX - 1);
         match self.find(&shard, hash, item.key).or_else(crowded) {
             Some((position, old)) if old.tier.is_memory() => {
@@ -508,8 +516,8 @@ impl Memory {
         self.make_room(bytes, now, counters);
     }
 
-    /// Gives back what is beyond the limit. When the limit falls by gigabytes, no put pays for all of it: the work ends when `least` bytes have been given
-    /// back, and twice as many and [`WORK_SEGMENTS`] have been looked at.
+    /// Gives back what is beyond the limit. When the limit falls by gigabytes, no put pays for all of it: the work ends
+    /// when `least` bytes have been given back, and twice as many and [`WORK_SEGMENTS`] have been looked at.
     fn make_room(&self, least: usize, now: u64, counters: &Counters) {
         let segment = self.segments.segment_bytes();
         let (before, mut looked) = (self.segments.bytes(), 0usize);
@@ -636,8 +644,8 @@ impl Memory {
         false
     }
 
-    /// Copies an item of the victim to the end of the main queue. The copy may take a segment more than there is room for; the victim
-    /// gives it back.
+    /// Copies an item of the victim to the end of the main queue. The copy may take a segment more than there is room
+    /// for; the victim gives it back.
     fn keep(&self, reclaimer: &mut Reclaimer, item: &Item<'_>, now: u64) -> Option<(Place, usize)> {
         let again = item.again();
         let class = self.class_of(item.meta.expires, now);

@@ -8,17 +8,19 @@ pub struct Options {
     pub memory_bytes: usize,
     /// Threads that store at the same time without waiting for each other. The default is the number of processors.
     pub lanes: usize,
-    /// Bytes of a segment: memory is given out and taken back in such pieces. The default is 1 MiB, or about a 256th of a small memory.
+    /// Bytes of a segment: memory is given out and taken back in such pieces. The default is 1 MiB, or about a 256th of
+    /// a small memory.
     pub segment_bytes: usize,
     /// The small queue's share of memory in percent, where items are on probation. The default is 10, as S3-FIFO's.
     pub small_percent: usize,
-    /// Reads that take an item from the small queue to the main queue. The default is 1: `examples/hit_ratio.rs` finds it a little better
-    /// than S3-FIFO's 2.
+    /// Reads that take an item from the small queue to the main queue. The default is 1: `examples/hit_ratio.rs` finds
+    /// it a little better than S3-FIFO's 2.
     pub move_at: u8,
-    /// Lets items that expire at about the same time share segments, which then go as a whole. The default is true. A small memory has
-    /// too few segments for it.
+    /// Lets items that expire at about the same time share segments, which then go as a whole. The default is true. A
+    /// small memory has too few segments for it.
     pub ttl_classes: bool,
-    /// The approximate length of an item. It only decides how many keys that have gone are remembered. The default is 256.
+    /// The approximate length of an item. It only decides how many keys that have gone are remembered. The default is
+    /// 256.
     pub item_bytes_about: usize,
     /// Rules of the tier on flash, if the cache has one.
     pub flash: FlashRules,
@@ -36,8 +38,9 @@ pub struct FlashRules {
     pub promote_at: u8,
     /// Rewrites an item that was read on flash when its segment goes. The default is true.
     pub reinserts: bool,
-    /// Longer reads are split into pieces of this length that are in flight at once, in bytes, where the device has queues. The default is
-    /// 128 KiB: an item of 1 MB comes in 1.1 ms instead of 1.3, and for half of the processor time (`docs/evidence/cache.md`).
+    /// Longer reads are split into pieces of this length that are in flight at once, in bytes, where the device has
+    /// queues. The default is 128 KiB: an item of 1 MB comes in 1.1 ms instead of 1.3, and for half of the processor
+    /// time (`docs/evidence/cache.md`).
     pub piece_bytes: usize,
 }
 

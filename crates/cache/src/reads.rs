@@ -1,7 +1,7 @@
 //! Reads of flash that are under way.
 //!
-//! A *flight* is what one thread has in flight on one queue of the device. The thread is a reader of the cache's, or one of the cache's owner that has
-//! a [`FlashReader`](crate::FlashReader).
+//! A *flight* is what one thread has in flight on one queue of the device. The thread is a reader of the cache's, or
+//! one of the cache's owner that has a [`FlashReader`](crate::FlashReader).
 
 use crate::flash::{Piece, Read, Record, RecordBytes, with_room};
 use crate::memory::OnFlash;
@@ -9,8 +9,9 @@ use situ_device::{Buffer, Completion, Op, Queue, Ticket};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-/// A callback that is called once with the item of a key, or none. The call comes from any thread, also the one that asks. It does not wait for anything. A read that is
-/// dropped with its [`FlashReader`](crate::FlashReader) does not call it.
+/// A callback that is called once with the item of a key, or none. The call comes from any thread, also the one that
+/// asks. It does not wait for anything. A read that is dropped with its [`FlashReader`](crate::FlashReader) does not
+/// call it.
 pub type OnItem = Box<dyn FnOnce(Option<Record>) + Send>;
 
 /// Items that one reader has in flight.
@@ -60,7 +61,8 @@ pub(crate) struct Flight {
     pub(crate) done: Vec<Completion>,
 }
 
-/// Returns the bytes of an item, of pieces and of what their transfers have brought. `None` if there is no memory for them.
+/// Returns the bytes of an item, of pieces and of what their transfers have brought. `None` if there is no memory for
+/// them.
 pub(crate) fn joined(pieces: &[Piece], mut parts: Vec<Option<Buffer>>, counts: &[usize]) -> Option<RecordBytes> {
     if let ([Piece::There(extent)], 1) = (pieces, parts.len())
         && let Some(buffer) = parts.pop().flatten()

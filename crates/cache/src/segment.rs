@@ -1,17 +1,17 @@
 //! Segments in memory: where items lie, in the order in which they came.
 //!
-//! A segment is filled by one writer, then it is sealed, and one day it is emptied and goes. Many items share a segment. A long item has one
-//! of its own, whose bytes can be handed out without a copy.
+//! A segment is filled by one writer, then it is sealed, and one day it is emptied and goes. Many items share a
+//! segment. A long item has one of its own, whose bytes can be handed out without a copy.
 //!
-//! **Invariants.** A segment that a slot of the index names is not released. Bytes of a shared segment change only where an item is put over
-//! one of the same length, and only by the holder of the shard that the item's slot lies in.
+//! **Invariants.** A segment that a slot of the index names is not released. Bytes of a shared segment change only
+//! where an item is put over one of the same length, and only by the holder of the shard that the item's slot lies in.
 //!
-//! **Threads.** Any. A lock for each segment. Who has it takes no other lock, but for the reclaimer: it reads a victim while it appends to another
-//! segment.
+//! **Threads.** Any. A lock for each segment. Who has it takes no other lock, but for the reclaimer: it reads a victim
+//! while it appends to another segment.
 //!
-//! **Memory.** [`Segments::bytes`] counts the capacity of all segments and of spares. A spare is memory of a segment that has gone, kept
-//! for the next one: memory from the system would be cleared page by page. Segments are mapped from the system: the heap of a process
-//! keeps pieces that large when they are freed, and fills them with holes.
+//! **Memory.** [`Segments::bytes`] counts the capacity of all segments and of spares. A spare is memory of a segment
+//! that has gone, kept for the next one: memory from the system would be cleared page by page. Segments are mapped from
+//! the system: the heap of a process keeps pieces that large when they are freed, and fills them with holes.
 
 use crate::index::Line;
 use crate::item::NewItem;
@@ -129,7 +129,8 @@ impl Segments {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Returns a new segment for many items, whose memory was claimed. `None` if all numbers are taken; then it is claimed no more.
+    /// Returns a new segment for many items, whose memory was claimed. `None` if all numbers are taken; then it is
+    /// claimed no more.
     pub(crate) fn share(&self, base: u64) -> Option<u32> {
         let mut free = lock(&self.free);
         let number = free.numbers.pop();
@@ -144,7 +145,8 @@ impl Segments {
         Some(number)
     }
 
-    /// Returns a new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken; then it is claimed no more.
+    /// Returns a new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken;
+    /// then it is claimed no more.
     pub(crate) fn hold(&self, item: &NewItem<'_>) -> Option<u32> {
         let base = item.meta.id;
         let length = item.stored_bytes(base);

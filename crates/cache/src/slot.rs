@@ -11,9 +11,9 @@
 //!                the same hash is a copy of the item, otherwise 0
 //! ```
 //!
-//! **Collisions.** A key that does not exist meets a slot of another key with equal hash. A look-up compares at most ten slots (two
-//! buckets), and up to 10 bits of the hash follow from the bucket. So it happens in fewer than 10 of 2^34 look-ups. Then the key
-//! itself is compared.
+//! **Collisions.** A key that does not exist meets a slot of another key with equal hash. A look-up compares at most
+//! ten slots (two buckets), and up to 10 bits of the hash follow from the bucket. So it happens in fewer than 10 of
+//! 2^34 look-ups. Then the key itself is compared.
 
 /// Bits of the hash in a slot.
 pub(crate) const HASH_BITS: u32 = 44;

@@ -1,13 +1,15 @@
 //! A walk over all items of a cache, for those who want to see what it holds.
 //!
-//! 1. Items in memory, one shard of the index at a time. Its hashes are listed first, then each is looked up: no lock is held for longer
-//!    than an item takes.
+//! 1. Items in memory, one shard of the index at a time. Its hashes are listed first, then each is looked up: no lock
+//!    is held for longer than an item takes.
 //! 2. Items on flash, one segment at a time, the oldest first: the index has no keys of them, so the segments are read.
 //!
-//! Items of segments that were written meanwhile come last: the flusher writes items again, also those that the survey has yet to come to.
+//! Items of segments that were written meanwhile come last: the flusher writes items again, also those that the survey
+//! has yet to come to.
 //!
-//! An item that no caller reads or changes meanwhile is shown, and mostly once: one that goes from memory to flash, or is written again, can be shown twice. An
-//! item that is read or changed meanwhile may be left out: it may go to a place that the survey has passed.
+//! An item that no caller reads or changes meanwhile is shown, and mostly once: one that goes from memory to flash, or
+//! is written again, can be shown twice. An item that is read or changed meanwhile may be left out: it may go to a
+//! place that the survey has passed.
 
 use crate::core::Core;
 use crate::flash::FlashLog;
@@ -84,8 +86,9 @@ impl Survey {
         Survey { core, shard: 0, round: None }
     }
 
-    /// Shows the next items that have not expired at `now`, Unix seconds: those of a shard, or of a segment on flash. False at the end. Waits for the device.
-    /// `each` is called with a lock held: it must be quick and must not call the cache.
+    /// Shows the next items that have not expired at `now`, Unix seconds: those of a shard, or of a segment on flash.
+    /// False at the end. Waits for the device. `each` is called with a lock held: it must be quick and must not call
+    /// the cache.
     pub fn next(&mut self, now: u64, mut each: impl FnMut(Surveyed<'_>)) -> bool {
         let Core { memory, .. } = &*self.core;
         let mut each = |item: Surveyed<'_>| {

@@ -1,23 +1,26 @@
 //! Opening a hash store, recovering one after a crash, and making one.
 //!
-//! 1. Lock the home directory and the bucket space. Read the superblock and the mark of the bucket space. A wrong device, or that
-//!    of another store, is refused before anything is written.
+//! 1. Lock the home directory and the bucket space. Read the superblock and the mark of the bucket space. A wrong
+//!    device, or that of another store, is refused before anything is written.
 //! 2. Write the buckets again whose images a crash may need ([`images::redo`]). Flush.
 //! 3. Write the buckets again that a split or a merge has left half done ([`Core::tidy_group`]).
-//! 4. Read the log once, for the buckets that it names. The totals are those of the superblock, and what these buckets have gained since
-//!    the epoch began.
-//! 5. Read the log again, and apply all of it, in order. What was applied before the crash is applied again: the last change of a key
-//!    decides.
+//! 4. Read the log once, for the buckets that it names. The totals are those of the superblock, and what these buckets
+//!    have gained since the epoch began.
+//! 5. Read the log again, and apply all of it, in order. What was applied before the crash is applied again: the last
+//!    change of a key decides.
 //! 6. Begin an epoch with a new log. Old log files go.
 //!
-//! **Without space** for step 5, the store opens all the same, short of space (`shortage.rs`): readers see all writes, and deletes can give
-//! space back. What could not be applied is pending, in as much memory as the log has bytes. The old log files stay until it is applied.
+//! **Without space** for step 5, the store opens all the same, short of space (`shortage.rs`): readers see all writes,
+//! and deletes can give space back. What could not be applied is pending, in as much memory as the log has bytes. The
+//! old log files stay until it is applied.
 //!
-//! After a clean close there is nothing to do in steps 2 to 5. So damage that no read meets does not keep such a store closed.
+//! After a clean close there is nothing to do in steps 2 to 5. So damage that no read meets does not keep such a store
+//! closed.
 //!
-//! **Making a store**: the superblock comes first, whole, with generation 1, then empty buckets, then the mark. So a superblock of generation 1
-//! together with a bucket space without a mark is a store that was being made.
-//! **Failure.** Until step 6 a crash leaves what was there, or buckets that are further on; the next opening does the same again.
+//! **Making a store**: the superblock comes first, whole, with generation 1, then empty buckets, then the mark. So a
+//! superblock of generation 1 together with a bucket space without a mark is a store that was being made.
+//! **Failure.** Until step 6 a crash leaves what was there, or buckets that are further on; the next opening does the
+//! same again.
 
 pub(crate) mod repair;
 
@@ -166,7 +169,8 @@ pub(crate) fn remembered_device(home: &dyn Volume) -> Result<Option<String>> {
     Ok(read_superblock(home)?.and_then(|(_, newest)| newest.superblock.device))
 }
 
-/// Returns the superblock in `home`, if a store was made there. A store that is being made has none yet: its overflow and its buckets may be new.
+/// Returns the superblock in `home`, if a store was made there. A store that is being made has none yet: its overflow
+/// and its buckets may be new.
 pub(crate) fn made(home: &dyn Volume) -> Result<Option<Superblock>> {
     Ok(read_superblock(home)?.map(|(_, newest)| newest.superblock).filter(Superblock::is_of_made_store))
 }
@@ -187,8 +191,8 @@ pub(crate) fn require_buckets(path: &str, room: u64, superblock: &Superblock) ->
     Err(Error::OtherGeometry { path: path.to_owned(), expected, found })
 }
 
-/// Has both slots say durably what the newest says, before anybody acts on it. A crash may have left the other slot as it was, and what is
-/// read may so far be in the page cache only.
+/// Has both slots say durably what the newest says, before anybody acts on it. A crash may have left the other slot as
+/// it was, and what is read may so far be in the page cache only.
 fn settle_superblock(home: &dyn Volume) -> Result<()> {
     let Some((file, newest)) = read_superblock(home)? else { return Ok(()) };
     file.sync()?;
@@ -204,7 +208,8 @@ fn settle_superblock(home: &dyn Volume) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if the bucket space has the mark of this store. False if the store was being made, and the mark is missing.
+/// Returns true if the bucket space has the mark of this store. False if the store was being made, and the mark is
+/// missing.
 fn is_marked(io: &BucketIo, superblock: &Superblock) -> Result<bool> {
     let area = io.read_header(0, SPACE_HEADER_BYTES)?;
     if superblock.generation == 1 && is_part_of_mark(&area, superblock.store) {
@@ -555,7 +560,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the operations of a record; applies what waits if it takes as much memory as it may, and if there was space for that so far.
+    /// Takes the operations of a record; applies what waits if it takes as much memory as it may, and if there was
+    /// space for that so far.
     fn take_replayed(&self, first: u64, operations: Operations, has_space: &mut bool) -> Result<()> {
         let pending = &self.writes.pending;
         let changes = Arc::new(Changes::new(operations, self.seed));

@@ -11,23 +11,23 @@
 //! **Merge** of high buckets into low ones:
 //!
 //! 1. Begin an epoch. So no bucket has been changed in the epoch when a crash interrupts step 2.
-//! 2. Add to the overflow what does not fit. Write the low buckets with what both have, and with the number of the next epoch. Readers
-//!    ignore the entries that do not belong there yet.
+//! 2. Add to the overflow what does not fit. Write the low buckets with what both have, and with the number of the next
+//!    epoch. Readers ignore the entries that do not belong there yet.
 //! 3. Flush, and begin the next epoch with the new state. Then readers see it.
 //! 4. Delete from the overflow what has gone back. Discard the high buckets.
 //!
-//! **After a crash** ([`Core::tidy_group`]). A crash before the superblock leaves high buckets of a split that no reader looks at, or low
-//! buckets of a merge with entries of other buckets. A crash behind it leaves low buckets of a split with entries that have
-//! moved. Both are among the last [`GROUP_MAX`] low buckets. Opening writes them again.
+//! **After a crash** ([`Core::tidy_group`]). A crash before the superblock leaves high buckets of a split that no
+//! reader looks at, or low buckets of a merge with entries of other buckets. A crash behind it leaves low buckets of a
+//! split with entries that have moved. Both are among the last [`GROUP_MAX`] low buckets. Opening writes them again.
 //!
-//! **Counts.** The totals of an epoch are those after the group. Buckets of the group say of themselves that they began the epoch
-//! as they are. So a merge or a split keeps expired entries. The next write of their bucket drops them.
-//! **Want of space** before the first bucket that readers look at is written: the group is given up, and tried again later. From then on a
-//! group cannot be given up, so the keeper waits for space.
-//! **Keeping up.** When writers are faster than splits, several groups follow each other before the gate opens. So the workers wait, then
-//! the writers do, and the load of buckets stays near what it should be.
-//! **Rejected.** Moving a bucket without closing the gate: a worker and the keeper would have to agree on each bucket. A group takes
-//! as long as a few durable writes; writers do not notice while there is room for their writes in memory.
+//! **Counts.** The totals of an epoch are those after the group. Buckets of the group say of themselves that they began
+//! the epoch as they are. So a merge or a split keeps expired entries. The next write of their bucket drops them.
+//! **Want of space** before the first bucket that readers look at is written: the group is given up, and tried again
+//! later. From then on a group cannot be given up, so the keeper waits for space.
+//! **Keeping up.** When writers are faster than splits, several groups follow each other before the gate opens. So the
+//! workers wait, then the writers do, and the load of buckets stays near what it should be.
+//! **Rejected.** Moving a bucket without closing the gate: a worker and the keeper would have to agree on each bucket.
+//! A group takes as long as a few durable writes; writers do not notice while there is room for their writes in memory.
 
 use crate::disk::io::BUCKETS_MAX;
 use crate::disk::overflow::Stored;
@@ -48,8 +48,9 @@ use std::time::Duration;
 pub(crate) const GROUP_MAX: u64 = 1024;
 /// Low buckets of a group that is begun, at most, unless the options ask for more: three pages of memory for each.
 const GROUP_WANTED: u64 = 256;
-/// The time for which the gate is closed for groups that are due. A short time would let the workers fill buckets faster than the keeper
-/// splits them: between two closings each worker applies a batch, and the keeper waits for its turn on a processor.
+/// The time for which the gate is closed for groups that are due. A short time would let the workers fill buckets
+/// faster than the keeper splits them: between two closings each worker applies a batch, and the keeper waits for its
+/// turn on a processor.
 const CLOSED_FOR: Duration = Duration::from_millis(20);
 
 /// A change of the count of buckets.
@@ -59,7 +60,8 @@ pub(crate) enum Resize {
     Merge(Step),
 }
 
-/// Returns the change that is due when buckets hold `filled_bytes` together: they are to be filled to `load_percent`, and not to less than half of it.
+/// Returns the change that is due when buckets hold `filled_bytes` together: they are to be filled to `load_percent`,
+/// and not to less than half of it.
 pub(crate) fn resize_for(
     state: &State,
     filled_bytes: u64,
@@ -102,8 +104,8 @@ impl Core {
         least..=most.min(GROUP_WANTED.max(least))
     }
 
-    /// Splits or merges buckets if that is due: one group after the other while the gate is closed, until nothing is due or
-    /// [`CLOSED_FOR`] is over. True if it did.
+    /// Splits or merges buckets if that is due: one group after the other while the gate is closed, until nothing is
+    /// due or [`CLOSED_FOR`] is over. True if it did.
     pub(crate) fn resize_if_due(&self) -> Result<bool> {
         if self.next_resize().is_none() {
             return Ok(false);
@@ -142,7 +144,8 @@ impl Core {
         (takes_puts || matches!(resize, Resize::Merge(_))).then_some(resize)
     }
 
-    /// Returns true if all changes up to the newest snapshot are in their buckets; otherwise the workers are asked to apply them.
+    /// Returns true if all changes up to the newest snapshot are in their buckets; otherwise the workers are asked to
+    /// apply them.
     fn is_applied_up_to_snapshots(&self) -> bool {
         let Some(newest) = self.snapshots.list().last().copied() else { return true };
         let is_applied = self.writes.pending.drained() >= newest.sequence;
@@ -188,7 +191,8 @@ impl Core {
         }
         lows.save(self)?;
         self.io.write_many(highs.take_images())?;
-        // What has left the overflow stays away: the totals of the new epoch, and how these buckets are tidied after a crash, rest on it.
+        // What has left the overflow stays away: the totals of the new epoch, and how these buckets are tidied after a
+        // crash, rest on it.
         self.overflow.sync()?;
         lows.add_to_totals(self);
         highs.add_to_totals(self);

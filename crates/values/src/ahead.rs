@@ -1,19 +1,21 @@
 //! Reads of values that will be asked for soon. Each read is in flight before its caller waits for it.
 //!
-//! 1. [`ReadAhead::begin`] gets the handles of the next values. It sorts them by place. Records that lie next to each other, or
-//!    nearly so, become a *part*. A part is one read.
-//! 2. A part that is readable without a wait is read at once, on the calling thread. The other parts are submitted, and all are in flight together.
+//! 1. [`ReadAhead::begin`] gets the handles of the next values. It sorts them by place. Records that lie next to each
+//!    other, or nearly so, become a *part*. A part is one read.
+//! 2. A part that is readable without a wait is read at once, on the calling thread. The other parts are submitted, and
+//!    all are in flight together.
 //! 3. [`ReadAhead::take`] waits for the part of a value, and checks the record as [`ValueLog::read`] does.
 //!
-//! **Failure.** A value that cannot be read or is damaged is an error of its own `take`, and of no other one. If the read of a part
-//! fails, each of its values is read alone when it is taken.
+//! **Failure.** A value that cannot be read or is damaged is an error of its own `take`, and of no other one. If the
+//! read of a part fails, each of its values is read alone when it is taken.
 //!
-//! **Memory.** What was begun and not taken: the caller bounds it. A part is freed with its last value. A gap inside a part is at
-//! most [`GAP_BYTES_MAX`].
+//! **Memory.** What was begun and not taken: the caller bounds it. A part is freed with its last value. A gap inside a
+//! part is at most [`GAP_BYTES_MAX`].
 //!
 //! **Threads.** One thread at a time. The volume answers from whichever thread has the answer.
 //!
-//! **Rejected**: a thread that reads ahead. The volume has many reads in flight from one thread, and each cursor would need a thread.
+//! **Rejected**: a thread that reads ahead. The volume has many reads in flight from one thread, and each cursor would
+//! need a thread.
 
 use crate::Result;
 use crate::handle::Handle;
@@ -24,8 +26,8 @@ use situ_storage::{FinishedRead, ReadQueue};
 use std::fmt;
 use std::sync::Arc;
 
-/// Two records are read together if there are no more bytes between them. A layout that gives records sectors of their own leaves
-/// gaps of less than a sector.
+/// Two records are read together if there are no more bytes between them. A layout that gives records sectors of their
+/// own leaves gaps of less than a sector.
 const GAP_BYTES_MAX: u64 = 4096;
 /// A read that is longer would let the first of its values wait for the last one.
 const PART_BYTES_MAX: u64 = 256 << 10;

@@ -1,18 +1,19 @@
 //! Collection: what is alive in a segment moves to another one, and the segment goes.
 //!
 //! 1. [`ValueLog::collect`] walks over the segment. For each record it asks the owner whether the record is alive.
-//! 2. Live records are appended by the writer that the caller gives. After a bounded number of them, the writer is synced.
-//! 3. The owner gets the old and the new handle of each record. The owner puts the new handle in the place of the old one if the key still
-//!    has the old one, durably.
-//! 4. At the end the segment is *collected*: no victim any more. The caller [removes](ValueLog::remove) it when no snapshot and no
-//!    reader has an old handle.
+//! 2. Live records are appended by the writer that the caller gives. After a bounded number of them, the writer is
+//!    synced.
+//! 3. The owner gets the old and the new handle of each record. The owner puts the new handle in the place of the old
+//!    one if the key still has the old one, durably.
+//! 4. At the end the segment is *collected*: no victim any more. The caller [removes](ValueLog::remove) it when no
+//!    snapshot and no reader has an old handle.
 //!
-//! **Invariants**: the owner gets a new handle only when its record is durable. A segment is collected only if each of its
-//! records was handed out, was trimmed, or is known to be dead.
+//! **Invariants**: the owner gets a new handle only when its record is durable. A segment is collected only if each of
+//! its records was handed out, was trimmed, or is known to be dead.
 //!
-//! **Failure**: an error ends the collection, and the segment stays as it was. What has moved before is dead in it, as the owner will
-//! tell. A crash is the same. Copies that the owner was not told of count as dead. Of those that it was told of, it says itself which
-//! it did not take. A live record that is damaged is such an error: the segment
+//! **Failure**: an error ends the collection, and the segment stays as it was. What has moved before is dead in it, as
+//! the owner will tell. A crash is the same. Copies that the owner was not told of count as dead. Of those that it was
+//! told of, it says itself which it did not take. A live record that is damaged is such an error: the segment
 //! with the only copy is no victim any more, and the log tells of the damage.
 //!
 //! **Rejected**: removing the segment here. Only the owner knows its snapshots.
@@ -58,8 +59,8 @@ pub struct Collected {
 
 /// The questions that a collection asks the owner of a log.
 pub trait Owner {
-    /// Returns true if this record can still be read: the key has this very handle, now or in a snapshot that is to be served from the
-    /// copy.
+    /// Returns true if this record can still be read: the key has this very handle, now or in a snapshot that is to be
+    /// served from the copy.
     ///
     /// # Errors
     /// The owner cannot tell. The collection ends.
@@ -77,7 +78,8 @@ impl ValueLog {
     /// [`collecting_writer`](ValueLog::collecting_writer): several collections may fill one segment.
     ///
     /// # Errors
-    /// I/O, damage of a live record or of one that cannot be recognised, or an error of the owner. The segment stays as it was.
+    /// I/O, damage of a live record or of one that cannot be recognised, or an error of the owner. The segment stays as
+    /// it was.
     pub fn collect(&self, number: u64, writer: &mut ValueWriter, owner: &mut dyn Owner) -> Result<Collected> {
         let mut walk = self.walk(number)?;
         self.check_complete(number)?;
@@ -139,8 +141,8 @@ impl ValueLog {
         Ok(collected)
     }
 
-    /// Says that nothing in a sealed segment is alive, as far as new readers go: it is no victim any more, and counts no more. The
-    /// owner removes it when the last old reader has gone. For segments that need no walk.
+    /// Says that nothing in a sealed segment is alive, as far as new readers go: it is no victim any more, and counts
+    /// no more. The owner removes it when the last old reader has gone. For segments that need no walk.
     pub fn retire(&self, number: u64) {
         if let Some(segment) = self.find(number) {
             let mut state = lock(&segment.state);

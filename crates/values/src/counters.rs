@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sums since the log was opened. Write amplification is `(appended + collected + overhead + zeroed_written) / appended`.
+/// Sums since the log was opened. Write amplification is
+/// `(appended + collected + overhead + zeroed_written) / appended`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

@@ -1,12 +1,14 @@
 //! Which bytes of a segment are dead: sorted ranges, kept in memory.
 //!
-//! A segment has two sets of ranges. *Waiting* are dead bytes that are still on the disk. *Gone* are dead bytes that were zeroed or
-//! discarded, and gaps between records, which were zeros from the beginning. What is in neither set may be alive.
+//! A segment has two sets of ranges. *Waiting* are dead bytes that are still on the disk. *Gone* are dead bytes that
+//! were zeroed or discarded, and gaps between records, which were zeros from the beginning. What is in neither set may
+//! be alive.
 //!
-//! **Invariants**: the ranges of a set are sorted, do not touch each other, and are not empty. The two sets have no byte in common.
+//! **Invariants**: the ranges of a set are sorted, do not touch each other, and are not empty. The two sets have no
+//! byte in common.
 //!
-//! **Cost**: 8 bytes for each range. Deaths that touch merge. So a segment of 2 KB records has at most a range for every second
-//! record: 128 KiB for 64 MiB. The log has a limit for the sum of all segments.
+//! **Cost**: 8 bytes for each range. Deaths that touch merge. So a segment of 2 KB records has at most a range for
+//! every second record: 128 KiB for 64 MiB. The log has a limit for the sum of all segments.
 
 use std::ops::Range;
 

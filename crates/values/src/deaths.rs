@@ -1,9 +1,10 @@
 //! What owners tell of values that died.
 //!
-//! An owner tells sums, exact handles, or both. Sums choose the victims of collection. Exact handles are what trimming needs.
+//! An owner tells sums, exact handles, or both. Sums choose the victims of collection. Exact handles are what trimming
+//! needs.
 //!
-//! **Memory**: exact ranges of all segments together have a limit ([`Options::dead_ranges_bytes_max`](crate::Options)). When they
-//! exceed it, the log forgets the ranges of the segment that has most. Its sums stay.
+//! **Memory**: exact ranges of all segments together have a limit ([`Options::dead_ranges_bytes_max`](crate::Options)).
+//! When they exceed it, the log forgets the ranges of the segment that has most. Its sums stay.
 
 use crate::Result;
 use crate::counters::add;
@@ -22,7 +23,8 @@ use std::sync::atomic::Ordering;
 const SET_ENTRY_BYTES: usize = 8;
 
 impl ValueLog {
-    /// Records that these values of one segment are dead: no caller can ask for them any more, now or after a crash. The values may be zeroed.
+    /// Records that these values of one segment are dead: no caller can ask for them any more, now or after a crash.
+    /// The values may be zeroed.
     ///
     /// # Errors
     /// As [`may_trim`](ValueLog::may_trim). Nothing was counted then.
@@ -32,16 +34,17 @@ impl ValueLog {
         Ok(())
     }
 
-    /// Adds `bytes`, a sum of footprints, to the dead bytes of a segment. For owners that know sums before they know, or may say, which
-    /// values: [`may_trim`](ValueLog::may_trim) follows, or does not. An unknown segment is ignored: it was removed.
+    /// Adds `bytes`, a sum of footprints, to the dead bytes of a segment. For owners that know sums before they know,
+    /// or may say, which values: [`may_trim`](ValueLog::may_trim) follows, or does not. An unknown segment is ignored:
+    /// it was removed.
     pub fn add_dead(&self, segment: u64, bytes: u64) {
         if let Some(segment) = self.find(segment) {
             lock(&segment.state).dead_bytes += bytes;
         }
     }
 
-    /// Allows trimming of values that were counted as dead before. From now on no caller can ask for them, even after a crash: they may be zeroed. An
-    /// unknown segment is ignored: it was removed.
+    /// Allows trimming of values that were counted as dead before. From now on no caller can ask for them, even after a
+    /// crash: they may be zeroed. An unknown segment is ignored: it was removed.
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid): a handle is not one of this segment. None of them was taken then.
@@ -99,7 +102,8 @@ impl ValueLog {
 }
 
 impl State {
-    /// Returns true if the segment can have the record. Any handle may be one of the missing records of an incomplete segment.
+    /// Returns true if the segment can have the record. Any handle may be one of the missing records of an incomplete
+    /// segment.
     fn can_have(&self, segment: &Segment, handle: &Handle) -> bool {
         let is_known = handle.end() <= self.data_end || self.is_incomplete || self.phase == Phase::Lost;
         handle.segment == segment.identity.segment && handle.is_possible() && is_known

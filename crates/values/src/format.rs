@@ -5,9 +5,9 @@
 //!   | header | 0s | record | record | ... | 0s |  free   |  | index | 0s | trailer | 0s |
 //! ```
 //!
-//! The header is written when the segment begins. Index and trailer are written when it is sealed. A segment without a sound
-//! trailer is unfinished: its records are found by going from one to the next. Trimming begins when the trailer is durable. From
-//! then on, only the index says where records were.
+//! The header is written when the segment begins. Index and trailer are written when it is sealed. A segment without a
+//! sound trailer is unfinished: its records are found by going from one to the next. Trimming begins when the trailer
+//! is durable. From then on, only the index says where records were.
 
 use crate::options::Layout;
 use situ_storage::PAGE_BYTES;
@@ -176,8 +176,9 @@ impl Trailer {
     }
 }
 
-/// Returns the offset of the index in a file of `pages` pages: right before the trailer. An index that is rebuilt has no more records than
-/// the writer had. So it never reaches into the records, not even into those that it does not name.
+/// Returns the offset of the index in a file of `pages` pages: right before the trailer. An index that is rebuilt has
+/// no more records than the writer had. So it never reaches into the records, not even into those that it does not
+/// name.
 pub(crate) fn index_at(pages: u64, index_bytes: u64) -> u64 {
     (pages - 1 - index_bytes.div_ceil(SECTOR_BYTES)) * SECTOR_BYTES
 }
@@ -187,7 +188,8 @@ pub(crate) fn pages_needed(data_end: u64, index_bytes: u64) -> u64 {
     data_end.div_ceil(SECTOR_BYTES) + index_bytes.div_ceil(SECTOR_BYTES) + 1
 }
 
-/// Returns the offset of the next record of `bytes` if `free` is the first byte that can be its: [`end_of`] the record before it.
+/// Returns the offset of the next record of `bytes` if `free` is the first byte that can be its: [`end_of`] the record
+/// before it.
 pub(crate) fn place(layout: Layout, free: u64, bytes: u64) -> u64 {
     match layout {
         Layout::OwnSectors if is_alone(bytes) => free.next_multiple_of(SECTOR_BYTES),
@@ -195,7 +197,8 @@ pub(crate) fn place(layout: Layout, free: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Returns true if a record of this length has sectors of its own in [`Layout::OwnSectors`]: no three of them would fit into one.
+/// Returns true if a record of this length has sectors of its own in [`Layout::OwnSectors`]: no three of them would fit
+/// into one.
 pub(crate) fn is_alone(bytes: u64) -> bool {
     bytes > SECTOR_BYTES / ALONE_PARTS
 }

@@ -41,8 +41,8 @@ impl ValueLog {
     /// Reads a value with one I/O and checks it. `key` is the key that the value was appended with.
     ///
     /// # Errors
-    /// [`Corruption`](Error::Corruption): something else lies there. [`NotFound`](Error::NotFound): the segment was removed.
-    /// [`Invalid`](Error::Invalid): the record was not synced yet. Or I/O.
+    /// [`Corruption`](Error::Corruption): something else lies there. [`NotFound`](Error::NotFound): the segment was
+    /// removed. [`Invalid`](Error::Invalid): the record was not synced yet. Or I/O.
     pub fn read(&self, handle: &Handle, key: &[u8]) -> Result<Value> {
         let segment = self.readable(handle)?;
         let file = self.files.open(&*self.volume, handle.segment)?;
@@ -52,7 +52,8 @@ impl ValueLog {
         Ok(Value::new(record, start))
     }
 
-    /// Reads a value as [`read`](ValueLog::read) does, but only without a wait for the disk. `None` if the read has to wait, or may have to.
+    /// Reads a value as [`read`](ValueLog::read) does, but only without a wait for the disk. `None` if the read has to
+    /// wait, or may have to.
     ///
     /// # Errors
     /// As [`read`](ValueLog::read).
@@ -67,8 +68,8 @@ impl ValueLog {
         Ok(Some(Value::new(record, start)))
     }
 
-    /// Submits a read to a queue, under the caller's `tag`. [`finish_read`](ValueLog::finish_read) makes a value of what comes back.
-    /// False if the queue is busy.
+    /// Submits a read to a queue, under the caller's `tag`. [`finish_read`](ValueLog::finish_read) makes a value of
+    /// what comes back. False if the queue is busy.
     ///
     /// # Errors
     /// As [`read`](ValueLog::read), as far as it is known before the disk is asked.
@@ -120,10 +121,12 @@ impl ValueLog {
         segments.iter().filter_map(damage).collect()
     }
 
-    /// Removes a segment. Neither the owner's durable state nor any reader may have a handle into it. Reads in flight end well.
+    /// Removes a segment. Neither the owner's durable state nor any reader may have a handle into it. Reads in flight
+    /// end well.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid): a writer appends to it. Or I/O: the log has forgotten the segment, and its file is an orphan.
+    /// [`Invalid`](Error::Invalid): a writer appends to it. Or I/O: the log has forgotten the segment, and its file is
+    /// an orphan.
     pub fn remove(&self, number: u64) -> Result<()> {
         let Some(segment) = self.find(number) else {
             return Err(Error::NotFound { path: self.path(number) });

@@ -32,9 +32,9 @@ pub enum Layout {
     /// One behind the other, across the borders of sectors.
     #[default]
     Packed,
-    /// A record of more than a third of a sector begins at a sector's beginning, and the rest of its last sector stays zero. Its
-    /// death leaves no sector half dead, so its space comes back without any write. For drives that compress: elsewhere the zeros
-    /// take space.
+    /// A record of more than a third of a sector begins at a sector's beginning, and the rest of its last sector stays
+    /// zero. Its death leaves no sector half dead, so its space comes back without any write. For drives that compress:
+    /// elsewhere the zeros take space.
     OwnSectors,
 }
 
@@ -53,28 +53,29 @@ pub enum Victims {
 /// The settings of a [`ValueLog`](crate::ValueLog).
 #[derive(Clone)]
 pub struct Options {
-    /// Length of a segment. Default: 64 MiB. A longer value has a longer segment of its own. A disk that is too full for a segment of
-    /// this length gets segments of a sixteenth.
+    /// Length of a segment. Default: 64 MiB. A longer value has a longer segment of its own. A disk that is too full
+    /// for a segment of this length gets segments of a sixteenth.
     pub segment_bytes: u64,
     /// The kind of trimming. Default: [`Trim::Off`]; see [`Trim`].
     pub trim: Trim,
-    /// A sector with live bytes is zeroed if its length divided by its live bytes is at least this many hundredths. Default: 150.
-    /// Smaller values save space and cost writes.
+    /// A sector with live bytes is zeroed if its length divided by its live bytes is at least this many hundredths.
+    /// Default: 150. Smaller values save space and cost writes.
     pub zero_at_percent: u32,
-    /// Sectors with live bytes are zeroed only while the [adjusted inflation](crate::Inflation::adjusted_percent) is above this.
-    /// Default: 105. At 100, every sector that qualifies is zeroed at once.
+    /// Sectors with live bytes are zeroed only while the [adjusted inflation](crate::Inflation::adjusted_percent) is
+    /// above this. Default: 105. At 100, every sector that qualifies is zeroed at once.
     pub zero_above_percent: u32,
-    /// Segments are collected while the [adjusted inflation](crate::Inflation::adjusted_percent) is above this. Default: 125.
+    /// Segments are collected while the [adjusted inflation](crate::Inflation::adjusted_percent) is above this.
+    /// Default: 125.
     pub collect_above_percent: u32,
-    /// Segments are also collected while the [logical inflation](crate::Inflation::logical_percent) is above this: the addresses of
-    /// a drive end, too. Default: 300.
+    /// Segments are also collected while the [logical inflation](crate::Inflation::logical_percent) is above this: the
+    /// addresses of a drive end, too. Default: 300.
     pub logical_above_percent: u32,
     /// The segment that is collected first. Default: [`Victims::Garbage`].
     pub victims: Victims,
     /// The layout of records. Default: [`Layout::Packed`].
     pub layout: Layout,
-    /// A sector without a live byte is given back by a discard. False where the file system does not tell the drive: with [`Trim::Full`],
-    /// zeros are written instead, which a drive that compresses keeps for nothing. Default: true.
+    /// A sector without a live byte is given back by a discard. False where the file system does not tell the drive:
+    /// with [`Trim::Full`], zeros are written instead, which a drive that compresses keeps for nothing. Default: true.
     pub discards: bool,
     /// The maximum memory for dead ranges. Default: 64 MiB. Beyond it, the log forgets the ranges of whole
     /// segments; only collection reclaims their space then.
@@ -105,7 +106,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the defaults for a drive, by its nature. On a drive that compresses, address space is free and zeros cost nothing.
+    /// Returns the defaults for a drive, by its nature. On a drive that compresses, address space is free and zeros
+    /// cost nothing.
     pub fn for_drive(compresses: bool) -> Options {
         let (trim, layout) = match compresses {
             true => (Trim::Full, Layout::OwnSectors),
@@ -132,7 +134,8 @@ impl fmt::Debug for Options {
 pub struct KnownSegment {
     /// Its number.
     pub number: u64,
-    /// The bytes of records that were synced, as reported to the owner; 0 if the owner does not know. Fewer bytes found are damage.
+    /// The bytes of records that were synced, as reported to the owner; 0 if the owner does not know. Fewer bytes found
+    /// are damage.
     pub record_bytes: u64,
     /// The dead part of `record_bytes`: a sum of footprints.
     pub dead_bytes: u64,

@@ -1,10 +1,11 @@
 //! One record: a header, the key, the value. `docs/formats/values.md` has the table.
 //!
-//! A record has two checksums. The first covers the header and the key, the second the value. So collection can ask the owner
-//! about a key even if trimming has zeroed a part of the value, or a part of the value has rotted.
+//! A record has two checksums. The first covers the header and the key, the second the value. So collection can ask the
+//! owner about a key even if trimming has zeroed a part of the value, or a part of the value has rotted.
 //!
-//! The first checksum begins with the segment's salt and number and with the record's offset. So bytes of another segment, of
-//! another place or of a recycled file are never taken for this record. It covers the second checksum. So it binds the value, too.
+//! The first checksum begins with the segment's salt and number and with the record's offset. So bytes of another
+//! segment, of another place or of a recycled file are never taken for this record. It covers the second checksum. So
+//! it binds the value, too.
 
 use crate::format::{HEADER_BYTES, Identity};
 use crate::handle::Handle;

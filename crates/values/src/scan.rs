@@ -1,15 +1,16 @@
 //! The records of a segment whose index cannot be had: it was never written, or it is damaged.
 //!
-//! 1. A record may begin right behind the one before it, or at the next sector (`format::place`). The scan looks at both places for a
-//!    sound header and key.
-//! 2. Where neither has one, the records end, or one of them is damaged or was trimmed. The bytes do not tell which. So the scan goes on
-//!    in steps of 8 bytes until it finds a sound record, or the end of the file.
+//! 1. A record may begin right behind the one before it, or at the next sector (`format::place`). The scan looks at
+//!    both places for a sound header and key.
+//! 2. Where neither has one, the records end, or one of them is damaged or was trimmed. The bytes do not tell which. So
+//!    the scan goes on in steps of 8 bytes until it finds a sound record, or the end of the file.
 //!
-//! The scan may find more than was promised: records that were never synced, and reached the disk all the same. The owner has no
-//! handle of these, so they are garbage. It never finds less than there is: what one damaged record hides is that record alone.
+//! The scan may find more than was promised: records that were never synced, and reached the disk all the same. The
+//! owner has no handle of these, so they are garbage. It never finds less than there is: what one damaged record hides
+//! is that record alone.
 //!
-//! **Bounded**: a value is read only behind a sound header and key. Bytes that look like headers and are none cost a checksum each, and
-//! a read now and then. Beyond [`WASTE_MAX`] the scan gives up, and says so.
+//! **Bounded**: a value is read only behind a sound header and key. Bytes that look like headers and are none cost a
+//! checksum each, and a read now and then. Beyond [`WASTE_MAX`] the scan gives up, and says so.
 //! Behind damage it finds only records with keys of at most [`KEY_BYTES_MAX`].
 
 use crate::Result;
@@ -112,7 +113,8 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// Returns the next place that does not begin with four zeros, as no sound record does; or the end of what is in memory.
+    /// Returns the next place that does not begin with four zeros, as no sound record does; or the end of what is in
+    /// memory.
     fn skip_zeros(&mut self, offset: u64) -> Result<u64> {
         let Some(bytes) = self.window.from(self.file, offset, HEADER_BYTES as u64)? else { return Ok(offset) };
         let zeros = bytes.chunks_exact(ALIGN as usize).take_while(|step| step[..4] == [0; 4]).count();
@@ -132,8 +134,8 @@ impl<'a> Scan<'a> {
         Ok(bytes.and_then(Header::decode).filter(fits))
     }
 
-    /// Looks at the header and the key alone. A value may be made of what looks like headers, and each of these may promise a value that
-    /// is as long as the segment.
+    /// Looks at the header and the key alone. A value may be made of what looks like headers, and each of these may
+    /// promise a value that is as long as the segment.
     fn has_sound_head(&mut self, offset: u64, header: &Header) -> Result<bool> {
         let bytes = HEADER_BYTES as u64 + u64::from(header.key_bytes);
         let read_before = self.window.read_bytes();

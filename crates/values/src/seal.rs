@@ -5,8 +5,8 @@
 //! 3. The trailer goes to the last page. A second sync makes it durable. Now the segment is sealed.
 //! 4. The pages between records and index are given back to the disk where that is possible.
 //!
-//! **Invariant**: a durable trailer means that all records before it are durable, too. So a reader that finds the trailer need not look
-//! at the records.
+//! **Invariant**: a durable trailer means that all records before it are durable, too. So a reader that finds the
+//! trailer need not look at the records.
 
 use crate::Result;
 use crate::format::{IndexBuilder, SECTOR_BYTES, Trailer, index_at};

@@ -42,23 +42,24 @@ pub struct SegmentInfo {
     pub trimmed_bytes: u64,
     /// Records are missing or damaged that should be there: the segment is never a victim.
     pub is_incomplete: bool,
-    /// The owner could not collect it and has [set it aside](crate::ValueLog::set_aside): it is no victim until the log is opened
-    /// again.
+    /// The owner could not collect it and has [set it aside](crate::ValueLog::set_aside): it is no victim until the log
+    /// is opened again.
     pub is_set_aside: bool,
-    /// Its records were looked for one by one: some dead bytes may be counted that are no part of `record_bytes`. So no caller may take
-    /// the segment for empty by its sums. The segment has [live bytes](SegmentInfo::live_bytes), until a walk has shown that there are none.
+    /// Its records were looked for one by one: some dead bytes may be counted that are no part of `record_bytes`. So no
+    /// caller may take the segment for empty by its sums. The segment has [live bytes](SegmentInfo::live_bytes), until
+    /// a walk has shown that there are none.
     pub sums_are_doubtful: bool,
 }
 
 impl SegmentInfo {
-    /// Returns the bytes of records that are alive, as far as the log knows. Never 0 if the sums are doubtful and there are records: an owner may remove a
-    /// segment without live bytes, and this one needs a walk.
+    /// Returns the bytes of records that are alive, as far as the log knows. Never 0 if the sums are doubtful and there
+    /// are records: an owner may remove a segment without live bytes, and this one needs a walk.
     pub fn live_bytes(&self) -> u64 {
         self.record_bytes.saturating_sub(self.dead_bytes)
     }
 
-    /// Returns true if it stays as it is until the log is opened again or a person has looked: it is no victim, and its garbage calls for
-    /// no collection of others.
+    /// Returns true if it stays as it is until the log is opened again or a person has looked: it is no victim, and its
+    /// garbage calls for no collection of others.
     pub fn is_stuck(&self) -> bool {
         self.is_incomplete || self.is_set_aside
     }
@@ -124,7 +125,8 @@ impl Duty {
     }
 }
 
-/// Segments for which `tidy` may have something to do: no fewer than there are. The thread that takes a number looks at the segment.
+/// Segments for which `tidy` may have something to do: no fewer than there are. The thread that takes a number looks at
+/// the segment.
 #[derive(Debug, Default)]
 pub(crate) struct Duties {
     pub(crate) abandoned: BTreeSet<u64>,

@@ -1,38 +1,41 @@
 //! Trimming: dead bytes stop taking space before their segment is collected.
 //!
-//! [`ValueLog::tidy`] is for a background thread of the owner: no other thread waits for it. One call does a bounded part:
+//! [`ValueLog::tidy`] is for a background thread of the owner: no other thread waits for it. One call does a bounded
+//! part:
 //!
 //! 1. A segment whose writer has ended without sealing it is sealed (`open.rs`).
 //! 2. Sectors with new deaths are looked at, one segment after another. Let `V` be the bytes of a sector that may be
-//!    alive, and `W` the dead bytes in it that still wait. If `V` is 0, the sector is discarded. Where the disk cannot discard, zeros
-//!    are written instead if trimming is full.
-//! 3. If trimming is full, and `(V + W) / V` reaches [`Options::zero_at_percent`](crate::Options), the sector is *ripe*. For a sector
-//!    that was never trimmed this is the paper's rule, 4096 / `V`.
-//! 4. While the adjusted inflation is above [`Options::zero_above_percent`](crate::Options), ripe sectors are zeroed: each is read,
-//!    its dead bytes become zeros, and it is written in place. The oldest segment comes first: what still lives there will live
-//!    longest, so its sectors are the last ones that would become free by themselves.
+//!    alive, and `W` the dead bytes in it that still wait. If `V` is 0, the sector is discarded. Where the disk cannot
+//!    discard, zeros are written instead if trimming is full.
+//! 3. If trimming is full, and `(V + W) / V` reaches [`Options::zero_at_percent`](crate::Options), the sector is
+//!    *ripe*. For a sector that was never trimmed this is the paper's rule, 4096 / `V`.
+//! 4. While the adjusted inflation is above [`Options::zero_above_percent`](crate::Options), ripe sectors are zeroed:
+//!    each is read, its dead bytes become zeros, and it is written in place. The oldest segment comes first: what still
+//!    lives there will live longest, so its sectors are the last ones that would become free by themselves.
 //!
 //! **Invariants**
 //! - Only sealed segments are trimmed. The trailer is durable then, so no recovery has to go from record to record.
 //! - Only bytes that the owner called dead are changed. What is written over live bytes is what was read there.
 //!
-//! **A reader at the same time.** Nothing is locked between readers and trimming. A write of a sector replaces live bytes by the same
-//! bytes. So a reader of a live record gets the same bytes from the old sector, from the new one, and from any mixture of the two.
-//! A mixture is possible, as neither a page cache nor a drive promises more than 512 bytes. A discarded sector has no live byte.
-//! Readers of dead records do not exist: the owner has said so.
+//! **A reader at the same time.** Nothing is locked between readers and trimming. A write of a sector replaces live
+//! bytes by the same bytes. So a reader of a live record gets the same bytes from the old sector, from the new one, and
+//! from any mixture of the two. A mixture is possible, as neither a page cache nor a drive promises more than 512
+//! bytes. A discarded sector has no live byte. Readers of dead records do not exist: the owner has said so.
 //!
-//! **A crash at the same time.** The same argument: a torn write leaves each 512-byte sector old or new, and even one torn inside has the
-//! live bytes that both have. Trims need not be durable. What a crash undoes is garbage again, and collection finds it.
+//! **A crash at the same time.** The same argument: a torn write leaves each 512-byte sector old or new, and even one
+//! torn inside has the live bytes that both have. Trims need not be durable. What a crash undoes is garbage again, and
+//! collection finds it.
 //!
-//! **Threads**: one thread at a time tidies; a second one returns at once. Writers, readers and owners go on meanwhile. No lock is held
-//! across I/O.
+//! **Threads**: one thread at a time tidies; a second one returns at once. Writers, readers and owners go on meanwhile.
+//! No lock is held across I/O.
 //!
-//! **Failure**: an error of a read or a write leaves the sectors of that step untrimmed, and they count as garbage. A read that gives
-//! wrong bytes without an error is the one danger: they would be written. Checksums of records find it at the next read.
+//! **Failure**: an error of a read or a write leaves the sectors of that step untrimmed, and they count as garbage. A
+//! read that gives wrong bytes without an error is the one danger: they would be written. Checksums of records find it
+//! at the next read.
 //!
-//! **Rejected**: zeroing at once, whatever the space. A sector that is half dead now may be dead as a whole later, and is then free
-//! without any write. [Measured](../../../docs/evidence/trimming.md). **Rejected**: a page lock that readers take. They would pay
-//! for something that cannot hurt them.
+//! **Rejected**: zeroing at once, whatever the space. A sector that is half dead now may be dead as a whole later, and
+//! is then free without any write. [Measured](../../../docs/evidence/trimming.md). **Rejected**: a page lock that
+//! readers take. They would pay for something that cannot hurt them.
 
 use crate::Result;
 use crate::counters::add;
@@ -59,8 +62,8 @@ impl ValueLog {
     /// Does a bounded part of what was put off: sealing, discarding, zeroing. True if there is more to do now.
     ///
     /// # Errors
-    /// I/O. What failed is not tried again until something new dies there. A segment that could not be sealed is sealed by the next
-    /// opening; until then it can be read. If the disk was full, the next call tries once more.
+    /// I/O. What failed is not tried again until something new dies there. A segment that could not be sealed is sealed
+    /// by the next opening; until then it can be read. If the disk was full, the next call tries once more.
     pub fn tidy(&self) -> Result<bool> {
         if self.options.read_only || self.tidying.swap(true, Ordering::Acquire) {
             return Ok(false);
@@ -224,8 +227,8 @@ fn runs(sectors: &BTreeSet<u32>, most: u32) -> Vec<Range<u32>> {
 }
 
 impl State {
-    /// Looks at sectors with new deaths. Those without a live byte are returned. With `percent`, those that are ripe by that rule
-    /// are kept for later.
+    /// Looks at sectors with new deaths. Those without a live byte are returned. With `percent`, those that are ripe by
+    /// that rule are kept for later.
     fn take_fresh(&mut self, percent: Option<u32>, most: usize) -> BTreeSet<u32> {
         let later = self.fresh.iter().nth(most).copied();
         let now = match later {

@@ -1,19 +1,22 @@
 //! Which segment is collected next, and whether any is.
 //!
-//! *Inflation* is what the log takes for each live byte, in hundredths. Trimmed bytes take no room on a drive that compresses, so
-//! the *adjusted* inflation leaves them out. A segment is due for collection in one of three cases:
+//! *Inflation* is what the log takes for each live byte, in hundredths. Trimmed bytes take no room on a drive that
+//! compresses, so the *adjusted* inflation leaves them out. A segment is due for collection in one of three cases:
 //!
 //! 1. It has no live byte. Its removal costs nothing.
-//! 2. The adjusted inflation is above [`Options::collect_above_percent`](crate::Options). The victim gives back physical space.
-//! 3. The logical inflation is above [`Options::logical_above_percent`](crate::Options). The victim gives back addresses. Trimming
-//!    would otherwise let a log grow without limit: a drive exposes a few times its physical space at most.
+//! 2. The adjusted inflation is above [`Options::collect_above_percent`](crate::Options). The victim gives back
+//!    physical space.
+//! 3. The logical inflation is above [`Options::logical_above_percent`](crate::Options). The victim gives back
+//!    addresses. Trimming would otherwise let a log grow without limit: a drive exposes a few times its physical space
+//!    at most.
 //!
-//! A segment that cannot be collected is left out of both, the choice and the inflation that asks for a victim. So it hides no other
-//! victim, and its garbage does not have segments collected that are mostly alive. That concerns segments that are open or abandoned,
-//! too, and those that the owner does not allow now.
+//! A segment that cannot be collected is left out of both, the choice and the inflation that asks for a victim. So it
+//! hides no other victim, and its garbage does not have segments collected that are mostly alive. That concerns
+//! segments that are open or abandoned, too, and those that the owner does not allow now.
 //!
-//! A victim of case 2 or 3 has a least share of garbage: a tenth, or less if the setting asks for less. Above the setting, some segment
-//! always has that share. So collection ends: no rule has it rewrite segments that give next to nothing.
+//! A victim of case 2 or 3 has a least share of garbage: a tenth, or less if the setting asks for less. Above the
+//! setting, some segment always has that share. So collection ends: no rule has it rewrite segments that give next to
+//! nothing.
 
 use crate::log::ValueLog;
 use crate::options::Victims;
@@ -83,7 +86,8 @@ impl ValueLog {
         self.victim_among(&|_| true)
     }
 
-    /// Returns the segment to collect next as [`victim`](ValueLog::victim) does, of the segments whose numbers the owner `allows` now.
+    /// Returns the segment to collect next as [`victim`](ValueLog::victim) does, of the segments whose numbers the
+    /// owner `allows` now.
     pub fn victim_among(&self, allows: &dyn Fn(u64) -> bool) -> Option<SegmentInfo> {
         let mut segments = self.segments();
         segments.retain(|segment| !segment.is_stuck());
@@ -108,8 +112,8 @@ impl ValueLog {
         }
     }
 
-    /// Returns the least share of garbage that a victim has, in hundredths. Where the inflation is above a setting `s`, the average share is above
-    /// `(s - 100) / s`.
+    /// Returns the least share of garbage that a victim has, in hundredths. Where the inflation is above a setting `s`,
+    /// the average share is above `(s - 100) / s`.
     fn least_percent(&self, gives: Gives) -> u64 {
         let setting = u64::from(match gives {
             Gives::Space => self.options.collect_above_percent,
@@ -118,8 +122,8 @@ impl ValueLog {
         (setting.saturating_sub(100) * 100 / setting.max(1)).min(LEAST_PERCENT_MAX)
     }
 
-    /// Notes that the owner could not collect a segment, for a reason that will not go away: it is no victim until the log is opened again.
-    /// Unlike a segment with a damaged record, of which the log itself tells.
+    /// Notes that the owner could not collect a segment, for a reason that will not go away: it is no victim until the
+    /// log is opened again. Unlike a segment with a damaged record, of which the log itself tells.
     pub fn set_aside(&self, number: u64) {
         if let Some(segment) = self.find(number) {
             lock(&segment.state).is_set_aside = true;

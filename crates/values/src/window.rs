@@ -35,7 +35,8 @@ impl Window {
         Ok(self.bytes.get(at..at + bytes as usize))
     }
 
-    /// Returns all that is in memory from `offset` on, and at least `bytes` bytes; `None` if these reach behind the limit.
+    /// Returns all that is in memory from `offset` on, and at least `bytes` bytes; `None` if these reach behind the
+    /// limit.
     pub(crate) fn from(&mut self, file: &dyn Reader, offset: u64, bytes: u64) -> Result<Option<&[u8]>> {
         if self.bytes(file, offset, bytes)?.is_none() {
             return Ok(None);

@@ -1,18 +1,19 @@
 //! A writer appends records to a segment of its own.
 //!
 //! 1. `append` puts the record into a buffer of whole pages. A full buffer goes to the file, not yet durable.
-//! 2. `sync` writes the rest, too, with zeros up to the end of the last page, and syncs the file. The buffer keeps the last page:
-//!    the next `sync` writes it again, with the same bytes and more behind them.
-//! 3. A segment without room for a record is sealed (`seal.rs`), and the next segment begins. A disk that is too full for a whole one
-//!    gets a short one: a flush on a full disk, or an opening, is what gives space back.
+//! 2. `sync` writes the rest, too, with zeros up to the end of the last page, and syncs the file. The buffer keeps the
+//!    last page: the next `sync` writes it again, with the same bytes and more behind them.
+//! 3. A segment without room for a record is sealed (`seal.rs`), and the next segment begins. A disk that is too full
+//!    for a whole one gets a short one: a flush on a full disk, or an opening, is what gives space back.
 //!
-//! **Invariants**: a segment has one writer. Bytes that were handed to the file never change while the segment is open. So a torn
-//! write of the last page leaves all synced records whole.
+//! **Invariants**: a segment has one writer. Bytes that were handed to the file never change while the segment is open.
+//! So a torn write of the last page leaves all synced records whole.
 //!
 //! **Threads**: one thread at a time uses a writer. Other threads read what was synced.
 //!
-//! **Failure**: an error ends the writer: each later call gets the same error. Handles since the last `sync` are void. What was synced
-//! before stays readable. [`tidy`](crate::ValueLog::tidy) seals the segment of a writer that was dropped.
+//! **Failure**: an error ends the writer: each later call gets the same error. Handles since the last `sync` are void.
+//! What was synced before stays readable. [`tidy`](crate::ValueLog::tidy) seals the segment of a writer that was
+//! dropped.
 
 use crate::Result;
 use crate::counters::add;
@@ -94,11 +95,12 @@ impl ValueWriter {
         ValueWriter { log, collects, open: None, written: Vec::new(), failed: None, left: None }
     }
 
-    /// Appends a value. `tag` and `key` come back from a [walk](ValueLog::walk), and `key` is checked by reads. The handle may be
-    /// used once [`sync`](ValueWriter::sync) or [`finish`](ValueWriter::finish) has returned.
+    /// Appends a value. `tag` and `key` come back from a [walk](ValueLog::walk), and `key` is checked by reads. The
+    /// handle may be used once [`sync`](ValueWriter::sync) or [`finish`](ValueWriter::finish) has returned.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid): the value is too long for any segment; the writer goes on. Or the disk is full, or I/O fails.
+    /// [`Invalid`](Error::Invalid): the value is too long for any segment; the writer goes on. Or the disk is full, or
+    /// I/O fails.
     pub fn append(&mut self, tag: u64, key: &[u8], value: &[u8]) -> Result<Handle> {
         let bytes = record_bytes(key.len(), value.len())?;
         self.guarded(|writer| writer.append_record(bytes, tag, key, value))
@@ -216,8 +218,9 @@ impl fmt::Debug for ValueWriter {
     }
 }
 
-/// Returns the length of a new segment: `whole`, or half of that and so on where it is more than half of what the disk has left. One that
-/// is shorter than [`SHORT_BYTES`] would hold a few records and be half empty: it has to be where nothing else fits.
+/// Returns the length of a new segment: `whole`, or half of that and so on where it is more than half of what the disk
+/// has left. One that is shorter than [`SHORT_BYTES`] would hold a few records and be half empty: it has to be where
+/// nothing else fits.
 fn pages_that_fit(log: &ValueLog, whole: u64, least: u64) -> u64 {
     let free = log.volume.space().logical_free().unwrap_or(u64::MAX) / SECTOR_BYTES;
     let short = (SHORT_BYTES / SECTOR_BYTES).clamp(least, whole);

@@ -21,17 +21,18 @@
 //!                                         56      .  records
 //! ```
 //!
-//! A record that is longer than 64 KiB may begin in one segment and go on in the next ones, behind their headers. Where a segment's own first record begins
-//! is in its header: the length of a segment if none does.
+//! A record that is longer than 64 KiB may begin in one segment and go on in the next ones, behind their headers. Where
+//! a segment's own first record begins is in its header: the length of a segment if none does.
 //!
-//! A record is a checksum (4 bytes) and an [item](crate::item), whose length is a multiple of 4. The checksum is the crc32c of the cache's id, the segment's sequence
-//! number, the record's offset, and the item. So what an older segment has left behind in the same place is no record.
+//! A record is a checksum (4 bytes) and an [item](crate::item), whose length is a multiple of 4. The checksum is the
+//! crc32c of the cache's id, the segment's sequence number, the record's offset, and the item. So what an older segment
+//! has left behind in the same place is no record.
 //!
-//! All integers are little-endian. Unused bytes of a superblock or header are zero; anything else is damage. Bytes of a segment past its used
-//! length are never read.
+//! All integers are little-endian. Unused bytes of a superblock or header are zero; anything else is damage. Bytes of a
+//! segment past its used length are never read.
 //!
-//! **Failure.** Decoders accept any bytes, and return nothing for bytes that no encoder writes. Encoding what a decoder returned gives the
-//! same bytes (`fuzzing.rs`).
+//! **Failure.** Decoders accept any bytes, and return nothing for bytes that no encoder writes. Encoding what a decoder
+//! returned gives the same bytes (`fuzzing.rs`).
 
 use crate::item::{Item, NewItem};
 use crate::slot::ALIGN;
@@ -47,8 +48,8 @@ pub(crate) const RECORDS_AT: usize = 56;
 /// The bytes that a record takes in addition to its item.
 pub(crate) const RECORD_HEADER_BYTES: usize = 4;
 
-/// Exclusive upper bound of sequence numbers, generations and start counts, so that arithmetic on them cannot overflow. 2^40 segments are
-/// an exabyte.
+/// Exclusive upper bound of sequence numbers, generations and start counts, so that arithmetic on them cannot overflow.
+/// 2^40 segments are an exabyte.
 pub(crate) const COUNTS_END: u64 = 1 << 40;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"SITUFLSH";

@@ -1,7 +1,7 @@
 //! The tier on flash: the [log](super::FlashLog), the rules of what goes there, and what a restart may trust.
 //!
-//! **Failure.** A read that fails costs its item. A write that fails, or [`FAILURES_MAX`] reads in a row, take the tier out of service: the cache goes on in
-//! memory.
+//! **Failure.** A read that fails costs its item. A write that fails, or [`FAILURES_MAX`] reads in a row, take the tier
+//! out of service: the cache goes on in memory.
 
 use super::journal::{Journal, Past, Snapshot};
 use super::{Content, FlashLog, Found, Going};
@@ -237,8 +237,8 @@ impl FlashTier {
         }
     }
 
-    /// Writes a sealed segment, if there is one. What lay in its place goes, or is written again. False: none was sealed, or the tier is out of
-    /// service.
+    /// Writes a sealed segment, if there is one. What lay in its place goes, or is written again. False: none was
+    /// sealed, or the tier is out of service.
     pub(crate) fn flush(&self, index: &Index, counters: &Counters, on_evicted: Option<&OnEvicted>) -> bool {
         if !self.works() {
             return false;
@@ -321,8 +321,8 @@ impl FlashTier {
         true
     }
 
-    /// Notes what became of a read of the device. The tier may go out of service with it: that is work for the flusher, as files go, too, and the
-    /// reading thread may be an event loop.
+    /// Notes what became of a read of the device. The tier may go out of service with it: that is work for the flusher,
+    /// as files go, too, and the reading thread may be an event loop.
     pub(crate) fn note_read(&self, result: &io::Result<()>, counters: &Counters) {
         if result.is_ok() {
             if self.failures.load(Ordering::Relaxed) > 0 {

@@ -1,11 +1,12 @@
 //! What goes from memory to flash, and what comes back.
 //!
 //! * *Demotion.* An item that leaves memory is appended to the log; its slot then names the place there.
-//! * *Promotion.* An item that is read often enough on flash gets a slot in memory as well, marked as a copy. There are two slots then. If the item leaves memory
-//!   unchanged, the slot in memory goes and nothing is written.
+//! * *Promotion.* An item that is read often enough on flash gets a slot in memory as well, marked as a copy. There are
+//!   two slots then. If the item leaves memory unchanged, the slot in memory goes and nothing is written.
 //! * *Death.* A change of the key kills both: the death on flash is noted before the change can be seen.
 //!
-//! **Invariant.** A hash has one slot on flash at most, and an item in memory is marked as a copy only while that slot exists.
+//! **Invariant.** A hash has one slot on flash at most, and an item in memory is marked as a copy only while that slot
+//! exists.
 
 use super::Memory;
 use crate::counters::{Counters, count};

@@ -37,8 +37,8 @@ impl HashStoreBuilder {
         HashStoreBuilder { options, env: Env::system(), device: None, identity: None, on_event: None }
     }
 
-    /// Sets the device or the file with the buckets. Without one they lie in a sparse file in the home directory. A store remembers its device;
-    /// name it again if it has another path now.
+    /// Sets the device or the file with the buckets. Without one they lie in a sparse file in the home directory. A
+    /// store remembers its device; name it again if it has another path now.
     #[must_use]
     pub fn device(mut self, path: impl Into<PathBuf>) -> HashStoreBuilder {
         self.device = Some(path.into());
@@ -70,8 +70,8 @@ impl HashStoreBuilder {
     /// Opens the store whose home is a directory.
     ///
     /// # Errors
-    /// The directory or the device cannot be used, another process has the store open, the device is another store's, or something is
-    /// damaged; the text says what to do.
+    /// The directory or the device cannot be used, another process has the store open, the device is another store's,
+    /// or something is damaged; the text says what to do.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<HashStore> {
         self.open_directory(directory.as_ref(), None)
     }
@@ -110,14 +110,15 @@ impl HashStoreBuilder {
         HashStore::start(opened)
     }
 
-    /// Makes the damaged store in a directory usable again: what is damaged is left out, everything else is kept. The report says what is
-    /// lost. A sound store loses nothing. The blocks of damaged buckets are set aside in a file of the directory.
+    /// Makes the damaged store in a directory usable again: what is damaged is left out, everything else is kept. The
+    /// report says what is lost. A sound store loses nothing. The blocks of damaged buckets are set aside in a file of
+    /// the directory.
     ///
     /// All buckets are read three times, and all large values once.
     ///
     /// # Errors
-    /// There is no store, or it is open; the device is missing or is another store's; no slot of the superblock is sound; a disk is full or
-    /// refuses to read or write. A repair that has failed can be repeated.
+    /// There is no store, or it is open; the device is missing or is another store's; no slot of the superblock is
+    /// sound; a disk is full or refuses to read or write. A repair that has failed can be repeated.
     pub fn repair(mut self, directory: impl AsRef<Path>) -> Result<HashRepair> {
         self.options.create_if_missing = false;
         let mut report = HashRepair::default();
@@ -172,8 +173,8 @@ fn device_text(path: &Path) -> Result<String> {
     })
 }
 
-/// Makes the file with the buckets: as long as the options say, or as long as it is if it is longer. The file of a store that was `made` is there,
-/// and holds all buckets: zeros behind its end would pass for empty buckets.
+/// Makes the file with the buckets: as long as the options say, or as long as it is if it is longer. The file of a
+/// store that was `made` is there, and holds all buckets: zeros behind its end would pass for empty buckets.
 fn buckets_file(directory: &Path, options: &HashOptions, made: Option<&Superblock>) -> Result<PathBuf> {
     let path = directory.join(BUCKETS_FILE);
     if let Some(superblock) = made {

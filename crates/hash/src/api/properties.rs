@@ -37,8 +37,8 @@ pub struct HashProperties {
     pub last_sequence: u64,
     /// Log that is kept, in bytes.
     pub log_bytes: u64,
-    /// Log that may be kept while clients write ([`HashOptions::log_bytes_max`](crate::HashOptions::log_bytes_max)). An idle store keeps one
-    /// file.
+    /// Log that may be kept while clients write ([`HashOptions::log_bytes_max`](crate::HashOptions::log_bytes_max)). An
+    /// idle store keeps one file.
     pub log_bytes_max: u64,
     /// The approximate number of entries that have expired and still take space, as of the last look for them.
     pub dead_entries: u64,
@@ -76,8 +76,8 @@ pub struct HashProperties {
     pub writes_images: bool,
     /// Room on the device, with what it says of its hardware.
     pub space: Space,
-    /// The known physical space that the store may still use; none on drives that do not compress or do not say, and before
-    /// the first write.
+    /// The known physical space that the store may still use; none on drives that do not compress or do not say, and
+    /// before the first write.
     pub watched_space: Option<SpaceProperties>,
     /// The reason why the store takes no puts for now: a disk is out of space.
     pub out_of_space: Option<Error>,

@@ -1,25 +1,28 @@
 //! Purges: what is dead leaves its bucket although no write touches that bucket.
 //!
-//! An entry is dead when it has expired, or when the program says so ([`HashStore::remove_dead`]). A write of a bucket drops what has
-//! expired there. A purge does the same for all other buckets:
+//! An entry is dead when it has expired, or when the program says so ([`HashStore::remove_dead`]). A write of a bucket
+//! drops what has expired there. A purge does the same for all other buckets:
 //!
-//! 1. It reads the buckets one after the other, with their overflow, and notes the keys of dead entries. Their order is that of the overflow,
-//!    by hashes with their bits reversed. So a bucket that is split or merged meanwhile is not left out: its halves are neighbours.
-//! 2. It deletes these keys in one batch. Of a bucket with expired entries, it deletes one that does not exist any more, so that a worker
-//!    rewrites the bucket. The batch has a condition: no write has changed its keys since the keys were looked up (`conditions.rs`).
+//! 1. It reads the buckets one after the other, with their overflow, and notes the keys of dead entries. Their order is
+//!    that of the overflow, by hashes with their bits reversed. So a bucket that is split or merged meanwhile is not
+//!    left out: its halves are neighbours.
+//! 2. It deletes these keys in one batch. Of a bucket with expired entries, it deletes one that does not exist any
+//!    more, so that a worker rewrites the bucket. The batch has a condition: no write has changed its keys since the
+//!    keys were looked up (`conditions.rs`).
 //! 3. The worker writes the bucket without what has expired. Large values die with their entries (`large.rs`).
 //!
-//! **When.** A purge for the program begins at once. For what expires, the store takes a *look* when something may have expired, and once
-//! in [`REST`] at most. A store of up to [`SMALL_BUCKETS`] buckets is purged then. Of a larger one, [`SAMPLE`] buckets are read, and a
-//! purge begins if an eighth of what they hold is dead. So what is dead takes less than about an eighth of the store, also while
-//! writers never pause. A store in which nothing expires is not looked at, but once when it was opened: the buckets do not say in advance.
+//! **When.** A purge for the program begins at once. For what expires, the store takes a *look* when something may have
+//! expired, and once in [`REST`] at most. A store of up to [`SMALL_BUCKETS`] buckets is purged then. Of a larger one,
+//! [`SAMPLE`] buckets are read, and a purge begins if an eighth of what they hold is dead. So what is dead takes less
+//! than about an eighth of the store, also while writers never pause. A store in which nothing expires is not looked
+//! at, but once when it was opened: the buckets do not say in advance.
 //!
 //! **Rate.** [`IDLE_BYTES_PER_S_MAX`] in an idle store, [`BUSY_BYTES_PER_S_MAX`] in one that is written to.
 //! **Threads.** One, `hash-purge`. It sleeps while nothing can expire.
-//! **Failure.** A damaged bucket is left to those who read it. After any other failure the thread rests, and begins again. Purges wait
-//! while there are snapshots: each bucket that changes would be saved for them.
-//! **Rejected.** Writing buckets directly: the log would not name them, and the totals would be wrong after a crash. A list of
-//! entries by their expiry: it is an index, and this store has none.
+//! **Failure.** A damaged bucket is left to those who read it. After any other failure the thread rests, and begins
+//! again. Purges wait while there are snapshots: each bucket that changes would be saved for them.
+//! **Rejected.** Writing buckets directly: the log would not name them, and the totals would be wrong after a crash. A
+//! list of entries by their expiry: it is an index, and this store has none.
 
 use crate::api::conditions::Checked;
 use crate::api::store::HashStore;
@@ -45,7 +48,8 @@ const IDLE_BYTES_PER_S_MAX: u64 = 64 << 20;
 const BUSY_BYTES_PER_S_MAX: u64 = 8 << 20;
 /// Buckets that are purged in one step.
 const STEP: u64 = if cfg!(test) { 4 } else { 64 };
-/// The maximum number of buckets of a store that is purged without a sample. The number is small in tests, so that they cover both cases.
+/// The maximum number of buckets of a store that is purged without a sample. The number is small in tests, so that they
+/// cover both cases.
 const SMALL_BUCKETS: u64 = if cfg!(test) { 16 } else { 2048 };
 /// Buckets of a sample.
 const SAMPLE: u64 = if cfg!(test) { 8 } else { 256 };
@@ -54,8 +58,9 @@ const WORTH: u64 = 8;
 const BUCKET_BYTES: u64 = crate::format::geometry::BUCKET_BYTES as u64;
 
 impl HashStore {
-    /// Removes the entries of which `is_dead` says so, soon and at a bounded rate, and writes `then` when it is done. What was written under
-    /// a key meanwhile stays, unless it is dead, too. Another call replaces this one, whose `then` is not written. So does the end of the store.
+    /// Removes the entries of which `is_dead` says so, soon and at a bounded rate, and writes `then` when it is done.
+    /// What was written under a key meanwhile stays, unless it is dead, too. Another call replaces this one, whose
+    /// `then` is not written. So does the end of the store.
     pub fn remove_dead(&self, is_dead: IsDead, then: HashBatch) {
         let purges = &self.inner.core.writes.purges;
         *lock(&purges.asked) = Some(Asked { is_dead, then });
@@ -68,7 +73,8 @@ struct Dead {
     bucket: u64,
     hash: u64,
     key: Vec<u8>,
-    /// None if the entry has expired. Otherwise the program calls it dead; then the handle of its value, if the value is large.
+    /// None if the entry has expired. Otherwise the program calls it dead; then the handle of its value, if the value
+    /// is large.
     by_program: Option<Option<Handle>>,
 }
 

@@ -1,7 +1,7 @@
 //! Reading a snapshot: single keys, all entries bucket by bucket, all entries in the order of their keys.
 //!
-//! A scan reads [`CHUNK`] buckets at a time, all in flight together. It has no more than these in memory, and one value of the value log. A
-//! sorted scan first copies all entries to
+//! A scan reads [`CHUNK`] buckets at a time, all in flight together. It has no more than these in memory, and one value
+//! of the value log. A sorted scan first copies all entries to
 //! a keyspace of the overflow store, which sorts them on its disk, and gives them out from there.
 //!
 //! **Threads.** A snapshot may be read by many threads; a scan is used by one.
@@ -33,8 +33,8 @@ pub type Pair = (Vec<u8>, Vec<u8>);
 /// A key and its value, and when it expires, in milliseconds since 1970.
 pub type Expiring = (Pair, Option<u64>);
 
-/// The state of a store at one moment. It stays as it is while the store changes; clones are the same snapshot. While it lives, each bucket
-/// that changes is saved once.
+/// The state of a store at one moment. It stays as it is while the store changes; clones are the same snapshot. While
+/// it lives, each bucket that changes is saved once.
 #[derive(Clone)]
 pub struct HashSnapshot {
     inner: Arc<Held>,
@@ -114,8 +114,8 @@ impl HashSnapshot {
         HashScan { snapshot: self.clone(), next: 0, found: VecDeque::new(), failed: false }
     }
 
-    /// Returns all entries in the order of their keys. They are sorted on the disk of the overflow store first, which takes as much room there as they
-    /// have bytes, until the scan is dropped.
+    /// Returns all entries in the order of their keys. They are sorted on the disk of the overflow store first, which
+    /// takes as much room there as they have bytes, until the scan is dropped.
     ///
     /// # Errors
     /// As [`get`](HashSnapshot::get), or the overflow store cannot be written.
@@ -329,7 +329,8 @@ impl Core {
         let numbers: Vec<u64> = buckets.collect();
         let blocks = self.io.read_many(&numbers)?;
         for (number, block) in numbers.iter().zip(&blocks) {
-            // What was read is right if nothing was saved until now, and the bucket needs no overflow. Others are read one by one.
+            // What was read is right if nothing was saved until now, and the bucket needs no overflow. Others are read
+            // one by one.
             let opened = self.codec.open(*number, block).ok();
             let simple = opened.filter(|bucket| bucket.header().now.overflow_entries == 0);
             match simple {

@@ -98,8 +98,9 @@ impl HashStore {
         self.put_with(key, value, Durability::Buffered, None)
     }
 
-    /// Stores a value as [`put`](HashStore::put) does, with a durability and an expiration time. `expires_ms` is in milliseconds since 1970; `None` means forever.
-    /// Later corrections of the wall clock do not change the entry's time to live.
+    /// Stores a value as [`put`](HashStore::put) does, with a durability and an expiration time. `expires_ms` is in
+    /// milliseconds since 1970; `None` means forever. Later corrections of the wall clock do not change the entry's
+    /// time to live.
     ///
     /// # Errors
     /// As [`put`](HashStore::put).
@@ -164,8 +165,8 @@ impl HashStore {
         self.inner.core.multi_get(&keys)
     }
 
-    /// Returns the value of `key` if that can be had without waiting: the key was written lately, or the device answers at once. None if the device
-    /// has to be asked; [`get_async`](HashStore::get_async) does that.
+    /// Returns the value of `key` if that can be had without waiting: the key was written lately, or the device answers
+    /// at once. None if the device has to be asked; [`get_async`](HashStore::get_async) does that.
     ///
     /// # Errors
     /// As [`get`](HashStore::get).
@@ -186,8 +187,8 @@ impl HashStore {
         }
     }
 
-    /// Waits until all writes that are visible now are in their buckets, and returns the number of entries. Entries that have expired count until a
-    /// write or a purge meets them.
+    /// Waits until all writes that are visible now are in their buckets, and returns the number of entries. Entries
+    /// that have expired count until a write or a purge meets them.
     ///
     /// # Errors
     /// The store is closed or has failed.
@@ -217,7 +218,8 @@ impl HashStore {
         self.inner.core.wait_for_checkpoint()
     }
 
-    /// Closes the store: all writes are in their buckets then, and the next opening has nothing to recover. Calls from then on fail.
+    /// Closes the store: all writes are in their buckets then, and the next opening has nothing to recover. Calls from
+    /// then on fail.
     ///
     /// # Errors
     /// What failed first. Writes that were acknowledged are in the log then, as they asked for.

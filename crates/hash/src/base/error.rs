@@ -59,12 +59,14 @@ pub enum Error {
         /// The first failure.
         cause: Box<Error>,
     },
-    /// A disk is out of space. What was acknowledged is safe. The store takes no puts, and goes on by itself when there is space.
+    /// A disk is out of space. What was acknowledged is safe. The store takes no puts, and goes on by itself when there
+    /// is space.
     OutOfSpace {
         /// The failure.
         cause: Box<Error>,
     },
-    /// A disk has too little space left for more than the store has accepted already. Writes succeed again when space returns.
+    /// A disk has too little space left for more than the store has accepted already. Writes succeed again when space
+    /// returns.
     SpaceShort(SpaceShortage),
     /// The store is closed, or closing.
     Closed,

@@ -1,7 +1,7 @@
 //! Events that a store reports to its program: what a person should know while everything still works.
 //!
-//! **Threads.** The listener runs on threads of the store and on those of callers, with no lock held. It returns quickly and does not
-//! wait for the store. A panic in it is caught.
+//! **Threads.** The listener runs on threads of the store and on those of callers, with no lock held. It returns
+//! quickly and does not wait for the store. A panic in it is caught.
 
 use crate::Error;
 use situ_pipeline::SpaceChange;
@@ -27,7 +27,8 @@ pub enum HashEvent {
         /// File, offset, what was expected and what was found.
         damage: Error,
     },
-    /// One of the two slots of the superblock is damaged. The other one is sound, and the store rewrites the damaged one.
+    /// One of the two slots of the superblock is damaged. The other one is sound, and the store rewrites the damaged
+    /// one.
     SuperblockDamaged {
         /// File, offset, what was expected and what was found.
         damage: Error,

@@ -25,7 +25,8 @@ pub(crate) fn rows(section: &str) -> Vec<Vec<String>> {
 pub(crate) struct Layout(Vec<(String, usize, usize)>);
 
 impl Layout {
-    /// Returns the first table in a section. Its fields follow each other from 0 on, and end at `bytes`; one may have the length `...`.
+    /// Returns the first table in a section. Its fields follow each other from 0 on, and end at `bytes`; one may have
+    /// the length `...`.
     pub(crate) fn of(section: &str, bytes: usize) -> Layout {
         let rows = rows(section);
         let number = |cell: &str| cell.parse::<usize>().ok();

@@ -1,6 +1,7 @@
 //! How full buckets may be: the share of entries that overflow, by a formula and by filling real buckets.
 //!
-//! The *load* is entries / (buckets * capacity), where the capacity is how many entries of one length fit into a bucket.
+//! The *load* is entries / (buckets * capacity), where the capacity is how many entries of one length fit into a
+//! bucket.
 //!
 //! 1. A hash spreads entries evenly, so the entries of a bucket follow a Poisson distribution. [`overflow_of`] sums it.
 //! 2. A [`Scheme`] says which buckets are fuller than others at a position in a round ([`Scheme::parts`]).
@@ -22,8 +23,8 @@ pub fn capacity(entry_bytes: usize) -> u32 {
     (USABLE_BYTES / entry_bytes) as u32
 }
 
-/// Returns the average number of entries of a bucket that overflow, if it gets `mean` on average and holds `capacity`: the sum over all k of
-/// (k - capacity) times the probability of k.
+/// Returns the average number of entries of a bucket that overflow, if it gets `mean` on average and holds `capacity`:
+/// the sum over all k of (k - capacity) times the probability of k.
 pub fn overflow_of(mean: f64, capacity: u32) -> f64 {
     if mean <= 0.0 {
         return 0.0;
@@ -94,8 +95,8 @@ impl Scheme {
     }
 }
 
-/// Returns the share of entries that overflow at a position of a round, if the file grows so that `load` stays the same. With
-/// [`Scheme::Doubling`], `load` is what linear hashing would have with as many entries.
+/// Returns the share of entries that overflow at a position of a round, if the file grows so that `load` stays the
+/// same. With [`Scheme::Doubling`], `load` is what linear hashing would have with as many entries.
 pub fn overflow_share(scheme: Scheme, load: f64, position: f64, capacity: u32) -> f64 {
     let entries = load * f64::from(capacity) * (1.0 + position);
     let parts = scheme.parts(position);

@@ -1,15 +1,17 @@
 //! Checking a whole store: every bucket, every entry of the overflow, and the counts.
 //!
 //! 1. All writes that were visible are applied.
-//! 2. [`BUCKETS_MAX`] buckets are checked at a time, with the gate closed. Between two groups, workers and the keeper go on.
-//! 3. Who changes a bucket that was checked adds the difference to the *sums behind the check* (`CheckUnderWay`). So in the end, what was found
-//!    and these sums are the totals, whatever was written, split and merged meanwhile.
-//! 4. The values in the value log of a group are read when the gate is open again. A value that cannot be read is damaged if its bucket
-//!    still leads to it: otherwise it has died meanwhile.
+//! 2. [`BUCKETS_MAX`] buckets are checked at a time, with the gate closed. Between two groups, workers and the keeper
+//!    go on.
+//! 3. Who changes a bucket that was checked adds the difference to the *sums behind the check* (`CheckUnderWay`). So in
+//!    the end, what was found and these sums are the totals, whatever was written, split and merged meanwhile.
+//! 4. The values in the value log of a group are read when the gate is open again. A value that cannot be read is
+//!    damaged if its bucket still leads to it: otherwise it has died meanwhile.
 //! 5. The overflow is read once. What lies there beyond the marks is dead; while others write, that is an estimate.
 //!
-//! What is checked: each bucket has the checksum of its contents, and the number of its place. Each entry lies in the bucket of its hash,
-//! and once. A mark says how many entries of the bucket the overflow has. The totals are the sums of what buckets say.
+//! What is checked: each bucket has the checksum of its contents, and the number of its place. Each entry lies in the
+//! bucket of its hash, and once. A mark says how many entries of the bucket the overflow has. The totals are the sums
+//! of what buckets say.
 
 use crate::Result;
 use crate::api::store::HashStore;
@@ -41,7 +43,8 @@ pub struct HashReport {
     pub damage_count: u64,
     /// The first damages, in words.
     pub damages: Vec<String>,
-    /// Damage that was there when the store was opened, and was mended then: what a crash leaves, or a disk that is in doubt.
+    /// Damage that was there when the store was opened, and was mended then: what a crash leaves, or a disk that is in
+    /// doubt.
     pub mended: Vec<String>,
 }
 
@@ -60,7 +63,8 @@ impl HashReport {
 }
 
 impl HashStore {
-    /// Checks every bucket and every entry, while others read and write. The result says what is damaged. One check runs at a time.
+    /// Checks every bucket and every entry, while others read and write. The result says what is damaged. One check
+    /// runs at a time.
     ///
     /// # Errors
     /// The store is closed, has failed or is out of space, or the device cannot be read. Damage is no error here.
@@ -68,7 +72,8 @@ impl HashStore {
         self.check().map(|(report, _)| report)
     }
 
-    /// Checks as [`verify`](HashStore::verify) does. Also returns the keys whose values in the value log cannot be read.
+    /// Checks as [`verify`](HashStore::verify) does. Also returns the keys whose values in the value log cannot be
+    /// read.
     pub(crate) fn check(&self) -> Result<(HashReport, Vec<Vec<u8>>)> {
         let core = &self.inner.core;
         core.check_open()?;

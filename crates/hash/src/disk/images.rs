@@ -2,10 +2,11 @@
 //!
 //! 1. A batch reserves room before it is begun. If there is none, the keeper makes some: see [`ImageJournal::restart`].
 //! 2. The images of the batch are written as one run of pages, durably. Then the buckets are written.
-//! 3. When the device has been flushed, and the superblock says that earlier batches are not needed, the journal restarts at page 0.
+//! 3. When the device has been flushed, and the superblock says that earlier batches are not needed, the journal
+//!    restarts at page 0.
 //!
-//! **Invariants.** Places and numbers of batches ascend together. A bucket that was written since the last flush has its image here. So
-//! the newest images, written again in their order, give every bucket as it was last written.
+//! **Invariants.** Places and numbers of batches ascend together. A bucket that was written since the last flush has
+//! its image here. So the newest images, written again in their order, give every bucket as it was last written.
 //! **Threads.** Any; writes of several batches are in flight at once.
 //! **Failure.** A write that fails fails the store: its buckets are not written.
 
@@ -70,7 +71,8 @@ impl ImageJournal {
     pub(crate) fn open(volume: &dyn Volume, store: StoreId, bytes: u64, next_batch: u64) -> Result<ImageJournal> {
         let file = match volume.open_pages(FileName::Images) {
             Ok(file) if file.pages() * IMAGE_PAGE_BYTES as u64 >= bytes => file,
-            // A shorter one: a crash while it was made, or another option then. Nothing in it is needed: it was recovered from.
+            // A shorter one: a crash while it was made, or another option then. Nothing in it is needed: it was
+            // recovered from.
             Ok(_) => {
                 volume.remove(FileName::Images)?;
                 volume.sync_names()?;
@@ -162,7 +164,8 @@ pub(crate) fn redo(
     let mut first = [0; IMAGE_PAGE_BYTES];
     while page < file.pages() {
         file.read_at(page * IMAGE_PAGE_BYTES as u64, &mut first)?;
-        // Also the number of a batch that a crash has torn is used up: its pages must not pass for those of a later one.
+        // Also the number of a batch that a crash has torn is used up: its pages must not pass for those of a later
+        // one.
         unused = unused.max(ImageBatch::number_of(store, &first).map_or(0, |batch| batch + 1));
         let Some(batch) = read_batch(&*file, store, page, &first)? else {
             page += 1;

@@ -1,13 +1,15 @@
 //! Buckets in and out: reads, writes, flushes and discards of the bucket space, one or many in flight.
 //!
-//! A *lane* is a queue of the device with buffers of its own. Readers and workers borrow a lane from a pool for the time of one
-//! operation or one batch, so no lock is held while the device works. A lane that is given back has nothing in flight.
+//! A *lane* is a queue of the device with buffers of its own. Readers and workers borrow a lane from a pool for the
+//! time of one operation or one batch, so no lock is held while the device works. A lane that is given back has nothing
+//! in flight.
 //!
 //! **Threads.** Any. The pools are picked by the calling thread, so two threads rarely meet at one.
-//! **Failure.** An error is returned when everything in flight has come back; the lane can be used again. An error of the system
-//! names the number of the bucket.
-//! A write that failed has left unknown bytes on the device. Until the bucket is written again, a *shadow* in memory can say what
-//! counts: readers get the shadow ([`BucketIo::shadow`]). All shadows are written before buckets are made durable ([`BucketIo::settle`]).
+//! **Failure.** An error is returned when everything in flight has come back; the lane can be used again. An error of
+//! the system names the number of the bucket.
+//! A write that failed has left unknown bytes on the device. Until the bucket is written again, a *shadow* in memory
+//! can say what counts: readers get the shadow ([`BucketIo::shadow`]). All shadows are written before buckets are made
+//! durable ([`BucketIo::settle`]).
 //! **Rejected:** a queue for each thread (threads of callers come and go; no thread would remove their queues).
 
 use crate::format::space::{SPACE_HEADER_BYTES, bucket_offset};
@@ -207,8 +209,8 @@ impl BucketIo {
         })
     }
 
-    /// Writes buckets, many in flight. On return the device has them; durable they are after a [`flush`](BucketIo::flush). Want of
-    /// space is an error of its own: to try again loses nothing.
+    /// Writes buckets, many in flight. On return the device has them; durable they are after a
+    /// [`flush`](BucketIo::flush). Want of space is an error of its own: to try again loses nothing.
     pub(crate) fn write_many(&self, images: Vec<(u64, Buffer)>) -> Result<(), WriteFailure> {
         self.writes.fetch_add(images.len() as u64, Ordering::Relaxed);
         for (bucket, image) in &images {
@@ -373,8 +375,8 @@ impl Lane {
         }
     }
 
-    /// Runs operations with as many in flight as a lane takes. `each` gets the buffer of each that succeeded, with its place in the
-    /// list, and may give the buffer back to the lane.
+    /// Runs operations with as many in flight as a lane takes. `each` gets the buffer of each that succeeded, with its
+    /// place in the list, and may give the buffer back to the lane.
     fn run(
         &mut self,
         operations: impl Iterator<Item = (Op, Buffer)>,

@@ -1,17 +1,19 @@
 //! Large values: the value log of a store, and what the store knows of its segments.
 //!
-//! 1. A worker appends the large values of its batch, and makes them durable. Then it writes their handles into buckets.
-//! 2. Each segment is *listed* in a keyspace of the overflow store, durably, before a bucket has a handle into it. Opening gives the list to
-//!    the value log; other segments are orphans.
-//! 3. A handle that leaves its bucket *died*. The value log gets it at the next checkpoint: then the bucket is durable, and no crash
-//!    brings the handle back. While there are snapshots, deaths wait.
-//!    A list of the dead in the overflow store keeps them over the end of the process. It is emptied together with the sums that count them.
-//!    Memory has a bounded part of the list. A checkpoint takes what is in memory, and another bounded part.
+//! 1. A worker appends the large values of its batch, and makes them durable. Then it writes their handles into
+//!    buckets.
+//! 2. Each segment is *listed* in a keyspace of the overflow store, durably, before a bucket has a handle into it.
+//!    Opening gives the list to the value log; other segments are orphans.
+//! 3. A handle that leaves its bucket *died*. The value log gets it at the next checkpoint: then the bucket is durable,
+//!    and no crash brings the handle back. While there are snapshots, deaths wait.
+//!    A list of the dead in the overflow store keeps them over the end of the process. It is emptied together with the
+//!    sums that count them. Memory has a bounded part of the list. A checkpoint takes what is in memory, and another
+//!    bounded part.
 //! 4. After a checkpoint the value log trims, and the keeper collects a segment with much garbage (`collect.rs`).
 //!
 //! **Threads.** One writer, which workers borrow in turn. No lock is held while the disk works.
-//! **Failure.** A power failure may lose the last deaths. Their bytes count as live until their segment is collected for other garbage. No
-//! death counts twice: otherwise a segment with a live value could seem empty.
+//! **Failure.** A power failure may lose the last deaths. Their bytes count as live until their segment is collected
+//! for other garbage. No death counts twice: otherwise a segment with a live value could seem empty.
 
 use crate::Result;
 use crate::disk::overflow::Overflow;
@@ -46,7 +48,8 @@ struct State {
     deaths: Vec<Handle>,
     /// Bytes of what has died since the last checkpoint that took deaths.
     dying_bytes: u64,
-    /// The list of the dead has more than `deaths`, which are [`DEATHS_MAX`] at most while the list takes them, and `uncounted`.
+    /// The list of the dead has more than `deaths`, which are [`DEATHS_MAX`] at most while the list takes them, and
+    /// `uncounted`.
     is_spilled: bool,
     /// Told to the value log, and not yet counted in the list of segments.
     uncounted: Vec<Handle>,
@@ -114,7 +117,8 @@ impl LargeValues {
         listed
     }
 
-    /// Removes a segment that a writer has left behind, if no handle leads into it. What cannot be removed is an orphan at the next opening.
+    /// Removes a segment that a writer has left behind, if no handle leads into it. What cannot be removed is an orphan
+    /// at the next opening.
     fn forget_if_unlisted(&self, left: Option<u64>) {
         if let Some(number) = left.filter(|number| !lock(&self.state).listed.contains_key(number)) {
             lock(&self.state).unlisted.remove(&number);
@@ -217,7 +221,8 @@ impl LargeValues {
         Ok(())
     }
 
-    /// Notes deaths as [`died`](LargeValues::died) does, for a batch that will be applied again: these handles may be met again then.
+    /// Notes deaths as [`died`](LargeValues::died) does, for a batch that will be applied again: these handles may be
+    /// met again then.
     pub(crate) fn died_before_retry(&self, overflow: &Overflow, partition: usize, handles: &[Handle]) -> Result<()> {
         self.died(overflow, handles)?;
         lock(&self.state).died_before.extend(handles.iter().map(|handle| (*handle, partition)));
@@ -229,8 +234,9 @@ impl LargeValues {
         lock(&self.state).retired.insert(number);
     }
 
-    /// Returns the deaths that the value log can get when all buckets are durable: those in memory, and a piece of the list. With the gate closed, and
-    /// no snapshot. Segments that were collected go with the last piece, as handles into them may be in the list.
+    /// Returns the deaths that the value log can get when all buckets are durable: those in memory, and a piece of the
+    /// list. With the gate closed, and no snapshot. Segments that were collected go with the last piece, as handles
+    /// into them may be in the list.
     pub(crate) fn take_dead(&self, overflow: &Overflow) -> Result<(Vec<Handle>, BTreeSet<u64>)> {
         let in_memory: Option<BTreeSet<Handle>> = {
             let state = lock(&self.state);

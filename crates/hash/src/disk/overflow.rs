@@ -1,9 +1,11 @@
 //! The overflow: entries that do not fit into their buckets, in a small ordered store of Situ's own.
 //!
-//! An overflow key begins with the bits of the hash in reverse order, so the entries of a bucket lie next to each other. A bucket says
-//! how many entries it has here. If it says none, what lies in its range is dead: left by a crash, or about to be deleted.
+//! An overflow key begins with the bits of the hash in reverse order, so the entries of a bucket lie next to each
+//! other. A bucket says how many entries it has here. If it says none, what lies in its range is dead: left by a crash,
+//! or about to be deleted.
 //!
-//! The overflow says whose it is, so that opening takes no other store's, and no new one in the place of the store's own.
+//! The overflow says whose it is, so that opening takes no other store's, and no new one in the place of the store's
+//! own.
 //!
 //! **Threads.** Any. Each call is one operation of the engine.
 //! **Failure.** Errors of the engine are passed on as they are.
@@ -123,7 +125,8 @@ impl Overflow {
         names.iter().filter(|name| !stays.contains(&name.as_str())).try_for_each(|name| self.drop_keyspace(name))
     }
 
-    /// The overflow belongs to `store`. Overflows that were made before they said so are taken as they are, and say so from now on.
+    /// The overflow belongs to `store`. Overflows that were made before they said so are taken as they are, and say so
+    /// from now on.
     fn require_store(&self, store: StoreId) -> Result<()> {
         let said = match self.existing(IDENTITY)? {
             Some(identity) => identity.get(STORE)?,
@@ -240,7 +243,8 @@ impl Overflow {
         &self.path
     }
 
-    /// Writes changes of entries as [`write_batch`](Overflow::write_batch) does; durable on return if `durability` says so.
+    /// Writes changes of entries as [`write_batch`](Overflow::write_batch) does; durable on return if `durability` says
+    /// so.
     pub(crate) fn write(&self, changes: OverflowChanges, durability: Durability) -> Result<()> {
         if changes.is_empty() {
             return Ok(());

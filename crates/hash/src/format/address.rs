@@ -9,15 +9,16 @@
 //! ```
 //!
 //! 1. The lowest `log2(round)` bits of the hash name a bucket.
-//! 2. If that bucket is split already (its number is below `split`), one more bit decides: it stays, or it is `round` further.
-//! 3. A [`Step`] splits the buckets from `split` on, one by one. At the end of a round, `level` grows and `split` is 0 again.
-//!    Shrinking is the reverse.
+//! 2. If that bucket is split already (its number is below `split`), one more bit decides: it stays, or it is `round`
+//!    further.
+//! 3. A [`Step`] splits the buckets from `split` on, one by one. At the end of a round, `level` grows and `split` is 0
+//!    again. Shrinking is the reverse.
 //!
-//! **Overflow keys** begin with the hash, its bits reversed, big-endian. So keys of one bucket lie next to each other, in one
-//! contiguous range, whatever the level is: the bits that decide about the bucket come first.
+//! **Overflow keys** begin with the hash, its bits reversed, big-endian. So keys of one bucket lie next to each other,
+//! in one contiguous range, whatever the level is: the bits that decide about the bucket come first.
 //!
-//! **Rejected.** Partial expansions keep buckets fuller, but the entries of one bucket come from two or three others, and the
-//! overflow would have no contiguous ranges. [`partial`] has them for comparison only.
+//! **Rejected.** Partial expansions keep buckets fuller, but the entries of one bucket come from two or three others,
+//! and the overflow would have no contiguous ranges. [`partial`] has them for comparison only.
 
 pub mod partial;
 
@@ -109,8 +110,8 @@ impl State {
         self.bits() + u32::from(is_split)
     }
 
-    /// Returns the next buckets to split: at most `buckets_max` of them, and none of another round. None if the store has as many buckets
-    /// as it can have.
+    /// Returns the next buckets to split: at most `buckets_max` of them, and none of another round. None if the store
+    /// has as many buckets as it can have.
     pub fn grow(&self, buckets_max: u64) -> Option<Step> {
         if self.bits() >= BUCKET_BITS_MAX {
             return None;
@@ -125,8 +126,8 @@ impl State {
         Some(Step { low: self.split..end, distance: round, fewer: *self, more: after })
     }
 
-    /// Returns the last buckets to be split, which can be merged again: at most `buckets_max` of them, and none of another round. None if
-    /// the store has as few buckets as it can have.
+    /// Returns the last buckets to be split, which can be merged again: at most `buckets_max` of them, and none of
+    /// another round. None if the store has as few buckets as it can have.
     pub fn shrink(&self, buckets_max: u64) -> Option<Step> {
         let (level, end) = match (self.level, self.split) {
             (0, 0) => return None,

@@ -6,16 +6,19 @@
 //! ```
 //!
 //! * A block of zeros is a bucket without entries: one that was never written, or was discarded.
-//! * The checksum covers the header and the entries. It begins with the store's id and the bucket's number, so a write that went to
-//!   another place is found. What lies behind the entries must be zeros. So each of the 4096 bytes is checked.
+//! * The checksum covers the header and the entries. It begins with the store's id and the bucket's number, so a write
+//!   that went to another place is found. What lies behind the entries must be zeros. So each of the 4096 bytes is
+//!   checked.
 //! * [`BucketCodec::find`] is the hot path of a read. It checks the block and walks the entries until it meets the key.
 //!   [`BucketCodec::open`] walks all of them once; later walks cannot fail.
-//! * A bucket counts itself: what it holds now, and what it held when its epoch began ([`Tally`]). Counts of the store follow
-//!   from these also after a crash.
+//! * A bucket counts itself: what it holds now, and what it held when its epoch began ([`Tally`]). Counts of the store
+//!   follow from these also after a crash.
 //!
-//! **Failure.** Decoders are total: any 4096 bytes give entries or an error that says what was expected and what was found.
+//! **Failure.** Decoders are total: any 4096 bytes give entries or an error that says what was expected and what was
+//! found.
 //!
-//! **Rejected.** Sorted entries, or a fingerprint of each: with nine entries in a block, comparing lengths first is as fast.
+//! **Rejected.** Sorted entries, or a fingerprint of each: with nine entries in a block, comparing lengths first is as
+//! fast.
 
 use crate::StoreId;
 use crate::format::entry::Entry;
@@ -95,8 +98,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Returns the contents of the bucket at the beginning of `epoch`, which is the bucket's own or a later one: the field
-    /// [`before`](Header::before) of the next contents.
+    /// Returns the contents of the bucket at the beginning of `epoch`, which is the bucket's own or a later one: the
+    /// field [`before`](Header::before) of the next contents.
     pub fn before_in(&self, epoch: u32) -> Tally {
         if self.epoch == epoch { self.before } else { self.now }
     }
@@ -161,8 +164,8 @@ impl BucketCodec {
     /// Finds `key` in bucket `number`, whose bytes are `block`.
     ///
     /// # Errors
-    /// [`situ_storage::Error::Corruption`] if the block is not what was written as this bucket. Entries behind the key are not looked
-    /// at.
+    /// [`situ_storage::Error::Corruption`] if the block is not what was written as this bucket. Entries behind the key
+    /// are not looked at.
     ///
     /// # Panics
     /// The block is not [`BUCKET_BYTES`] long.
@@ -198,7 +201,8 @@ impl BucketCodec {
     /// Writes a whole bucket.
     ///
     /// # Panics
-    /// As [`BucketWriter::new`] and [`BucketWriter::finish`]; the entries do not fit, or one has lengths that no entry has.
+    /// As [`BucketWriter::new`] and [`BucketWriter::finish`]; the entries do not fit, or one has lengths that no entry
+    /// has.
     pub fn encode<'e>(
         &self,
         number: u64,
@@ -279,11 +283,12 @@ fn require_flag(stored: bool, expires: bool) -> Result<(), Mismatch> {
     if stored == expires { Ok(()) } else { Err(Mismatch::new("flags", text(expires), text(stored))) }
 }
 
-/// Returns the number of bytes of a block that the header and the entries take: an image of the bucket has to keep them. 0 if the block is all zeros.
+/// Returns the number of bytes of a block that the header and the entries take: an image of the bucket has to keep
+/// them. 0 if the block is all zeros.
 ///
 /// # Panics
-/// The block is not [`BUCKET_BYTES`] long, or says that its entries are longer than a bucket. The caller has just written it, or has
-/// checked it.
+/// The block is not [`BUCKET_BYTES`] long, or says that its entries are longer than a bucket. The caller has just
+/// written it, or has checked it.
 pub fn sealed_bytes(block: &[u8]) -> usize {
     assert_eq!(block.len(), BUCKET_BYTES, "a bucket is whole");
     if block[at::FORMAT] == 0 {

@@ -1,8 +1,8 @@
 //! One entry: a key, its value or where the value lies, and when it expires.
 //!
-//! An entry lies in a bucket, or in the overflow. In a bucket, four bytes of head come first, with both lengths and two flags. In
-//! the overflow, one byte of head begins the value; the key is the end of the overflow key. An expiry takes eight bytes, and
-//! none where an entry does not expire.
+//! An entry lies in a bucket, or in the overflow. In a bucket, four bytes of head come first, with both lengths and two
+//! flags. In the overflow, one byte of head begins the value; the key is the end of the overflow key. An expiry takes
+//! eight bytes, and none where an entry does not expire.
 
 use crate::Error;
 use crate::format::address::{OVERFLOW_PREFIX_BYTES, overflow_prefix, split_overflow_key};
@@ -189,7 +189,8 @@ impl<'a> Entry<'a> {
         bytes.extend_from_slice(self.value.bytes());
     }
 
-    /// Returns the hash and the entry that an overflow key and its value stand for. Names damage as in the store at `path`.
+    /// Returns the hash and the entry that an overflow key and its value stand for. Names damage as in the store at
+    /// `path`.
     ///
     /// # Errors
     /// [`situ_storage::Error::Corruption`] if no writer makes such a key or such a value.
@@ -228,7 +229,8 @@ fn overflow_entry<'a>(key: &'a [u8], value: &'a [u8]) -> Result<(u64, Entry<'a>)
     Ok((hash, Entry { key, value: Value::new(is_pointer, fields.0), expires_ms }))
 }
 
-/// Returns the bytes that an entry in the overflow adds to its bucket's tally: the bytes of its key and its value there.
+/// Returns the bytes that an entry in the overflow adds to its bucket's tally: the bytes of its key and its value
+/// there.
 pub fn overflow_bytes(entry: &Entry<'_>) -> usize {
     // The head has one byte instead of four, and the hash eight.
     entry.encoded_bytes() - ENTRY_HEAD_BYTES + 1 + overflow_prefix(0).len()

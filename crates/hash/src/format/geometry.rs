@@ -15,7 +15,8 @@ pub const SPACE_HEADER_BYTES: usize = 65536;
 /// Returns the offset of a bucket in the bucket space.
 ///
 /// # Panics
-/// No bucket space is so long: the number has more than [`BUCKET_BITS_MAX`](crate::format::address::BUCKET_BITS_MAX) bits.
+/// No bucket space is so long: the number has more than [`BUCKET_BITS_MAX`](crate::format::address::BUCKET_BITS_MAX)
+/// bits.
 #[inline]
 pub fn bucket_offset(number: u64) -> u64 {
     number

@@ -1,20 +1,23 @@
 //! Images in their journal: compact copies of buckets that are about to be written (`docs/formats/hash.md`).
 //!
-//! A device that may tear a write of 4 KB may leave half of a bucket. So a worker writes the images of a batch of buckets first, as
-//! one run of pages, and makes them durable. Only then it writes the buckets. Opening writes the images again that a crash may need.
+//! A device that may tear a write of 4 KB may leave half of a bucket. So a worker writes the images of a batch of
+//! buckets first, as one run of pages, and makes them durable. Only then it writes the buckets. Opening writes the
+//! images again that a crash may need.
 //!
 //! ```text
 //!  | page header | payload, 4064 bytes | page header | payload | ...        a batch: whole pages
 //!                | bucket, length, bytes | bucket, length, bytes | ... zeros
 //! ```
 //!
-//! An image is the part of a bucket that is not behind its entries ([`sealed_bytes`]). A bucket at load 0.4 takes 1.6 KB.
+//! An image is the part of a bucket that is not behind its entries ([`sealed_bytes`]). A bucket at load 0.4 takes 1.6
+//! KB.
 //!
-//! **Invariants.** Batch numbers ascend, and each is used once. A batch counts only if all of its pages are there. Its pages name the
-//! batch, so a reader tells pages of an older lap of the journal apart. Each page begins with a header, so no value of a user can pass
-//! for a batch.
+//! **Invariants.** Batch numbers ascend, and each is used once. A batch counts only if all of its pages are there. Its
+//! pages name the batch, so a reader tells pages of an older lap of the journal apart. Each page begins with a header,
+//! so no value of a user can pass for a batch.
 //!
-//! **Failure.** A batch that is not whole was torn by a crash. Its buckets had not been written yet, so no recovery needs it.
+//! **Failure.** A batch that is not whole was torn by a crash. Its buckets had not been written yet, so no recovery
+//! needs it.
 
 use crate::StoreId;
 use crate::format::address::BUCKET_BITS_MAX;
@@ -161,7 +164,8 @@ pub struct Image<'a> {
 }
 
 impl ImageBatch {
-    /// Returns the number of pages of the batch that begins with this page; none if no batch begins here. A reader learns from it how much to read.
+    /// Returns the number of pages of the batch that begins with this page; none if no batch begins here. A reader
+    /// learns from it how much to read.
     pub fn pages_from(store: StoreId, page: &[u8]) -> Option<usize> {
         PageHeader::read(store, page).filter(|header| header.page == 0).map(|header| header.pages as usize)
     }
@@ -171,11 +175,12 @@ impl ImageBatch {
         PageHeader::read(store, page).map(|header| header.batch)
     }
 
-    /// Reads the batch with whose first page `bytes` begin; what follows may be anything. `None` if no whole batch begins here.
-    /// `offset` is where the bytes lie in the journal at `path`.
+    /// Reads the batch with whose first page `bytes` begin; what follows may be anything. `None` if no whole batch
+    /// begins here. `offset` is where the bytes lie in the journal at `path`.
     ///
     /// # Errors
-    /// [`situ_storage::Error::Corruption`] if the batch is whole and its contents are no images: a writer wrote it with the fault.
+    /// [`situ_storage::Error::Corruption`] if the batch is whole and its contents are no images: a writer wrote it with
+    /// the fault.
     pub fn read(path: &str, offset: u64, store: StoreId, bytes: &[u8]) -> crate::Result<Option<ImageBatch>> {
         let Some(batch) = read_pages(store, bytes) else { return Ok(None) };
         match check_images(&batch.payload) {
@@ -195,7 +200,8 @@ impl Image<'_> {
     /// Writes the bucket as it was to be written.
     ///
     /// # Errors
-    /// [`situ_storage::Error::Corruption`] if the image is not that of a bucket of the codec's store. The block may hold anything then.
+    /// [`situ_storage::Error::Corruption`] if the image is not that of a bucket of the codec's store. The block may
+    /// hold anything then.
     ///
     /// # Panics
     /// The block is not [`BUCKET_BYTES`] long.

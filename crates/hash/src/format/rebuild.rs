@@ -2,14 +2,15 @@
 //!
 //! Pure: the caller has read the bucket and, if it is marked, its overflow, and applies what comes out.
 //!
-//! 1. Entries of the bucket come first, then those of the overflow. If a key is in both, the one in the bucket counts. The one in the
-//!    overflow is what a crash has left of an entry that went back.
+//! 1. Entries of the bucket come first, then those of the overflow. If a key is in both, the one in the bucket counts.
+//!    The one in the overflow is what a crash has left of an entry that went back.
 //! 2. Changes are applied in the order of their sequence numbers. Entries that have expired go.
-//! 3. Entries take their places in this order, as long as they fit: those of the bucket, those of the overflow, new ones. So entries of
-//!    the overflow return as soon as there is space, and an entry of a bucket is rarely pushed out.
+//! 3. Entries take their places in this order, as long as they fit: those of the bucket, those of the overflow, new
+//!    ones. So entries of the overflow return as soon as there is space, and an entry of a bucket is rarely pushed out.
 //!
 //! **Invariants.** Applying the same changes twice gives the same keys with the same values. Each key has one place.
-//! **Rejected.** Choosing what to keep by use: the store does not count reads of entries, and less than one in a hundred overflows.
+//! **Rejected.** Choosing what to keep by use: the store does not count reads of entries, and less than one in a
+//! hundred overflows.
 
 use crate::format::bucket::USABLE_BYTES;
 use crate::format::entry::{Entry, overflow_bytes};

@@ -1,7 +1,7 @@
 //! The log record of a batch: puts and deletes that happen together (`docs/formats/hash.md`).
 //!
-//! Operation number *i* of a record has the sequence number first + *i*. Replaying a record twice does no harm: each operation says
-//! what its key has afterwards, whatever the key had before.
+//! Operation number *i* of a record has the sequence number first + *i*. Replaying a record twice does no harm: each
+//! operation says what its key has afterwards, whatever the key had before.
 
 use crate::format::entry::KEY_BYTES_MAX;
 use crate::format::fields::{Fields, Mismatch};
@@ -205,7 +205,8 @@ impl<'a> Record<'a> {
     /// Reads a record that lies at `offset` of the log file `path`.
     ///
     /// # Errors
-    /// [`situ_storage::Error::Corruption`] if the record breaks a rule. Its checksum was right, so a writer wrote it with the fault.
+    /// [`situ_storage::Error::Corruption`] if the record breaks a rule. Its checksum was right, so a writer wrote it
+    /// with the fault.
     pub fn decode(path: &str, offset: u64, bytes: &'a [u8]) -> Result<Record<'a>> {
         decode(bytes).map_err(|mismatch| mismatch.at(path, offset, "record of a batch"))
     }

@@ -5,8 +5,8 @@
 //!  0      4096        32768                    65536
 //! ```
 //!
-//! The mark is written once, when a store is made. Opening a store compares it before anything is written, so a wrong device, or the
-//! device of another store, is refused by name. One sound copy suffices.
+//! The mark is written once, when a store is made. Opening a store compares it before anything is written, so a wrong
+//! device, or the device of another store, is refused by name. One sound copy suffices.
 
 use crate::format::fields::{Fields, Mismatch, is_zero, require_checksum};
 use crate::format::geometry::BUCKET_BYTES;
@@ -101,7 +101,8 @@ impl SpaceMark {
         Err(mismatch.at(path, at as u64, "mark of the bucket space"))
     }
 
-    /// Reads the header area of the bucket space at `path`, and checks that it is that of `store`, laid out as this program does it.
+    /// Reads the header area of the bucket space at `path`, and checks that it is that of `store`, laid out as this
+    /// program does it.
     ///
     /// # Errors
     /// As [`decode`](SpaceMark::decode), and [`Error::OtherStore`] and [`Error::OtherGeometry`].

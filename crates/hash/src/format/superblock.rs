@@ -1,15 +1,15 @@
 //! The state of a store between two runs: one page, in two slots (`docs/formats/hash.md`).
 //!
 //! 1. Each change of the superblock has a *generation*, one more than the last.
-//! 2. The store writes slot 0 and makes it durable. Then it does the same with slot 1. Only then does it act on the change: it
-//!    releases log files, or lets readers see split buckets.
+//! 2. The store writes slot 0 and makes it durable. Then it does the same with slot 1. Only then does it act on the
+//!    change: it releases log files, or lets readers see split buckets.
 //! 3. Opening takes the sound slot with the highest generation.
 //!
-//! **Failure.** A crash tears at most one slot. The other one has this generation or the one before, and the store has not acted on the
-//! new one. Rot of one slot loses nothing, as both hold the same generation at rest.
+//! **Failure.** A crash tears at most one slot. The other one has this generation or the one before, and the store has
+//! not acted on the new one. Rot of one slot loses nothing, as both hold the same generation at rest.
 //!
-//! **Rejected.** Writing the slots in turn costs one write less. Then rot of the newer slot would bring back a state whose log
-//! files are gone, and whose buckets have been split since.
+//! **Rejected.** Writing the slots in turn costs one write less. Then rot of the newer slot would bring back a state
+//! whose log files are gone, and whose buckets have been split since.
 
 use crate::format::address::State;
 use crate::format::fields::{Fields, Mismatch, is_zero, require_checksum};
@@ -71,8 +71,8 @@ pub struct Superblock {
     pub first_image_batch: u64,
     /// The contents of all buckets when the epoch began.
     pub totals: Totals,
-    /// The device of the bucket space, as it was named last; none: the file in the home directory. It decides nothing: the mark on
-    /// the device does.
+    /// The device of the bucket space, as it was named last; none: the file in the home directory. It decides nothing:
+    /// the mark on the device does.
     pub device: Option<String>,
 }
 
@@ -116,8 +116,8 @@ impl Superblock {
         slot
     }
 
-    /// Returns true if the store was made whole. A superblock of generation 1 is that of a store that is being made: opening writes the next one
-    /// when overflow and buckets are there.
+    /// Returns true if the store was made whole. A superblock of generation 1 is that of a store that is being made:
+    /// opening writes the next one when overflow and buckets are there.
     pub(crate) fn is_of_made_store(&self) -> bool {
         self.generation > 1
     }
@@ -140,7 +140,8 @@ impl Superblock {
     /// Reads slot number `slot` of the superblock at `path`. None if the slot is all zeros: it was never written.
     ///
     /// # Errors
-    /// [`Error::Newer`] if a newer program has written it; [`situ_storage::Error::Corruption`] if it is not what was written.
+    /// [`Error::Newer`] if a newer program has written it; [`situ_storage::Error::Corruption`] if it is not what was
+    /// written.
     ///
     /// # Panics
     /// The slot is not [`SLOT_BYTES`] long.
@@ -160,11 +161,12 @@ impl Superblock {
         decode_fields(&mut fields).map(Some).map_err(damaged)
     }
 
-    /// Returns the newest superblock of both slots, whose bytes lie one behind the other. None if both were never written.
+    /// Returns the newest superblock of both slots, whose bytes lie one behind the other. None if both were never
+    /// written.
     ///
     /// # Errors
-    /// As [`decode`](Superblock::decode), if neither slot is sound, or if a newer program has written one. Corruption, too, if the
-    /// slots belong to two stores.
+    /// As [`decode`](Superblock::decode), if neither slot is sound, or if a newer program has written one. Corruption,
+    /// too, if the slots belong to two stores.
     ///
     /// # Panics
     /// The bytes are not those of [`SLOTS`] slots.

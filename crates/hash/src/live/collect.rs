@@ -1,18 +1,20 @@
 //! Collecting segments of the value log: what is alive in one moves, and buckets get the new handles.
 //!
-//! 1. After a checkpoint, while there are no snapshots, the value log names a victim, which is sealed. The gate is closed once: a worker
-//!    that has appended a value there has put its handle into the bucket by then, or keeps it for a retry. A kept handle puts collection off.
-//! 2. For each record: it is alive if the entry of its key has this very handle. The sums of a segment decide nothing: every record that may
-//!    be alive is asked about.
-//! 3. The value log copies live records. With the gate closed, each entry that still has the old handle gets the new one. If a write was
-//!    faster, the copy is dead.
-//! 4. The keeper goes on with the next victim, when it has no other work: one segment for each checkpoint would not keep up
-//!    with a log that is overwritten.
+//! 1. After a checkpoint, while there are no snapshots, the value log names a victim, which is sealed. The gate is
+//!    closed once: a worker that has appended a value there has put its handle into the bucket by then, or keeps it for
+//!    a retry. A kept handle puts collection off.
+//! 2. For each record: it is alive if the entry of its key has this very handle. The sums of a segment decide nothing:
+//!    every record that may be alive is asked about.
+//! 3. The value log copies live records. With the gate closed, each entry that still has the old handle gets the new
+//!    one. If a write was faster, the copy is dead.
+//! 4. The keeper goes on with the next victim, when it has no other work: one segment for each checkpoint would not
+//!    keep up with a log that is overwritten.
 //! 5. The segment goes at the next checkpoint: then the buckets with the new handles are durable.
 //!
-//! **Invariants.** An entry with another handle of the same length takes the same place. So tallies do not change, and no log needs to name
-//! the bucket.
-//! **Failure.** A segment that cannot be collected stays; the keeper tries again after the next checkpoint. Errors of buckets fail the store.
+//! **Invariants.** An entry with another handle of the same length takes the same place. So tallies do not change, and
+//! no log needs to name the bucket.
+//! **Failure.** A segment that cannot be collected stays; the keeper tries again after the next checkpoint. Errors of
+//! buckets fail the store.
 
 use crate::disk::io::BUCKETS_MAX;
 use crate::format::address::{State, hash_of};

@@ -5,7 +5,8 @@
 //!                                       keeper: checkpoints, splits, merges
 //! ```
 //!
-//! * `writes.rs` is what the pipeline finds; `worker.rs` applies what is pending; `keeper.rs` does what concerns all buckets.
+//! * `writes.rs` is what the pipeline finds; `worker.rs` applies what is pending; `keeper.rs` does what concerns all
+//!   buckets.
 //! * The *gate* is closed while the superblock, the epoch or the count of buckets changes.
 //!
 //! **Invariants.**
@@ -13,8 +14,8 @@
 //! 2. Each write of the superblock begins an epoch. Before it, all buckets are made durable.
 //! 3. A log file is released only when all of its changes are in buckets that are durable, and the overflow is durable.
 //!
-//! **Threads.** One worker for each partition, one keeper, the threads of the pipeline, and those of the overflow store. Locks: each is
-//! held for a few statements, none across I/O, and no two at a time.
+//! **Threads.** One worker for each partition, one keeper, the threads of the pipeline, and those of the overflow
+//! store. Locks: each is held for a few statements, none across I/O, and no two at a time.
 
 use crate::disk::images::ImageJournal;
 use crate::disk::io::BucketIo;
@@ -183,7 +184,8 @@ impl Sums {
         });
     }
 
-    /// Returns the sums as counts. A negative sum counts as 0; [`check`](Sums::check) refuses it where it would be believed.
+    /// Returns the sums as counts. A negative sum counts as 0; [`check`](Sums::check) refuses it where it would be
+    /// believed.
     pub(crate) fn to_totals(self) -> Totals {
         let count = |sum: i64| u64::try_from(sum).unwrap_or(0);
         Totals {
@@ -445,8 +447,8 @@ impl Core {
         self.writes.failed().map_or(Ok(()), Err)
     }
 
-    /// Makes all buckets durable, and begins an epoch with a superblock that says how things are. With it, the image journal
-    /// restarts. The gate is closed.
+    /// Makes all buckets durable, and begins an epoch with a superblock that says how things are. With it, the image
+    /// journal restarts. The gate is closed.
     pub(crate) fn begin_epoch(&self, state: State, bound: LogBound) -> Result<()> {
         // After a failure in the middle of a batch, the totals may not be those of the buckets.
         self.check_sound()?;
@@ -479,7 +481,8 @@ impl Core {
         Ok(())
     }
 
-    /// Repeated until it succeeds: a slot may have the next state already, and the store would still change the present one.
+    /// Repeated until it succeeds: a slot may have the next state already, and the store would still change the present
+    /// one.
     fn write_superblock(&self, next: Superblock) -> Result<()> {
         self.patiently(Patience::UntilSpace, || self.superblock.write(next.clone()).map_err(Error::or_out_of_space))
     }
@@ -492,8 +495,8 @@ impl Core {
         self.writes.progress.notify();
     }
 
-    /// Makes all buckets durable, says so in the superblock, and restarts the image journal. The gate is closed, or workers do not
-    /// run yet.
+    /// Makes all buckets durable, says so in the superblock, and restarts the image journal. The gate is closed, or
+    /// workers do not run yet.
     pub(crate) fn restart_images(&self) -> Result<()> {
         let Some(images) = &self.images else { return Ok(()) };
         self.check_sound()?;

@@ -3,16 +3,17 @@
 //! 1. The newest visible change of the key that is pending decides.
 //! 2. The bucket is read. It decides if it has the key, or if it has no mark.
 //! 3. The overflow is asked. If it has the key, that decides.
-//! 4. Otherwise the bucket is read again, and the state is looked at: the entry may have gone back into the bucket, or into another
-//!    one, between steps 2 and 3. If nothing has changed the key does not exist.
+//! 4. Otherwise the bucket is read again, and the state is looked at: the entry may have gone back into the bucket, or
+//!    into another one, between steps 2 and 3. If nothing has changed the key does not exist.
 //!
-//! **Why that is right.** A change leaves the pending table only when bucket and overflow have it. The state is looked at behind the
-//! pending table: so whatever was applied at another state is seen there, or the new state is. An entry that goes from the
-//! overflow to the bucket is in both for a while. An entry that moves to another bucket is there before the state says so, and leaves
-//! the old one behind that.
+//! **Why that is right.** A change leaves the pending table only when bucket and overflow have it. The state is looked
+//! at behind the pending table: so whatever was applied at another state is seen there, or the new state is. An entry
+//! that goes from the overflow to the bucket is in both for a while. An entry that moves to another bucket is there
+//! before the state says so, and leaves the old one behind that.
 //!
 //! **Threads.** Any. No lock is held while the device works.
-//! **Failure.** A bucket that is read while it is written can look damaged. It is read again a few times, and then it is damaged.
+//! **Failure.** A bucket that is read while it is written can look damaged. It is read again a few times, and then it
+//! is damaged.
 
 use crate::Result;
 use crate::format::address::hash_of;
@@ -116,8 +117,8 @@ impl Core {
         }
     }
 
-    /// Returns true if a hash has belonged to a bucket all the time since `seen`. Each split and merge begins an epoch: a bucket that was merged and
-    /// split again meanwhile may have been read as it lay empty.
+    /// Returns true if a hash has belonged to a bucket all the time since `seen`. Each split and merge begins an epoch:
+    /// a bucket that was merged and split again meanwhile may have been read as it lay empty.
     pub(crate) fn is_still(&self, seen: &Seen, bucket: u64, hash: u64) -> bool {
         let now = self.seen();
         now == *seen || now.epoch == seen.epoch && now.state.bucket_of(hash) == bucket

@@ -1,6 +1,7 @@
 //! Reads of many keys at once, and reads that do not wait.
 //!
-//! * [`Core::multi_get`] has the buckets of all keys in flight together. A key that its bucket does not decide is read again on its own.
+//! * [`Core::multi_get`] has the buckets of all keys in flight together. A key that its bucket does not decide is read
+//!   again on its own.
 //! * A few threads serve reads whose callers do not wait. Each takes what waits, up to as many reads as a lane has in
 //!   flight, reads it as one batch, and answers each.
 //! * If the device has lately answered sooner than another thread would, the caller's thread reads.
@@ -19,7 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The number of reads of which one is tried on the caller's thread, on a device that is not quick: so a device that becomes quick is noticed.
+/// The number of reads of which one is tried on the caller's thread, on a device that is not quick: so a device that
+/// becomes quick is noticed.
 const TRY_EVERY: u64 = 512;
 
 fn answer(request: Request, value: Result<Option<Vec<u8>>>) {

@@ -6,11 +6,11 @@
 //! 3. The buckets are written.
 //! 4. What leaves the overflow is deleted.
 //!
-//! **Invariants.** An entry is in its bucket or in the overflow at any time, perhaps in both; then the one in the bucket counts. So a
-//! crash between any two steps loses no entry. A bucket gets a mark only when nothing dead is left in its range of the overflow: the dead
-//! entries go in step 1.
-//! **Failure.** An error in the middle leaves what a crash at this place would leave. The caller fails the store. If the error is want of
-//! space, all steps may be done again (`shortage.rs`).
+//! **Invariants.** An entry is in its bucket or in the overflow at any time, perhaps in both; then the one in the
+//! bucket counts. So a crash between any two steps loses no entry. A bucket gets a mark only when nothing dead is left
+//! in its range of the overflow: the dead entries go in step 1.
+//! **Failure.** An error in the middle leaves what a crash at this place would leave. The caller fails the store. If
+//! the error is want of space, all steps may be done again (`shortage.rs`).
 
 use crate::disk::images::{Room, pages_for};
 use crate::disk::overflow::{OverflowChanges, Stored};

@@ -2,15 +2,17 @@
 //!
 //! 1. The overflow is repaired as any ordered store is.
 //! 2. The store is opened. Damaged records of the log are left out, and what follows them is applied.
-//! 3. Before anything is applied, every bucket is read. A damaged one becomes empty, and keeps what it has in the overflow. What its block
-//!    held is set aside in the home. A bucket whose count of entries in the overflow is wrong gets the right one.
+//! 3. Before anything is applied, every bucket is read. A damaged one becomes empty, and keeps what it has in the
+//!    overflow. What its block held is set aside in the home. A bucket whose count of entries in the overflow is wrong
+//!    gets the right one.
 //! 4. The totals are recounted.
-//! 5. When the store is open, all values in the value log are read. An entry whose value is damaged is deleted (`verify.rs`).
+//! 5. When the store is open, all values in the value log are read. An entry whose value is damaged is deleted
+//!    (`verify.rs`).
 //!
-//! **Invariants.** After a repair the store opens, and a check finds it sound. Nothing that is sound is lost. An older version of a lost
-//! entry may be back if the overflow had one.
-//! **Limits.** The keys that were in a lost bucket are unknown. A bucket space that is newer than its home is left as it is, and a
-//! superblock without a sound slot cannot be repaired.
+//! **Invariants.** After a repair the store opens, and a check finds it sound. Nothing that is sound is lost. An older
+//! version of a lost entry may be back if the overflow had one.
+//! **Limits.** The keys that were in a lost bucket are unknown. A bucket space that is newer than its home is left as
+//! it is, and a superblock without a sound slot cannot be repaired.
 //! **Failure.** A repair that was stopped is to be repeated.
 //! **Cost.** All buckets are read three times, and all large values once.
 
@@ -41,7 +43,8 @@ pub struct HashRepair {
     pub lost_bucket_count: u64,
     /// The first of these.
     pub lost_buckets: Vec<u64>,
-    /// The number of lost entries: the count of the superblock and the log, less the entries that are there. It is exact if the log is sound.
+    /// The number of lost entries: the count of the superblock and the log, less the entries that are there. It is
+    /// exact if the log is sound.
     pub lost_entries: u64,
     /// Keys whose value in the value log was damaged: they are deleted.
     pub lost_keys: Vec<Vec<u8>>,

@@ -8,7 +8,8 @@ use crate::{Error, Result};
 use situ_pipeline::SpaceUse;
 use std::ops::Range;
 
-/// The approximate memory that a pending change takes in addition to its bytes: its place in the table, its batch, and what the allocator adds.
+/// The approximate memory that a pending change takes in addition to its bytes: its place in the table, its batch, and
+/// what the allocator adds.
 const CHANGE_BYTES: u64 = 256;
 
 /// Changes that are written together: after a crash all of them are there, or none.
@@ -43,8 +44,9 @@ impl HashBatch {
         self.put_until(key, value, None)
     }
 
-    /// Stores `value` under `key` until `store_ms`; `None` means forever. The time is in milliseconds of the target store's
-    /// [clock](crate::HashStore::clock). [`ms_of_unix`](situ_base::StoreClock::ms_of_unix) converts a Unix time to it.
+    /// Stores `value` under `key` until `store_ms`; `None` means forever. The time is in milliseconds of the target
+    /// store's [clock](crate::HashStore::clock). [`ms_of_unix`](situ_base::StoreClock::ms_of_unix) converts a Unix time
+    /// to it.
     ///
     /// # Errors
     /// As [`put`](HashBatch::put).
@@ -60,8 +62,8 @@ impl HashBatch {
         self.operations.push(&Operation::delete(key.as_ref()))
     }
 
-    /// Lets a store take the batch on a full disk, from the space that it keeps for deletions. For short records without which nothing can
-    /// be deleted.
+    /// Lets a store take the batch on a full disk, from the space that it keeps for deletions. For short records
+    /// without which nothing can be deleted.
     pub fn set_uses_reserve(&mut self) {
         self.uses_reserve = true;
     }

@@ -35,8 +35,8 @@ impl LogFiles {
         *self.files.back().expect("the log has a file")
     }
 
-    /// Returns the newest file of which all earlier writes are applied, if those up to `drained` are. With it how many files are older, and how
-    /// many there are.
+    /// Returns the newest file of which all earlier writes are applied, if those up to `drained` are. With it how many
+    /// files are older, and how many there are.
     pub(crate) fn newest_applied(&self, drained: u64) -> Applied {
         let newer = self.files.iter().rev().take_while(|(_, first)| *first > drained + 1).count();
         let older = (self.files.len() - newer).saturating_sub(1);

@@ -3,15 +3,16 @@
 //! 1. The epilogue of a write [inserts](Pending::insert) each change into the table of its partition.
 //! 2. Readers [look](Pending::find) there first.
 //! 3. The partition's worker [takes](Pending::take) changes, a few buckets at a time, and applies them.
-//! 4. The changes [leave](Pending::remove) the table when bucket and overflow have them. Until then readers find them here.
+//! 4. The changes [leave](Pending::remove) the table when bucket and overflow have them. Until then readers find them
+//!    here.
 //!
-//! A table is ordered by hashes with their bits reversed, as the overflow is. So the changes of one bucket lie next to each other
-//! however many buckets there are, and a split needs nothing of the tables.
+//! A table is ordered by hashes with their bits reversed, as the overflow is. So the changes of one bucket lie next to
+//! each other however many buckets there are, and a split needs nothing of the tables.
 //!
-//! **Invariants.** The changes of a hash are in the order of their sequence numbers. A worker takes a bucket with all of its
-//! changes up to its limit. Bytes are counted before a write is logged, and until its changes leave.
-//! **Threads.** One short lock for each partition. The low bits of a hash choose it, and they are the low bits of the bucket's number: so
-//! a bucket belongs to the same partition before and after its split.
+//! **Invariants.** The changes of a hash are in the order of their sequence numbers. A worker takes a bucket with all
+//! of its changes up to its limit. Bytes are counted before a write is logged, and until its changes leave.
+//! **Threads.** One short lock for each partition. The low bits of a hash choose it, and they are the low bits of the
+//! bucket's number: so a bucket belongs to the same partition before and after its split.
 //! **Rejected.** A hash map by bucket: a split would have to move changes while readers look.
 
 use crate::format::address::State;
@@ -127,14 +128,14 @@ impl Pending {
         waiting == 0 || waiting + bytes <= self.bytes_max
     }
 
-    /// Returns true if so much room is free that writers that wait for room are to be woken. Woken at each little room, each of many writers would
-    /// wake for one write.
+    /// Returns true if so much room is free that writers that wait for room are to be woken. Woken at each little room,
+    /// each of many writers would wake for one write.
     pub(crate) fn has_much_room(&self) -> bool {
         self.bytes() <= self.bytes_max / 4 * 3
     }
 
-    /// Returns true if there is room for a write that only deletes, while a disk is out of space: as much again, also behind what an opening has
-    /// left here. Deletes are to find room then.
+    /// Returns true if there is room for a write that only deletes, while a disk is out of space: as much again, also
+    /// behind what an opening has left here. Deletes are to find room then.
     pub(crate) fn has_room_for_deletes(&self, bytes: u64) -> bool {
         let others = self.replayed_bytes.load(Ordering::Acquire).max(self.bytes_max);
         self.bytes() + bytes <= others.saturating_add(self.bytes_max)
@@ -224,8 +225,8 @@ impl Pending {
         drained.min().unwrap_or(0)
     }
 
-    /// Returns the changes up to `limit` of the next buckets of a partition, at most `buckets_max` of them, from the reversed hash `from` on;
-    /// and where the next call goes on.
+    /// Returns the changes up to `limit` of the next buckets of a partition, at most `buckets_max` of them, from the
+    /// reversed hash `from` on; and where the next call goes on.
     pub(crate) fn take(
         &self,
         number: usize,

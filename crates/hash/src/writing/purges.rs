@@ -1,4 +1,5 @@
-//! State that writers, the program and the purging thread share. `purge.rs` has the design of purges, and their invariants.
+//! State that writers, the program and the purging thread share. `purge.rs` has the design of purges, and their
+//! invariants.
 
 use crate::writing::batch::HashBatch;
 use situ_base::{Env, Event};

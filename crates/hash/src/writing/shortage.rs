@@ -2,24 +2,29 @@
 //!
 //! Two watches:
 //!
-//! * *Before* it happens: the crate `pipeline` judges the space of the home, and the physical space of drives that compress ([`watch`]).
+//! * *Before* it happens: the crate `pipeline` judges the space of the home, and the physical space of drives that
+//!   compress ([`watch`]).
 //! * *When* it happens: a worker or the keeper finds that a write ends with `ENOSPC`. It is then *short* of space.
 //!
 //! 1. What was not written stays where it is: changes in the pending table and in the log, where they are durable.
-//! 2. While a worker or the keeper is short, puts are refused. Deletes are taken as long as there is room for them in memory and in the log.
-//! 3. A thread that is short tries again every [`RETRY_EVERY`]. When the whole of its work has succeeded, the thread is short no longer.
+//! 2. While a worker or the keeper is short, puts are refused. Deletes are taken as long as there is room for them in
+//!    memory and in the log.
+//! 3. A thread that is short tries again every [`RETRY_EVERY`]. When the whole of its work has succeeded, the thread is
+//!    short no longer.
 //!
-//! **A batch of buckets that fails in the middle** (`retry.rs`). Some of its buckets were written, the state of others is unknown. The
-//! old blocks of these count, and hide what the device has (`io.rs`). The totals count the buckets that were written. All changes of the
-//! batch stay pending, and are applied again: the last change of a key decides, as after a crash.
-//! Values that the batch has put into the value log are not put there again: their handles are kept by sequence number.
+//! **A batch of buckets that fails in the middle** (`retry.rs`). Some of its buckets were written, the state of others
+//! is unknown. The old blocks of these count, and hide what the device has (`io.rs`). The totals count the buckets that
+//! were written. All changes of the batch stay pending, and are applied again: the last change of a key decides, as
+//! after a crash. Values that the batch has put into the value log are not put there again: their handles are kept by
+//! sequence number.
 //!
-//! **A step that cannot be left half done** ([`Patience::UntilSpace`]), in a split or a merge: the keeper repeats it in place, with the
-//! gate closed, until there is space or the store closes. Closing then leaves what a crash leaves.
+//! **A step that cannot be left half done** ([`Patience::UntilSpace`]), in a split or a merge: the keeper repeats it in
+//! place, with the gate closed, until there is space or the store closes. Closing then leaves what a crash leaves.
 //!
-//! **Invariants.** An [`Error::OutOfSpace`] is made only where nothing is lost by trying again. Any other error fails the store.
-//! **Bounds.** Pending changes take at most twice the memory that they may take otherwise, so that deletes find room behind puts that
-//! wait. The log takes at most twice what it may have before a checkpoint, and a few files.
+//! **Invariants.** An [`Error::OutOfSpace`] is made only where nothing is lost by trying again. Any other error fails
+//! the store.
+//! **Bounds.** Pending changes take at most twice the memory that they may take otherwise, so that deletes find room
+//! behind puts that wait. The log takes at most twice what it may have before a checkpoint, and a few files.
 
 use crate::Error;
 use crate::base::events::{Events, HashEvent};
@@ -73,7 +78,8 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Makes the watch. Deletes are refused, too, when the log has `log_bytes_max` bytes and a thread is short of space.
+    /// Makes the watch. Deletes are refused, too, when the log has `log_bytes_max` bytes and a thread is short of
+    /// space.
     pub(crate) fn new(space: SpaceWatch, log_bytes_max: u64, events: Events) -> Shortage {
         let (short, is_any) = (Mutex::default(), AtomicBool::new(false));
         Shortage { space: Arc::new(space), short, is_any, log_bytes_max, events }
@@ -133,8 +139,8 @@ impl Shortage {
     }
 }
 
-/// Returns the watch over the space of a store's disks. `fixed_bytes` is what it may need of physical space in addition to its pending changes. `stored`
-/// returns the bytes that the home holds.
+/// Returns the watch over the space of a store's disks. `fixed_bytes` is what it may need of physical space in addition
+/// to its pending changes. `stored` returns the bytes that the home holds.
 pub(crate) fn watch(
     clock: Arc<dyn Clock>,
     home: &Arc<dyn Volume>,

@@ -5,7 +5,8 @@
 //! * The log goes on in the next file when the present one is full. `logs.rs` keeps account of the files.
 //! * The epilogue puts changes into the pending tables; a write is visible when it is published.
 //!
-//! **Invariants.** The visible sequence number follows what was published last. Changes are in the tables before they are visible.
+//! **Invariants.** The visible sequence number follows what was published last. Changes are in the tables before they
+//! are visible.
 //! **Failure.** The first failure stays: the store takes no more writes until it is opened again. Reads go on.
 
 use crate::writing::batch::Changes;
@@ -195,7 +196,8 @@ impl Writes {
         }
     }
 
-    /// While space is short, gives up a next log file that is longer than the shortest: collections need its room to free more.
+    /// While space is short, gives up a next log file that is longer than the shortest: collections need its room to
+    /// free more.
     pub(crate) fn shorten_next_log(&self) -> Result<()> {
         let (log, space) = (&self.log, &self.shortage.space);
         let is_long = |number| !log.is_ready(number, 0, 0);
@@ -205,7 +207,8 @@ impl Writes {
         Ok(())
     }
 
-    /// Returns the oldest log file, and the changes before it that have to be in their buckets before it is the oldest one needed.
+    /// Returns the oldest log file, and the changes before it that have to be in their buckets before it is the oldest
+    /// one needed.
     pub(crate) fn newest_log_file(&self) -> (u64, u64) {
         lock(&self.commit).places.newest()
     }

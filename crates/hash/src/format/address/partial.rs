@@ -2,12 +2,13 @@
 //!
 //! A full expansion doubles the buckets in two partial ones. Buckets `i` and `i + groups` form a group.
 //!
-//! 1. The first partial expansion gives each group in turn a third bucket, `i + 2 * groups`. A third of each bucket moves there.
+//! 1. The first partial expansion gives each group in turn a third bucket, `i + 2 * groups`. A third of each bucket
+//!    moves there.
 //! 2. The second gives each group a fourth bucket, `i + 3 * groups`. A quarter of each bucket moves there.
 //! 3. Then there are twice as many groups of two, and all of it begins again.
 //!
-//! A bucket that waits for its turn is 3/2 or 4/3 times as full as one that had its turn. With linear hashing it is twice as full. The
-//! price: a step reads two or three buckets and writes three or four, to make one.
+//! A bucket that waits for its turn is 3/2 or 4/3 times as full as one that had its turn. With linear hashing it is
+//! twice as full. The price: a step reads two or three buckets and writes three or four, to make one.
 
 /// The number of buckets, and the mapping of hashes to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
