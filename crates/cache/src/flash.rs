@@ -265,7 +265,7 @@ impl FlashLog {
         if let Some(Superblock { id, .. }) = found.chunks(SUPERBLOCK_BYTES).take(2).find_map(Superblock::decode) {
             return Ok(Content::Cache { id });
         }
-        // File systems and RAIDs say who they are at the front, or at the end.
+        // File systems and RAIDs name themselves at the front, or at the end.
         let block = u64::from(device.geometry().block_bytes).max(4096);
         let end = device.space().logical_total / block * block;
         let tail = read_at(device, end - TAIL_BYTES, TAIL_BYTES as usize)?;

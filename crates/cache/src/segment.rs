@@ -6,7 +6,7 @@
 //! **Invariants.** A segment that a slot of the index names is not released. Bytes of a shared segment change only
 //! where an item is put over one of the same length, and only by the holder of the shard that the item's slot lies in.
 //!
-//! **Threads.** Any. A lock for each segment. Who has it takes no other lock, but for the reclaimer: it reads a victim
+//! **Threads.** Any. A lock for each segment. Its holder takes no other lock, apart from the reclaimer: it reads a victim
 //! while it appends to another segment.
 //!
 //! **Memory.** [`Segments::bytes`] counts the capacity of all segments and of spares. A spare is memory of a segment
@@ -120,7 +120,7 @@ impl Segments {
         self.segment_bytes
     }
 
-    /// Counts memory before it is taken, so that two who make room at the same time do not take the same room.
+    /// Counts memory before it is taken, so that two threads that make room at the same time do not take the same room.
     pub(crate) fn claim(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! A walk over all items of a cache, for those who want to see what it holds.
+//! A walk over all items of a cache, for callers that want to see its contents.
 //!
 //! 1. Items in memory, one shard of the index at a time. Its hashes are listed first, then each is looked up: no lock
 //!    is held for longer than an item takes.

@@ -14,7 +14,7 @@
 //! **Failure**: an error ends the collection, and the segment stays as it was. What has moved before is dead in it, as
 //! the owner will tell. A crash is the same. Copies that the owner was not told of count as dead. Of those that it was
 //! told of, it says itself which it did not take. A live record that is damaged is such an error: the segment
-//! with the only copy is no victim any more, and the log tells of the damage.
+//! with the only copy is no victim any more, and the log reports the damage.
 //!
 //! **Rejected**: removing the segment here. Only the owner knows its snapshots.
 
@@ -103,7 +103,7 @@ impl ValueLog {
         collected
     }
 
-    /// Counts copies as dead that the owner was never told of.
+    /// Counts copies as dead that the owner never got.
     fn disown(&self, moved: &[Moved], writer: &mut ValueWriter) {
         // If this fails, what is not durable is cut, and is no record then.
         let _ = writer.sync_moved();

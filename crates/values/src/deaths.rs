@@ -1,4 +1,4 @@
-//! What owners tell of values that died.
+//! Deaths of values, as owners report them.
 //!
 //! An owner tells sums, exact handles, or both. Sums choose the victims of collection. Exact handles are what trimming
 //! needs.

@@ -18,7 +18,7 @@
 //!    the value. `docs/formats/values.md` has every byte.
 //! 2. A read is one I/O. It checks the record, its key, and that it is this record of this segment. [`ReadAhead`] has
 //!    many in flight, and reads neighbours with one I/O.
-//! 3. The owner knows who is alive, and says what has died: sums to choose victims by, exact handles to trim by.
+//! 3. The owner knows which values are alive, and reports deaths: sums to choose victims by, exact handles to trim by.
 //! 4. [`ValueLog::tidy`] trims. Dead sectors are discarded. On a drive that compresses, dead bytes of other sectors
 //!    become zeros, and the drive takes no space for zeros.
 //! 5. [`ValueLog::victim`] names a segment that is worth collecting, and [`ValueLog::collect`] moves what is alive in

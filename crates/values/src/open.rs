@@ -9,7 +9,7 @@
 //! 4. Trimming leaves nothing of many a dead record, so records that are not found count as dead ones first. What is
 //!    left of the owner's sum of dead bytes is dead among the records that were found. Such sums are *doubtful*: the
 //!    segment never looks empty.
-//! 5. If that is less than what was synced and is not dead, as the owner was told, the segment is *incomplete*: the
+//! 5. If that is less than what was synced and is not dead, as reported to the owner, the segment is *incomplete*: the
 //!    owner learns of it by [`ValueLog::damaged`]. What there is can be read. It is never collected, as a collection
 //!    would lose the rest.
 //!

@@ -18,7 +18,7 @@ use situ_storage::{Buffer, PageFile};
 pub(crate) struct Ends {
     pub(crate) data_end: u64,
     pub(crate) record_bytes: u64,
-    /// Behind them there is nothing that anybody may want.
+    /// The bytes behind the records are not needed.
     pub(crate) rest_is_free: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct SegmentInfo {
     pub records: u64,
     /// All records.
     pub record_bytes: u64,
-    /// Records that are dead, as far as the owner has told.
+    /// Records that are dead, as far as the owner has reported.
     pub dead_bytes: u64,
     /// The part of the dead bytes that was zeroed or discarded.
     pub trimmed_bytes: u64,

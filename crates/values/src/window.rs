@@ -1,4 +1,4 @@
-//! A part of a file in memory, for those who go through it from front to back.
+//! A part of a file in memory, for readers that go through the file from front to back.
 
 use crate::Result;
 use situ_storage::Reader;

@@ -119,7 +119,7 @@ impl ValueWriter {
         })
     }
 
-    /// Makes what collection has moved durable, and keeps what the owner's next `sync` will be told.
+    /// Makes what collection has moved durable, and keeps the sums for the owner's next `sync`.
     pub(crate) fn sync_moved(&mut self) -> Result<()> {
         self.guarded(|writer| match &mut writer.open {
             Some(open) => open.sync(&writer.log),

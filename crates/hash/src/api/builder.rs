@@ -45,7 +45,7 @@ impl HashStoreBuilder {
         self
     }
 
-    /// Time and threads from somewhere else than the operating system.
+    /// Sets a source of time and threads other than the operating system.
     #[must_use]
     pub fn env(mut self, env: Env) -> HashStoreBuilder {
         self.env = env;

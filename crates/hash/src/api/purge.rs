@@ -19,7 +19,7 @@
 //!
 //! **Rate.** [`IDLE_BYTES_PER_S_MAX`] in an idle store, [`BUSY_BYTES_PER_S_MAX`] in one that is written to.
 //! **Threads.** One, `hash-purge`. It sleeps while nothing can expire.
-//! **Failure.** A damaged bucket is left to those who read it. After any other failure the thread rests, and begins
+//! **Failure.** A damaged bucket is left to its readers. After any other failure the thread rests, and begins
 //! again. Purges wait while there are snapshots: each bucket that changes would be saved for them.
 //! **Rejected.** Writing buckets directly: the log would not name them, and the totals would be wrong after a crash. A
 //! list of entries by their expiry: it is an index, and this store has none.
@@ -145,7 +145,7 @@ impl Core {
             } else {
                 match self.purge_if_due(&mut purger) {
                     Ok(wait) => wait,
-                    // What fails the store is found by those who write. Want of space passes.
+                    // Writers find an error that fails the store. Want of space passes.
                     Err(_) => {
                         purger.rests_until = self.env.clock.now() + REST;
                         Some(REST)

@@ -51,7 +51,7 @@ struct State {
     /// The list of the dead has more than `deaths`, which are [`DEATHS_MAX`] at most while the list takes them, and
     /// `uncounted`.
     is_spilled: bool,
-    /// Told to the value log, and not yet counted in the list of segments.
+    /// Handles that the value log has got, and that the list of segments does not count yet.
     uncounted: Vec<Handle>,
     /// Handles of changes that wait for space, by sequence number: their values are in the value log.
     kept: BTreeMap<u64, HandleBytes>,

@@ -62,7 +62,7 @@ impl Rewrites {
         self.images.len()
     }
 
-    /// Returns the buckets that are written, for those who write them in other steps.
+    /// Returns the buckets that are written, for callers that write them in other steps.
     pub(crate) fn take_images(&mut self) -> Vec<(u64, Buffer)> {
         std::mem::take(&mut self.images)
     }

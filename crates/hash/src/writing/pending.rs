@@ -128,7 +128,7 @@ impl Pending {
         waiting == 0 || waiting + bytes <= self.bytes_max
     }
 
-    /// Returns true if so much room is free that writers that wait for room are to be woken. Woken at each little room,
+    /// Returns true if enough room is free to wake the writers that wait for room. Woken at each little room,
     /// each of many writers would wake for one write.
     pub(crate) fn has_much_room(&self) -> bool {
         self.bytes() <= self.bytes_max / 4 * 3
