@@ -215,8 +215,8 @@ impl Cache {
     }
 
     /// Registers `tell`, which gets each item that goes to make room. Two kinds of items go unreported, as their keys
-    /// are not known: those of a segment on flash that cannot be read, and those that are given up as the index is
-    /// full. Only the first call counts.
+    /// are not known. They are those of a segment on flash that cannot be read, and those that are given up as the
+    /// index is full. Only the first call counts.
     pub fn on_evicted(&self, tell: OnEvicted) {
         // The second one is dropped, as is said.
         _ = self.core().memory.on_evicted.set(tell);
@@ -270,7 +270,7 @@ impl Cache {
     }
 
     /// Removes the item of `key`. True if there was one. Reads nothing: an item on flash is known by the hash of its
-    /// key, at which two keys are taken for one in 2^50 cases; then the item of the other key goes, too.
+    /// key alone. Two keys have the same hash in one of 2^50 cases; then the item of the other key goes, too.
     pub fn delete(&self, key: &[u8]) -> bool {
         self.core().memory.delete(key)
     }

@@ -1,9 +1,9 @@
-//! What the handles of a cache and its threads share.
+//! The core of a cache, which its handles and its threads share.
 //!
 //! **Threads.** A *flusher* writes sealed segments to flash. *Readers* start when something is first read there, and
 //! end with the cache. Each has a queue of the device. Where a thread can wait for completions and for requests at the
-//! same time (a [`Watch`]), there is one reader with up to [`READ_DEPTH`](crate::reads::READ_DEPTH) reads in flight:
-//! several would take the requests from each other one by one, and sleep for each. Otherwise there are up to
+//! same time (a [`Watch`]), there is one reader with up to [`READ_DEPTH`](crate::reads::READ_DEPTH) reads in flight.
+//! Several readers would take the requests from each other one by one, and sleep for each. Otherwise there are up to
 //! [`READERS_MAX`], each with one read: there a read is a call that waits. A thread of the cache's owner can read for
 //! itself instead (see [`FlashReader`](crate::FlashReader)); then only long items, which it hands over, start a reader.
 
@@ -278,7 +278,7 @@ impl Core {
 
     /// Begins the reads that there is room for, and answers those that have ended. False if there was nothing to do.
     pub(crate) fn advance(self: &Arc<Core>, flight: &mut Flight, mut next: impl FnMut() -> Option<Request>) -> bool {
-        // What ends makes room for what begins.
+        // Reads that end make room for those that begin.
         let mut has_worked = self.collect(flight);
         // Reads that end at once take no room of the flight. They are bounded, too: the thread may have other things to
         // do.

@@ -1,4 +1,4 @@
-//! What a cache counts.
+//! The counters of a cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -14,7 +14,7 @@
 //! ones. Shorter ones begin a new segment: one read gets them.
 //!
 //! **Numbers.** Segments have sequence numbers. Segment `s` lies in spot `s` modulo the number of spots. Slots of the
-//! index know it by `s` modulo twice as many: so a segment that waits for the device is not taken for the one that
+//! index know it by `s` modulo twice as many. So a segment that waits for the device is not taken for the one that
 //! still lies in its spot.
 //!
 //! **Invariants.** A read returns the bytes that were appended, or nothing. Which of several items of a key counts is
@@ -26,8 +26,8 @@
 //! error of a device that fails, and gives up the log.
 //!
 //! **Rejected**: a table of the keys' hashes in each segment. It would be written with every segment, 5% more for items
-//! of 256 bytes, and only a restart would read it. **Rejected**: a flush for each segment. What is lost with power is a
-//! cache's loss; a restart of the machine begins with an empty log.
+//! of 256 bytes, and only a restart would read it. **Rejected**: a flush for each segment. A power failure costs a
+//! cache its items; a restart of the machine begins with an empty log.
 
 pub(crate) mod format;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -273,7 +273,7 @@ impl FlashLog {
         Ok(if is_blank { Content::Nothing } else { Content::Other })
     }
 
-    /// Returns an empty log. What the device had is lost.
+    /// Returns an empty log. The old contents of the device are lost.
     ///
     /// # Errors
     /// The device is too small, or fails.
@@ -700,7 +700,7 @@ impl FlashLog {
     pub(crate) fn scan(&self, used: u64, mut each: impl FnMut(Found<'_>)) -> io::Result<u64> {
         let (mut found, mut unreadable) = (Vec::new(), 0);
         for spot in 0..self.superblock.segments {
-            // What cannot be read costs its items.
+            // A segment that cannot be read costs its items.
             let Ok(block) = self.read_at(spot_offset(spot), 4096) else {
                 unreadable += 1;
                 continue;

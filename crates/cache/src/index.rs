@@ -126,7 +126,7 @@ impl Buckets {
 }
 
 /// Pieces that no shard uses. Shards grow in one thread and shrink in others. The heap of the system has a part for
-/// each thread, and each part keeps what was once taken from it: without spares the index took three times its memory.
+/// each thread, and each part keeps what was once taken from it. Without spares the index took three times its memory.
 #[derive(Default)]
 struct Spares {
     #[expect(clippy::vec_box, reason = "pieces go from one shard to another")]

@@ -11,14 +11,14 @@
 //!                          └────────► Journal: which items on flash have died, for restarts
 //! ```
 //!
-//! * **Memory.** An item takes 8 bytes in addition to its key and its value, up to 3 bytes of padding, a slot of about
+//! * **Memory.** In addition to its key and its value, an item takes 8 bytes, up to 3 bytes of padding, a slot of about
 //!   15 bytes and 2 bytes of ghosts. A time to live, flags, or a cas id of the client's take 4, 4 and 8 bytes more,
 //!   where there are any. An item on flash takes a slot. The [limit](Options::memory_bytes) includes the index and all
 //!   tables.
 //! * **Flash.** All of the index is in memory, so a miss costs no I/O. A hit costs one read. An item on flash is known
 //!   by the hash of its key alone, of which two keys have the same in one of 2^50 cases.
-//! * **What goes.** Segments leave in the order in which they came, as in Segcache (Yang et al., NSDI'21). What becomes
-//!   of their items is decided by S3-FIFO (Yang et al., SOSP'23): see `memory.rs`.
+//! * **What goes.** Segments leave in the order in which they came, as in Segcache (Yang et al., NSDI'21). S3-FIFO
+//!   (Yang et al., SOSP'23) decides which of their items stay: see `memory.rs`.
 //! * **Times to live.** Items that expire at about the same time share segments, which go as a whole.
 //! * **Threads.** Any number. A read locks a shard of the index and a segment for a moment. Each writing thread appends
 //!   to segments of its own.

@@ -23,9 +23,9 @@
 //!
 //! **An overwrite** of the same length goes over the old item in place: it takes no room, and counts as a read.
 //!
-//! **Flash.** What goes is offered to the [tier on flash](crate::flash::tier). An item that comes back from there keeps
-//! its slot on flash: as long as it is not changed, it leaves memory without being written again, and the death of the
-//! process does not lose it.
+//! **Flash.** Items that go are offered to the [tier on flash](crate::flash::tier). An item that comes back from there
+//! keeps its slot on flash. As long as it is not changed, it leaves memory without being written again, and the death
+//! of the process does not lose it.
 //!
 //! **Rejected**: copying the survivors of several segments into one, as Segcache does. S3-FIFO's queues do the same
 //! with fewer rules.
@@ -57,7 +57,8 @@ const PATIENCE: usize = 64;
 const WORK_SEGMENTS: usize = 16;
 /// Items of the victim that are found at a time.
 const LOOK_ITEMS: usize = 32;
-/// Bounds of the classes of times to live, in seconds. What lives longer is in the class of items that do not expire.
+/// Bounds of the classes of times to live, in seconds. An item that lives longer is in the class of items that do not
+/// expire.
 const CLASS_SECONDS: [u64; 7] = [15, 60, 300, 1800, 4 * 3600, 24 * 3600, 7 * 24 * 3600];
 const CLASSES: usize = CLASS_SECONDS.len() + 1;
 /// With fewer segments than this for each open one, there is one class for all.
@@ -516,7 +517,7 @@ impl Memory {
         self.make_room(bytes, now, counters);
     }
 
-    /// Gives back what is beyond the limit. When the limit falls by gigabytes, no put pays for all of it: the work ends
+    /// Gives back what is beyond the limit. When the limit falls by gigabytes, no put pays for all of it. The work ends
     /// when `least` bytes have been given back, and twice as many and [`WORK_SEGMENTS`] have been looked at.
     fn make_room(&self, least: usize, now: u64, counters: &Counters) {
         let segment = self.segments.segment_bytes();

@@ -1,4 +1,4 @@
-//! What a cache is made with.
+//! The options of a cache.
 
 /// The options of a cache. The defaults fit most uses; only the memory has to be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,16 +1,16 @@
 //! Reads of flash by a thread of the cache's owner.
 //!
-//! 1. What is asked for waits in a list, until the thread advances.
+//! 1. Requests wait in a list, until the thread advances.
 //! 2. Then reads that have ended are answered, and others begin, as far as the [flight](crate::reads) has room. Long
 //!    items go to the readers of the core.
 //! 3. The thread sleeps by the queue's descriptor.
 //!
 //! **Invariants.** Where the item lies is looked up when the read begins, so an answer is at least as new as the
-//! question. What can begin never waits for the descriptor: [`advance`](FlashReader::advance) says that there is more
-//! to do.
-//! **Bounded.** One advance begins and answers a few hundred reads at most. The asker bounds what waits.
-//! **Failure.** A read that fails counts as absent. The flusher takes a device that keeps failing out of service. What
-//! the kernel cannot take at some moment is offered again with the next advance.
+//! question. A read that can begin never waits for the descriptor: [`advance`](FlashReader::advance) says that there is
+//! more to do.
+//! **Bounded.** One advance begins and answers a few hundred reads at most. The caller bounds the requests that wait.
+//! **Failure.** A read that fails counts as absent. The flusher takes a device that keeps failing out of service.
+//! Operations that the kernel cannot take at some moment are offered again with the next advance.
 
 use crate::core::Core;
 use crate::reads::{Flight, OnItem, Request, TRANSFERS_MAX};

@@ -7,7 +7,7 @@
 //! Items of segments that were written meanwhile come last: the flusher writes items again, also those that the survey
 //! has yet to come to.
 //!
-//! An item that no caller reads or changes meanwhile is shown, and mostly once: one that goes from memory to flash, or
+//! An item that no caller reads or changes meanwhile is shown, and mostly once. One that goes from memory to flash, or
 //! is written again, can be shown twice. An item that is read or changed meanwhile may be left out: it may go to a
 //! place that the survey has passed.
 

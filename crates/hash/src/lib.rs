@@ -26,8 +26,8 @@
 //! * [`HashSnapshot`]: the state of a moment, with scans (`live/snapshots.rs`, `api/scan.rs`). [`HashReport`]: a check
 //!   of everything.
 //!
-//! **Promises.** They are the engine's, for one map without an order: what was acknowledged as synced survives any
-//! crash, and a crash leaves a prefix of the writes. Batches are whole. Counts are exact after a crash, too.
+//! **Promises.** They are the engine's, for one map without an order. Writes that were acknowledged as synced survive
+//! any crash. A crash leaves a prefix of the writes. Batches are whole. Counts are exact after a crash, too.
 
 #![forbid(unsafe_code)]
 

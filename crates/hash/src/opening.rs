@@ -6,13 +6,13 @@
 //! 3. Write the buckets again that a split or a merge has left half done ([`Core::tidy_group`]).
 //! 4. Read the log once, for the buckets that it names. The totals are those of the superblock, and what these buckets
 //!    have gained since the epoch began.
-//! 5. Read the log again, and apply all of it, in order. What was applied before the crash is applied again: the last
-//!    change of a key decides.
+//! 5. Read the log again, and apply all of it, in order. Changes that were applied before the crash are applied again:
+//!    the last change of a key decides.
 //! 6. Begin an epoch with a new log. Old log files go.
 //!
 //! **Without space** for step 5, the store opens all the same, short of space (`shortage.rs`): readers see all writes,
-//! and deletes can give space back. What could not be applied is pending, in as much memory as the log has bytes. The
-//! old log files stay until it is applied.
+//! and deletes can give space back. Changes that could not be applied are pending, in as much memory as the log has
+//! bytes. The old log files stay until they are applied.
 //!
 //! After a clean close there is nothing to do in steps 2 to 5. So damage that no read meets does not keep such a store
 //! closed.

@@ -49,7 +49,7 @@ pub(crate) const GROUP_MAX: u64 = 1024;
 /// Low buckets of a group that is begun, at most, unless the options ask for more: three pages of memory for each.
 const GROUP_WANTED: u64 = 256;
 /// The time for which the gate is closed for groups that are due. A short time would let the workers fill buckets
-/// faster than the keeper splits them: between two closings each worker applies a batch, and the keeper waits for its
+/// faster than the keeper splits them. Between two closings each worker applies a batch, and the keeper waits for its
 /// turn on a processor.
 const CLOSED_FOR: Duration = Duration::from_millis(20);
 
@@ -191,8 +191,8 @@ impl Core {
         }
         lows.save(self)?;
         self.io.write_many(highs.take_images())?;
-        // What has left the overflow stays away: the totals of the new epoch, and how these buckets are tidied after a
-        // crash, rest on it.
+        // Entries that have left the overflow stay away. The totals of the new epoch rest on it, and so does tidying of
+        // these buckets after a crash.
         self.overflow.sync()?;
         lows.add_to_totals(self);
         highs.add_to_totals(self);

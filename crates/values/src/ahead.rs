@@ -9,8 +9,8 @@
 //! **Failure.** A value that cannot be read or is damaged is an error of its own `take`, and of no other one. If the
 //! read of a part fails, each of its values is read alone when it is taken.
 //!
-//! **Memory.** What was begun and not taken: the caller bounds it. A part is freed with its last value. A gap inside a
-//! part is at most [`GAP_BYTES_MAX`].
+//! **Memory.** The caller bounds the values that were begun and not taken. A part is freed with its last value. A gap
+//! inside a part is at most [`GAP_BYTES_MAX`].
 //!
 //! **Threads.** One thread at a time. The volume answers from whichever thread has the answer.
 //!
@@ -83,7 +83,7 @@ impl ReadAhead {
         ReadAhead { log: Arc::clone(log), queue, parts: Vec::new(), next_tag: 0 }
     }
 
-    /// Begins to read these values. What cannot be begun is read when it is taken.
+    /// Begins to read these values. A value whose read cannot begin is read when it is taken.
     pub fn begin(&mut self, handles: impl IntoIterator<Item = Handle>) {
         let mut handles: Vec<Handle> = handles.into_iter().filter(|handle| self.log.is_readable(handle)).collect();
         handles.sort_unstable();

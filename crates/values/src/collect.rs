@@ -11,10 +11,10 @@
 //! **Invariants**: the owner gets a new handle only when its record is durable. A segment is collected only if each of
 //! its records was handed out, was trimmed, or is known to be dead.
 //!
-//! **Failure**: an error ends the collection, and the segment stays as it was. What has moved before is dead in it, as
-//! the owner will tell. A crash is the same. Copies that the owner was not told of count as dead. Of those that it was
-//! told of, it says itself which it did not take. A live record that is damaged is such an error: the segment
-//! with the only copy is no victim any more, and the log reports the damage.
+//! **Failure**: an error ends the collection, and the segment stays as it was. Records that have moved before are dead
+//! in it, as the owner will report. A crash is the same. Copies that the owner did not get count as dead. The owner
+//! itself reports which of the others it did not take. A live record that is damaged is such an error: the segment with
+//! the only copy is no victim any more, and the log reports the damage.
 //!
 //! **Rejected**: removing the segment here. Only the owner knows its snapshots.
 

@@ -1,4 +1,4 @@
-//! What the log has done so far, in bytes.
+//! Counts of the log's work so far, in bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,8 +1,8 @@
 //! Which bytes of a segment are dead: sorted ranges, kept in memory.
 //!
 //! A segment has two sets of ranges. *Waiting* are dead bytes that are still on the disk. *Gone* are dead bytes that
-//! were zeroed or discarded, and gaps between records, which were zeros from the beginning. What is in neither set may
-//! be alive.
+//! were zeroed or discarded, and gaps between records, which were zeros from the beginning. Bytes in neither set may be
+//! alive.
 //!
 //! **Invariants**: the ranges of a set are sorted, do not touch each other, and are not empty. The two sets have no
 //! byte in common.

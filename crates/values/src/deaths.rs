@@ -111,7 +111,7 @@ impl State {
 
     fn died(&mut self, segment: &Segment, handles: &[Handle]) {
         let rounded = |handle: &Handle| handle.offset..(u64::from(handle.offset) + handle.footprint()) as u32;
-        // What is missing takes no room that could be trimmed.
+        // A missing record takes no room that could be trimmed.
         let handles = || handles.iter().filter(|handle| handle.end() <= self.data_end);
         let new = Ranges::of(handles().map(rounded)).without(&self.gone);
         let sector = SECTOR_BYTES as u32;

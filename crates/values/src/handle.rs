@@ -1,4 +1,4 @@
-//! Where a value lies: what an owner keeps in the value's place.
+//! The handle of a value, which an owner keeps in the value's place.
 
 use crate::error::invalid_handle;
 use crate::format::{ALIGN, FIRST_RECORD, HEADER_BYTES};

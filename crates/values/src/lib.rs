@@ -28,8 +28,8 @@
 //! # What the owner does
 //! - It makes a handle durable only after [`ValueWriter::sync`] or [`finish`](ValueWriter::finish), and lists the
 //!   handle's segment no later than the handle.
-//! - It calls a value dead only when nothing can ask for the value any more: no snapshot, no reader, and no crash that
-//!   would bring an older state back.
+//! - It calls a value dead only when nothing can ask for the value any more: no snapshot, no reader, and no state that
+//!   a crash would bring back.
 //! - It takes a segment off its list, durably, before it removes the segment.
 //! - It has a thread that calls [`tidy`](ValueLog::tidy), [`victim`](ValueLog::victim) and
 //!   [`collect`](ValueLog::collect). The log has no thread.

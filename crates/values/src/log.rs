@@ -208,7 +208,7 @@ impl State {
         }
     }
 
-    /// Notes that its writer has ended. What was not synced is no record any more.
+    /// Notes that its writer has ended. Bytes that were not synced are no records any more.
     pub(crate) fn abandon(&mut self) {
         self.phase = Phase::Abandoned;
         self.data_end = self.synced_end;

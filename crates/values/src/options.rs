@@ -1,4 +1,4 @@
-//! How a value log works.
+//! The options of a value log.
 
 use situ_device::Nature;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What the log knows of a segment while it is open.
+//! The state of a segment while the log is open.
 
 use crate::dead::Ranges;
 use crate::format::Identity;
@@ -58,7 +58,7 @@ impl SegmentInfo {
         self.record_bytes.saturating_sub(self.dead_bytes)
     }
 
-    /// Returns true if it stays as it is until the log is opened again or a person has looked: it is no victim, and its
+    /// Returns true if it stays as it is until the log is opened again or a person has looked. It is no victim, and its
     /// garbage calls for no collection of others.
     pub fn is_stuck(&self) -> bool {
         self.is_incomplete || self.is_set_aside
@@ -93,7 +93,7 @@ pub(crate) struct State {
     pub(crate) data_end: u64,
     /// Bytes up to here were handed to the file.
     pub(crate) readable_end: u64,
-    /// Records up to here are durable. What an abandoned segment has behind it is cut.
+    /// Records up to here are durable. An abandoned segment is cut there.
     pub(crate) synced_end: u64,
     pub(crate) index_bytes: u32,
     pub(crate) index_check: u32,

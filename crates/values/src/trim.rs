@@ -15,7 +15,7 @@
 //!
 //! **Invariants**
 //! - Only sealed segments are trimmed. The trailer is durable then, so no recovery has to go from record to record.
-//! - Only bytes that the owner called dead are changed. What is written over live bytes is what was read there.
+//! - Only bytes that the owner called dead are changed. A write over live bytes writes the bytes that were read there.
 //!
 //! **A reader at the same time.** Nothing is locked between readers and trimming. A write of a sector replaces live
 //! bytes by the same bytes. So a reader of a live record gets the same bytes from the old sector, from the new one, and
@@ -23,8 +23,8 @@
 //! bytes. A discarded sector has no live byte. Readers of dead records do not exist: the owner has said so.
 //!
 //! **A crash at the same time.** The same argument: a torn write leaves each 512-byte sector old or new, and even one
-//! torn inside has the live bytes that both have. Trims need not be durable. What a crash undoes is garbage again, and
-//! collection finds it.
+//! torn inside has the live bytes that both have. Trims need not be durable. Trims that a crash undoes are garbage
+//! again, and collection finds it.
 //!
 //! **Threads**: one thread at a time tidies; a second one returns at once. Writers, readers and owners go on meanwhile.
 //! No lock is held across I/O.
@@ -62,8 +62,8 @@ impl ValueLog {
     /// Does a bounded part of what was put off: sealing, discarding, zeroing. True if there is more to do now.
     ///
     /// # Errors
-    /// I/O. What failed is not tried again until something new dies there. A segment that could not be sealed is sealed
-    /// by the next opening; until then it can be read. If the disk was full, the next call tries once more.
+    /// I/O. A step that failed is not tried again until something new dies there. A segment that could not be sealed is
+    /// sealed by the next opening; until then it can be read. If the disk was full, the next call tries once more.
     pub fn tidy(&self) -> Result<bool> {
         if self.options.read_only || self.tidying.swap(true, Ordering::Acquire) {
             return Ok(false);
@@ -88,7 +88,7 @@ impl ValueLog {
         }
     }
 
-    /// Step 1 for one segment. What a full disk refuses is tried again by the next call.
+    /// Step 1 for one segment. The next call tries again if a full disk has refused.
     fn seal_next(&self) -> Result<bool> {
         let Some(segment) = self.next(|duties| duties.abandoned.pop_first()) else { return Ok(false) };
         let sealed = self.seal_abandoned(&segment);
@@ -115,7 +115,8 @@ impl ValueLog {
         }
     }
 
-    /// Returns the next segment that is taken from the duties and still there. What is left to do for it puts it back.
+    /// Takes the next segment from the duties and returns it, if it is still there. A segment with work left goes back
+    /// to the duties.
     fn next(&self, take: impl Fn(&mut Duties) -> Option<u64>) -> Option<Arc<Segment>> {
         loop {
             let number = take(&mut lock(&self.duties))?;

@@ -5,11 +5,11 @@
 //! 1. The index is read and checked. If it has rotted, the records are looked for instead (`scan.rs`), and the log
 //!    reports the damage.
 //! 2. Records that are known to be dead are left out.
-//! 3. A record whose header and key are sound is handed out, also if its value is damaged: the owner says whether the
+//! 3. A record whose header and key are sound is handed out, also if its value is damaged. The owner says whether the
 //!    record is alive, and a dead one does not matter.
-//! 4. A record whose header or key is not sound was trimmed if its first checksum is zero, or if the header or the key
-//!    has no byte but zeros in one 512-byte sector. No sound record begins with a zero checksum (`record.rs`). A
-//!    trimmed record is left out.
+//! 4. A record whose header or key is not sound was trimmed if its first checksum is zero. It was also trimmed if the
+//!    header or the key has no byte but zeros in one 512-byte sector. No sound record begins with a zero checksum
+//!    (`record.rs`). A trimmed record is left out.
 //! 5. Anything else is damage. The walk reports it, and can go on.
 //!
 //! Rot that zeroes a whole sector of a live record looks as if it was trimmed. A collection then leaves the record out.

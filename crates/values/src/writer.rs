@@ -4,7 +4,7 @@
 //! 2. `sync` writes the rest, too, with zeros up to the end of the last page, and syncs the file. The buffer keeps the
 //!    last page: the next `sync` writes it again, with the same bytes and more behind them.
 //! 3. A segment without room for a record is sealed (`seal.rs`), and the next segment begins. A disk that is too full
-//!    for a whole one gets a short one: a flush on a full disk, or an opening, is what gives space back.
+//!    for a whole one gets a short one. A flush on a full disk, or an opening, gives space back.
 //!
 //! **Invariants**: a segment has one writer. Bytes that were handed to the file never change while the segment is open.
 //! So a torn write of the last page leaves all synced records whole.
@@ -12,8 +12,8 @@
 //! **Threads**: one thread at a time uses a writer. Other threads read what was synced.
 //!
 //! **Failure**: an error ends the writer: each later call gets the same error. Handles since the last `sync` are void.
-//! What was synced before stays readable. [`tidy`](crate::ValueLog::tidy) seals the segment of a writer that was
-//! dropped.
+//! Records that were synced before stay readable. [`tidy`](crate::ValueLog::tidy) seals the segment of a writer that
+//! was dropped.
 
 use crate::Result;
 use crate::counters::add;

@@ -1,4 +1,4 @@
-//! What lies on flash.
+//! The format of the flash.
 //!
 //! ```text
 //! bytes         content

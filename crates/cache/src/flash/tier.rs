@@ -237,8 +237,8 @@ impl FlashTier {
         }
     }
 
-    /// Writes a sealed segment, if there is one. What lay in its place goes, or is written again. False: none was
-    /// sealed, or the tier is out of service.
+    /// Writes a sealed segment, if there is one. The items of the segment in its place go, or are written again. False:
+    /// none was sealed, or the tier is out of service.
     pub(crate) fn flush(&self, index: &Index, counters: &Counters, on_evicted: Option<&OnEvicted>) -> bool {
         if !self.works() {
             return false;
@@ -321,7 +321,7 @@ impl FlashTier {
         true
     }
 
-    /// Notes what became of a read of the device. The tier may go out of service with it: that is work for the flusher,
+    /// Notes what became of a read of the device. The tier may go out of service with it. That is work for the flusher,
     /// as files go, too, and the reading thread may be an event loop.
     pub(crate) fn note_read(&self, result: &io::Result<()>, counters: &Counters) {
         if result.is_ok() {
@@ -372,7 +372,7 @@ impl FlashTier {
         self.stops.store(true, Ordering::Relaxed);
         self.log.seal();
         while self.flush(index, counters, None) {}
-        // What is appended now would be in the index and not on the device.
+        // An item that is appended now would be in the index and not on the device.
         self.log.close();
         if !self.works() {
             return Err(io::Error::other("the device of the cache has failed"));

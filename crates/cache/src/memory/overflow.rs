@@ -1,4 +1,4 @@
-//! What goes from memory to flash, and what comes back.
+//! Items that go from memory to flash, and those that come back.
 //!
 //! * *Demotion.* An item that leaves memory is appended to the log; its slot then names the place there.
 //! * *Promotion.* An item that is read often enough on flash gets a slot in memory as well, marked as a copy. There are
@@ -55,7 +55,7 @@ impl Memory {
             return Arrived::Changed;
         }
         let Some(record) = record else {
-            // What cannot be read does not come back.
+            // An item that cannot be read does not come back.
             self.kill_flash(&mut shard, at.hash);
             count(&counters.flash_misses);
             return Arrived::Answer(None);

@@ -1,4 +1,4 @@
-//! How a store is opened: options, device, environment.
+//! The builder that opens a store: options, device, environment.
 
 use crate::api::store::HashStore;
 use crate::base::events::{Events, OnEvent};

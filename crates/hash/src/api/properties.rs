@@ -1,4 +1,4 @@
-//! What a store tells about itself.
+//! Facts that a store states of itself.
 
 use crate::api::store::HashStore;
 use crate::format::address::State;

@@ -59,8 +59,8 @@ const BUCKET_BYTES: u64 = crate::format::geometry::BUCKET_BYTES as u64;
 
 impl HashStore {
     /// Removes the entries of which `is_dead` says so, soon and at a bounded rate, and writes `then` when it is done.
-    /// What was written under a key meanwhile stays, unless it is dead, too. Another call replaces this one, whose
-    /// `then` is not written. So does the end of the store.
+    /// An entry that was written under a key meanwhile stays, unless it is dead, too. Another call replaces this one,
+    /// whose `then` is not written. So does the end of the store.
     pub fn remove_dead(&self, is_dead: IsDead, then: HashBatch) {
         let purges = &self.inner.core.writes.purges;
         *lock(&purges.asked) = Some(Asked { is_dead, then });
@@ -229,7 +229,7 @@ impl Core {
     fn purge(&self, purger: &mut Purger, is_dead: Option<&IsDead>) -> Result<ControlFlow<()>> {
         let purges = &self.writes.purges;
         purges.next_expiry_ms.store(NEVER, Ordering::Release);
-        // What was noted before is in its bucket when that is read.
+        // A write that was noted before is in its bucket when the bucket is read.
         let last = self.writes.last_sequence();
         self.pipeline.wait_published(|| self.writes.visible() >= last)?;
         self.wait_applied(last)?;

@@ -48,9 +48,9 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // What was saved goes later, with the gate closed: another thread may take a snapshot now.
+        // The saved buckets go later, with the gate closed: another thread may take a snapshot now.
         self.core.snapshots.release(self.moment.number);
-        // What has waited for that is due now.
+        // Work that has waited for the release is due now.
         self.core.writes.keeper_work.notify();
         self.core.writes.purges.wake.notify();
     }
@@ -268,7 +268,7 @@ impl Iterator for SortedScan {
 impl Drop for SortedScan {
     fn drop(&mut self) {
         self.entries = None;
-        // What stays is removed when the store is opened.
+        // A keyspace that stays is removed when the store is opened.
         _ = self.snapshot.inner.core.overflow.drop_keyspace(&self.name);
     }
 }
@@ -329,8 +329,8 @@ impl Core {
         let numbers: Vec<u64> = buckets.collect();
         let blocks = self.io.read_many(&numbers)?;
         for (number, block) in numbers.iter().zip(&blocks) {
-            // What was read is right if nothing was saved until now, and the bucket needs no overflow. Others are read
-            // one by one.
+            // The bytes are right if nothing was saved until now, and the bucket needs no overflow. Others are read one
+            // by one.
             let opened = self.codec.open(*number, block).ok();
             let simple = opened.filter(|bucket| bucket.header().now.overflow_entries == 0);
             match simple {

@@ -318,7 +318,7 @@ impl Core {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // What fails here failed before, or is found when the store is opened again.
+        // An error here is an older one, or the next opening finds it.
         _ = self.close();
     }
 }

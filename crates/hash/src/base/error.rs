@@ -1,4 +1,4 @@
-//! What can go wrong in a hash store.
+//! Failures of a hash store.
 
 use crate::StoreId;
 use situ_pipeline::SpaceShortage;
@@ -59,7 +59,7 @@ pub enum Error {
         /// The first failure.
         cause: Box<Error>,
     },
-    /// A disk is out of space. What was acknowledged is safe. The store takes no puts, and goes on by itself when there
+    /// A disk is out of space. Acknowledged writes are safe. The store takes no puts, and goes on by itself when there
     /// is space.
     OutOfSpace {
         /// The failure.

@@ -59,7 +59,7 @@ impl Layout {
     }
 }
 
-/// Returns the bytes of an example. What stands behind four spaces is a comment.
+/// Returns the bytes of an example. Text behind four spaces is a comment.
 pub(crate) fn example(name: &str) -> Vec<u8> {
     let (_, rest) = PAGE.split_once(&format!("```hex {name}\n")).unwrap_or_else(|| panic!("no example {name}"));
     let (hex, _) = rest.split_once("```").expect("an example ends");

@@ -1,4 +1,4 @@
-//! How full buckets may be: the share of entries that overflow, by a formula and by filling real buckets.
+//! The load that buckets may have: the share of entries that overflow, by a formula and by filling real buckets.
 //!
 //! The *load* is entries / (buckets * capacity), where the capacity is how many entries of one length fit into a
 //! bucket.
@@ -23,8 +23,8 @@ pub fn capacity(entry_bytes: usize) -> u32 {
     (USABLE_BYTES / entry_bytes) as u32
 }
 
-/// Returns the average number of entries of a bucket that overflow, if it gets `mean` on average and holds `capacity`:
-/// the sum over all k of (k - capacity) times the probability of k.
+/// Returns the average number of entries of a bucket that overflow, if it gets `mean` on average and holds `capacity`.
+/// It is the sum over all k of (k - capacity) times the probability of k.
 pub fn overflow_of(mean: f64, capacity: u32) -> f64 {
     if mean <= 0.0 {
         return 0.0;

@@ -7,11 +7,11 @@
 //!    the end, what was found and these sums are the totals, whatever was written, split and merged meanwhile.
 //! 4. The values in the value log of a group are read when the gate is open again. A value that cannot be read is
 //!    damaged if its bucket still leads to it: otherwise it has died meanwhile.
-//! 5. The overflow is read once. What lies there beyond the marks is dead; while others write, that is an estimate.
+//! 5. The overflow is read once. Entries beyond the marks are dead; while callers write, their number is an estimate.
 //!
-//! What is checked: each bucket has the checksum of its contents, and the number of its place. Each entry lies in the
-//! bucket of its hash, and once. A mark says how many entries of the bucket the overflow has. The totals are the sums
-//! of what buckets say.
+//! The check covers these claims: each bucket has the checksum of its contents, and the number of its place. Each entry
+//! lies in the bucket of its hash, and once. A mark says how many entries of the bucket the overflow has. The totals
+//! are the sums of what buckets say.
 
 use crate::Result;
 use crate::api::store::HashStore;

@@ -157,7 +157,7 @@ pub(crate) fn redo(
         Err(StorageError::NotFound { .. }) => return Ok(first_batch),
         Err(error) => return Err(error.into()),
     };
-    // What is found here must be there after the next crash, too.
+    // The images that are found here must be there after the next crash, too.
     file.sync()?;
     let (mut next, mut unused) = (first_batch, first_batch);
     let mut page = 0;

@@ -117,8 +117,8 @@ impl LargeValues {
         listed
     }
 
-    /// Removes a segment that a writer has left behind, if no handle leads into it. What cannot be removed is an orphan
-    /// at the next opening.
+    /// Removes a segment that a writer has left behind, if no handle leads into it. A segment that cannot be removed is
+    /// an orphan at the next opening.
     fn forget_if_unlisted(&self, left: Option<u64>) {
         if let Some(number) = left.filter(|number| !lock(&self.state).listed.contains_key(number)) {
             lock(&self.state).unlisted.remove(&number);
@@ -304,7 +304,7 @@ impl LargeValues {
         }
         let (known, gone, uncounted) = {
             let mut state = lock(&self.state);
-            // What could not be counted before, for want of space, comes along.
+            // Deaths that could not be counted before, for want of space, come along.
             state.uncounted.extend(deaths);
             state.gone.extend(retired);
             if state.uncounted.is_empty() && state.gone.is_empty() {

@@ -7,7 +7,7 @@
 //!
 //! * A block of zeros is a bucket without entries: one that was never written, or was discarded.
 //! * The checksum covers the header and the entries. It begins with the store's id and the bucket's number, so a write
-//!   that went to another place is found. What lies behind the entries must be zeros. So each of the 4096 bytes is
+//!   that went to another place is found. The bytes behind the entries must be zeros. So each of the 4096 bytes is
 //!   checked.
 //! * [`BucketCodec::find`] is the hot path of a read. It checks the block and walks the entries until it meets the key.
 //!   [`BucketCodec::open`] walks all of them once; later walks cannot fail.
@@ -283,8 +283,8 @@ fn require_flag(stored: bool, expires: bool) -> Result<(), Mismatch> {
     if stored == expires { Ok(()) } else { Err(Mismatch::new("flags", text(expires), text(stored))) }
 }
 
-/// Returns the number of bytes of a block that the header and the entries take: an image of the bucket has to keep
-/// them. 0 if the block is all zeros.
+/// Returns the number of bytes of a block that the header and the entries take. An image of the bucket has to keep
+/// them. The number is 0 if the block is all zeros.
 ///
 /// # Panics
 /// The block is not [`BUCKET_BYTES`] long, or says that its entries are longer than a bucket. The caller has just

@@ -1,4 +1,4 @@
-//! Where buckets lie, and how long they are.
+//! The places and the length of buckets.
 
 /// Bytes of a bucket.
 pub const BUCKET_BYTES: usize = 4096;

@@ -5,8 +5,8 @@
 //! their writes in memory.
 //!
 //! **Invariants.** While the gate is closed no worker is inside. One thread at a time closes it. Workers that have
-//! waited at the closed gate go through before it is closed again: so a check, which closes it for each few buckets,
-//! holds no worker up for long.
+//! waited at the closed gate go through before it is closed again. So a check, which closes the gate for each few
+//! buckets, holds no worker up for long.
 //! **Threads.** Waits are waits for an event, with no lock held.
 
 use situ_base::{Env, Event, lock};

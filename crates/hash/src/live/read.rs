@@ -3,7 +3,7 @@
 //! 1. The newest visible change of the key that is pending decides.
 //! 2. The bucket is read. It decides if it has the key, or if it has no mark.
 //! 3. The overflow is asked. If it has the key, that decides.
-//! 4. Otherwise the bucket is read again, and the state is looked at: the entry may have gone back into the bucket, or
+//! 4. Otherwise the bucket is read again, and the state is looked at. The entry may have gone back into the bucket, or
 //!    into another one, between steps 2 and 3. If nothing has changed the key does not exist.
 //!
 //! **Why that is right.** A change leaves the pending table only when bucket and overflow have it. The state is looked

@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The number of reads of which one is tried on the caller's thread, on a device that is not quick: so a device that
+/// The number of reads of which one is tried on the caller's thread, on a device that is not quick. So a device that
 /// becomes quick is noticed.
 const TRY_EVERY: u64 = 512;
 

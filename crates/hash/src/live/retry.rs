@@ -1,4 +1,4 @@
-//! How the threads of a store go on when a disk has no space (`shortage.rs` says what they promise).
+//! Retries of the threads of a store when a disk has no space (`shortage.rs` says what they promise).
 
 use crate::disk::large::HandleBytes;
 use crate::format::bucket::Tally;

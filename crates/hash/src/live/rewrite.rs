@@ -1,10 +1,10 @@
 //! Buckets that are written together, with what their overflow needs, in the order that survives a crash.
 //!
-//! 0. What snapshots need of the buckets is saved (`snapshots.rs`).
-//! 1. What the overflow gets is made durable.
+//! 0. Entries that snapshots need of the buckets are saved (`snapshots.rs`).
+//! 1. New entries of the overflow are made durable.
 //! 2. Images of the buckets are made durable, if the device can tear or lose a write.
 //! 3. The buckets are written.
-//! 4. What leaves the overflow is deleted.
+//! 4. Entries that leave the overflow are deleted there.
 //!
 //! **Invariants.** An entry is in its bucket or in the overflow at any time, perhaps in both; then the one in the
 //! bucket counts. So a crash between any two steps loses no entry. A bucket gets a mark only when nothing dead is left

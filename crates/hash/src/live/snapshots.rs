@@ -1,24 +1,24 @@
 //! Snapshots: the state of a moment, while buckets go on changing.
 //!
 //! A snapshot is a sequence number, and how many buckets there were. Before a bucket changes beyond a snapshot for the
-//! first time, its entries are *saved*, under the number of the bucket and that of the snapshot, in a keyspace of the
-//! overflow store.
+//! first time, its entries are *saved* in a keyspace of the overflow store. The key has the number of the bucket and
+//! that of the snapshot.
 //!
 //! 1. A snapshot is taken with the gate closed. So no batch and no group of splits is half done. Then all writes up to
 //!    its sequence number are applied. From then on it can be read.
 //! 2. A worker that applies changes beyond a snapshot saves the entries as they are after the changes up to the
 //!    snapshot. A bucket whose sequence number is greater than the snapshot's has been saved before.
 //! 3. A split or a merge saves its buckets under the newest snapshot. It waits until all changes up to this snapshot
-//!    are applied. What was saved under a snapshot counts for older ones, too, also when this snapshot has gone:
-//!    nothing is saved for these again.
+//!    are applied. Entries that were saved under a snapshot count for older ones, too, also when this snapshot has
+//!    gone. Nothing is saved for these again.
 //! 4. A reader looks for the first entries of the bucket that were saved under its snapshot or a later one. If there
 //!    are none, it reads the bucket, and looks again: what was saved meanwhile counts.
 //!
-//! **Invariants.** What is saved is never replaced. Between a snapshot and the next one under which a bucket is saved,
+//! **Invariants.** Saved entries are never replaced. Between a snapshot and the next one under which a bucket is saved,
 //! the bucket has not changed. So step 4 finds what the bucket held at the snapshot.
-//! **Life.** What is saved is of no use when no snapshot is alive. It goes with the gate closed
-//! ([`Snapshots::forget_stale`]): at the next checkpoint, or before the next snapshot is taken. It also goes with the
-//! process: opening a store removes it.
+//! **Life.** Saved entries are of no use when no snapshot is alive. They go with the gate closed
+//! ([`Snapshots::forget_stale`]): at the next checkpoint, or before the next snapshot is taken. They also go with the
+//! process: opening a store removes them.
 //! **Rejected.** Versions of entries in the buckets: each change would make a bucket longer, and a bucket has 4 KB.
 
 use crate::disk::overflow::Overflow;

@@ -13,8 +13,8 @@
 //!    sweep's end.
 //!
 //! **Invariants.** A change leaves the table only when bucket and overflow have it. So a reader finds it here or there.
-//! **Failure.** The first error fails the store. What was not applied stays in the table and in the log. Want of space
-//! fails nothing: the worker goes on with other buckets, and comes back to these (`shortage.rs`).
+//! **Failure.** The first error fails the store. Changes that were not applied stay in the table and in the log. Want
+//! of space fails nothing: the worker goes on with other buckets, and comes back to these (`shortage.rs`).
 
 use crate::disk::images::{Room, pages_for};
 use crate::disk::io::BUCKETS_MAX;

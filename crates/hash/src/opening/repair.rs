@@ -3,8 +3,8 @@
 //! 1. The overflow is repaired as any ordered store is.
 //! 2. The store is opened. Damaged records of the log are left out, and what follows them is applied.
 //! 3. Before anything is applied, every bucket is read. A damaged one becomes empty, and keeps what it has in the
-//!    overflow. What its block held is set aside in the home. A bucket whose count of entries in the overflow is wrong
-//!    gets the right one.
+//!    overflow. The contents of its block are set aside in the home. A bucket whose count of entries in the overflow is
+//!    wrong gets the right one.
 //! 4. The totals are recounted.
 //! 5. When the store is open, all values in the value log are read. An entry whose value is damaged is deleted
 //!    (`verify.rs`).

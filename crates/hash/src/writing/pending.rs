@@ -12,7 +12,7 @@
 //! **Invariants.** The changes of a hash are in the order of their sequence numbers. A worker takes a bucket with all
 //! of its changes up to its limit. Bytes are counted before a write is logged, and until its changes leave.
 //! **Threads.** One short lock for each partition. The low bits of a hash choose it, and they are the low bits of the
-//! bucket's number: so a bucket belongs to the same partition before and after its split.
+//! bucket's number. So a bucket belongs to the same partition before and after its split.
 //! **Rejected.** A hash map by bucket: a split would have to move changes while readers look.
 
 use crate::format::address::State;
@@ -134,8 +134,8 @@ impl Pending {
         self.bytes() <= self.bytes_max / 4 * 3
     }
 
-    /// Returns true if there is room for a write that only deletes, while a disk is out of space: as much again, also
-    /// behind what an opening has left here. Deletes are to find room then.
+    /// Returns true if there is room for a write that only deletes, while a disk is out of space. Deletes are to find
+    /// room then: as much again, in addition to the changes that an opening has left here.
     pub(crate) fn has_room_for_deletes(&self, bytes: u64) -> bool {
         let others = self.replayed_bytes.load(Ordering::Acquire).max(self.bytes_max);
         self.bytes() + bytes <= others.saturating_add(self.bytes_max)
@@ -225,8 +225,8 @@ impl Pending {
         drained.min().unwrap_or(0)
     }
 
-    /// Returns the changes up to `limit` of the next buckets of a partition, at most `buckets_max` of them, from the
-    /// reversed hash `from` on; and where the next call goes on.
+    /// Returns the changes up to `limit` of the next buckets of a partition, from the reversed hash `from` on: at most
+    /// `buckets_max` buckets. Also returns the place where the next call goes on.
     pub(crate) fn take(
         &self,
         number: usize,

@@ -6,7 +6,7 @@
 //!   compress ([`watch`]).
 //! * *When* it happens: a worker or the keeper finds that a write ends with `ENOSPC`. It is then *short* of space.
 //!
-//! 1. What was not written stays where it is: changes in the pending table and in the log, where they are durable.
+//! 1. Changes that were not written stay in the pending table and in the log, where they are durable.
 //! 2. While a worker or the keeper is short, puts are refused. Deletes are taken as long as there is room for them in
 //!    memory and in the log.
 //! 3. A thread that is short tries again every [`RETRY_EVERY`]. When the whole of its work has succeeded, the thread is
@@ -18,7 +18,7 @@
 //! after a crash. Values that the batch has put into the value log are not put there again: their handles are kept by
 //! sequence number.
 //!
-//! **A step that cannot be left half done** ([`Patience::UntilSpace`]), in a split or a merge: the keeper repeats it in
+//! **A step that cannot be left half done** ([`Patience::UntilSpace`]), in a split or a merge. The keeper repeats it in
 //! place, with the gate closed, until there is space or the store closes. Closing then leaves what a crash leaves.
 //!
 //! **Invariants.** An [`Error::OutOfSpace`] is made only where nothing is lost by trying again. Any other error fails

@@ -2,7 +2,7 @@
 //!
 //! Two journals can have a note for each item of the log, gigabytes with short items on a large flash. So the first
 //! reading of the journals only counts the notes of each segment. The scan of the log asks for segments in the order of
-//! their numbers: the notes of the next ones are read when it comes to them, as many as fit [`NOTES_MAX`].
+//! their numbers. The notes of the next ones are read when it comes to them, as many as fit [`NOTES_MAX`].
 //!
 //! **Failure.** If a journal cannot be read again, everything counts as dead.
 
