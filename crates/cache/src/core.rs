@@ -152,7 +152,7 @@ impl Core {
         self.answer(request, record);
     }
 
-    /// Answers, and makes room for what the cache's owner keeps of a long answer.
+    /// Answers, and makes room for the part of a long answer that the cache's owner keeps.
     pub(crate) fn answer(&self, request: Request, record: Option<Record>) {
         let is_long = record.as_ref().is_some_and(|record| record.item().value.len() >= KEPT_BYTES_MIN);
         // The program's bug must not end a thread of the cache.
@@ -215,7 +215,7 @@ impl Core {
         }
     }
 
-    /// The body of a reader.
+    /// Runs a reader.
     fn serve_reads(self: &Arc<Core>, queue: &Queue<Request>) {
         let Some(flash) = &self.memory.flash else { return };
         let mut flight: Option<Flight> = None;
@@ -257,7 +257,7 @@ impl Core {
         }
     }
 
-    /// The body of the only reader of a queue that can be watched.
+    /// Runs the only reader of a queue that can be watched.
     fn serve_watched(self: &Arc<Core>, queue: &Queue<Request>, mut flight: Flight, watch: &dyn Watch) {
         loop {
             // Long items are taken one by one: so what is read at once stays within its bytes.

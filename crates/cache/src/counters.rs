@@ -30,7 +30,7 @@ pub(crate) struct Counters {
     pub(crate) flash_errors: AtomicU64,
 }
 
-/// One more.
+/// Adds one to a counter.
 pub(crate) fn count(counter: &AtomicU64) {
     add(counter, 1);
 }

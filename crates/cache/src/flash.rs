@@ -59,7 +59,7 @@ const TAIL_BYTES: u64 = 128 << 10;
 /// The time after which a wait for the device is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The log on flash: see the module.
 pub(crate) struct FlashLog {
     device: Arc<dyn Device>,
     superblock: Superblock,
@@ -137,7 +137,7 @@ struct Sealed {
 
 /// The place of an item.
 pub(crate) enum Located {
-    /// In the buffers, or nowhere any more.
+    /// The item in the buffers, or none any more.
     Here(Option<Record>),
     /// On the device.
     There(Read),
@@ -166,7 +166,7 @@ impl Read {
 /// A piece of a record.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    /// In a buffer of the log.
+    /// Bytes in a buffer of the log.
     Here(Vec<u8>),
     /// On the device.
     There(Extent),
@@ -411,7 +411,7 @@ impl FlashLog {
         all.into_iter().map(|sequence| Going { sequence, number: self.number_of(sequence) }).collect()
     }
 
-    /// From now on the log does not have these segments.
+    /// Forgets these segments: from now on the log does not have them.
     pub(crate) fn forget(&self, segments: &[Going]) {
         let mut state = lock(&self.state);
         for Going { sequence, number } in segments {

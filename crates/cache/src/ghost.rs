@@ -23,7 +23,7 @@ const TIME_BITS: u32 = 5;
 const LIFE: u16 = 16;
 const SHARDS: usize = 64;
 
-/// See the module.
+/// The table of ghosts: see the module.
 pub(crate) struct Ghosts {
     /// Lines of ghosts, spread over shards. 0 is none.
     shards: Box<[Mutex<Vec<u16>>]>,

@@ -64,7 +64,7 @@ pub(crate) struct KeyHash {
 }
 
 impl KeyHash {
-    /// Another hash of the same key, all of whose bits are good.
+    /// Returns another hash of the same key, all of whose bits are good.
     pub(crate) fn mixed(self) -> u64 {
         let all = (u64::from(self.shard) << HASH_BITS | self.hash).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (all ^ all >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
@@ -260,14 +260,14 @@ impl Index {
         }
     }
 
-    /// The slots of each shard in turn, with the shard's number; a shard is locked meanwhile.
+    /// Passes the slots of each shard in turn to `each`, with the shard's number; a shard is locked meanwhile.
     pub(crate) fn for_each(&self, mut each: impl FnMut(u32, Slot)) {
         for number in 0..self.shards.len() as u32 {
             self.for_each_in(number, |slot| each(number, slot));
         }
     }
 
-    /// The slots of a shard, which is locked meanwhile.
+    /// Passes the slots of a shard to `each`; the shard is locked meanwhile.
     pub(crate) fn for_each_in(&self, number: u32, mut each: impl FnMut(Slot)) {
         let shard = lock(&self.shards[number as usize].0);
         for packed in shard.buckets.iter().flat_map(|bucket| bucket.slots) {
@@ -275,7 +275,7 @@ impl Index {
         }
     }
 
-    /// Shards, as a power of two. With the seed it says what a slot means.
+    /// Returns the number of shards, as a power of two. Together with the seed it gives a slot its meaning.
     pub(crate) fn shard_bits(&self) -> u32 {
         self.shard_bits
     }

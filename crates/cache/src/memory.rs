@@ -64,7 +64,7 @@ const CLASSES: usize = CLASS_SECONDS.len() + 1;
 /// With fewer segments than this for each open one, there is one class for all.
 const SEGMENTS_FOR_CLASSES: usize = 16;
 
-/// See the module.
+/// The memory of a cache: see the module.
 pub(crate) struct Memory {
     pub(crate) segments: Segments,
     pub(crate) index: Index,
@@ -346,7 +346,7 @@ impl Memory {
         on_flash
     }
 
-    /// The item of a slot dies. The caller holds its shard.
+    /// Lets the item of a slot die. The caller holds its shard.
     fn dies(&self, slot: &Slot) {
         if slot.tier.is_memory() {
             self.segments.remove_live(slot.place.segment, self.stored_at(slot.place));
@@ -355,7 +355,7 @@ impl Memory {
         }
     }
 
-    /// Expired segments go, and so does what is beyond the limit.
+    /// Removes expired segments, and gives back memory beyond the limit.
     pub(crate) fn tidy(&self, now: u64, counters: &Counters) {
         if let Some(flash) = &self.flash {
             flash.set_now(now);
@@ -580,7 +580,7 @@ impl Memory {
         (found, Some(offset))
     }
 
-    /// Decides what becomes of an item of the victim, if the index knows it. True if it is kept.
+    /// Decides the fate of an item of the victim, if the index knows it. True if it is kept.
     fn judge(&self, reclaimer: &mut Reclaimer, tier: Tier, found: &Found, now: u64, counters: &Counters) -> bool {
         let mut shard = self.index.shard(found.hash);
         let is_it = |slot: &Slot| slot.tier.is_memory() && slot.place == found.place;

@@ -88,7 +88,8 @@ impl FlashReader {
         !self.waiting.is_empty() || !self.flight.pending.is_empty()
     }
 
-    /// Becomes readable, by edges, when there may be something to answer. `None`: the device has no such descriptor.
+    /// Returns a descriptor that becomes readable, by edges, when there may be something to answer. `None`: the device
+    /// has no such descriptor.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.watch.descriptor()
     }

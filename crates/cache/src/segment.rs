@@ -43,7 +43,7 @@ enum Bytes {
 }
 
 impl Content {
-    /// From an offset to the end of what is written.
+    /// Returns the bytes from an offset to the end of the written part.
     pub(crate) fn from(&self, offset: u32) -> &[u8] {
         let bytes = match &self.bytes {
             Bytes::None => &[][..],

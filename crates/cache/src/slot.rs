@@ -32,7 +32,7 @@ pub(crate) const FREQUENCY_MAX: u8 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) segment: u32,
-    /// In bytes; a multiple of [`ALIGN`].
+    /// The offset in bytes; a multiple of [`ALIGN`].
     pub(crate) offset: u32,
 }
 
@@ -82,7 +82,7 @@ impl LengthClass {
     }
 }
 
-/// See the module.
+/// A slot of the index: see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) hash: u64,
@@ -118,7 +118,7 @@ impl Slot {
         [all as u32, (all >> 32) as u32, (all >> 64) as u32]
     }
 
-    /// `None` if the slot is free.
+    /// Unpacks a slot. `None` if the slot is free.
     pub(crate) fn unpack(packed: PackedSlot) -> Option<Slot> {
         let all = u128::from(packed[0]) | u128::from(packed[1]) << 32 | u128::from(packed[2]) << 64;
         let rest = (all >> TIER_AT) as u32;

@@ -129,7 +129,7 @@ impl Survey {
     }
 }
 
-/// The items in memory of a shard.
+/// Shows the items in memory of a shard.
 fn in_memory(memory: &Memory, shard: u32, each: &mut impl FnMut(Surveyed<'_>)) {
     let mut hashes = Vec::new();
     memory.index.for_each_in(shard, |slot| {

@@ -575,7 +575,7 @@ impl Core {
         Ok(())
     }
 
-    /// False if space is missing for some of it.
+    /// Applies the replayed changes. Returns false if space is missing for some of them.
     fn apply_replayed(&self) -> Result<bool> {
         let mut has_space = true;
         for partition in 0..self.writes.pending.partitions().len() {

@@ -34,7 +34,7 @@ const PART_BYTES_MAX: u64 = 256 << 10;
 /// The maximum number of parts in flight.
 const READS_IN_FLIGHT: usize = 64;
 
-/// See the module's documentation.
+/// A read-ahead of values: see the module's documentation.
 pub struct ReadAhead {
     log: Arc<ValueLog>,
     queue: ReadQueue,

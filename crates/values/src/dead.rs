@@ -29,7 +29,7 @@ impl Ranges {
         self.0.iter().map(|(start, end)| u64::from(end - start)).sum()
     }
 
-    /// From ranges in any order, which may overlap.
+    /// Makes a set from ranges in any order, which may overlap.
     pub(crate) fn of(ranges: impl IntoIterator<Item = Range<u32>>) -> Ranges {
         let mut all: Vec<(u32, u32)> =
             ranges.into_iter().filter(|r| r.start < r.end).map(|r| (r.start, r.end)).collect();

@@ -64,7 +64,8 @@ impl ValueLog {
         Ok(())
     }
 
-    /// Changes what is known of a segment. Keeps the sum of what is in memory, and the list of what `tidy` has to do.
+    /// Changes the state of a segment. Updates the sum of the memory for dead ranges, and the list of duties for
+    /// `tidy`.
     pub(crate) fn change<T>(&self, segment: &Segment, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = lock(&segment.state);
         let before = state.ranges_bytes();

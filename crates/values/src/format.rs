@@ -24,7 +24,7 @@ pub(crate) const ALIGN: u64 = 8;
 pub(crate) const HEADER_BYTES: usize = 24;
 /// The version of the format.
 pub(crate) const VERSION: u32 = 1;
-/// In [`Layout::OwnSectors`], records longer than this part of a sector have sectors of their own.
+/// The part of a sector beyond which a record has sectors of its own, in [`Layout::OwnSectors`].
 pub(crate) const ALONE_PARTS: u64 = 3;
 /// Length of the header and of the trailer.
 pub(crate) const FRAME_BYTES: usize = 64;
@@ -139,7 +139,7 @@ impl SegmentHeader {
         frame.close()
     }
 
-    /// `None`: these bytes are not a header of this version.
+    /// Decodes a header. `None`: these bytes are not a header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
         let frame = Frame::open(bytes, HEADER_MAGIC)?;
         Some(SegmentHeader { identity: frame.identity(), layout: frame.layout(), pages: frame.u64_at(32) })
@@ -157,7 +157,8 @@ impl Trailer {
         frame.close()
     }
 
-    /// `None`: these bytes are not a trailer of this version, or none that a file of `pages` pages can have.
+    /// Decodes a trailer. `None`: these bytes are not a trailer of this version, or none that a file of `pages` pages
+    /// can have.
     pub(crate) fn decode(bytes: &[u8], pages: u64) -> Option<Trailer> {
         let frame = Frame::open(bytes, TRAILER_MAGIC)?;
         let trailer = Trailer {

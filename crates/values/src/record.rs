@@ -29,7 +29,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// `None` if there are fewer bytes than a header has.
+    /// Decodes a header. `None` if there are fewer bytes than a header has.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Header> {
         let u32_at = |at: usize| {
             let field = bytes.get(at..at + 4)?;
@@ -64,7 +64,7 @@ impl Header {
         self.head_check == self.check_of(identity, offset, key)
     }
 
-    /// Never 0: a record that begins with zeros was trimmed.
+    /// Computes the first checksum. It is never 0: a record that begins with zeros was trimmed.
     fn check_of(&self, identity: Identity, offset: u64, key: &[u8]) -> u32 {
         let seed = identity.seed(offset);
         crc32c::crc32c_append(crc32c::crc32c_append(seed, &self.encode()[VALUE_CHECK..]), key).max(1)

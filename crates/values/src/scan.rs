@@ -56,7 +56,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Behind the last record that was found.
+    /// Returns the offset behind the last record that was found.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -75,7 +75,7 @@ impl<'a> Scan<'a> {
         self.whole_bytes
     }
 
-    /// It has not looked at everything.
+    /// Returns true if the scan has not looked at everything.
     pub(crate) fn gave_up(&self) -> bool {
         self.waste > WASTE_MAX
     }
@@ -93,7 +93,7 @@ impl<'a> Scan<'a> {
         self.search(limit)
     }
 
-    /// Step 2.
+    /// Does step 2.
     fn search(&mut self, limit: u64) -> Result<Option<Extent>> {
         let mut offset = self.free + ALIGN;
         while offset < limit && !self.gave_up() {

@@ -64,7 +64,7 @@ impl SegmentInfo {
         self.is_incomplete || self.is_set_aside
     }
 
-    /// Dead bytes that still take space.
+    /// Returns the dead bytes that still take space.
     pub fn garbage_bytes(&self) -> u64 {
         self.dead_bytes.saturating_sub(self.trimmed_bytes)
     }

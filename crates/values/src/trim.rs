@@ -88,7 +88,7 @@ impl ValueLog {
         }
     }
 
-    /// Step 1 for one segment. The next call tries again if a full disk has refused.
+    /// Does step 1 for one segment. The next call tries again if a full disk has refused.
     fn seal_next(&self) -> Result<bool> {
         let Some(segment) = self.next(|duties| duties.abandoned.pop_first()) else { return Ok(false) };
         let sealed = self.seal_abandoned(&segment);
@@ -126,7 +126,7 @@ impl ValueLog {
         }
     }
 
-    /// Steps 2 and 3 for one segment.
+    /// Does steps 2 and 3 for one segment.
     fn look_at(&self, segment: &Segment) -> Result<()> {
         let percent = (self.options.trim == Trim::Full).then_some(self.options.zero_at_percent);
         let dead = self.change(segment, |state| state.take_fresh(percent, LOOK_SECTORS));
@@ -167,7 +167,7 @@ impl ValueLog {
         Ok(true)
     }
 
-    /// Step 4 for one segment.
+    /// Does step 4 for one segment.
     fn zero_some(&self, segment: &Segment) -> Result<()> {
         let ripe = self.change(segment, |state| state.take_ripe(ZERO_SECTORS));
         let file = self.volume.open_pages(FileName::Values(segment.identity.segment))?;
@@ -215,7 +215,7 @@ fn bytes_of(sectors: &Range<u32>) -> Range<u32> {
     sectors.start * sector..sectors.end * sector
 }
 
-/// Neighbours together, at most `most` at a time.
+/// Groups adjacent sectors, at most `most` in one group.
 fn runs(sectors: &BTreeSet<u32>, most: u32) -> Vec<Range<u32>> {
     let mut runs: Vec<Range<u32>> = Vec::new();
     for &sector in sectors {
@@ -253,7 +253,7 @@ impl State {
         dead
     }
 
-    /// Ripe sectors, which are ripe no more.
+    /// Takes ripe sectors, which are ripe no more.
     fn take_ripe(&mut self, most: usize) -> BTreeSet<u32> {
         let later = self.ripe.iter().nth(most).copied();
         let later = later.map(|first| self.ripe.split_off(&first)).unwrap_or_default();
@@ -268,7 +268,7 @@ impl State {
         (u64::from(range.end - range.start) - waiting - gone, waiting)
     }
 
-    /// These bytes are zeros now.
+    /// Notes that these bytes are zeros now.
     fn trimmed(&mut self, dead: &Ranges) {
         let left = self.waiting.without(dead);
         let moved = self.waiting.without(&left);

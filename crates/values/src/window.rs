@@ -21,7 +21,7 @@ impl Window {
         Window { bytes: Vec::new(), at: 0, limit, read_bytes: 0 }
     }
 
-    /// `bytes` bytes at `offset`; `None` if they reach behind the limit.
+    /// Returns `bytes` bytes at `offset`; `None` if they reach behind the limit.
     pub(crate) fn bytes(&mut self, file: &dyn Reader, offset: u64, bytes: u64) -> Result<Option<&[u8]>> {
         let Some(end) = offset.checked_add(bytes).filter(|end| *end <= self.limit) else { return Ok(None) };
         if offset < self.at || end > self.at + self.bytes.len() as u64 {

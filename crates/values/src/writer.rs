@@ -51,7 +51,7 @@ pub struct Written {
     pub record_bytes: u64,
 }
 
-/// Appends values; made by [`ValueLog::writer`].
+/// A writer that appends values; made by [`ValueLog::writer`].
 pub struct ValueWriter {
     log: Arc<ValueLog>,
     collects: bool,
@@ -332,7 +332,7 @@ impl OpenSegment {
         Ok(())
     }
 
-    /// All records are durable then.
+    /// Makes all records durable.
     fn sync(&mut self, log: &ValueLog) -> Result<()> {
         if self.is_dirty {
             self.write(log)?;

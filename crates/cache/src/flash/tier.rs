@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// The number of failed reads in a row that takes the tier out of service.
 const FAILURES_MAX: u32 = 8;
 
-/// See the module.
+/// The tier on flash: see the module.
 pub(crate) struct FlashTier {
     pub(crate) log: FlashLog,
     journal: Option<Journal>,
@@ -287,7 +287,7 @@ impl FlashTier {
         }
     }
 
-    /// Decides what becomes of an item whose segment on flash goes. True if it is evicted.
+    /// Decides the fate of an item whose segment on flash goes. True if it is evicted.
     fn leaves(&self, index: &Index, found: &Found<'_>, counters: &Counters) -> bool {
         let hash = index.hash(found.item.key);
         let mut shard = index.shard(hash);
@@ -321,7 +321,7 @@ impl FlashTier {
         true
     }
 
-    /// Notes what became of a read of the device. The tier may go out of service with it. That is work for the flusher,
+    /// Notes the outcome of a read of the device. The tier may go out of service with it. That is work for the flusher,
     /// as files go, too, and the reading thread may be an event loop.
     pub(crate) fn note_read(&self, result: &io::Result<()>, counters: &Counters) {
         if result.is_ok() {

@@ -21,7 +21,7 @@ const BUCKETS_FILE: &str = "buckets";
 /// The directory of the overflow store, in the home directory.
 const OVERFLOW_DIRECTORY: &str = "overflow";
 
-/// Chooses how to open a store. [`HashStore::open`] is the short form.
+/// A builder that opens a store. [`HashStore::open`] is the short form.
 #[derive(Clone)]
 pub struct HashStoreBuilder {
     options: HashOptions,
@@ -59,7 +59,8 @@ impl HashStoreBuilder {
         self
     }
 
-    /// Identity and seed of a store that is made, so that a simulation is the same each time. Other stores draw them.
+    /// Sets identity and seed of a store that is made, so that a simulation is the same each time. Other stores draw
+    /// them.
     #[doc(hidden)]
     #[must_use]
     pub fn identity(mut self, store: StoreId, seed: u64) -> HashStoreBuilder {

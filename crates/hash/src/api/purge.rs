@@ -130,7 +130,7 @@ impl Purger {
 }
 
 impl Core {
-    /// The body of the thread.
+    /// Runs the purging thread.
     pub(crate) fn purge_all_along(&self) {
         let now = self.env.clock.now();
         let rests_until = now + IDLE_AFTER;
@@ -158,7 +158,7 @@ impl Core {
         }
     }
 
-    /// Purges if that is due. Returns how long nothing will be, if nothing is written.
+    /// Purges if that is due. Returns the time until the next purge may be due, if nothing is written.
     fn purge_if_due(&self, purger: &mut Purger) -> Result<Option<Duration>> {
         let purges = &self.writes.purges;
         let has_snapshots = !self.snapshots.list().is_empty();
@@ -260,7 +260,7 @@ impl Core {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Sleeps as long as these bytes are worth.
+    /// Sleeps for the time that these bytes are worth.
     fn pace(&self, purger: &mut Purger, bytes: u64) {
         let rate = if purger.idle_in(self).is_zero() { IDLE_BYTES_PER_S_MAX } else { BUSY_BYTES_PER_S_MAX };
         let until = self.env.clock.now() + Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / rate);

@@ -307,7 +307,7 @@ impl Core {
         overflow.iter().filter(|entry| !is_shadowed(entry)).try_for_each(takes)
     }
 
-    /// A bucket of which nothing was saved is as it was at the moment of a snapshot.
+    /// Checks that a bucket without saved entries is as it was at the moment of a snapshot.
     fn require_unchanged(&self, bucket: u64, header: &Header, moment: &Moment) -> Result<()> {
         match header.sequence <= moment.sequence {
             true => Ok(()),

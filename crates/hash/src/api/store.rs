@@ -302,7 +302,7 @@ fn join(threads: Vec<Box<dyn JobHandle>>) -> Result<()> {
 }
 
 impl Core {
-    /// All changes are in buckets: makes these durable, closes the log, and says so in the superblock.
+    /// Makes all buckets durable, closes the log, and says so in the superblock. All changes are in buckets.
     fn note_closed(&self) -> Result<()> {
         self.writes.log.close()?;
         self.overflow.sync()?;

@@ -118,7 +118,7 @@ impl Error {
         self
     }
 
-    /// Want of space that fails the store after all.
+    /// Turns want of space into an error that fails the store after all.
     pub(crate) fn fatal(self) -> Error {
         match self {
             Error::OutOfSpace { cause } => *cause,

@@ -196,7 +196,7 @@ pub struct Filled<A> {
     block: Vec<u8>,
 }
 
-/// Key number `number`: 16 decimal digits.
+/// Returns key number `number`: 16 decimal digits.
 fn key(number: u64) -> [u8; 16] {
     let text = format!("{number:016}");
     text.as_bytes().try_into().expect("16 digits")

@@ -89,7 +89,7 @@ impl HashStore {
         Ok((report, lost))
     }
 
-    /// The last step of a repair.
+    /// Does the last step of a repair.
     pub(crate) fn delete_lost_values(&self, report: &mut HashRepair) -> Result<()> {
         let (found, keys) = self.check()?;
         found.damages.iter().for_each(|damage| report.damage(damage));
@@ -230,7 +230,7 @@ impl Core {
         Ok(())
     }
 
-    /// The values of the last group can be read.
+    /// Checks that the values of the last group can be read.
     fn verify_values(&self, check: &mut Check) -> Result<()> {
         for (key, handle) in check.values.drain(..) {
             let Err(error) = self.large.log.read(&handle, &key) else { continue };
@@ -258,7 +258,7 @@ impl Core {
         Ok(entry.map(|entry| pointer_of(&entry)).transpose()?.flatten() == Some(*handle))
     }
 
-    /// `before` is the moment at which the check began.
+    /// Checks the overflow. `before` is the moment at which the check began.
     fn verify_overflow(&self, report: &mut HashReport, before: (u64, u32)) -> Result<()> {
         let mut found = 0;
         for pair in self.overflow.all()? {

@@ -138,7 +138,7 @@ impl ImageJournal {
         lock(&self.state).next_batch
     }
 
-    /// All earlier batches are not needed any more, and the superblock says so durably.
+    /// Restarts the journal. No earlier batch is needed any more, and the superblock says so durably.
     pub(crate) fn restart(&self) {
         lock(&self.state).next_page = 0;
     }

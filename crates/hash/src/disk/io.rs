@@ -235,7 +235,7 @@ impl BucketIo {
         outcome.map_err(|error| WriteFailure { error, unwritten })
     }
 
-    /// `block` counts for the bucket, whatever the device has, until the bucket is written.
+    /// Lets `block` count for the bucket, whatever the device has, until the bucket is written.
     pub(crate) fn shadow(&self, bucket: u64, block: &[u8]) {
         let block = Buffer::copy_of(block);
         let mut shadows = lock(&self.shadows);
@@ -274,7 +274,7 @@ impl BucketIo {
         lock(&self.spare).pop().unwrap_or_else(new_buffer)
     }
 
-    /// Buffers for a batch.
+    /// Returns buffers for a batch.
     fn buffers(&self, count: usize) -> Vec<Buffer> {
         let mut buffers = {
             let mut spare = lock(&self.spare);

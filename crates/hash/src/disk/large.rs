@@ -138,7 +138,7 @@ impl LargeValues {
         lock(&self.state).kept.extend(pairs.filter_map(|(sequence, handle)| Some((sequence, (*handle)?))));
     }
 
-    /// The changes were applied.
+    /// Forgets the kept handles of changes that were applied.
     pub(crate) fn forget_kept(&self, changes: &[BucketChanges]) {
         let mut state = lock(&self.state);
         if state.kept.is_empty() {
@@ -196,7 +196,7 @@ impl LargeValues {
         self.list(overflow, &segments.into_iter().map(written).collect::<Vec<_>>())
     }
 
-    /// These handles are in no bucket any more. The caller is inside the gate, or has it closed.
+    /// Notes that these handles are in no bucket any more. The caller is inside the gate, or has it closed.
     pub(crate) fn died(&self, overflow: &Overflow, handles: &[Handle]) -> Result<()> {
         if handles.is_empty() {
             return Ok(());
@@ -229,7 +229,7 @@ impl LargeValues {
         Ok(())
     }
 
-    /// A segment has been collected.
+    /// Notes that a segment has been collected.
     pub(crate) fn retire(&self, number: u64) {
         lock(&self.state).retired.insert(number);
     }
@@ -252,7 +252,7 @@ impl LargeValues {
         Ok((deaths, retired))
     }
 
-    /// About how many bytes a checkpoint would let the value log reclaim.
+    /// Returns the approximate number of bytes that a checkpoint would let the value log reclaim.
     pub(crate) fn dying_bytes(&self) -> u64 {
         lock(&self.state).dying_bytes
     }
@@ -293,7 +293,7 @@ impl LargeValues {
         lock(&self.state).deaths.len()
     }
 
-    /// Tells the value log what died, and lets segments go.
+    /// Reports deaths to the value log, and lets segments go.
     pub(crate) fn bury(&self, overflow: &Overflow, (deaths, retired): (Vec<Handle>, BTreeSet<u64>)) -> Result<()> {
         let mut by_segment: BTreeMap<u64, Vec<Handle>> = BTreeMap::new();
         for handle in &deaths {
@@ -381,7 +381,7 @@ impl Overflow {
         Ok(known)
     }
 
-    /// Handles that died, are not in the sums yet, and are not in memory: [`DEATHS_MAX`] at most.
+    /// Returns handles that died, are not in the sums yet, and are not in memory: [`DEATHS_MAX`] at most.
     fn dead_beside(&self, in_memory: &BTreeSet<Handle>) -> Result<Vec<Handle>> {
         let mut dead = Vec::new();
         let Some(list) = self.dead_list()? else { return Ok(dead) };

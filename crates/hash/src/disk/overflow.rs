@@ -125,8 +125,8 @@ impl Overflow {
         names.iter().filter(|name| !stays.contains(&name.as_str())).try_for_each(|name| self.drop_keyspace(name))
     }
 
-    /// The overflow belongs to `store`. Overflows that were made before they said so are taken as they are, and say so
-    /// from now on.
+    /// Checks that the overflow belongs to `store`. Older overflows do not name their store: they are taken as they
+    /// are, and name `store` from now on.
     fn require_store(&self, store: StoreId) -> Result<()> {
         let said = match self.existing(IDENTITY)? {
             Some(identity) => identity.get(STORE)?,

@@ -47,7 +47,7 @@ pub struct State {
 }
 
 impl State {
-    /// 2^`base_bits` buckets, of which none is split. A store never has fewer.
+    /// Makes a state of 2^`base_bits` buckets, of which none is split. A store never has fewer.
     ///
     /// # Panics
     /// More than [`BUCKET_BITS_MAX`] bits.

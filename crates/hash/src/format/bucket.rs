@@ -125,7 +125,7 @@ pub struct Stamp {
     pub overflow_bytes: u32,
 }
 
-/// Reads and writes the buckets of one store.
+/// The reader and writer of the buckets of one store.
 #[derive(Debug, Clone)]
 pub struct BucketCodec {
     path: String,
@@ -217,7 +217,7 @@ impl BucketCodec {
         writer.finish(self, number, stamp)
     }
 
-    /// Bucket `number` is not what was written.
+    /// Returns the error that bucket `number` is not what was written.
     #[cold]
     pub(crate) fn damaged(&self, number: u64, mismatch: Mismatch) -> crate::Error {
         let what = format_args!("bucket {number} of store {}", self.store);
@@ -354,7 +354,7 @@ impl Walk<'_> {
     }
 }
 
-/// Fills a bucket, entry by entry.
+/// A writer that fills a bucket, entry by entry.
 #[derive(Debug)]
 pub struct BucketWriter<'b> {
     block: &'b mut [u8],

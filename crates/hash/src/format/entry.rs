@@ -174,7 +174,7 @@ impl<'a> Entry<'a> {
         Ok(Entry { key, value, expires_ms })
     }
 
-    /// The value of the entry in the overflow, appended to `bytes`.
+    /// Appends the value of the entry in the overflow to `bytes`.
     ///
     /// # Panics
     /// The lengths are not those of an entry ([`check`](Entry::check)).

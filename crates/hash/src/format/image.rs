@@ -45,7 +45,7 @@ pub(crate) const IMAGE_MAGIC: [u8; 4] = *b"SIMG";
 /// Most pages of a batch: 256 MiB.
 pub const IMAGE_BATCH_PAGES_MAX: usize = 65536;
 
-/// Collects the images of a batch.
+/// A collector of the images of a batch.
 #[derive(Debug, Default)]
 pub struct ImageWriter {
     payload: Vec<u8>,
@@ -140,7 +140,7 @@ impl PageHeader {
     }
 }
 
-/// Over all of the page but the checksum itself; begins with the store's id.
+/// Computes a checksum over all of the page, apart from the checksum itself; it begins with the store's id.
 fn page_checksum(store: StoreId, page: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&store.0), page.get(4..).unwrap_or_default())
 }

@@ -51,12 +51,12 @@ struct Slot<'a> {
 /// The next contents of a bucket.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents<'a> {
-    /// In the bucket.
+    /// Entries in the bucket.
     pub(crate) inline: Vec<Entry<'a>>,
     /// Entries in the overflow, and their bytes.
     pub(crate) overflow_entries: u32,
     pub(crate) overflow_bytes: u32,
-    /// In the overflow, as before.
+    /// Entries in the overflow, as before.
     pub(crate) overflow_kept: Vec<Entry<'a>>,
     /// Entries that the overflow has to get before the bucket is written.
     pub(crate) overflow_puts: Vec<Entry<'a>>,

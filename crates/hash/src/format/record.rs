@@ -222,7 +222,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Operations that were checked before.
+/// Decodes operations that were checked before.
 fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation<'_>> + Clone {
     let mut fields = Fields(bytes);
     std::iter::from_fn(move || Operation::take(&mut fields).ok())

@@ -88,12 +88,12 @@ impl CheckUnderWay {
         bucket < self.passed.load(Ordering::Acquire)
     }
 
-    /// The check has come as far as this bucket.
+    /// Notes that the check has come as far as this bucket.
     pub(crate) fn pass_to(&self, bucket: u64) {
         self.passed.store(bucket, Ordering::Release);
     }
 
-    /// Buckets that were checked have changed. The caller is inside the gate, or has it closed.
+    /// Notes that buckets that were checked have changed. The caller is inside the gate, or has it closed.
     pub(crate) fn changed(&self, sums: &Sums) {
         if *sums != Sums::default() {
             lock(&self.behind).add(sums);
@@ -168,12 +168,12 @@ impl Sums {
         self.overflow_bytes += other.overflow_bytes;
     }
 
-    /// A bucket holds `tally` more.
+    /// Adds `tally`, which a bucket holds more.
     pub(crate) fn plus(&mut self, tally: &Tally) {
         self.add(&Sums::from(tally));
     }
 
-    /// A bucket holds `tally` less.
+    /// Subtracts `tally`, which a bucket holds less.
     pub(crate) fn minus(&mut self, tally: &Tally) {
         let Sums { entries, bytes, overflow_entries, overflow_bytes } = Sums::from(tally);
         self.add(&Sums {
@@ -298,7 +298,7 @@ impl SuperblockFile {
         lock(&self.current).clone()
     }
 
-    /// The device of the bucket space, for the next write.
+    /// Sets the device of the bucket space, for the next write.
     pub(crate) fn set_device(&self, device: Option<String>) {
         lock(&self.current).device = device;
     }
@@ -405,7 +405,7 @@ impl Core {
         lock(&self.totals).to_totals()
     }
 
-    /// A repair has counted all buckets.
+    /// Sets the totals after a repair has counted all buckets.
     pub(crate) fn set_totals(&self, sums: Sums) {
         *lock(&self.totals) = sums;
     }
@@ -419,7 +419,7 @@ impl Core {
         self.clock.milliseconds()
     }
 
-    /// A bucket is no newer than the store.
+    /// Checks that a bucket is no newer than the store.
     ///
     /// # Errors
     /// The bucket is newer: the home directory was put back, and its bucket space was not.
@@ -481,13 +481,14 @@ impl Core {
         Ok(())
     }
 
-    /// Repeated until it succeeds: a slot may have the next state already, and the store would still change the present
-    /// one.
+    /// Writes the superblock, and repeats that until it succeeds: a slot may have the next state already, and the store
+    /// would still change the present one.
     fn write_superblock(&self, next: Superblock) -> Result<()> {
         self.patiently(Patience::UntilSpace, || self.superblock.write(next.clone()).map_err(Error::or_out_of_space))
     }
 
-    /// The superblock says durably that no image is needed. Workers that wait for room go on.
+    /// Restarts the image journal. The superblock says durably that no image is needed. Workers that wait for room go
+    /// on.
     fn images_begin_anew(&self) {
         let Some(images) = &self.images else { return };
         images.restart();

@@ -40,7 +40,7 @@ struct AtRest {
 }
 
 impl Core {
-    /// The body of the keeper.
+    /// Runs the keeper.
     pub(crate) fn keep(&self) {
         let mut rests_until = None;
         let (now, visible) = (self.env.clock.now(), self.writes.visible());
@@ -183,7 +183,7 @@ impl Core {
             || self.snapshots.list().is_empty() && self.large.log.victim().is_some()
     }
 
-    /// In an idle store, does a bounded part of what the value log owes. True if there was something.
+    /// Does a bounded part of the work that the value log owes, in an idle store. True if there was some.
     fn pay_for_values(&self) -> Result<bool> {
         if !self.keeper.pays.load(Ordering::Acquire) {
             return Ok(false);

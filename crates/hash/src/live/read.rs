@@ -31,7 +31,7 @@ const READS_MAX: u32 = 8;
 /// A value that was found.
 pub(crate) enum Located {
     Here(Vec<u8>),
-    /// In the value log.
+    /// A value in the value log.
     There(Handle),
 }
 
@@ -90,7 +90,7 @@ impl Core {
         })
     }
 
-    /// Steps 3 and 4; none if the bucket has to be read again.
+    /// Does steps 3 and 4; none if the bucket has to be read again.
     pub(crate) fn answer(
         &self,
         found: InBucket,

@@ -66,8 +66,8 @@ impl Core {
         }
     }
 
-    /// A batch of buckets has failed for want of space. See the module's documentation. `blocks` are the buckets as
-    /// they were read, and `died` says which handles leave which bucket.
+    /// Keeps a batch of buckets that has failed for want of space. See the module's documentation. `blocks` are the
+    /// buckets as they were read, and `died` says which handles leave which bucket.
     pub(crate) fn keep_for_retry(
         &self,
         changes: &[BucketChanges],

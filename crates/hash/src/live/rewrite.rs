@@ -67,12 +67,12 @@ impl Rewrites {
         std::mem::take(&mut self.images)
     }
 
-    /// The totals had `tally` more, of a bucket that goes.
+    /// Subtracts `tally` of a bucket that goes from the totals.
     pub(crate) fn uncount(&mut self, core: &Core, bucket: u64, tally: &Tally) {
         self.count(core, bucket, &Tally::default(), tally);
     }
 
-    /// A bucket holds `now` instead of `before`.
+    /// Notes that a bucket holds `now` instead of `before`.
     pub(crate) fn count(&mut self, core: &Core, bucket: u64, now: &Tally, before: &Tally) {
         let mut change = Sums::default();
         change.plus(now);
@@ -88,7 +88,7 @@ impl Rewrites {
         self.unwritten.take()
     }
 
-    /// The totals are those with these buckets.
+    /// Adds the changes of these buckets to the totals.
     pub(crate) fn add_to_totals(&self, core: &Core) {
         core.add_to_totals(&self.sums);
         core.check.changed(&self.behind);
@@ -116,18 +116,18 @@ impl Rewrites {
         Ok(header)
     }
 
-    /// Step 0, for snapshots.
+    /// Does step 0, for snapshots.
     pub(crate) fn save(&mut self, core: &Core) -> Result<()> {
         core.overflow.save(std::mem::take(&mut self.saves))
     }
 
-    /// Step 1.
+    /// Does step 1.
     pub(crate) fn add_to_overflow(&mut self, core: &Core) -> Result<()> {
         // Also what only deletes dead entries: the bucket gets a mark, under which they would count again.
         core.overflow.write(std::mem::take(&mut self.additions), Durability::Synced)
     }
 
-    /// Steps 2 and 3, in the room for images that the caller has reserved.
+    /// Does steps 2 and 3, in the room for images that the caller has reserved.
     pub(crate) fn write_buckets(&mut self, core: &Core, room: Room<'_>, patience: Patience) -> Result<()> {
         if let Some(images) = core.images.as_ref().filter(|_| !self.images.is_empty()) {
             let placed = images.place(&self.images);
@@ -151,7 +151,7 @@ impl Rewrites {
         })
     }
 
-    /// Step 4.
+    /// Does step 4.
     pub(crate) fn remove_from_overflow(&mut self, core: &Core, patience: Patience) -> Result<()> {
         let removals = std::mem::take(&mut self.removals);
         if patience == Patience::None {
@@ -160,7 +160,7 @@ impl Rewrites {
         core.patiently(patience, || core.overflow.write(removals.clone(), Durability::Buffered))
     }
 
-    /// All steps. Patience begins with step 3.
+    /// Does all steps. Patience begins with step 3.
     pub(crate) fn commit(&mut self, core: &Core, room: Room<'_>, patience: Patience) -> Result<()> {
         assert!(pages_for(self.len()) <= room.pages() || core.images.is_none(), "room for images is reserved");
         self.save(core)?;

@@ -73,7 +73,7 @@ impl Snapshots {
         moment
     }
 
-    /// A snapshot is not read any more.
+    /// Notes that a snapshot is not read any more.
     pub(crate) fn release(&self, number: u64) {
         let mut alive = lock(&self.alive);
         alive.moments.remove(&number);
@@ -186,7 +186,7 @@ impl Overflow {
         first.map(|pair| pair.map(|(_, value)| value.to_vec()).map_err(Error::from)).transpose()
     }
 
-    /// Nothing that was saved is needed.
+    /// Deletes all saved entries, which are not needed any more.
     fn forget_saved(&self) -> Result<()> {
         let Some(saved) = self.saved() else { return Ok(()) };
         Ok(saved.delete_range_with([0; 16], [0xff; 16], Durability::Buffered)?)

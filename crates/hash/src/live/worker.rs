@@ -91,7 +91,7 @@ fn last_changes(changes: &[PendingChange], moments: &[Moment]) -> Vec<bool> {
 }
 
 impl Core {
-    /// The body of the worker of partition `number`.
+    /// Runs the worker of partition `number`.
     pub(crate) fn work(&self, number: usize) {
         let mut rests_until = Duration::ZERO;
         let mut waits_since = None;
@@ -145,7 +145,7 @@ impl Core {
         self.caught("keeper", turn).inspect_err(|error| self.fail_unless_short(error))
     }
 
-    /// An error fails the store. Want of space does not: nothing is half done then.
+    /// Fails the store because of an error. Want of space does not fail it: nothing is half done then.
     fn fail_unless_short(&self, error: &Error) {
         if !matches!(error, Error::OutOfSpace { .. }) {
             self.writes.fail_with(error.clone());

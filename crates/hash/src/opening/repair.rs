@@ -80,7 +80,7 @@ impl HashRepair {
         }
     }
 
-    /// A damaged record of the log was left out.
+    /// Notes that a damaged record of the log was left out.
     pub(crate) fn lose_log_record(&mut self, damage: impl std::fmt::Display) {
         self.lost_log_records += 1;
         self.damage(damage);
@@ -107,7 +107,7 @@ struct Lost {
 }
 
 impl Core {
-    /// Step 3. Workers do not run yet.
+    /// Does step 3. Workers do not run yet.
     pub(crate) fn mend_buckets(&self, home: &dyn Volume, report: &mut HashRepair) -> Result<()> {
         let state = self.state();
         let mut lost: Vec<Lost> = Vec::new();
@@ -151,7 +151,7 @@ impl Core {
         self.io.flush()
     }
 
-    /// Step 4. Returns what the totals were. Workers do not run yet, and all buckets are sound.
+    /// Does step 4. Returns the former totals. Workers do not run yet, and all buckets are sound.
     pub(crate) fn count_anew(&self) -> Result<Totals> {
         let before = self.totals();
         let mut sums = Sums::default();

@@ -83,7 +83,7 @@ impl HashBatch {
         self.operations.bytes().len()
     }
 
-    /// Ready for the log of a store with this seed.
+    /// Makes the changes ready for the log of a store with this seed.
     pub(crate) fn into_changes(self, seed: u64, value_bytes_max: usize) -> Result<Changes> {
         for operation in self.operations.iter() {
             if let Outcome::Put { value, .. } = operation.change

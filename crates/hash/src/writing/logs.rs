@@ -8,7 +8,7 @@ pub(crate) struct LogFiles {
     files: VecDeque<(u64, u64)>,
 }
 
-/// See [`LogFiles::newest_applied`].
+/// The result of [`LogFiles::newest_applied`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) file: u64,
@@ -23,7 +23,7 @@ impl LogFiles {
         LogFiles { files: VecDeque::from([(number, first_sequence)]) }
     }
 
-    /// The log goes on in file `number`.
+    /// Notes that the log goes on in file `number`.
     pub(crate) fn add(&mut self, number: u64, first_sequence: u64) {
         let (last, first) = self.newest();
         assert!(number > last && first_sequence >= first, "log file {number} follows {last}");
@@ -44,7 +44,7 @@ impl LogFiles {
         Applied { file, first, older, files: self.files.len() }
     }
 
-    /// Files before `number` are not needed any more.
+    /// Forgets the files before `number`, which are not needed any more.
     pub(crate) fn forget_before(&mut self, number: u64) {
         while self.files.len() > 1 && self.files.front().is_some_and(|(oldest, _)| *oldest < number) {
             self.files.pop_front();

@@ -52,7 +52,7 @@ impl PendingChange {
 /// The changes of one bucket, as a worker takes them.
 pub(crate) struct BucketChanges {
     pub(crate) bucket: u64,
-    /// By hash, and by sequence number among those of one hash.
+    /// The changes, by hash, and by sequence number among those of one hash.
     pub(crate) changes: Vec<PendingChange>,
 }
 
@@ -63,7 +63,7 @@ impl BucketChanges {
     }
 }
 
-/// By reversed hash, then by sequence number.
+/// Changes by reversed hash, then by sequence number.
 type Table = BTreeMap<(u64, u64), PendingChange>;
 
 pub(crate) struct Partition {
@@ -141,7 +141,8 @@ impl Pending {
         self.bytes() + bytes <= others.saturating_add(self.bytes_max)
     }
 
-    /// The store opens while changes behind `applied` wait for space. Workers are to apply those up to `sequence`.
+    /// Notes that the store opens while changes behind `applied` wait for space. Workers are to apply those up to
+    /// `sequence`.
     pub(crate) fn replayed(&self, applied: u64, sequence: u64) {
         self.replayed_bytes.store(self.bytes(), Ordering::Release);
         self.partitions.iter().for_each(|partition| partition.drained.store(applied, Ordering::Release));
@@ -214,7 +215,7 @@ impl Pending {
         is_wanted || partition.bytes.load(Ordering::Acquire) >= self.enough_bytes()
     }
 
-    /// Partition `number` has no change up to `sequence` any more.
+    /// Notes that partition `number` has no change up to `sequence` any more.
     pub(crate) fn set_drained(&self, number: usize, sequence: u64) {
         self.partitions[number].drained.fetch_max(sequence, Ordering::AcqRel);
     }

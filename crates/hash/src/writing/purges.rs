@@ -18,7 +18,7 @@ pub type IsDead = Arc<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
 /// A purge that the program has asked for.
 pub(crate) struct Asked {
     pub(crate) is_dead: IsDead,
-    /// Is written when it is over.
+    /// The batch that is written when the purge is over.
     pub(crate) then: HashBatch,
 }
 
@@ -43,7 +43,7 @@ impl Purges {
         }
     }
 
-    /// Entries are written that expire at this time or later.
+    /// Notes that entries are written that expire at this time or later.
     #[inline]
     pub(crate) fn note_expiry(&self, expires_ms: u64) {
         if expires_ms < self.next_expiry_ms.load(Ordering::Relaxed)

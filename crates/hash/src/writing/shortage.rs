@@ -111,7 +111,7 @@ impl Shortage {
         Ok(())
     }
 
-    /// `party` is short of space because of `cause`.
+    /// Notes that `party` is short of space because of `cause`.
     pub(crate) fn note(&self, party: Party, cause: &Error) {
         let is_first = {
             let mut short = lock(&self.short);
@@ -125,7 +125,7 @@ impl Shortage {
         }
     }
 
-    /// `party` has done all of its work.
+    /// Notes that `party` has done all of its work.
     pub(crate) fn over(&self, party: Party) {
         let is_last = {
             let mut short = lock(&self.short);

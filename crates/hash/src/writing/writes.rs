@@ -141,7 +141,7 @@ impl Writes {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// The store takes no more writes, because of `error`.
+    /// Fails the store: it takes no more writes, because of `error`.
     pub(crate) fn fail_with(&self, error: Error) {
         _ = self.failure.set(Error::Failed { cause: Box::new(error) });
         self.wake_all();
@@ -170,7 +170,7 @@ impl Writes {
         self.next_log.load(Ordering::Acquire)
     }
 
-    /// Another log file than `file` is ready, with room for a record of `bytes`.
+    /// Makes another log file than `file` ready, with room for a record of `bytes`.
     pub(crate) fn prepare_log(&self, NoLogFile { bytes, file }: NoLogFile) -> Result<()> {
         loop {
             if self.log.file() != file {
@@ -196,7 +196,7 @@ impl Writes {
         }
     }
 
-    /// While space is short, gives up a next log file that is longer than the shortest: collections need its room to
+    /// Gives up a next log file that is longer than the shortest, while space is short: collections need its room to
     /// free more.
     pub(crate) fn shorten_next_log(&self) -> Result<()> {
         let (log, space) = (&self.log, &self.shortage.space);
@@ -218,7 +218,7 @@ impl Writes {
         lock(&self.commit).places.newest_applied(drained)
     }
 
-    /// Log files before `oldest_needed` are not needed any more.
+    /// Releases log files before `oldest_needed`, which are not needed any more.
     pub(crate) fn release_logs(&self, oldest_needed: u64) -> Result<()> {
         lock(&self.commit).places.forget_before(oldest_needed);
         Ok(self.log.release(oldest_needed)?)

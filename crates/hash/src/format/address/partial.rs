@@ -24,7 +24,7 @@ pub struct PartialState {
 }
 
 impl PartialState {
-    /// `base_groups` groups of two buckets.
+    /// Makes a state of `base_groups` groups of two buckets.
     pub fn new(base_groups: u64) -> PartialState {
         PartialState { base_groups, level: 0, growing_to: 3, next: 0 }
     }
