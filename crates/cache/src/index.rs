@@ -71,7 +71,7 @@ impl KeyHash {
     }
 }
 
-/// See the module.
+/// The index of a cache: see the module.
 pub(crate) struct Index {
     shards: Box<[Line<Mutex<Shard>>]>,
     shard_bits: u32,

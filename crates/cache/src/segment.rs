@@ -6,8 +6,8 @@
 //! **Invariants.** A segment that a slot of the index names is not released. Bytes of a shared segment change only
 //! where an item is put over one of the same length, and only by the holder of the shard that the item's slot lies in.
 //!
-//! **Threads.** Any. A lock for each segment. Its holder takes no other lock, apart from the reclaimer: it reads a victim
-//! while it appends to another segment.
+//! **Threads.** Any. A lock for each segment. Its holder takes no other lock, apart from the reclaimer: it reads a
+//! victim while it appends to another segment.
 //!
 //! **Memory.** [`Segments::bytes`] counts the capacity of all segments and of spares. A spare is memory of a segment
 //! that has gone, kept for the next one: memory from the system would be cleared page by page. Segments are mapped from

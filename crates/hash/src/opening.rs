@@ -191,8 +191,8 @@ pub(crate) fn require_buckets(path: &str, room: u64, superblock: &Superblock) ->
     Err(Error::OtherGeometry { path: path.to_owned(), expected, found })
 }
 
-/// Makes both slots durably say what the newest says, before the store acts on it. A crash may have left the other slot as
-/// it was, and what is read may so far be in the page cache only.
+/// Makes both slots durably say what the newest says, before the store acts on it. A crash may have left the other slot
+/// as it was, and what is read may so far be in the page cache only.
 fn settle_superblock(home: &dyn Volume) -> Result<()> {
     let Some((file, newest)) = read_superblock(home)? else { return Ok(()) };
     file.sync()?;

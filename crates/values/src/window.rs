@@ -11,7 +11,7 @@ pub(crate) struct Window {
     bytes: Vec<u8>,
     /// The place of the first byte.
     at: u64,
-    /// Nothing from here on is read.
+    /// The offset from which on nothing is read.
     limit: u64,
     read_bytes: u64,
 }
@@ -44,7 +44,7 @@ impl Window {
         Ok(self.bytes.get((offset - self.at) as usize..))
     }
 
-    /// Nothing from here on is read.
+    /// Returns the offset from which on nothing is read.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }

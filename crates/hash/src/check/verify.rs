@@ -3,8 +3,8 @@
 //! 1. All writes that were visible are applied.
 //! 2. [`BUCKETS_MAX`] buckets are checked at a time, with the gate closed. Between two groups, workers and the keeper
 //!    go on.
-//! 3. A worker that changes a checked bucket adds the difference to the *sums behind the check* (`CheckUnderWay`). So in
-//!    the end, what was found and these sums are the totals, whatever was written, split and merged meanwhile.
+//! 3. A worker that changes a checked bucket adds the difference to the *sums behind the check* (`CheckUnderWay`). So
+//!    in the end, what was found and these sums are the totals, whatever was written, split and merged meanwhile.
 //! 4. The values in the value log of a group are read when the gate is open again. A value that cannot be read is
 //!    damaged if its bucket still leads to it: otherwise it has died meanwhile.
 //! 5. The overflow is read once. Entries beyond the marks are dead; while callers write, their number is an estimate.

@@ -218,8 +218,9 @@ fn a_crash_keeps_a_prefix_of_writes_with_large_values() {
     }
 }
 
-/// After the death of the process, the store knows which bytes of the value log are alive. What a batch or a collection under way has appended,
-/// and no bucket has, counts as alive, too. So the count is mostly exact where all was applied, and never too small.
+/// After the death of the process, the store knows which bytes of the value log are alive. What a batch or a collection
+/// under way has appended, and no bucket has, counts as alive, too. So the count is mostly exact where all was applied,
+/// and never too small.
 #[test]
 fn the_death_of_the_process_forgets_no_garbage() {
     const LARGE: Shape = Shape { keys: 12, value_bytes_max: 3000, deletes_of_ten: 2 };
@@ -263,7 +264,8 @@ fn the_death_of_the_process_forgets_no_garbage() {
                     }
                     let (counted, found) = (store.properties().value_live_bytes, store.verify().unwrap().value_bytes);
                     assert!(counted >= found, "{counted} bytes are counted, and {found} are alive");
-                    // A segment whose sums are in doubt has eight bytes that may be alive, until a walk shows that it has none.
+                    // A segment whose sums are in doubt has eight bytes that may be alive, until a walk shows that it
+                    // has none.
                     let in_doubt = store.inner.core.large.log.segments().iter().filter(|s| s.sums_are_doubtful).count();
                     let is_exact = counted - found <= 8 * in_doubt as u64;
                     all.fetch_add(u64::from(is_idle), Ordering::Relaxed);

@@ -24,7 +24,7 @@ pub(crate) fn device(env: &Env, nature: Nature, plan: FaultPlan, seed: u64) -> S
     device_of(env, nature, BUCKETS_MAX, plan, seed)
 }
 
-/// A device with room for so many buckets.
+/// Makes a device with room for the given number of buckets.
 pub(crate) fn device_of(env: &Env, nature: Nature, buckets: u64, plan: FaultPlan, seed: u64) -> SimDevice {
     let geometry = Geometry {
         block_bytes: PAGE_BYTES as u32,
@@ -78,7 +78,7 @@ pub(crate) type Step = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 pub(crate) struct Shape {
     pub(crate) keys: u64,
     pub(crate) value_bytes_max: usize,
-    /// Of ten changes, so many are deletions.
+    /// The number of deletions in ten changes.
     pub(crate) deletes_of_ten: u64,
 }
 
@@ -127,9 +127,9 @@ pub(crate) fn apply(map: &mut Map, step: &Step) {
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) steps: Vec<Step>,
-    /// So many steps from the front were acknowledged.
+    /// The number of steps from the front that were acknowledged.
     pub(crate) acknowledged: usize,
-    /// So many steps from the front must survive everything.
+    /// The number of steps from the front that must survive everything.
     pub(crate) durable: usize,
     /// What the store has done, if it came so far.
     pub(crate) done: Done,
@@ -203,8 +203,8 @@ pub(crate) fn contents(store: &HashStore, shape: &Shape) -> Map {
     found.collect()
 }
 
-/// The store holds what a prefix of the steps makes, with all that had to survive; its counts are right and nothing is damaged. Returns how
-/// many steps there are.
+/// The store holds what a prefix of the steps makes, with all that had to survive; its counts are right and nothing is
+/// damaged. Returns how many steps there are.
 pub(crate) fn check(store: &HashStore, told: &Told, shape: &Shape) -> usize {
     let found = contents(store, shape);
     let prefix = (told.durable..=told.steps.len()).rev().find(|count| told.map_after(*count) == found);
