@@ -153,7 +153,7 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// Returns the bytes that are read or were copied.
+    /// Returns the number of bytes that are read or were copied.
     pub(crate) fn bytes(&self) -> usize {
         let length = |piece: &Piece| match piece {
             Piece::Here(bytes) => bytes.len(),
@@ -344,7 +344,7 @@ impl FlashLog {
         self.superblock.seed
     }
 
-    /// Returns the bytes of the device that segments take.
+    /// Returns the number of bytes of the device that segments take.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         u64::from(self.superblock.segments) * SEGMENT_BYTES as u64
     }
@@ -384,7 +384,7 @@ impl FlashLog {
         true
     }
 
-    /// Returns the sequence number of the segment that slots call so, if it is there.
+    /// Returns the sequence number of the segment that slots name by `number`, if it is there.
     pub(crate) fn sequence_of(&self, number: u32) -> Option<u64> {
         self.find(&lock(&self.state), number).map(|found| found.sequence)
     }
@@ -458,7 +458,7 @@ impl FlashLog {
         Salt { id: self.superblock.id, sequence }
     }
 
-    /// Returns the longest record that the log takes.
+    /// Returns the length of the longest record that the log takes.
     fn longest(&self) -> usize {
         self.superblock.segments as usize / 4 * (SEGMENT_BYTES - RECORDS_AT)
     }
@@ -643,7 +643,7 @@ impl FlashLog {
         Located::Here(self.finish(&read, RecordBytes::Joined(all)))
     }
 
-    /// Returns the segment that slots call so, if it is there.
+    /// Returns the segment that slots name by `number`, if it is there.
     fn find(&self, state: &State, number: u32) -> Option<OnFlash> {
         let open = state.open.iter().map(|open| OnFlash { sequence: open.sequence, base: open.base });
         let sealed = state.sealed.iter().map(|sealed| OnFlash { sequence: sealed.sequence, base: sealed.base });
@@ -671,14 +671,14 @@ impl FlashLog {
         Some(Piece::There(Extent { first, bytes: (end - first) as usize, skip: (begin - first) as usize }))
     }
 
-    /// Returns the item in what was read. `None`: there is no whole record.
+    /// Returns the item in the bytes that were read. `None`: there is no whole record.
     pub(crate) fn finish(&self, read: &Read, bytes: RecordBytes) -> Option<Record> {
         let OnFlash { sequence, base } = read.on_flash;
         self.salt(sequence).get(read.offset, base, &bytes)?;
         Some(Record { bytes, start: RECORD_HEADER_BYTES, base, sequence })
     }
 
-    /// Returns the longest transfer of the device.
+    /// Returns the length of the device's longest transfer.
     pub(crate) fn transfer_bytes_max(&self) -> usize {
         (self.device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES)
     }
@@ -786,7 +786,7 @@ impl FlashLog {
         self.read_at(spot_offset(spot), SEGMENT_BYTES)
     }
 
-    /// Returns the bytes of the device.
+    /// Reads bytes of the device.
     ///
     /// # Errors
     /// The device fails.
@@ -802,12 +802,12 @@ pub(crate) fn with_room(bytes: usize) -> Option<Vec<u8>> {
     Some(all)
 }
 
-/// Returns the segments that a device has room for.
+/// Returns the number of segments that a device has room for.
 fn spots(device: &Arc<dyn Device>) -> u64 {
     device.space().logical_total.saturating_sub(SEGMENTS_AT) / SEGMENT_BYTES as u64
 }
 
-/// Returns the bytes of the device, in transfers as long as it takes.
+/// Reads bytes of the device, in transfers as long as it takes.
 fn read_at(device: &Arc<dyn Device>, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
     let most = (device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES);
     let begins = (0..bytes).step_by(most);

@@ -328,7 +328,7 @@ impl ShardGuard<'_> {
         self.removed(1);
     }
 
-    /// Records that `count` slots were freed: the shard may shrink.
+    /// Notes that `count` slots were freed: the shard may shrink.
     fn removed(&mut self, count: usize) {
         self.shard.used -= count;
         self.index.slots.fetch_sub(count, Ordering::Relaxed);

@@ -223,7 +223,7 @@ impl Memory {
         self.limit_bytes.saturating_sub(self.fixed_bytes() + self.beside_bytes.load(Ordering::Relaxed))
     }
 
-    /// Returns the longest item that is taken.
+    /// Returns the length of the longest item that is taken.
     pub(crate) fn longest(&self) -> usize {
         self.room() / 4
     }

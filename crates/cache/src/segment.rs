@@ -207,12 +207,12 @@ impl Segments {
         self.read(number).capacity()
     }
 
-    /// Records that items of `bytes` bytes came to the index.
+    /// Notes that items of `bytes` bytes came to the index.
     pub(crate) fn add_live(&self, number: u32, bytes: usize) {
         self.of(number).live_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Records that items of `bytes` bytes have left the index.
+    /// Notes that items of `bytes` bytes have left the index.
     pub(crate) fn remove_live(&self, number: u32, bytes: usize) {
         let before = self.of(number).live_bytes.fetch_sub(bytes, Ordering::Relaxed);
         assert!(before >= bytes, "more items left segment {number} than it had");

@@ -192,7 +192,7 @@ pub fn image(data: &[u8]) {
     assert!(again.finish(STORE, batch.batch) == pages[..length], "what was read is written as it was");
 }
 
-/// What real encoders make: where a fuzzer begins.
+/// The output of real encoders: a fuzzer begins with it.
 ///
 /// # Panics
 /// There is no such target.

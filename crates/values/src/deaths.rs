@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 const SET_ENTRY_BYTES: usize = 8;
 
 impl ValueLog {
-    /// Records that these values of one segment are dead: no caller can ask for them any more, now or after a crash.
+    /// Marks these values of one segment as dead: no caller can ask for them any more, now or after a crash.
     /// The values may be zeroed.
     ///
     /// # Errors

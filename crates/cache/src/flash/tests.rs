@@ -335,7 +335,7 @@ mod cache {
         id.to_le_bytes().into_iter().cycle().take(length as usize).collect()
     }
 
-    /// What was told of a key, once it was told.
+    /// The answer for a key, once there is one.
     type Answer = Arc<Mutex<Option<Option<(u64, Vec<u8>)>>>>;
 
     /// Keeps an answer, and then calls `then`.
@@ -433,7 +433,7 @@ mod cache {
                     Some((id, found)) if changed && key == keys[0] => assert!(found == value(id)),
                     found => self.check(key, found),
                 }
-                // What comes after the change sees it.
+                // A read that comes after the change sees it.
                 self.get(cache, key);
             }
         }
@@ -720,7 +720,7 @@ mod cache {
             let flash = cache.properties().flash.unwrap();
             assert!(flash.written_bytes > 3 * (FLASH_MIB << 20), "the device was written more than once: {flash:?}");
             assert!(most <= notes_max, "{most} bytes of notes, {notes_max} at most");
-            // What is dead keeps nothing out.
+            // A dead item keeps nothing out.
             cache.put(b"new", &Meta::default(), [b"value", b""], now).unwrap();
             assert!(matches!(cache.get(b"new", now, |_| ()), Lookup::Hit(())));
         });

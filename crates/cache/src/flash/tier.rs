@@ -170,7 +170,7 @@ impl FlashTier {
         if self.works() { self.log.memory_bytes() } else { 0 }
     }
 
-    /// Returns the longest transfer of a read where several are in flight.
+    /// Returns the length of the longest transfer of a read where several are in flight.
     pub(crate) fn piece_bytes_max(&self) -> usize {
         let piece = self.rules.piece_bytes.max(1).next_multiple_of(PAGE_BYTES);
         piece.min(self.log.transfer_bytes_max())

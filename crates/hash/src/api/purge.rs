@@ -58,7 +58,7 @@ const WORTH: u64 = 8;
 const BUCKET_BYTES: u64 = crate::format::geometry::BUCKET_BYTES as u64;
 
 impl HashStore {
-    /// Removes the entries of which `is_dead` says so, soon and at a bounded rate, and writes `then` when it is done.
+    /// Removes the entries that `is_dead` calls dead, soon and at a bounded rate, and writes `then` when it is done.
     /// An entry that was written under a key meanwhile stays, unless it is dead, too. Another call replaces this one,
     /// whose `then` is not written. So does the end of the store.
     pub fn remove_dead(&self, is_dead: IsDead, then: HashBatch) {

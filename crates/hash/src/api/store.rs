@@ -222,7 +222,7 @@ impl HashStore {
     /// then on fail.
     ///
     /// # Errors
-    /// What failed first. Writes that were acknowledged are in the log then, as they asked for.
+    /// The first failure. Writes that were acknowledged are in the log then, as they asked for.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
     }

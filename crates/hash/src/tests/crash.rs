@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const LOCATIONS: [&str; 2] = ["home", "overflow"];
 
-/// What a run does.
+/// The steps of a run.
 #[derive(Clone, Copy)]
 struct Plan {
     nature: Nature,
@@ -255,7 +255,7 @@ fn the_death_of_the_process_forgets_no_garbage() {
                     let store = open(&env, &after, &device.on(&env), &small()).unwrap();
                     told.durable = told.acknowledged;
                     check(&store, &told, &LARGE);
-                    // What was collected is gone at the checkpoint after.
+                    // A collected segment is gone at the next checkpoint.
                     for _ in 0..3 {
                         store.checkpoint().unwrap();
                         while store.inner.core.keeper.collects.load(Ordering::Acquire) {

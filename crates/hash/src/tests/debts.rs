@@ -62,7 +62,7 @@ fn fill(store: &HashStore, keys: std::ops::Range<u64>, bytes: usize, expires_ms:
     keys.for_each(|n| store.put_with(key(n), value(n, bytes), Durability::Buffered, expires_ms).unwrap());
 }
 
-/// What expired stayed until a write happened to meet its bucket: in a store that is only read, or written to
+/// An expired entry stayed until a write happened to meet its bucket: in a store that is only read, or written to
 /// elsewhere, for good.
 fn expired_entries_leave(nature: Nature, bytes: usize) {
     World::run(nature, small(), |world| {
@@ -80,7 +80,7 @@ fn expired_entries_leave(nature: Nature, bytes: usize) {
         assert!(properties.value_dying_bytes + properties.value_garbage_bytes <= properties.value_live_bytes / 4);
         assert_eq!(properties.dead_entries, 0);
         check_sound(&store);
-        // What is left to expire is known although nothing is written any more.
+        // The entries that are left to expire are known although nothing is written any more.
         (0..17).for_each(|_| world.rest());
         assert_eq!(entries(&store), 40);
         store.close().unwrap();
@@ -126,7 +126,7 @@ fn expired_entries_leave_while_a_writer_goes_on_elsewhere() {
     });
 }
 
-/// What is written again while its expired predecessor is purged stays.
+/// An entry that is written again while its expired predecessor is purged stays.
 #[test]
 fn what_is_written_meanwhile_stays() {
     World::run(Nature::Safe, small(), |world| {
@@ -238,7 +238,7 @@ fn deleted_values_and_older_log_files_leave_an_idle_store() {
     });
 }
 
-/// What was saved for a snapshot stayed until the next checkpoint.
+/// Entries that were saved for a snapshot stayed until the next checkpoint.
 #[test]
 fn what_was_saved_for_a_snapshot_goes_with_it() {
     World::run(Nature::Safe, small(), |world| {

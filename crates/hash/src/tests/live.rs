@@ -264,7 +264,7 @@ fn collection_keeps_up_with_values_that_are_overwritten() {
         for round in 0..300_u32 {
             store.put(format!("hot-{}", round % 4), vec![round as u8; 3000]).unwrap();
         }
-        // What was collected goes at the checkpoint after.
+        // A collected segment goes at the next checkpoint.
         (0..2).for_each(|_| store.checkpoint().unwrap());
         let (segments, written) = (store.inner.core.large.log.segments().len(), store.properties().value_collections);
         assert!(segments <= 40, "{segments} segments for four values; {written} were collected");
@@ -549,7 +549,7 @@ fn a_device_that_fails_fails_the_store_and_loses_nothing() {
             assert!(matches!(store.put("x", "y"), Err(Error::Failed { .. })));
             assert!(store.close().is_err());
             device.set_faults(FaultPlan::none());
-            // What was acknowledged is there; what was refused may be.
+            // Acknowledged writes are there; refused ones may be.
             told.durable = told.acknowledged;
             check(&open(&env, &volumes, &device, &small()).unwrap(), &told, &shape);
         });
@@ -995,8 +995,8 @@ fn deaths_of_large_values_during_a_snapshot_are_kept_on_disk_and_counted_once() 
     });
 }
 
-/// What was saved goes with the gate closed, not when the last snapshot is dropped: another thread may take a snapshot
-/// at that moment.
+/// Saved entries go with the gate closed, not when the last snapshot is dropped: another thread may take a snapshot at
+/// that moment.
 #[test]
 fn what_was_saved_is_removed_when_the_next_snapshot_is_taken() {
     with_store(1, Nature::Safe, |_, store| {

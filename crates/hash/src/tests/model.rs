@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Buckets that have room on simulated devices, where nothing else is said.
 pub(crate) const BUCKETS_MAX: u64 = 64;
 
-/// What a crash does to writes of buckets.
+/// The effect of a crash on writes of buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nature {
     /// Acknowledged writes are durable, and none is torn: zram, and drives with capacitors.
@@ -73,7 +73,7 @@ pub(crate) fn open(
 /// Changes that are written together.
 pub(crate) type Step = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// What keys and values a run has.
+/// The keys and values of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) keys: u64,
@@ -123,7 +123,7 @@ pub(crate) fn apply(map: &mut Map, step: &Step) {
     }
 }
 
-/// What a workload was told: the steps it tried, in order.
+/// The outcome of a workload: the steps that it tried, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) steps: Vec<Step>,
@@ -131,11 +131,11 @@ pub(crate) struct Told {
     pub(crate) acknowledged: usize,
     /// The number of steps from the front that must survive everything.
     pub(crate) durable: usize,
-    /// What the store has done, if it came so far.
+    /// Counts of the store's work, if the run came so far.
     pub(crate) done: Done,
 }
 
-/// What a store has done: so that a test knows that it has tested something.
+/// Counts of a store's work: so that a test knows that it has tested something.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Done {
     pub(crate) splits: u64,
