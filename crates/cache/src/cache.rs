@@ -337,8 +337,8 @@ impl Cache {
         self.core().memory.tidy(now, &self.core().counters);
     }
 
-    /// Returns the bytes of the device that items take now; 0 without flash. Looks at 16 bytes of memory for each MiB
-    /// of the device.
+    /// Returns the number of bytes of the device that items take now; 0 without flash. Looks at 16 bytes of memory for
+    /// each MiB of the device.
     #[must_use]
     pub fn flash_used_bytes(&self) -> u64 {
         self.core().memory.flash.as_ref().map_or(0, |flash| flash.log.used_bytes())

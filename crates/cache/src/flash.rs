@@ -349,7 +349,7 @@ impl FlashLog {
         u64::from(self.superblock.segments) * SEGMENT_BYTES as u64
     }
 
-    /// Returns the bytes of the device that segments with items take now.
+    /// Returns the number of bytes of the device that segments with items take now.
     pub(crate) fn used_bytes(&self) -> u64 {
         lock(&self.state).used_spots * SEGMENT_BYTES as u64
     }

@@ -31,7 +31,7 @@
 //!
 //! | debt | bound |
 //! |---|---|
-//! | expired, deleted and flushed items in memory | [`Options::memory_bytes`]; segments of expired items go first, whole |
+//! | expired, deleted, flushed items in memory | [`Options::memory_bytes`]; segments of expired items go first, whole |
 //! | the same on flash | the device; they go when their segment is written again |
 //! | notes of deaths in the journal | 16 bytes for each item written to flash in the last two rounds over the device |
 //! | ghosts | 2 bytes each, within [`Options::memory_bytes`] |

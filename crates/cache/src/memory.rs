@@ -218,7 +218,7 @@ impl Memory {
         OwnerMemory(Arc::clone(&self.beside_bytes))
     }
 
-    /// Returns the bytes that segments may take.
+    /// Returns the number of bytes that segments may take.
     fn room(&self) -> usize {
         self.limit_bytes.saturating_sub(self.fixed_bytes() + self.beside_bytes.load(Ordering::Relaxed))
     }

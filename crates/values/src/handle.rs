@@ -67,8 +67,8 @@ impl Handle {
             && offset + bytes <= u64::from(u32::MAX)
     }
 
-    /// Returns the bytes that the record takes in its segment: its length up to the next place where a record can
-    /// begin. All sums of live and dead bytes are sums of this.
+    /// Returns the number of bytes that the record takes in its segment: its length up to the next place where a record
+    /// can begin. All sums of live and dead bytes are sums of this.
     pub fn footprint(&self) -> u64 {
         u64::from(self.bytes).next_multiple_of(ALIGN)
     }

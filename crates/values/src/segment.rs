@@ -52,8 +52,8 @@ pub struct SegmentInfo {
 }
 
 impl SegmentInfo {
-    /// Returns the bytes of records that are alive, as far as the log knows. Never 0 if the sums are doubtful and there
-    /// are records: an owner may remove a segment without live bytes, and this one needs a walk.
+    /// Returns the number of bytes of records that are alive, as far as the log knows. Never 0 if the sums are doubtful
+    /// and there are records: an owner may remove a segment without live bytes, and this one needs a walk.
     pub fn live_bytes(&self) -> u64 {
         self.record_bytes.saturating_sub(self.dead_bytes)
     }

@@ -156,12 +156,12 @@ impl Walk {
         self.file.path()
     }
 
-    /// Returns the bytes of records that were found to be trimmed, so far.
+    /// Returns the number of bytes of records that were found to be trimmed, so far.
     pub fn trimmed_bytes(&self) -> u64 {
         self.trimmed_bytes
     }
 
-    /// Returns the bytes that were read so far.
+    /// Returns the number of bytes that were read so far.
     pub fn read_bytes(&self) -> u64 {
         self.window.read_bytes()
     }

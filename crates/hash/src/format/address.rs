@@ -82,7 +82,7 @@ impl State {
         u32::from(self.base_bits) + u32::from(self.level)
     }
 
-    /// Returns the buckets at the beginning of this round.
+    /// Returns the number of buckets at the beginning of this round.
     pub fn round(&self) -> u64 {
         1 << self.bits()
     }

@@ -373,7 +373,7 @@ impl<'b> BucketWriter<'b> {
         BucketWriter { block, used: 0, entries: 0, expires: false }
     }
 
-    /// Returns the bytes that entries have taken so far.
+    /// Returns the number of bytes that entries have taken so far.
     pub fn used_bytes(&self) -> usize {
         self.used
     }

@@ -93,7 +93,7 @@ impl<'a> Entry<'a> {
         Entry { key, value: Value::Inline(value), expires_ms: None }
     }
 
-    /// Returns the bytes that the entry takes in a bucket.
+    /// Returns the number of bytes that the entry takes in a bucket.
     #[inline]
     pub fn encoded_bytes(&self) -> usize {
         let expiry = if self.expires_ms.is_some() { EXPIRY_BYTES } else { 0 };
@@ -229,8 +229,8 @@ fn overflow_entry<'a>(key: &'a [u8], value: &'a [u8]) -> Result<(u64, Entry<'a>)
     Ok((hash, Entry { key, value: Value::new(is_pointer, fields.0), expires_ms }))
 }
 
-/// Returns the bytes that an entry in the overflow adds to its bucket's tally: the bytes of its key and its value
-/// there.
+/// Returns the number of bytes that an entry in the overflow adds to its bucket's tally: the bytes of its key and its
+/// value there.
 pub fn overflow_bytes(entry: &Entry<'_>) -> usize {
     // The head has one byte instead of four, and the hash eight.
     entry.encoded_bytes() - ENTRY_HEAD_BYTES + 1 + overflow_prefix(0).len()

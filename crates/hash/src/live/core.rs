@@ -168,12 +168,12 @@ impl Sums {
         self.overflow_bytes += other.overflow_bytes;
     }
 
-    /// Adds `tally`, which a bucket holds more.
+    /// Adds `tally`: a bucket holds this much more.
     pub(crate) fn plus(&mut self, tally: &Tally) {
         self.add(&Sums::from(tally));
     }
 
-    /// Subtracts `tally`, which a bucket holds less.
+    /// Subtracts `tally`: a bucket holds this much less.
     pub(crate) fn minus(&mut self, tally: &Tally) {
         let Sums { entries, bytes, overflow_entries, overflow_bytes } = Sums::from(tally);
         self.add(&Sums {

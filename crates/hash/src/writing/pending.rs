@@ -112,12 +112,12 @@ impl Pending {
         hash as usize & (self.partitions.len() - 1)
     }
 
-    /// Returns the bytes that wait.
+    /// Returns the number of bytes that wait.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Returns the bytes that may wait.
+    /// Returns the number of bytes that may wait.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }

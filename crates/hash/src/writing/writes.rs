@@ -32,7 +32,8 @@ pub(crate) type Pipeline = situ_pipeline::Pipeline<Writes>;
 pub(crate) struct Write(pub(crate) Arc<Changes>);
 
 impl Write {
-    /// Returns the bytes that the watch over space counts. A value may leave a gap of its own length in a segment.
+    /// Returns the number of bytes that the watch over space counts. A value may leave a gap of its own length in a
+    /// segment.
     fn space_bytes(&self) -> u64 {
         2 * self.0.bytes() as u64
     }

@@ -29,7 +29,7 @@ impl PartialState {
         PartialState { base_groups, level: 0, growing_to: 3, next: 0 }
     }
 
-    /// Returns the groups in this full expansion.
+    /// Returns the number of groups in this full expansion.
     pub fn groups(&self) -> u64 {
         self.base_groups << self.level
     }
