@@ -19,8 +19,8 @@ pub struct Options {
     /// Lets items that expire at about the same time share segments, which then go as a whole. The default is true. A
     /// small memory has too few segments for it.
     pub ttl_classes: bool,
-    /// The approximate length of an item. It only decides how many keys that have gone are remembered. The default is
-    /// 256.
+    /// The approximate length of an item. It only decides the number of gone keys that the cache remembers. The default
+    /// is 256.
     pub item_bytes_about: usize,
     /// Rules of the tier on flash, if the cache has one.
     pub flash: FlashRules,
