@@ -50,18 +50,18 @@ impl Drop for Owner {
     }
 }
 
-/// Where the tier on flash lies.
+/// The device of the tier on flash, and what the tier needs to run on it.
 pub struct Flash {
     /// The device, 9 MiB or more. It is empty, or holds a cache.
     pub device: Arc<dyn Device>,
     /// Clocks and threads.
     pub env: Env,
-    /// How the names of a few small files begin with whose help a restart finds the items again. Without them each start begins with an empty
-    /// flash.
+    /// The beginning of the names of a few small files. With these files a restart finds the items again. Without them
+    /// each start begins with an empty flash.
     pub files: Option<PathBuf>,
 }
 
-/// What a cache holds, and what it has done.
+/// The contents of a cache, and counts of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Properties {
@@ -83,13 +83,13 @@ pub struct Properties {
     pub flash: Option<FlashProperties>,
 }
 
-/// What the tier on flash holds, and what it has done.
+/// The contents of the tier on flash, and counts of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FlashProperties {
-    /// Whether it is in service; false after its device has failed.
+    /// True while the tier is in service; false after its device has failed.
     pub works: bool,
-    /// Whether items will come back after the death of the process.
+    /// True if items come back after the death of the process.
     pub outlives: bool,
     /// Bytes of the device that items may take.
     pub capacity_bytes: u64,
@@ -119,7 +119,7 @@ pub struct FlashProperties {
     pub errors: u64,
 }
 
-/// Why an item is not stored.
+/// The reason why an item is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -141,27 +141,28 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Cache {
-    /// An empty cache in memory.
+    /// Makes an empty cache in memory.
     #[must_use]
     pub fn new(options: &Options) -> Cache {
         Cache::with_seed(options, RandomState::new().hash_one("index"))
     }
 
-    /// As [`new`](Cache::new), with a seed for the hashes of keys: for tests that are to repeat themselves.
+    /// Makes a cache as [`new`](Cache::new) does, with a seed for the hashes of keys: for repeatable tests.
     #[must_use]
     pub fn with_seed(options: &Options, seed: u64) -> Cache {
         let index = Index::new(options.memory_bytes, seed);
         Cache::of(Core::new(Memory::new(options, index, None), Env::system()))
     }
 
-    /// Opens a cache in memory and on flash. It keeps the items of an earlier cache after a clean [stop](Cache::stop), and after the death of
-    /// the process if the machine has not rebooted. `now` returns the time by which items expire, in seconds. It can look up
-    /// [records](Cache::record) of the earlier cache.
+    /// Opens a cache in memory and on flash. It keeps the items of an earlier cache after a clean [stop](Cache::stop),
+    /// and after the death of the process if the machine has not rebooted. `now` returns the time by which items
+    /// expire, in seconds. It can look up [records](Cache::record) of the earlier cache.
     ///
     /// After the death of a process, the cache reads all of the flash.
     ///
     /// # Errors
-    /// The device holds other data, is in use, is too small, or fails. The files cannot be written. A thread cannot be started.
+    /// The device holds other data, is in use, is too small, or fails. The files cannot be written. A thread cannot be
+    /// started.
     pub fn with_flash(
         options: &Options,
         flash: Flash,
@@ -185,7 +186,7 @@ impl Cache {
         Cache { owner: Arc::new(Owner { core: Arc::new(core) }) }
     }
 
-    /// The tier on flash.
+    /// Returns the tier on flash.
     #[cfg(test)]
     pub(crate) fn flash(&self) -> Option<&FlashTier> {
         self.core().memory.flash.as_ref()
@@ -195,7 +196,7 @@ impl Cache {
         &self.owner.core
     }
 
-    /// A walk over all items.
+    /// Returns a walk over all items.
     ///
     /// ```
     /// # mod situ { pub use situ_cache as cache; }
@@ -213,18 +214,20 @@ impl Cache {
         Survey::new(Arc::clone(self.core()))
     }
 
-    /// From now on `tell` is told of each item that goes to make room. Two kinds of items go untold, as their keys are not known: those of a segment on
-    /// flash that cannot be read, and those that are given up as the index is full. Only the first call counts.
+    /// Registers `tell`, which gets each item that goes to make room. Two kinds of items go unreported, as their keys
+    /// are not known. They are those of a segment on flash that cannot be read, and those that are given up as the
+    /// index is full. Only the first call counts.
     pub fn on_evicted(&self, tell: OnEvicted) {
         // The second one is dropped, as is said.
         _ = self.core().memory.on_evicted.set(tell);
     }
 
-    /// Stores an item in the place of the one that its key has. The value is the concatenation of two parts. `now` is the
-    /// time, Unix seconds.
+    /// Stores an item in the place of the one that its key has. The value is the concatenation of two parts. `now` is
+    /// the time, Unix seconds.
     ///
     /// # Errors
-    /// The key or the value has a length that the cache does not take. The key's older item goes in that case, too: it is out of date.
+    /// The key or the value has a length that the cache does not take. The key's older item goes in that case, too: it
+    /// is out of date.
     pub fn put(&self, key: &[u8], meta: &Meta, parts: [&[u8]; 2], now: u64) -> Result<(), Refused> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(Refused::Key);
@@ -238,19 +241,21 @@ impl Cache {
         Ok(())
     }
 
-    /// Shows the item of `key` to `read`, if it is in memory and has not expired. `read` must be quick and must not call the cache: it holds
-    /// up others that want keys nearby. Waits for no device: an item on flash is to be [fetched](Cache::get_later).
+    /// Shows the item of `key` to `read`, if it is in memory and has not expired. `read` must be quick and must not
+    /// call the cache: it holds up others that want keys nearby. Waits for no device: an item on flash is to be
+    /// [fetched](Cache::get_later).
     pub fn get<T>(&self, key: &[u8], now: u64, read: impl FnOnce(Hit<'_>) -> T) -> Lookup<T> {
         self.core().memory.get(key, now, read).into()
     }
 
-    /// Finds the item of `key` in memory or on flash, and tells `done` from this thread or another. The answer is at least as new as the
-    /// call. An item that cannot be read counts as absent.
+    /// Finds the item of `key` in memory or on flash, and tells `done` from this thread or another. The answer is at
+    /// least as new as the call. An item that cannot be read counts as absent.
     pub fn get_later(&self, key: &[u8], now: u64, done: OnItem) {
         self.core().get_later(key, now, done);
     }
 
-    /// A reader of flash for a thread that gets on with its reads itself. `None` without flash, and where a read of the device is a call that waits.
+    /// Returns a reader of flash for a thread that advances its reads itself. `None` without flash, and where a read of
+    /// the device is a call that waits.
     ///
     /// # Errors
     /// The device gives no queue.
@@ -258,19 +263,19 @@ impl Cache {
         FlashReader::new(self.core(), Arc::clone(&self.owner) as Arc<dyn Any + Send + Sync>)
     }
 
-    /// The item of `key` in memory or on flash. Waits for the device.
+    /// Returns the item of `key` in memory or on flash. Waits for the device.
     #[must_use]
     pub fn fetch(&self, key: &[u8], now: u64) -> Option<Record> {
         self.core().fetch(key, now)
     }
 
-    /// Removes the item of `key`. True if there was one. Reads nothing: an item on flash is known by the hash of its key, at which two keys are
-    /// taken for one in 2^50 cases; then the item of the other key goes, too.
+    /// Removes the item of `key`. True if there was one. Reads nothing: an item on flash is known by the hash of its
+    /// key alone. Two keys have the same hash in one of 2^50 cases; then the item of the other key goes, too.
     pub fn delete(&self, key: &[u8]) -> bool {
         self.core().memory.delete(key)
     }
 
-    /// A record of the owner's that outlives the process as items on flash do.
+    /// Returns a record of the owner's that outlives the process as items on flash do.
     #[must_use]
     pub fn record(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.core().memory.flash.as_ref()?.journal()?.record(key)
@@ -285,7 +290,8 @@ impl Cache {
         journal.map_or(Ok(false), |journal| journal.put_record(key, value).map(|()| true))
     }
 
-    /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the device.
+    /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the
+    /// device.
     pub fn spill(&self, now: u64) {
         let core = self.core();
         if let Some(flash) = &core.memory.flash {
@@ -297,8 +303,9 @@ impl Cache {
         }
     }
 
-    /// Stops a cache on flash, so that the next start finds all items again: those in memory are written to flash. To be called last, when
-    /// nobody changes the cache any more, and no [`FlashReader`] is busy. Does nothing without flash, or without files beside it.
+    /// Stops a cache on flash, so that the next start finds all items again: those in memory are written to flash. It
+    /// is the last call, when no thread changes the cache any more, and no [`FlashReader`] is busy. Does nothing
+    /// without flash, or without its files.
     ///
     /// # Errors
     /// The device or the file system fails. The next start then finds fewer items, or none.
@@ -312,29 +319,32 @@ impl Cache {
         flash.stop(&core.memory.index, &core.counters)
     }
 
-    /// Memory that the cache's owner takes out of the same limit. The cache then takes less.
+    /// Returns the account of memory that the cache's owner takes out of the same limit. The cache then takes less.
     #[must_use]
     pub fn beside(&self) -> OwnerMemory {
         self.core().memory.beside()
     }
 
-    /// Gives memory back that is beyond the limit, or beyond what its [owner](Cache::beside) leaves. Costs a few loads if there is none.
+    /// Gives memory back that is beyond the limit, or beyond what its [owner](Cache::beside) leaves. Costs a few loads
+    /// if there is none.
     pub fn shrink(&self, now: u64) {
         self.core().memory.shrink(now, &self.core().counters);
     }
 
-    /// Does what puts need not wait for: expired segments go, and memory beyond the limit is given back. To be called about once a second.
+    /// Does the work that puts need not wait for: expired segments go, and memory beyond the limit is given back. The
+    /// owner calls it about once a second.
     pub fn tidy(&self, now: u64) {
         self.core().memory.tidy(now, &self.core().counters);
     }
 
-    /// Bytes of the device that items take now; 0 without flash. Looks at 16 bytes of memory for each MiB of the device.
+    /// Returns the number of bytes of the device that items take now; 0 without flash. Looks at 16 bytes of memory for
+    /// each MiB of the device.
     #[must_use]
     pub fn flash_used_bytes(&self) -> u64 {
         self.core().memory.flash.as_ref().map_or(0, |flash| flash.log.used_bytes())
     }
 
-    /// What it holds, and what it has done. Costs a few loads.
+    /// Returns the contents of the cache and counts of its work. Costs a few loads.
     #[must_use]
     pub fn properties(&self) -> Properties {
         let Core { memory, counters, .. } = &**self.core();

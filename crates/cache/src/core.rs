@@ -1,9 +1,10 @@
-//! What the handles of a cache and its threads share.
+//! The core of a cache, which its handles and its threads share.
 //!
-//! **Threads.** A *flusher* writes sealed segments to flash. *Readers* start when something is first read there, and end with the cache. Each
-//! has a queue of the device. Where a thread can wait for completions and for requests at the same time (a [`Watch`]), there is one reader with up to
-//! [`READ_DEPTH`](crate::reads::READ_DEPTH) reads in flight: several would take the requests from each other one by one, and sleep for each.
-//! Otherwise there are up to [`READERS_MAX`], each with one read: there a read is a call that waits. A thread of the cache's owner can read for
+//! **Threads.** A *flusher* writes sealed segments to flash. *Readers* start when something is first read there, and
+//! end with the cache. Each has a queue of the device. Where a thread can wait for completions and for requests at the
+//! same time (a [`Watch`]), there is one reader with up to [`READ_DEPTH`](crate::reads::READ_DEPTH) reads in flight.
+//! Several readers would take the requests from each other one by one, and sleep for each. Otherwise there are up to
+//! [`READERS_MAX`], each with one read: there a read is a call that waits. A thread of the cache's owner can read for
 //! itself instead (see [`FlashReader`](crate::FlashReader)); then only long items, which it hands over, start a reader.
 
 use crate::counters::Counters;
@@ -27,7 +28,7 @@ const WAITING_MAX: usize = 8192;
 const TRIES_MAX: u32 = 8;
 /// The cache's owner keeps answers of this length until its client has taken them.
 const KEPT_BYTES_MIN: usize = 16 << 10;
-/// How long a wait for the device takes before it is begun again.
+/// The time after which a wait for the device is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Core {
@@ -35,7 +36,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) env: Env,
     reads: Workers<Request>,
-    /// What the only reader waits for, and whether it does.
+    /// The event that the only reader waits for, and whether the reader waits.
     watch: OnceLock<Arc<dyn Watch>>,
     sleeps: AtomicBool,
     is_over: AtomicBool,
@@ -64,7 +65,7 @@ impl Core {
         }
     }
 
-    /// The lane of this thread.
+    /// Returns the lane of this thread.
     pub(crate) fn lane(&self) -> usize {
         thread_local! {
             static LANE: std::cell::Cell<(u64, usize)> = const { std::cell::Cell::new((u64::MAX, 0)) };
@@ -104,7 +105,7 @@ impl Core {
         }
     }
 
-    /// Whether the threads have ended, or are about to.
+    /// Returns true if the threads have ended, or are about to.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -151,7 +152,7 @@ impl Core {
         self.answer(request, record);
     }
 
-    /// Answers, and makes room for what the cache's owner keeps of a long answer.
+    /// Answers, and makes room for the part of a long answer that the cache's owner keeps.
     pub(crate) fn answer(&self, request: Request, record: Option<Record>) {
         let is_long = record.as_ref().is_some_and(|record| record.item().value.len() >= KEPT_BYTES_MIN);
         // The program's bug must not end a thread of the cache.
@@ -161,7 +162,7 @@ impl Core {
         }
     }
 
-    /// The item of a key. Waits for the device.
+    /// Returns the item of a key. Waits for the device.
     pub(crate) fn fetch(&self, key: &[u8], now: u64) -> Option<Record> {
         for _ in 0..TRIES_MAX {
             match self.look(key, now, usize::MAX) {
@@ -189,7 +190,7 @@ impl Core {
         self.memory.flash.iter().for_each(|flash| flash.note_read(result, &self.counters));
     }
 
-    /// Looks where the item of a key is. One that can have more than so many bytes is left alone.
+    /// Looks where the item of a key is. An item that can have more than `bytes_max` bytes is left alone.
     fn look(&self, key: &[u8], now: u64, bytes_max: usize) -> Looked {
         let of_short = |hit: Hit<'_>| (hit.item.value.len() <= bytes_max).then(|| Record::of(&hit.item));
         let at = match self.memory.get(key, now, of_short) {
@@ -214,7 +215,7 @@ impl Core {
         }
     }
 
-    /// The body of a reader.
+    /// Runs a reader.
     fn serve_reads(self: &Arc<Core>, queue: &Queue<Request>) {
         let Some(flash) = &self.memory.flash else { return };
         let mut flight: Option<Flight> = None;
@@ -256,7 +257,7 @@ impl Core {
         }
     }
 
-    /// The body of the only reader of a queue that can be watched.
+    /// Runs the only reader of a queue that can be watched.
     fn serve_watched(self: &Arc<Core>, queue: &Queue<Request>, mut flight: Flight, watch: &dyn Watch) {
         loop {
             // Long items are taken one by one: so what is read at once stays within its bytes.
@@ -277,9 +278,10 @@ impl Core {
 
     /// Begins the reads that there is room for, and answers those that have ended. False if there was nothing to do.
     pub(crate) fn advance(self: &Arc<Core>, flight: &mut Flight, mut next: impl FnMut() -> Option<Request>) -> bool {
-        // What ends makes room for what begins.
+        // Reads that end make room for those that begin.
         let mut has_worked = self.collect(flight);
-        // Reads that end at once take no room of the flight. They are bounded, too: the thread may have other things to do.
+        // Reads that end at once take no room of the flight. They are bounded, too: the thread may have other things to
+        // do.
         for _ in 0..READ_DEPTH {
             if !flight.has_room() {
                 break;
@@ -330,7 +332,7 @@ impl Core {
     }
 }
 
-/// What a look-up asks for.
+/// The result of a look-up, and the step that it asks for.
 enum Looked {
     Answer(Option<Record>),
     /// The item has moved meanwhile.

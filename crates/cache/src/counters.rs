@@ -1,8 +1,8 @@
-//! What a cache counts.
+//! The counters of a cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the cache counts.
+/// The counters of the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) evicted: AtomicU64,
@@ -30,12 +30,12 @@ pub(crate) struct Counters {
     pub(crate) flash_errors: AtomicU64,
 }
 
-/// One more.
+/// Adds one to a counter.
 pub(crate) fn count(counter: &AtomicU64) {
     add(counter, 1);
 }
 
-/// So many more.
+/// Adds `more` to a counter.
 pub(crate) fn add(counter: &AtomicU64, more: usize) {
     counter.fetch_add(more as u64, Ordering::Relaxed);
 }

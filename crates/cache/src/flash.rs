@@ -1,29 +1,33 @@
 //! The log on flash: items that have left memory, in segments that are written one after the other, around the device.
 //!
-//! 1. [`append`](FlashLog::append) puts an item into the open segment, which is a buffer in memory. A full one is *sealed*, and the next one is opened.
-//! 2. [`flush`](FlashLog::flush) writes the oldest sealed segment in one go. If an older one lies in its place, its items are shown to the
-//!    caller before: each may be appended again, or it goes.
+//! 1. [`append`](FlashLog::append) puts an item into the open segment, which is a buffer in memory. A full one is
+//!    *sealed*, and the next one is opened.
+//! 2. [`flush`](FlashLog::flush) writes the oldest sealed segment in one go. If an older one lies in its place, its
+//!    items are shown to the caller before: each may be appended again, or it goes.
 //! 3. [`read`](FlashLog::read) finds an item in the buffers, or with one read of the device.
 //! 4. After a restart, [`scan`](FlashLog::scan) shows all items that are whole, the oldest first.
 //!
-//! **Back-pressure.** When [`SEALED_MAX`] sealed segments wait for the device, nothing more is appended: such items go instead. Nobody waits for
-//! the device to take an item.
+//! **Back-pressure.** When [`SEALED_MAX`] sealed segments wait for the device, nothing more is appended: such items go
+//! instead. No thread waits for the device to take an item.
 //!
-//! **Long items.** A record of more than [`SPAN_MIN`] bytes that does not fit the open segment goes on in the next ones. Shorter ones begin a new segment: one read
-//! gets them.
+//! **Long items.** A record of more than [`SPAN_MIN`] bytes that does not fit the open segment goes on in the next
+//! ones. Shorter ones begin a new segment: one read gets them.
 //!
-//! **Numbers.** Segments have sequence numbers. Segment `s` lies in spot `s` modulo the number of spots. Slots of the index know it by `s` modulo twice as
-//! many: so a segment that waits for the device is not taken for the one that still lies in its spot.
+//! **Numbers.** Segments have sequence numbers. Segment `s` lies in spot `s` modulo the number of spots. Slots of the
+//! index know it by `s` modulo twice as many. So a segment that waits for the device is not taken for the one that
+//! still lies in its spot.
 //!
-//! **Invariants.** A read returns the bytes that were appended, or nothing. Which of several items of a key counts is the index's affair, not the log's.
+//! **Invariants.** A read returns the bytes that were appended, or nothing. Which of several items of a key counts is
+//! the index's affair, not the log's.
 //!
 //! **Threads.** Any. One lock, held for a copy of an item at most. One caller at a time may flush.
 //!
-//! **Failure.** A torn segment costs its items: those behind the first record that is not whole. A device that fails is told to the caller, who
-//! gives the log up.
+//! **Failure.** A torn segment costs its items: those behind the first record that is not whole. The caller gets the
+//! error of a device that fails, and gives up the log.
 //!
-//! **Rejected**: a table of the keys' hashes in each segment. It would be written with every segment, 5% more for items of 256 bytes, and only
-//! a restart would read it. **Rejected**: a flush for each segment. What is lost with power is a cache's loss; a restart of the machine begins anew.
+//! **Rejected**: a table of the keys' hashes in each segment. It would be written with every segment, 5% more for items
+//! of 256 bytes, and only a restart would read it. **Rejected**: a flush for each segment. A power failure costs a
+//! cache its items; a restart of the machine begins with an empty log.
 
 pub(crate) mod format;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -50,12 +54,12 @@ pub(crate) const SEALED_MAX: usize = 4;
 const SEGMENTS_MIN: u64 = 2 * SEALED_MAX as u64;
 /// Records longer than this may lie in several segments.
 const SPAN_MIN: usize = 64 << 10;
-/// So much at the end of a device is looked at before it is taken for an empty one.
+/// The bytes at the end of a device that are looked at before it is taken for an empty one.
 const TAIL_BYTES: u64 = 128 << 10;
-/// How long a wait for the device takes before it is begun again.
+/// The time after which a wait for the device is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The log on flash: see the module.
 pub(crate) struct FlashLog {
     device: Arc<dyn Device>,
     superblock: Superblock,
@@ -73,7 +77,7 @@ struct State {
     next_sequence: u64,
     /// Nothing more is appended.
     is_closed: bool,
-    /// What lies in each spot of the device, and in how many of them there is something.
+    /// The segment in each spot of the device, and the number of spots that hold one.
     spots: Box<[OnFlash]>,
     used_spots: u64,
 }
@@ -94,14 +98,14 @@ struct OnFlash {
     base: u64,
 }
 
-/// What is on a device that a log is to be opened on.
+/// The content of a device that a log is to be opened on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Zeros, or too little to tell.
     Nothing,
     /// A cache with this id.
     Cache { id: [u8; 16] },
-    /// Bytes of somebody else.
+    /// Bytes of another owner.
     Other,
 }
 
@@ -111,12 +115,12 @@ struct Open {
     base: u64,
     bytes: Buffer,
     used: usize,
-    /// Where the first record begins that begins here.
+    /// The offset of the first record that begins in this segment.
     first: usize,
 }
 
 impl Open {
-    /// What it is, its header if it were sealed now, and a copy of its bytes.
+    /// Returns the segment's identity, its header if it were sealed now, and a copy of its bytes.
     fn copy(&self) -> (OnFlash, Header, Vec<u8>) {
         let &Open { sequence, base, used, first, .. } = self;
         let header = Header { sequence, base, used: used as u32, first: first as u32 };
@@ -131,15 +135,15 @@ struct Sealed {
     bytes: Buffer,
 }
 
-/// Where an item is.
+/// The place of an item.
 pub(crate) enum Located {
-    /// In the buffers, or nowhere any more.
+    /// The item in the buffers, or none any more.
     Here(Option<Record>),
     /// On the device.
     There(Read),
 }
 
-/// What is to be read of the device for an item.
+/// A planned device read for one item.
 #[derive(Debug)]
 pub(crate) struct Read {
     on_flash: OnFlash,
@@ -149,7 +153,7 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// Bytes that are read or were copied.
+    /// Returns the number of bytes that are read or were copied.
     pub(crate) fn bytes(&self) -> usize {
         let length = |piece: &Piece| match piece {
             Piece::Here(bytes) => bytes.len(),
@@ -162,13 +166,13 @@ impl Read {
 /// A piece of a record.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    /// In a buffer of the log.
+    /// Bytes in a buffer of the log.
     Here(Vec<u8>),
     /// On the device.
     There(Extent),
 }
 
-/// Whole blocks of the device, and where the piece begins in them.
+/// Whole blocks of the device, and the offset of the piece in them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) first: u64,
@@ -180,7 +184,7 @@ pub(crate) struct Extent {
 #[derive(Debug)]
 pub struct Record {
     bytes: RecordBytes,
-    /// Where the item begins.
+    /// The offset of the item.
     start: usize,
     base: u64,
     /// The segment that it was read from; 0 for a copy of an item in memory.
@@ -190,7 +194,7 @@ pub struct Record {
 /// Bytes that begin with a record.
 #[derive(Debug)]
 pub(crate) enum RecordBytes {
-    /// What one transfer has brought, from an offset on.
+    /// The bytes of one transfer, from an offset on.
     Buffer(Buffer, usize),
     /// Pieces that were put together.
     Joined(Vec<u8>),
@@ -208,7 +212,7 @@ impl std::ops::Deref for RecordBytes {
 }
 
 impl Record {
-    /// A copy of an item in memory; `None` if there is no memory for it.
+    /// Returns a copy of an item in memory; `None` if there is no memory for it.
     pub(crate) fn of(item: &Item<'_>) -> Option<Record> {
         let base = item.meta.id;
         let mut bytes = with_room(item.stored_bytes(base))?;
@@ -216,7 +220,7 @@ impl Record {
         Some(Record { bytes: RecordBytes::Joined(bytes), start: 0, base, sequence: 0 })
     }
 
-    /// The item.
+    /// Returns the item.
     #[must_use]
     pub fn item(&self) -> Item<'_> {
         Item::decode(&self.bytes[self.start..], self.base).expect("a record is checked before it is handed out")
@@ -227,7 +231,7 @@ impl Record {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Going {
     pub(crate) sequence: u64,
-    /// What slots call it.
+    /// The number by which slots name it.
     pub(crate) number: u32,
 }
 
@@ -249,7 +253,7 @@ fn invalid(why: &str) -> io::Error {
 }
 
 impl FlashLog {
-    /// What is on the device.
+    /// Reads the content of the device.
     ///
     /// # Errors
     /// The device fails.
@@ -261,7 +265,7 @@ impl FlashLog {
         if let Some(Superblock { id, .. }) = found.chunks(SUPERBLOCK_BYTES).take(2).find_map(Superblock::decode) {
             return Ok(Content::Cache { id });
         }
-        // File systems and RAIDs say who they are at the front, or at the end.
+        // File systems and RAIDs name themselves at the front, or at the end.
         let block = u64::from(device.geometry().block_bytes).max(4096);
         let end = device.space().logical_total / block * block;
         let tail = read_at(device, end - TAIL_BYTES, TAIL_BYTES as usize)?;
@@ -269,7 +273,7 @@ impl FlashLog {
         Ok(if is_blank { Content::Nothing } else { Content::Other })
     }
 
-    /// An empty log. What the device had is lost.
+    /// Returns an empty log. The old contents of the device are lost.
     ///
     /// # Errors
     /// The device is too small, or fails.
@@ -284,7 +288,8 @@ impl FlashLog {
         Ok(log)
     }
 
-    /// The log that the device has. Nothing of it is known before a [`scan`](FlashLog::scan), or [`resume`](FlashLog::resume).
+    /// Returns the log that the device has. Nothing of it is known before a [`scan`](FlashLog::scan), or
+    /// [`resume`](FlashLog::resume).
     ///
     /// # Errors
     /// The device has none, or fails.
@@ -317,7 +322,7 @@ impl FlashLog {
         }
     }
 
-    /// Gives the device another id than the files beside it have: the next start trusts none of them. This log goes on.
+    /// Gives the device another id than its files have: the next start trusts none of them. This log goes on.
     ///
     /// # Errors
     /// The device fails.
@@ -334,29 +339,29 @@ impl FlashLog {
         run(&self.device, vec![(Op::Write { offset: 0, durable: true }, Buffer::copy_of(&both))]).map(drop)
     }
 
-    /// The seed of the hashes of keys.
+    /// Returns the seed of the hashes of keys.
     pub(crate) fn seed(&self) -> u64 {
         self.superblock.seed
     }
 
-    /// Bytes of the device that segments take.
+    /// Returns the number of bytes of the device that segments take.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         u64::from(self.superblock.segments) * SEGMENT_BYTES as u64
     }
 
-    /// Bytes of the device that segments with items take now.
+    /// Returns the number of bytes of the device that segments with items take now.
     pub(crate) fn used_bytes(&self) -> u64 {
         lock(&self.state).used_spots * SEGMENT_BYTES as u64
     }
 
-    /// Memory of buffers and tables, in bytes, while it is written to.
+    /// Returns the memory of buffers and tables, in bytes, while it is written to.
     pub(crate) fn memory_bytes(&self) -> usize {
         // The open segment, sealed ones, the copy that is written, and the segment that goes for it.
         (self.waiting.load(Ordering::Relaxed).max(SEALED_MAX) + 3) * SEGMENT_BYTES
             + self.superblock.segments as usize * size_of::<OnFlash>()
     }
 
-    /// The number of the next segment and the spots of the log, to be resumed after a clean stop.
+    /// Returns the number of the next segment and the spots of the log, to be resumed after a clean stop.
     pub(crate) fn spots(&self) -> (u64, Vec<[u64; 2]>) {
         let state = lock(&self.state);
         (state.next_sequence, state.spots.iter().map(|spot| [spot.sequence, spot.base]).collect())
@@ -379,24 +384,24 @@ impl FlashLog {
         true
     }
 
-    /// The sequence number of the segment that slots call so, if it is there.
+    /// Returns the sequence number of the segment that slots name by `number`, if it is there.
     pub(crate) fn sequence_of(&self, number: u32) -> Option<u64> {
         self.find(&lock(&self.state), number).map(|found| found.sequence)
     }
 
-    /// The segments that the log has at most: sequence numbers from the first to before the second.
+    /// Returns the segments that the log has at most: sequence numbers from the first to before the second.
     pub(crate) fn reach(&self) -> (u64, u64) {
         let state = lock(&self.state);
         let waiting = state.sealed.len().max(SEALED_MAX) as u64 + 1;
         (state.next_sequence.saturating_sub(u64::from(self.superblock.segments) + waiting), state.next_sequence)
     }
 
-    /// Where the next item comes, if that is behind others: the number of the segment, and the offset.
+    /// Returns the place of the next item, if that is behind others: the number of the segment, and the offset.
     pub(crate) fn end(&self) -> Option<(u64, u32)> {
         lock(&self.state).open.as_ref().map(|open| (open.sequence, open.used as u32))
     }
 
-    /// A sixteenth of the segments on flash, the oldest ones.
+    /// Returns a sixteenth of the segments on flash, the oldest ones.
     pub(crate) fn oldest(&self) -> Vec<Going> {
         let state = lock(&self.state);
         let mut all: Vec<u64> = state.spots.iter().map(|spot| spot.sequence).filter(|sequence| *sequence > 0).collect();
@@ -406,7 +411,7 @@ impl FlashLog {
         all.into_iter().map(|sequence| Going { sequence, number: self.number_of(sequence) }).collect()
     }
 
-    /// From now on the log does not have these segments.
+    /// Forgets these segments: from now on the log does not have them.
     pub(crate) fn forget(&self, segments: &[Going]) {
         let mut state = lock(&self.state);
         for Going { sequence, number } in segments {
@@ -417,7 +422,7 @@ impl FlashLog {
         }
     }
 
-    /// Whether sealed segments wait for the device.
+    /// Returns true if sealed segments wait for the device.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -439,12 +444,12 @@ impl FlashLog {
         run(&self.device, vec![(Op::Flush, Buffer::new(0))]).map(drop)
     }
 
-    /// What slots call a segment.
+    /// Returns the number by which slots name a segment.
     fn number_of(&self, sequence: u64) -> u32 {
         (sequence % (2 * u64::from(self.superblock.segments))) as u32
     }
 
-    /// Where a segment lies on the device, of those that slots call by this number.
+    /// Returns the spot on the device of the segments that slots name by this number.
     fn spot_of(&self, number: u32) -> u32 {
         number % self.superblock.segments
     }
@@ -453,7 +458,7 @@ impl FlashLog {
         Salt { id: self.superblock.id, sequence }
     }
 
-    /// The longest record that the log takes.
+    /// Returns the length of the longest record that the log takes.
     fn longest(&self) -> usize {
         self.superblock.segments as usize / 4 * (SEGMENT_BYTES - RECORDS_AT)
     }
@@ -534,8 +539,9 @@ impl FlashLog {
         self.waiting.store(state.sealed.len(), Ordering::Relaxed);
     }
 
-    /// Writes the oldest sealed segment. The segment that goes for it is named to `goes` before, then its items are shown to `leaves`. The
-    /// slots of items that are damaged are not shown: `left` is told the number that slots have for the segment. False: none is sealed.
+    /// Writes the oldest sealed segment. The segment that goes for it is named to `goes` before, then its items are
+    /// shown to `leaves`. The slots of items that are damaged are not shown: `left` gets the number that slots have for
+    /// the segment. False: no segment is sealed.
     ///
     /// # Errors
     /// The device fails. Nothing that was appended is lost to readers.
@@ -578,7 +584,8 @@ impl FlashLog {
         Ok(true)
     }
 
-    /// The item at a place, whose record has at most so many bytes. `None`: no whole record lies there any more.
+    /// Returns the item at a place, whose record has at most `bytes_max` bytes. `None`: no whole record lies there any
+    /// more.
     ///
     /// # Errors
     /// The device fails.
@@ -608,7 +615,8 @@ impl FlashLog {
         Ok(self.finish(&read, RecordBytes::Joined(all)))
     }
 
-    /// Finds the item at a place, whose record has at most so many bytes: in the buffers, or what is to be read of the device.
+    /// Finds the item at a place, whose record has at most `bytes_max` bytes: in the buffers, or as a planned read of
+    /// the device.
     pub(crate) fn locate(&self, place: Place, bytes_max: usize) -> Located {
         let state = lock(&self.state);
         let Some(on_flash) = self.find(&state, place.segment) else { return Located::Here(None) };
@@ -635,7 +643,7 @@ impl FlashLog {
         Located::Here(self.finish(&read, RecordBytes::Joined(all)))
     }
 
-    /// The segment that slots call so, if it is there.
+    /// Returns the segment that slots name by `number`, if it is there.
     fn find(&self, state: &State, number: u32) -> Option<OnFlash> {
         let open = state.open.iter().map(|open| OnFlash { sequence: open.sequence, base: open.base });
         let sealed = state.sealed.iter().map(|sealed| OnFlash { sequence: sealed.sequence, base: sealed.base });
@@ -644,7 +652,7 @@ impl FlashLog {
         open.chain(sealed).chain([on_flash]).find(is_it)
     }
 
-    /// At most so many bytes of a segment, from an offset on; `None` if the segment is not there.
+    /// Returns at most `bytes_max` bytes of a segment, from an offset on; `None` if the segment is not there.
     fn piece(&self, state: &State, sequence: u64, offset: usize, bytes_max: usize) -> Option<Piece> {
         let open = state.open.iter().map(|open| (open.sequence, &open.bytes));
         let sealed = state.sealed.iter().map(|sealed| (sealed.sequence, &sealed.bytes));
@@ -663,19 +671,19 @@ impl FlashLog {
         Some(Piece::There(Extent { first, bytes: (end - first) as usize, skip: (begin - first) as usize }))
     }
 
-    /// The item in what was read. `None`: there is no whole record.
+    /// Returns the item in the bytes that were read. `None`: there is no whole record.
     pub(crate) fn finish(&self, read: &Read, bytes: RecordBytes) -> Option<Record> {
         let OnFlash { sequence, base } = read.on_flash;
         self.salt(sequence).get(read.offset, base, &bytes)?;
         Some(Record { bytes, start: RECORD_HEADER_BYTES, base, sequence })
     }
 
-    /// The longest transfer of the device.
+    /// Returns the length of the device's longest transfer.
     pub(crate) fn transfer_bytes_max(&self) -> usize {
         (self.device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES)
     }
 
-    /// A queue of the device.
+    /// Returns a queue of the device.
     ///
     /// # Errors
     /// The device has none.
@@ -683,15 +691,16 @@ impl FlashLog {
         self.device.queue(depth)
     }
 
-    /// Shows all items on the device to `each`, the oldest segment first, and goes on behind them: the number of the next segment is returned. Sequence numbers up to `used` are not used
-    /// again. Segments that are too old to have been kept are left out.
+    /// Shows all items on the device to `each`, the oldest segment first, and goes on behind them: the number of the
+    /// next segment is returned. Sequence numbers up to `used` are not used again. Segments that are too old to have
+    /// been kept are left out.
     ///
     /// # Errors
     /// The device fails.
     pub(crate) fn scan(&self, used: u64, mut each: impl FnMut(Found<'_>)) -> io::Result<u64> {
         let (mut found, mut unreadable) = (Vec::new(), 0);
         for spot in 0..self.superblock.segments {
-            // What cannot be read costs its items.
+            // A segment that cannot be read costs its items.
             let Ok(block) = self.read_at(spot_offset(spot), 4096) else {
                 unreadable += 1;
                 continue;
@@ -704,8 +713,8 @@ impl FlashLog {
         }
         found.sort_unstable_by_key(|header| header.sequence);
         let newest = found.last().map_or(0, |header| header.sequence).max(used);
-        // The next one can have been half written when the process died. Those behind it had not been begun. Segments that cannot be read may be the
-        // newest ones.
+        // The next one can have been half written when the process died. Those behind it had not been begun. Segments
+        // that cannot be read may be the newest ones.
         let next = if newest + unreadable as u64 == 0 { 1 } else { newest + 2 + u64::from(unreadable) };
         lock(&self.state).next_sequence = next;
         found.retain(|header| header.sequence + u64::from(self.superblock.segments) >= next);
@@ -757,7 +766,8 @@ impl FlashLog {
             each(Found { sequence, place, item, bytes: length, value_bytes, is_part: false });
             offset += length as u32;
         }
-        // The rest of the last one lies in the next segments, if the segment is full. Its checksum is checked when it is read.
+        // The rest of the last one lies in the next segments, if the segment is full. Its checksum is checked when it
+        // is read.
         let rest = bytes.get(offset as usize + RECORD_HEADER_BYTES..header.used as usize).unwrap_or_default();
         if header.used as usize == SEGMENT_BYTES
             && let Some((item, value_bytes)) = Item::decode_part(rest, on_flash.base)
@@ -776,7 +786,7 @@ impl FlashLog {
         self.read_at(spot_offset(spot), SEGMENT_BYTES)
     }
 
-    /// Bytes of the device.
+    /// Reads bytes of the device.
     ///
     /// # Errors
     /// The device fails.
@@ -785,19 +795,19 @@ impl FlashLog {
     }
 }
 
-/// An empty vector with this capacity; `None` if memory runs out.
+/// Returns an empty vector with this capacity; `None` if memory runs out.
 pub(crate) fn with_room(bytes: usize) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     all.try_reserve_exact(bytes).ok()?;
     Some(all)
 }
 
-/// Segments that a device has room for.
+/// Returns the number of segments that a device has room for.
 fn spots(device: &Arc<dyn Device>) -> u64 {
     device.space().logical_total.saturating_sub(SEGMENTS_AT) / SEGMENT_BYTES as u64
 }
 
-/// Bytes of the device, in transfers as long as it takes.
+/// Reads bytes of the device, in transfers as long as it takes.
 fn read_at(device: &Arc<dyn Device>, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
     let most = (device.geometry().max_transfer_bytes as usize).min(SEGMENT_BYTES);
     let begins = (0..bytes).step_by(most);

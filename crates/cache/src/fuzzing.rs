@@ -1,7 +1,8 @@
-//! Fuzz targets for everything that the cache reads back, for fuzzers (`fuzz/`) and the seeded tests below. Compiled only in tests
-//! and with the feature `fuzzing`.
+//! Fuzz targets for everything that the cache reads back, for fuzzers (`fuzz/`) and the seeded tests below. Compiled
+//! only in tests and with the feature `fuzzing`.
 //!
-//! A target encodes again what a decoder accepted, and expects the same bytes. So every value has one encoding, and every byte counts.
+//! A target encodes again what a decoder accepted, and expects the same bytes. So every value has one encoding, and
+//! every byte counts.
 
 pub use crate::flash::fuzzing::flash;
 pub use crate::flash::journal::fuzzing::journal;

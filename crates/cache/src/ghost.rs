@@ -1,14 +1,14 @@
 //! Ghosts: keys that have lately gone from the small queue, in two bytes each.
 //!
-//! A key that comes back while its ghost is there was evicted too early. It goes to the main queue at once (S3-FIFO, Yang et al.,
-//! SOSP'23).
+//! A key that comes back while its ghost is there was evicted too early. It goes to the main queue at once (S3-FIFO,
+//! Yang et al., SOSP'23).
 //!
-//! A ghost is a tag of 11 bits and a time of 5 bits. Time goes on by one for each sixteenth of the capacity that has been added. A ghost
-//! is there for sixteen such steps, so the table works as a queue of that capacity. A hash names a line of 32 ghosts; a new
-//! one takes the place of the oldest.
+//! A ghost is a tag of 11 bits and a time of 5 bits. Time goes on by one for each sixteenth of the capacity that has
+//! been added. A ghost is there for sixteen such steps, so the table works as a queue of that capacity. A hash names a
+//! line of 32 ghosts; a new one takes the place of the oldest.
 //!
-//! **Errors.** A key that has no ghost finds one in at most 32 of 2048 cases, fewer as ghosts are old. It then goes to the main queue, and
-//! leaves it again unless it is read. A crowded line forgets ghosts early.
+//! **Errors.** A key that has no ghost finds one in at most 32 of 2048 cases, fewer as ghosts are old. It then goes to
+//! the main queue, and leaves it again unless it is read. A crowded line forgets ghosts early.
 //!
 //! **Threads.** Any. Lines are locked for a moment, a mutex for many of them.
 
@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const LINE: usize = 32;
 const TIME_BITS: u32 = 5;
-/// A ghost is there for so many steps of time.
+/// The lifetime of a ghost, in steps of time.
 const LIFE: u16 = 16;
 const SHARDS: usize = 64;
 
-/// See the module.
+/// The table of ghosts: see the module.
 pub(crate) struct Ghosts {
     /// Lines of ghosts, spread over shards. 0 is none.
     shards: Box<[Mutex<Vec<u16>>]>,
@@ -33,7 +33,7 @@ pub(crate) struct Ghosts {
 }
 
 impl Ghosts {
-    /// A table of about so many ghosts.
+    /// Makes a table of about `capacity` ghosts.
     pub(crate) fn new(capacity: usize) -> Ghosts {
         let lines = capacity.div_ceil(LINE).next_multiple_of(SHARDS).max(SHARDS);
         let in_shard = lines / SHARDS * LINE;
@@ -45,7 +45,7 @@ impl Ghosts {
         }
     }
 
-    /// Memory that they take, in bytes.
+    /// Returns the memory that they take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lines as usize * LINE * size_of::<u16>()
     }
@@ -63,7 +63,7 @@ impl Ghosts {
         });
     }
 
-    /// Whether the key of this hash has lately gone. Its ghost goes, too.
+    /// Returns true if the key of this hash has lately gone. Its ghost goes, too.
     pub(crate) fn take(&self, hash: KeyHash) -> bool {
         let time = (self.added.load(Ordering::Relaxed) / self.step) as u16 & TIME_MASK;
         self.with_line(hash, |line, tag| {

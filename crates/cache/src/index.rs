@@ -1,23 +1,28 @@
 //! The index: where the item of a key lies. In memory, all of it.
 //!
-//! The hash of a key names a *shard* and, in the shard, two buckets of five [slots](crate::slot); its slot lies in one of the two. A
-//! bucket is a line of the processor's cache.
+//! The hash of a key names a *shard* and, in the shard, two buckets of five [slots](crate::slot); its slot lies in one
+//! of the two. A bucket is a line of the processor's cache.
 //!
 //! 1. A look-up compares the hashes in both buckets. The caller compares keys.
-//! 2. An insertion takes a free slot in either bucket. If there is none, a slot moves to its other bucket, and so on (cuckoo hashing).
-//! 3. If that is of no help, or the shard is 93% full, the shard grows by a sixteenth. Its slots have all that is needed for that.
-//! 4. A shard that is less than 81% full shrinks by a sixteenth. So it neither keeps the size of its fullest day, nor changes its size often.
+//! 2. An insertion takes a free slot in either bucket. If there is none, a slot moves to its other bucket, and so on
+//!    (cuckoo hashing).
+//! 3. If that is of no help, or the shard is 93% full, the shard grows by a sixteenth. Its slots have all that is
+//!    needed for that.
+//! 4. A shard that is less than 81% full shrinks by a sixteenth. So it neither keeps the size of its fullest day, nor
+//!    changes its size often.
 //!
-//! **Why so.** Steps of a sixteenth keep a shard between 0.87 and 0.93 full while it grows, so a slot takes about 15 bytes. Doubling would take 24
-//! at times. Many small shards make each step short: a shard of 400 buckets moves 1,800 slots, one of the longest 18,000.
+//! **Why so.** Steps of a sixteenth keep a shard between 0.87 and 0.93 full while it grows, so a slot takes about 15
+//! bytes. Doubling would take 24 at times. Many small shards make each step short: a shard of 400 buckets moves 1,800
+//! slots, one of the longest 18,000.
 //!
 //! **Invariants.** Slots of one shard may have equal hashes, but no two of them name the same place.
 //!
-//! **Threads.** A mutex a shard. There are so many shards that two threads hardly meet. Who holds a shard may lock segments, and no other
-//! shard.
+//! **Threads.** A mutex a shard. The number of shards is large, so two threads hardly meet. The holder of a shard may
+//! lock segments, and no other shard.
 //!
-//! **Rejected**: one table, doubled at once. It stops everybody while it grows, and needs three times its size then. **Rejected**: chains of
-//! items through memory, as memcached has them. They cost a pointer an item, and an item on flash has no memory for it.
+//! **Rejected**: one table, doubled at once. It stops all threads while it grows, and needs three times its size then.
+//! **Rejected**: chains of items through memory, as memcached has them. They cost a pointer an item, and an item on
+//! flash has no memory for it.
 
 use crate::slot::{HASH_BITS, LengthClass, PackedSlot, Slot, hash_of, is_free};
 use situ_base::lock;
@@ -26,14 +31,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The most keys with the same 44-bit hash that are kept at a time. If they filled more than two buckets, the shard would grow without end.
+/// The most keys with the same 44-bit hash that are kept at a time. If they filled more than two buckets, the shard
+/// would grow without end.
 pub(crate) const SAME_HASH_MAX: usize = 4;
 
 const BUCKET_SLOTS: usize = 5;
 /// Shards at most.
 const SHARD_BITS_MAX: u32 = u64::BITS - HASH_BITS;
 const SHARD_BITS_MIN: u32 = 6;
-/// A shard has up to so many buckets, and more only if keys collide on purpose.
+/// The maximum number of buckets of a shard. A shard has more only if keys collide on purpose.
 const SHARD_BUCKETS: usize = 4096;
 const BUCKETS_MIN: usize = 4;
 /// Moves that an insertion makes before the shard grows instead.
@@ -53,19 +59,19 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyHash {
     shard: u32,
-    /// What slots keep.
+    /// The part of the hash that slots keep.
     pub(crate) hash: u64,
 }
 
 impl KeyHash {
-    /// Another hash of the same key, all of whose bits are good.
+    /// Returns another hash of the same key, all of whose bits are good.
     pub(crate) fn mixed(self) -> u64 {
         let all = (u64::from(self.shard) << HASH_BITS | self.hash).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (all ^ all >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
     }
 }
 
-/// See the module.
+/// The index of a cache: see the module.
 pub(crate) struct Index {
     shards: Box<[Line<Mutex<Shard>>]>,
     shard_bits: u32,
@@ -76,7 +82,8 @@ pub(crate) struct Index {
     copies: AtomicUsize,
 }
 
-/// Something with a line of the processor's cache of its own: threads that use its neighbours do not take the line from each other.
+/// Something with a line of the processor's cache of its own: threads that use its neighbours do not take the line from
+/// each other.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Line<T>(pub(crate) T);
@@ -118,8 +125,8 @@ impl Buckets {
     }
 }
 
-/// Pieces that no shard uses. Shards grow in one thread and shrink in others. The heap of the system has a part for each thread, and each part keeps
-/// what was once taken from it: without spares the index took three times its memory.
+/// Pieces that no shard uses. Shards grow in one thread and shrink in others. The heap of the system has a part for
+/// each thread, and each part keeps what was once taken from it. Without spares the index took three times its memory.
 #[derive(Default)]
 struct Spares {
     #[expect(clippy::vec_box, reason = "pieces go from one shard to another")]
@@ -128,11 +135,11 @@ struct Spares {
     bytes: AtomicUsize,
 }
 
-/// Spare pieces that are kept, beside a 64th of all.
+/// Spare pieces that are kept, in addition to a 64th of all.
 const SPARES_MIN: usize = 8;
 
 impl Spares {
-    /// So many empty buckets.
+    /// Returns `count` empty buckets.
     fn take(&self, count: usize) -> Buckets {
         let wanted = count.div_ceil(PIECE);
         let mut spares = lock(&self.pieces);
@@ -176,7 +183,7 @@ struct Matches {
     more: Vec<(Position, Slot)>,
 }
 
-/// Where a slot lies in its shard, until the next insertion.
+/// The position of a slot in its shard, until the next insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     bucket: u32,
@@ -184,7 +191,8 @@ pub(crate) struct Position {
 }
 
 impl Index {
-    /// An index that takes a share of `memory_bytes` when it is full. The seed keeps clients from aiming at one shard.
+    /// Returns an index that takes a share of `memory_bytes` when it is full. The seed keeps clients from aiming at one
+    /// shard.
     pub(crate) fn new(memory_bytes: usize, seed: u64) -> Index {
         let buckets = memory_bytes / size_of::<Bucket>();
         let shard_bits = (buckets / SHARD_BUCKETS).max(1).ilog2().clamp(SHARD_BITS_MIN, SHARD_BITS_MAX);
@@ -199,34 +207,34 @@ impl Index {
         }
     }
 
-    /// The hash of `key`.
+    /// Returns the hash of `key`.
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         let all = xxh3_64_with_seed(key, self.seed);
         KeyHash { shard: (all >> (u64::BITS - self.shard_bits)) as u32, hash: all & ((1 << HASH_BITS) - 1) }
     }
 
-    /// The shard that the slots of a hash lie in.
+    /// Returns the shard that the slots of a hash lie in.
     pub(crate) fn shard(&self, hash: KeyHash) -> ShardGuard<'_> {
         ShardGuard { shard: lock(&self.shards[hash.shard as usize].0), index: self }
     }
 
-    /// Memory that it takes, in bytes.
+    /// Returns the memory that it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.shards) + self.spares.bytes.load(Ordering::Relaxed)
     }
 
-    /// Slots in use.
+    /// Returns the number of slots in use.
     pub(crate) fn len(&self) -> usize {
         self.slots.load(Ordering::Relaxed)
     }
 
-    /// Items: one that is in memory and on flash has two slots.
+    /// Returns the number of items: an item that is in memory and on flash has two slots.
     pub(crate) fn items(&self) -> usize {
         self.len().saturating_sub(self.copies.load(Ordering::Relaxed))
     }
 
-    /// Removes the slots of flash that `goes` says so of. An item in memory loses its copy with the copy's slot. A shard is locked at a
-    /// time.
+    /// Removes the slots of flash that `goes` says so of. An item in memory loses its copy with the copy's slot. A
+    /// shard is locked at a time.
     pub(crate) fn remove_all(&self, mut goes: impl FnMut(&Slot) -> bool) {
         for shard in &self.shards {
             let mut guard = ShardGuard { shard: lock(&shard.0), index: self };
@@ -252,14 +260,14 @@ impl Index {
         }
     }
 
-    /// The slots of each shard in turn, with the shard's number; a shard is locked meanwhile.
+    /// Passes the slots of each shard in turn to `each`, with the shard's number; a shard is locked meanwhile.
     pub(crate) fn for_each(&self, mut each: impl FnMut(u32, Slot)) {
         for number in 0..self.shards.len() as u32 {
             self.for_each_in(number, |slot| each(number, slot));
         }
     }
 
-    /// The slots of a shard, which is locked meanwhile.
+    /// Passes the slots of a shard to `each`; the shard is locked meanwhile.
     pub(crate) fn for_each_in(&self, number: u32, mut each: impl FnMut(Slot)) {
         let shard = lock(&self.shards[number as usize].0);
         for packed in shard.buckets.iter().flat_map(|bucket| bucket.slots) {
@@ -267,18 +275,18 @@ impl Index {
         }
     }
 
-    /// Shards, as a power of two. With the seed it says what a slot means.
+    /// Returns the number of shards, as a power of two. Together with the seed it gives a slot its meaning.
     pub(crate) fn shard_bits(&self) -> u32 {
         self.shard_bits
     }
 
-    /// The hash of a slot in a shard.
+    /// Returns the hash of a slot in a shard.
     pub(crate) fn hash_in(&self, shard: u32, slot: &Slot) -> Option<KeyHash> {
         ((shard as usize) < self.shards.len()).then_some(KeyHash { shard, hash: slot.hash })
     }
 }
 
-/// Whether a slot is one of memory whose item has a copy on flash.
+/// Returns true if a slot is one of memory whose item has a copy on flash.
 fn is_copy(packed: PackedSlot) -> bool {
     Slot::unpack(packed).is_some_and(|slot| slot.is_copied())
 }
@@ -290,7 +298,7 @@ pub(crate) struct ShardGuard<'a> {
 }
 
 impl ShardGuard<'_> {
-    /// The slots with this hash.
+    /// Returns the slots with this hash.
     pub(crate) fn matches(&self, hash: KeyHash) -> impl Iterator<Item = (Position, Slot)> + use<> {
         let Matches { first, more } = self.shard.matches(hash.hash);
         first.into_iter().chain(more)
@@ -320,7 +328,7 @@ impl ShardGuard<'_> {
         self.removed(1);
     }
 
-    /// So many slots were freed: the shard may shrink.
+    /// Notes that `count` slots were freed: the shard may shrink.
     fn removed(&mut self, count: usize) {
         self.shard.used -= count;
         self.index.slots.fetch_sub(count, Ordering::Relaxed);
@@ -357,7 +365,7 @@ impl ShardGuard<'_> {
         self.resize_for(buckets, None);
     }
 
-    /// Gives the shard so many buckets, or more if its slots and the one that has no place need them.
+    /// Gives the shard `buckets` buckets, or more if its slots and the one that has no place need them.
     fn resize_for(&mut self, mut buckets: usize, homeless: Option<PackedSlot>) {
         let spares = &self.index.spares;
         let next = loop {
@@ -400,7 +408,7 @@ impl Shard {
         found
     }
 
-    /// The two buckets of a hash. They differ.
+    /// Returns the two buckets of a hash. They differ.
     fn homes(&self, hash: u64) -> [usize; 2] {
         let count = self.buckets.len() as u64;
         let high = hash >> HALF_BITS;
@@ -416,7 +424,8 @@ impl Shard {
         self.buckets[bucket].slots.iter_mut().find(|slot| is_free(**slot))
     }
 
-    /// Puts a slot into one of its buckets. A slot that found no place after `MOVES_MAX` moves is returned: this one, or another.
+    /// Puts a slot into one of its buckets. A slot that found no place after `MOVES_MAX` moves is returned: this one,
+    /// or another.
     fn put(&mut self, mut packed: PackedSlot) -> Option<PackedSlot> {
         let homes = self.homes(hash_of(packed));
         for bucket in homes {

@@ -13,7 +13,8 @@
 //!     .  zeros up to a multiple of 4
 //! ```
 //!
-//! All integers are little-endian. An item without flags, time and a client's id takes 8 bytes beside key and value.
+//! All integers are little-endian. An item without flags, time and a client's id takes 8 bytes in addition to key and
+//! value.
 //!
 //! **Failure.** Decoding is total: bytes that are no item are `None`.
 
@@ -35,7 +36,7 @@ pub const KEY_BYTES_MAX: usize = 250;
 /// The longest value.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// What belongs to an item beside its key and its value.
+/// The fields of an item apart from its key and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Meta {
     /// Three bits for the cache's user.
@@ -53,7 +54,7 @@ pub struct Meta {
 /// An item in a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// What belongs to it.
+    /// The other fields of the item.
     pub meta: Meta,
     /// 1 to 250 bytes.
     pub key: &'a [u8],
@@ -72,7 +73,8 @@ impl fmt::Debug for Item<'_> {
 pub struct Hit<'a> {
     /// The item.
     pub item: Item<'a>,
-    /// What holds a long value, to be kept without a copy: the value is the part of it that `item.value` points to.
+    /// The buffer that holds a long value, to be kept without a copy: the value is the part of it that `item.value`
+    /// points to.
     pub whole: Option<&'a Arc<Buffer>>,
 }
 
@@ -81,15 +83,16 @@ pub struct Hit<'a> {
 pub struct Evicted<'a> {
     /// 1 to 250 bytes.
     pub key: &'a [u8],
-    /// What belongs to it.
+    /// The other fields of the item.
     pub meta: Meta,
     /// Length of its value.
     pub value_bytes: usize,
-    /// Whether it was read since it was stored, or since its segment last went.
+    /// True if it was read since it was stored, or since its segment last went.
     pub was_read: bool,
 }
 
-/// Is told of items that go to make room. It is called with locks held: it must be quick and must not call the cache.
+/// The listener that gets the items that go to make room. It is called with locks held: it must be quick and must not
+/// call the cache.
 pub type OnEvicted = Box<dyn Fn(Evicted<'_>) + Send + Sync>;
 
 /// An item that is to be stored: the value is the concatenation of two parts.
@@ -105,7 +108,7 @@ impl NewItem<'_> {
         self.parts[0].len() + self.parts[1].len()
     }
 
-    /// Length in a segment with this base, padding included.
+    /// Returns the length in a segment with this base, padding included.
     pub(crate) fn stored_bytes(&self, base: u64) -> usize {
         let (form, header) = self.form(base);
         debug_assert!(form != 0 || header == 8);
@@ -183,13 +186,14 @@ impl NewItem<'_> {
 }
 
 impl<'a> Item<'a> {
-    /// The item at the beginning of `bytes`, in a segment with this base.
+    /// Returns the item at the beginning of `bytes`, in a segment with this base.
     pub(crate) fn decode(bytes: &'a [u8], base: u64) -> Option<Item<'a>> {
         let (item, value_bytes) = Item::decode_part(bytes, base)?;
         (item.value.len() == value_bytes).then_some(item)
     }
 
-    /// The item at the beginning of `bytes`, with as much of its value as is there, and the length of the value.
+    /// Returns the item at the beginning of `bytes`, with as much of its value as is there, and the length of the
+    /// value.
     pub(crate) fn decode_part(bytes: &'a [u8], base: u64) -> Option<(Item<'a>, usize)> {
         let (&[form, key_bytes], mut rest) = bytes.split_first_chunk::<2>()?;
         let value_bytes = match form & LONG_VALUE {
@@ -209,7 +213,8 @@ impl<'a> Item<'a> {
         (!key.is_empty()).then_some((Item { meta, key, value }, value_bytes))
     }
 
-    /// Returns true if `bytes`, from which the item was decoded, are its canonical encoding: the shortest header, and zeros behind the value.
+    /// Returns true if `bytes`, from which the item was decoded, are its canonical encoding: the shortest header, and
+    /// zeros behind the value.
     pub(crate) fn is_stored_as(&self, bytes: &[u8], base: u64) -> bool {
         let (form, header) = self.again().form(base);
         let end = header + self.key.len() + self.value.len();
@@ -217,17 +222,17 @@ impl<'a> Item<'a> {
         bytes.first() == Some(&form) && padding.is_some_and(|padding| padding.iter().all(|byte| *byte == 0))
     }
 
-    /// The same item, to be stored elsewhere.
+    /// Returns the same item, to be stored elsewhere.
     pub(crate) fn again(&self) -> NewItem<'a> {
         NewItem { meta: self.meta, key: self.key, parts: [self.value, &[]] }
     }
 
-    /// Length in a segment with this base, padding included.
+    /// Returns the length in a segment with this base, padding included.
     pub(crate) fn stored_bytes(&self, base: u64) -> usize {
         self.again().stored_bytes(base)
     }
 
-    /// Whether nobody may see it at this time, Unix seconds.
+    /// Returns true if no reader may see it at this time, Unix seconds.
     pub(crate) fn has_expired(&self, now: u64) -> bool {
         self.meta.expires != 0 && self.meta.expires <= now
     }

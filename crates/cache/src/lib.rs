@@ -11,27 +11,29 @@
 //!                          └────────► Journal: which items on flash have died, for restarts
 //! ```
 //!
-//! * **Memory.** An item takes 8 bytes beside its key and its value, up to 3 bytes of padding, a slot of about 15 bytes and 2 bytes of
-//!   ghosts. A time to live, flags, or a cas id of the client's take 4, 4 and 8 bytes more, where there are any. An item on flash takes a
-//!   slot. The [limit](Options::memory_bytes) includes the index and all tables.
-//! * **Flash.** All of the index is in memory, so a miss costs no I/O. A hit costs one read. An item on flash is known by the hash of its key
-//!   alone, of which two keys have the same in one of 2^50 cases.
-//! * **What goes.** Segments leave in the order in which they came, as in Segcache (Yang et al., NSDI'21). What becomes of their items is decided by
-//!   S3-FIFO (Yang et al., SOSP'23): see `memory.rs`.
+//! * **Memory.** In addition to its key and its value, an item takes 8 bytes, up to 3 bytes of padding, a slot of about
+//!   15 bytes and 2 bytes of ghosts. A time to live, flags, or a cas id of the client's take 4, 4 and 8 bytes more,
+//!   where there are any. An item on flash takes a slot. The [limit](Options::memory_bytes) includes the index and all
+//!   tables.
+//! * **Flash.** All of the index is in memory, so a miss costs no I/O. A hit costs one read. An item on flash is known
+//!   by the hash of its key alone, of which two keys have the same in one of 2^50 cases.
+//! * **What goes.** Segments leave in the order in which they came, as in Segcache (Yang et al., NSDI'21). S3-FIFO
+//!   (Yang et al., SOSP'23) decides which of their items stay: see `memory.rs`.
 //! * **Times to live.** Items that expire at about the same time share segments, which go as a whole.
-//! * **Threads.** Any number. A read locks a shard of the index and a segment for a moment. Each writing thread appends to segments of its own.
+//! * **Threads.** Any number. A read locks a shard of the index and a segment for a moment. Each writing thread appends
+//!   to segments of its own.
 //!
-//! **Invariants.** A read never returns a wrong byte, an older value of the key, or an item that was deleted or has expired. Only absence
-//! tells the cache from a map.
+//! **Invariants.** A read never returns a wrong byte, an older value of the key, or an item that was deleted or has
+//! expired. Only absence tells the cache from a map.
 //!
-//! **Debts.** Dead items are bounded by design, so an idle cache does nothing about them. Memory and flash are rings of fixed size, and the
-//! dead take no space from the living: the oldest segment makes way, whatever lies in it.
+//! **Debts.** Dead items are bounded by design, so an idle cache does nothing about them. Memory and flash are rings of
+//! fixed size, and the dead take no space from the living: the oldest segment makes way, whatever lies in it.
 //!
 //! | debt | bound |
 //! |---|---|
-//! | expired, deleted and flushed items in memory | [`Options::memory_bytes`]; segments of expired items go as a whole, before others |
+//! | expired, deleted, flushed items in memory | [`Options::memory_bytes`]; segments of expired items go first, whole |
 //! | the same on flash | the device; they go when their segment is written again |
-//! | notes of deaths in the journal | 16 bytes for each item that was written to flash in the last two rounds over the device |
+//! | notes of deaths in the journal | 16 bytes for each item written to flash in the last two rounds over the device |
 //! | ghosts | 2 bytes each, within [`Options::memory_bytes`] |
 //!
 //! **Clocks.** The caller says what time it is, in Unix seconds. So the cache has no clock, and tests choose the time.

@@ -1,33 +1,37 @@
 //! The memory tier: two queues of segments, and what leaves them.
 //!
-//! **Coming in.** A new item goes to the small queue, or to the main queue if its [ghost](crate::ghost) is there. Each *lane* has a writer
-//! with open segments, one for each queue and class of times to live. A full segment is sealed and joins its queue.
+//! **Coming in.** A new item goes to the small queue, or to the main queue if its [ghost](crate::ghost) is there. Each
+//! *lane* has a writer with open segments, one for each queue and class of times to live. A full segment is sealed and
+//! joins its queue.
 //!
 //! **Going out** (S3-FIFO, with segments in the place of items):
 //!
-//! 1. When memory asks for room, the oldest segment of a queue becomes the *victim*: of the small queue if that has more than its share.
-//! 2. Each item of the victim that the index still knows is looked at. One of the small queue that was read often enough moves to the main
-//!    queue; any other one goes, and leaves a ghost. One of the main queue that was read moves to the end of its queue, with half
-//!    of its reads; any other one goes. (S3-FIFO takes one read away. Where popularity changes, half is better by 0.5 points, and
-//!    elsewhere equal: what was popular once goes sooner.)
+//! 1. When memory asks for room, the oldest segment of a queue becomes the *victim*: of the small queue if that has
+//!    more than its share.
+//! 2. Each item of the victim that the index still knows is looked at. One of the small queue that was read often
+//!    enough moves to the main queue; any other one goes, and leaves a ghost. One of the main queue that was read moves
+//!    to the end of its queue, with half of its reads; any other one goes. (S3-FIFO takes one read away. Where
+//!    popularity changes, half is better by 0.5 points, and elsewhere equal: what was popular once goes sooner.)
 //! 3. The empty victim gives its memory back.
 //!
-//! A put pays for the room that it takes: it looks at about twice as many bytes of the victim as it has stored. So no put waits for a whole
-//! segment, unless reads keep so much alive that nothing goes. After [`PATIENCE`] segments in a row without room, items go whatever was
-//! read.
+//! A put pays for the room that it takes: it looks at about twice as many bytes of the victim as it has stored. So no
+//! put waits for a whole segment, unless reads keep so much alive that nothing goes. After [`PATIENCE`] segments in a
+//! row without room, items go whatever was read.
 //!
-//! **Times to live.** Segments of one class expire at about the same time. A segment whose last item has expired goes at once, and nothing
-//! of it is copied.
+//! **Times to live.** Segments of one class expire at about the same time. A segment whose last item has expired goes
+//! at once, and nothing of it is copied.
 //!
 //! **An overwrite** of the same length goes over the old item in place: it takes no room, and counts as a read.
 //!
-//! **Flash.** What goes is offered to the [tier on flash](crate::flash::tier). An item that comes back from there keeps its slot on flash: as long as
-//! it is not changed, it leaves memory without being written again, and the death of the process does not lose it.
+//! **Flash.** Items that go are offered to the [tier on flash](crate::flash::tier). An item that comes back from there
+//! keeps its slot on flash. As long as it is not changed, it leaves memory without being written again, and the death
+//! of the process does not lose it.
 //!
-//! **Rejected**: copying the survivors of several segments into one, as Segcache does. S3-FIFO's queues do the same with fewer rules.
+//! **Rejected**: copying the survivors of several segments into one, as Segcache does. S3-FIFO's queues do the same
+//! with fewer rules.
 //!
-//! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment; then the log's and the journal's, and those of whoever is
-//! [told of evictions](crate::OnEvicted).
+//! **Locks**, in this order: a lane's writer, the reclaimer, a shard of the index, a segment; then the log's and the
+//! journal's, and those of the listener that is [told of evictions](crate::OnEvicted).
 
 mod overflow;
 
@@ -49,17 +53,18 @@ pub(crate) use overflow::{Arrived, OnFlash};
 
 /// Segments that may be looked at in vain before items go whatever was read.
 const PATIENCE: usize = 64;
-/// A put that needs a segment looks at so many others, unless there is room before.
+/// The number of other segments that a put looks at when it needs a segment, unless there is room before.
 const WORK_SEGMENTS: usize = 16;
 /// Items of the victim that are found at a time.
 const LOOK_ITEMS: usize = 32;
-/// Bounds of the classes of times to live, in seconds. What lives longer is in the class of items that do not expire.
+/// Bounds of the classes of times to live, in seconds. An item that lives longer is in the class of items that do not
+/// expire.
 const CLASS_SECONDS: [u64; 7] = [15, 60, 300, 1800, 4 * 3600, 24 * 3600, 7 * 24 * 3600];
 const CLASSES: usize = CLASS_SECONDS.len() + 1;
 /// With fewer segments than this for each open one, there is one class for all.
 const SEGMENTS_FOR_CLASSES: usize = 16;
 
-/// See the module.
+/// The memory of a cache: see the module.
 pub(crate) struct Memory {
     pub(crate) segments: Segments,
     pub(crate) index: Index,
@@ -68,25 +73,25 @@ pub(crate) struct Memory {
     writers: Box<[Mutex<Writer>]>,
     reclaimer: Mutex<Reclaimer>,
     limit_bytes: usize,
-    /// Memory that the owner takes beside the cache, out of the same limit.
+    /// Memory that the owner takes in addition to the cache, out of the same limit.
     beside_bytes: Arc<AtomicUsize>,
-    /// Who is told of items that go.
+    /// The listener for items that go.
     pub(crate) on_evicted: OnceLock<OnEvicted>,
     has_classes: bool,
     small_percent: usize,
     move_at: u8,
 }
 
-/// What the index says of an item that is to be replaced.
+/// The index's facts of an item that is to be replaced.
 struct Old {
     tier: Tier,
     frequency: u8,
 }
 
-/// What a look-up finds.
+/// The result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup<T> {
-    /// The item is in memory; what the caller made of it.
+    /// The item is in memory; this is the caller's result for it.
     Hit(T),
     /// There is no item.
     Miss,
@@ -95,7 +100,7 @@ pub enum Lookup<T> {
 }
 
 impl<T> Lookup<T> {
-    /// What the caller made of an item in memory.
+    /// Returns the caller's result for an item in memory.
     pub fn hit(self) -> Option<T> {
         match self {
             Lookup::Hit(made) => Some(made),
@@ -104,13 +109,14 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Memory that a cache's owner takes beside it, out of the same limit: for connections, say. It does not keep the cache alive.
+/// Memory that a cache's owner takes in addition to the cache, out of the same limit: for connections, say. It does not
+/// keep the cache alive.
 #[derive(Debug, Clone)]
 pub struct OwnerMemory(Arc<AtomicUsize>);
 
 impl OwnerMemory {
-    /// From now on the owner takes so many bytes. The cache gives memory back with the next put, [`tidy`](crate::Cache::tidy) or
-    /// [`shrink`](crate::Cache::shrink), or when it has answered a read of flash.
+    /// Sets the bytes that the owner takes from now on. The cache gives memory back with the next put,
+    /// [`tidy`](crate::Cache::tidy) or [`shrink`](crate::Cache::shrink), or when it has answered a read of flash.
     pub fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }
@@ -138,9 +144,9 @@ struct Reclaimer {
     victim: Option<Victim>,
     /// Segments whose items have all expired. They go before others.
     expired: VecDeque<Victim>,
-    /// When expired segments were last looked for, Unix seconds.
+    /// The last time at which expired segments were looked for, Unix seconds.
     swept: u64,
-    /// Where survivors go.
+    /// The open segment that survivors go to.
     survivors: Open,
     /// Segments looked at since there was room.
     in_vain: usize,
@@ -167,7 +173,7 @@ struct Victim {
     offset: u32,
 }
 
-/// What is found of an item of the victim, before its shard is locked.
+/// The facts of an item of the victim, before its shard is locked.
 struct Found {
     hash: KeyHash,
     place: Place,
@@ -197,7 +203,7 @@ impl Memory {
         }
     }
 
-    /// Memory that the cache takes now, all included.
+    /// Returns the memory that the cache takes now, all included.
     pub(crate) fn bytes(&self) -> usize {
         self.segments.bytes() + self.fixed_bytes()
     }
@@ -207,17 +213,17 @@ impl Memory {
         self.index.bytes() + self.ghosts.bytes() + self.segments.table_bytes() + flash
     }
 
-    /// What the owner takes beside the cache, out of the same limit.
+    /// Returns the account of memory that the owner takes in addition to the cache, out of the same limit.
     pub(crate) fn beside(&self) -> OwnerMemory {
         OwnerMemory(Arc::clone(&self.beside_bytes))
     }
 
-    /// What segments may take.
+    /// Returns the number of bytes that segments may take.
     fn room(&self) -> usize {
         self.limit_bytes.saturating_sub(self.fixed_bytes() + self.beside_bytes.load(Ordering::Relaxed))
     }
 
-    /// The longest item that is taken.
+    /// Returns the length of the longest item that is taken.
     pub(crate) fn longest(&self) -> usize {
         self.room() / 4
     }
@@ -255,7 +261,8 @@ impl Memory {
         })
     }
 
-    /// Stores an item, lets the caller make the index name it, and pays. False if there is no room for an item of its length.
+    /// Stores an item, lets the caller make the index name it, and pays. False if there is no room for an item of its
+    /// length.
     fn store_and(
         &self,
         lane: usize,
@@ -326,7 +333,7 @@ impl Memory {
         true
     }
 
-    /// The slot of a key: of its item in memory, or the one on flash that has its hash.
+    /// Returns the slot of a key: of its item in memory, or the one on flash that has its hash.
     fn find(&self, shard: &ShardGuard<'_>, hash: KeyHash, key: &[u8]) -> Option<(Position, Slot)> {
         let mut on_flash = None;
         for (position, slot) in shard.matches(hash) {
@@ -339,7 +346,7 @@ impl Memory {
         on_flash
     }
 
-    /// The item of a slot dies. The caller holds its shard.
+    /// Lets the item of a slot die. The caller holds its shard.
     fn dies(&self, slot: &Slot) {
         if slot.tier.is_memory() {
             self.segments.remove_live(slot.place.segment, self.stored_at(slot.place));
@@ -348,7 +355,7 @@ impl Memory {
         }
     }
 
-    /// Expired segments go, and so does what is beyond the limit.
+    /// Removes expired segments, and gives back memory beyond the limit.
     pub(crate) fn tidy(&self, now: u64, counters: &Counters) {
         if let Some(flash) = &self.flash {
             flash.set_now(now);
@@ -360,7 +367,7 @@ impl Memory {
         self.flash.iter().for_each(FlashTier::wake);
     }
 
-    /// A part of what expired segments hold. True if nothing is left.
+    /// Frees a part of what expired segments hold. True if nothing is left.
     fn reclaim_expired(&self, now: u64, counters: &Counters) -> bool {
         let mut reclaimer = lock(&self.reclaimer);
         reclaimer.sweep_once(now, |number| self.segments.has_expired(number, now));
@@ -371,7 +378,8 @@ impl Memory {
         false
     }
 
-    /// Puts an item over the one of its key, if that has the same length and class. Otherwise the old one, if there is one.
+    /// Puts an item over the one of its key, if that has the same length and class. Otherwise the old one, if there is
+    /// one.
     fn put_over(&self, hash: KeyHash, item: &NewItem<'_>, now: u64) -> (Option<Old>, bool) {
         let mut shard = self.index.shard(hash);
         let mut on_flash = None;
@@ -390,7 +398,7 @@ impl Memory {
                 && old.stored_bytes(content.base) == item.stored_bytes(content.base)
                 && self.class_of(old.meta.expires, now) == self.class_of(item.meta.expires, now);
             drop(content);
-            // Whoever writes a key again asks for it.
+            // A writer that writes a key again asks for it.
             let frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
             if fits {
                 self.segments.put_over(slot.place.segment, slot.place.offset, item);
@@ -451,11 +459,12 @@ impl Memory {
         self.append(Some(next), item)
     }
 
-    /// Makes the index name the place of an item that takes so many bytes there. What the key had before is dead.
+    /// Makes the index name the place of an item that takes `bytes` bytes there. The earlier item of the key is dead.
     fn link(&self, hash: KeyHash, item: &NewItem<'_>, slot: Slot, bytes: usize) {
         let mut shard = self.index.shard(hash);
         self.segments.add_live(slot.place.segment, bytes);
-        // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of them goes.
+        // A hash has two buckets: many keys of one hash would find no place there, however large the shard is. One of
+        // them goes.
         let crowded = || shard.matches(hash).nth(SAME_HASH_MAX - 1);
         match self.find(&shard, hash, item.key).or_else(crowded) {
             Some((position, old)) if old.tier.is_memory() => {
@@ -484,7 +493,7 @@ impl Memory {
         item.map_or(0, |item| item.stored_bytes(content.base))
     }
 
-    /// Takes what a put owes. Somebody else may be paying.
+    /// Does the work that a put owes, unless another thread is at it.
     fn pay(&self, bytes: usize, now: u64, counters: &Counters) {
         if self.segments.bytes() + self.segments.segment_bytes() * 2 <= self.room() {
             return;
@@ -508,8 +517,8 @@ impl Memory {
         self.make_room(bytes, now, counters);
     }
 
-    /// Gives back what is beyond the limit. When the limit falls by gigabytes, no put pays for all of it: the work ends when `least` bytes have been given
-    /// back, and twice as many and [`WORK_SEGMENTS`] have been looked at.
+    /// Gives back what is beyond the limit. When the limit falls by gigabytes, no put pays for all of it. The work ends
+    /// when `least` bytes have been given back, and twice as many and [`WORK_SEGMENTS`] have been looked at.
     fn make_room(&self, least: usize, now: u64, counters: &Counters) {
         let segment = self.segments.segment_bytes();
         let (before, mut looked) = (self.segments.bytes(), 0usize);
@@ -534,7 +543,7 @@ impl Memory {
         lock(&self.reclaimer).in_vain = 0;
     }
 
-    /// Looks at about so many bytes of victims. Returns how many it has looked at.
+    /// Looks at about `bytes` bytes of victims. Returns the number of bytes that it has looked at.
     fn reclaim(&self, reclaimer: &mut Reclaimer, bytes: usize, now: u64, counters: &Counters) -> usize {
         reclaimer.sweep_once(now, |number| self.segments.has_expired(number, now));
         let mut looked = 0;
@@ -557,7 +566,7 @@ impl Memory {
         looked
     }
 
-    /// The next items of a victim, and where the ones behind them begin.
+    /// Returns the next items of a victim, and where the ones behind them begin.
     fn look(&self, number: u32, mut offset: u32) -> (Vec<Found>, Option<u32>) {
         let mut found = Vec::with_capacity(LOOK_ITEMS);
         let content = self.segments.read(number);
@@ -571,7 +580,7 @@ impl Memory {
         (found, Some(offset))
     }
 
-    /// Decides what becomes of an item of the victim, if the index knows it. True if it is kept.
+    /// Decides the fate of an item of the victim, if the index knows it. True if it is kept.
     fn judge(&self, reclaimer: &mut Reclaimer, tier: Tier, found: &Found, now: u64, counters: &Counters) -> bool {
         let mut shard = self.index.shard(found.hash);
         let is_it = |slot: &Slot| slot.tier.is_memory() && slot.place == found.place;
@@ -636,8 +645,8 @@ impl Memory {
         false
     }
 
-    /// Copies an item of the victim to the end of the main queue. The copy may take a segment more than there is room for; the victim
-    /// gives it back.
+    /// Copies an item of the victim to the end of the main queue. The copy may take a segment more than there is room
+    /// for; the victim gives it back.
     fn keep(&self, reclaimer: &mut Reclaimer, item: &Item<'_>, now: u64) -> Option<(Place, usize)> {
         let again = item.again();
         let class = self.class_of(item.meta.expires, now);
@@ -677,7 +686,7 @@ impl Reclaimer {
         }
     }
 
-    /// The segment that is at hand, or the next one.
+    /// Returns the segment that is at hand, or the next one.
     fn next_victim(&mut self, small_percent: usize) -> Option<Victim> {
         if let Some(victim) = self.victim.take().or_else(|| self.expired.pop_front()) {
             return Some(victim);

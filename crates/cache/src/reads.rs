@@ -1,7 +1,7 @@
 //! Reads of flash that are under way.
 //!
-//! A *flight* is what one thread has in flight on one queue of the device. The thread is a reader of the cache's, or one of the cache's owner that has
-//! a [`FlashReader`](crate::FlashReader).
+//! A *flight* is what one thread has in flight on one queue of the device. The thread is a reader of the cache's, or
+//! one of the cache's owner that has a [`FlashReader`](crate::FlashReader).
 
 use crate::flash::{Piece, Read, Record, RecordBytes, with_room};
 use crate::memory::OnFlash;
@@ -9,18 +9,19 @@ use situ_device::{Buffer, Completion, Op, Queue, Ticket};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-/// Called once with the item of a key, or none, from any thread, also the one that asks. It does not wait for anything. A read that is
-/// dropped with its [`FlashReader`](crate::FlashReader) does not call it.
+/// A callback that is called once with the item of a key, or none. The call comes from any thread, also the one that
+/// asks. It does not wait for anything. A read that is dropped with its [`FlashReader`](crate::FlashReader) does not
+/// call it.
 pub type OnItem = Box<dyn FnOnce(Option<Record>) + Send>;
 
 /// Items that one reader has in flight.
 pub(crate) const READ_DEPTH: usize = 128;
-/// With so many bytes in flight, a reader of the cache's begins no other item.
+/// The bytes in flight with which a reader of the cache's begins no other item.
 pub(crate) const READ_BYTES: usize = 4 << 20;
 /// Transfers that one reader has in flight.
 pub(crate) const TRANSFERS_MAX: usize = 128;
 
-/// A read that somebody waits for.
+/// A read that has a waiting caller.
 pub(crate) struct Request {
     pub(crate) key: Box<[u8]>,
     pub(crate) now: u64,
@@ -33,18 +34,18 @@ pub(crate) struct Pending {
     pub(crate) request: Request,
     pub(crate) at: OnFlash,
     pub(crate) read: Read,
-    /// What the transfers bring, and for each piece how many transfers it has.
+    /// The bytes of the transfers, and for each piece the number of its transfers.
     pub(crate) parts: Vec<Option<Buffer>>,
     pub(crate) counts: Vec<usize>,
     pub(crate) left: usize,
     pub(crate) result: io::Result<()>,
 }
 
-/// What a reader has in flight.
+/// The operations that a reader has in flight.
 pub(crate) struct Flight {
     pub(crate) queue: Box<dyn Queue>,
     transfer_bytes_max: usize,
-    /// With so many bytes in flight, no other item is begun.
+    /// The bytes in flight with which no other item is begun.
     bytes_max: usize,
     /// Longer items are for others to read.
     pub(crate) item_bytes_max: usize,
@@ -60,7 +61,8 @@ pub(crate) struct Flight {
     pub(crate) done: Vec<Completion>,
 }
 
-/// The bytes of an item, of pieces and of what their transfers have brought. `None` if there is no memory for them.
+/// Returns the bytes of an item, of pieces and of what their transfers have brought. `None` if there is no memory for
+/// them.
 pub(crate) fn joined(pieces: &[Piece], mut parts: Vec<Option<Buffer>>, counts: &[usize]) -> Option<RecordBytes> {
     if let ([Piece::There(extent)], 1) = (pieces, parts.len())
         && let Some(buffer) = parts.pop().flatten()
@@ -107,7 +109,7 @@ impl Flight {
         }
     }
 
-    /// Whether another item may be read at the same time.
+    /// Returns true if another item may be read at the same time.
     pub(crate) fn has_room(&self) -> bool {
         self.pending.len() < READ_DEPTH && self.bytes < self.bytes_max
     }
@@ -135,12 +137,12 @@ impl Flight {
         self.pending.insert(number, Pending { request, at, read, parts, counts, left, result: Ok(()) });
     }
 
-    /// Whether something waits that could be submitted.
+    /// Returns true if something waits that could be submitted.
     pub(crate) fn has_more_to_submit(&self) -> bool {
         !self.waiting.is_empty() && self.in_flight.len() < TRANSFERS_MAX
     }
 
-    /// Whether the device has something to do.
+    /// Returns true if the device has something to do.
     pub(crate) fn is_in_flight(&self) -> bool {
         !self.in_flight.is_empty()
     }
@@ -157,7 +159,7 @@ impl Flight {
         }
     }
 
-    /// Items that are read, or have failed.
+    /// Returns the items that are read, or have failed.
     pub(crate) fn ended(&mut self) -> Vec<Pending> {
         let mut ended = Vec::new();
         for (number, part, buffer, error) in std::mem::take(&mut self.refused) {
@@ -171,7 +173,7 @@ impl Flight {
         ended
     }
 
-    /// One part of an item has ended; the item, if it was the last.
+    /// Notes that one part of an item has ended. Returns the item, if it was the last part.
     fn end_part(&mut self, number: u64, part: usize, buffer: Buffer, result: io::Result<()>) -> Option<Pending> {
         let pending = self.pending.get_mut(&number)?;
         pending.parts[part] = Some(buffer);

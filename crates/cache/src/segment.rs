@@ -1,17 +1,17 @@
 //! Segments in memory: where items lie, in the order in which they came.
 //!
-//! A segment is filled by one writer, then it is sealed, and one day it is emptied and goes. Many items share a segment. A long item has one
-//! of its own, whose bytes can be handed out without a copy.
+//! A segment is filled by one writer, then it is sealed, and one day it is emptied and goes. Many items share a
+//! segment. A long item has one of its own, whose bytes can be handed out without a copy.
 //!
-//! **Invariants.** A segment that a slot of the index names is not released. Bytes of a shared segment change only where an item is put over
-//! one of the same length, and only by the holder of the shard that the item's slot lies in.
+//! **Invariants.** A segment that a slot of the index names is not released. Bytes of a shared segment change only
+//! where an item is put over one of the same length, and only by the holder of the shard that the item's slot lies in.
 //!
-//! **Threads.** Any. A lock for each segment. Who has it takes no other lock, but for the reclaimer: it reads a victim while it appends to another
-//! segment.
+//! **Threads.** Any. A lock for each segment. Its holder takes no other lock, apart from the reclaimer: it reads a
+//! victim while it appends to another segment.
 //!
-//! **Memory.** [`Segments::bytes`] counts the capacity of all segments and of spares. A spare is memory of a segment that has gone, kept
-//! for the next one: memory from the system would be cleared page by page. Segments are mapped from the system: the heap of a process
-//! keeps pieces that large when they are freed, and fills them with holes.
+//! **Memory.** [`Segments::bytes`] counts the capacity of all segments and of spares. A spare is memory of a segment
+//! that has gone, kept for the next one: memory from the system would be cleared page by page. Segments are mapped from
+//! the system: the heap of a process keeps pieces that large when they are freed, and fills them with holes.
 
 use crate::index::Line;
 use crate::item::NewItem;
@@ -43,7 +43,7 @@ enum Bytes {
 }
 
 impl Content {
-    /// From an offset to the end of what is written.
+    /// Returns the bytes from an offset to the end of the written part.
     pub(crate) fn from(&self, offset: u32) -> &[u8] {
         let bytes = match &self.bytes {
             Bytes::None => &[][..],
@@ -53,7 +53,7 @@ impl Content {
         bytes.get(offset as usize..).unwrap_or_default()
     }
 
-    /// The bytes, if the segment has one item and never changes.
+    /// Returns the bytes, if the segment has one item and never changes.
     pub(crate) fn whole(&self) -> Option<&Arc<Buffer>> {
         match &self.bytes {
             Bytes::Whole(bytes) => Some(bytes),
@@ -75,7 +75,7 @@ struct Segment {
     content: RwLock<Content>,
     /// Bytes of items that the index knows.
     live_bytes: AtomicUsize,
-    /// When its last item expires, Unix seconds; `u64::MAX` if one never does.
+    /// The time at which its last item expires, Unix seconds; `u64::MAX` if one never does.
     expires: AtomicU64,
 }
 
@@ -93,7 +93,7 @@ struct Free {
 }
 
 impl Segments {
-    /// Room for `count` segments, of which those that are shared have `segment_bytes`.
+    /// Makes room for `count` segments, of which those that are shared have `segment_bytes`.
     pub(crate) fn new(count: usize, segment_bytes: usize) -> Segments {
         let count = count.min(SEGMENTS_MAX);
         assert!(segment_bytes <= OFFSETS_END, "segments are longer than offsets reach");
@@ -105,22 +105,22 @@ impl Segments {
         }
     }
 
-    /// Memory of segments and spares, in bytes.
+    /// Returns the memory of segments and spares, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Memory of the table, in bytes.
+    /// Returns the memory of the table, in bytes.
     pub(crate) fn table_bytes(&self) -> usize {
         size_of_val(&*self.table) + self.table.len() * size_of::<u32>()
     }
 
-    /// What a shared segment holds.
+    /// Returns the length of a shared segment.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.segment_bytes
     }
 
-    /// Counts memory before it is taken, so that two who make room at the same time do not take the same room.
+    /// Counts memory before it is taken, so that two threads that make room at the same time do not take the same room.
     pub(crate) fn claim(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -129,7 +129,8 @@ impl Segments {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A new segment for many items, whose memory was claimed. `None` if all numbers are taken; then it is claimed no more.
+    /// Returns a new segment for many items, whose memory was claimed. `None` if all numbers are taken; then it is
+    /// claimed no more.
     pub(crate) fn share(&self, base: u64) -> Option<u32> {
         let mut free = lock(&self.free);
         let number = free.numbers.pop();
@@ -144,7 +145,8 @@ impl Segments {
         Some(number)
     }
 
-    /// A new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken; then it is claimed no more.
+    /// Returns a new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken;
+    /// then it is claimed no more.
     pub(crate) fn hold(&self, item: &NewItem<'_>) -> Option<u32> {
         let base = item.meta.id;
         let length = item.stored_bytes(base);
@@ -195,28 +197,28 @@ impl Segments {
         segment.expires.fetch_max(expiry(item.meta.expires), Ordering::Relaxed);
     }
 
-    /// The content of a segment. Nothing is appended meanwhile.
+    /// Returns the content of a segment. Nothing is appended meanwhile.
     pub(crate) fn read(&self, number: u32) -> RwLockReadGuard<'_, Content> {
         self.of(number).content.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory that a segment takes.
+    /// Returns the memory that a segment takes.
     pub(crate) fn capacity(&self, number: u32) -> usize {
         self.read(number).capacity()
     }
 
-    /// Items of so many bytes came to the index.
+    /// Notes that items of `bytes` bytes came to the index.
     pub(crate) fn add_live(&self, number: u32, bytes: usize) {
         self.of(number).live_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Items of so many bytes have left the index.
+    /// Notes that items of `bytes` bytes have left the index.
     pub(crate) fn remove_live(&self, number: u32, bytes: usize) {
         let before = self.of(number).live_bytes.fetch_sub(bytes, Ordering::Relaxed);
         assert!(before >= bytes, "more items left segment {number} than it had");
     }
 
-    /// Whether all of its items have expired.
+    /// Returns true if all of its items have expired.
     pub(crate) fn has_expired(&self, number: u32, now: u64) -> bool {
         self.of(number).expires.load(Ordering::Relaxed) <= now
     }

@@ -11,9 +11,9 @@
 //!                the same hash is a copy of the item, otherwise 0
 //! ```
 //!
-//! **Collisions.** A key that does not exist meets a slot of another key with equal hash. A look-up compares at most ten slots (two
-//! buckets), and up to 10 bits of the hash follow from the bucket. So it happens in fewer than 10 of 2^34 look-ups. Then the key
-//! itself is compared.
+//! **Collisions.** A key that does not exist meets a slot of another key with equal hash. A look-up compares at most
+//! ten slots (two buckets), and up to 10 bits of the hash follow from the bucket. So it happens in fewer than 10 of
+//! 2^34 look-ups. Then the key itself is compared.
 
 /// Bits of the hash in a slot.
 pub(crate) const HASH_BITS: u32 = 44;
@@ -28,15 +28,15 @@ pub(crate) const OFFSETS_END: usize = ALIGN << OFFSET_BITS;
 /// The greatest frequency.
 pub(crate) const FREQUENCY_MAX: u8 = 3;
 
-/// Where an item lies.
+/// The place of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) segment: u32,
-    /// In bytes; a multiple of [`ALIGN`].
+    /// The offset in bytes; a multiple of [`ALIGN`].
     pub(crate) offset: u32,
 }
 
-/// What holds an item.
+/// The tier that holds an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
     /// Memory: items that are on probation.
@@ -48,7 +48,7 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// Whether the item lies in memory, where its key can be compared.
+    /// Returns true if the item lies in memory, where its key can be compared.
     pub(crate) fn is_memory(self) -> bool {
         self != Tier::Flash
     }
@@ -59,11 +59,11 @@ impl Tier {
 pub(crate) struct LengthClass(u8);
 
 impl LengthClass {
-    /// Of a slot in memory: the item has a copy on flash.
+    /// The class of a slot in memory whose item has a copy on flash.
     pub(crate) const COPIED: LengthClass = LengthClass(1);
     const UNIT: usize = 16;
 
-    /// The least class that so many bytes fit.
+    /// Returns the least class that `bytes` bytes fit.
     pub(crate) fn of(bytes: usize) -> LengthClass {
         let units = bytes.div_ceil(LengthClass::UNIT);
         if units < 8 {
@@ -74,7 +74,7 @@ impl LengthClass {
         LengthClass((8 * (shift as usize + 1) + mantissa - 8).min(usize::from(u8::MAX)) as u8)
     }
 
-    /// The most bytes of the class.
+    /// Returns the most bytes of the class.
     pub(crate) fn bytes_max(self) -> usize {
         let class = usize::from(self.0);
         let units = if class < 8 { class } else { (8 + class % 8) << (class / 8 - 1) };
@@ -82,7 +82,7 @@ impl LengthClass {
     }
 }
 
-/// See the module.
+/// A slot of the index: see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) hash: u64,
@@ -98,7 +98,7 @@ pub(crate) type PackedSlot = [u32; 3];
 const FREE: PackedSlot = [0; 3];
 
 impl Slot {
-    /// Whether the item is in memory and the slot on flash of the same hash is a copy of it.
+    /// Returns true if the item is in memory and the slot on flash of the same hash is a copy of it.
     pub(crate) fn is_copied(&self) -> bool {
         self.tier.is_memory() && self.length == LengthClass::COPIED
     }
@@ -118,7 +118,7 @@ impl Slot {
         [all as u32, (all >> 32) as u32, (all >> 64) as u32]
     }
 
-    /// `None` if the slot is free.
+    /// Unpacks a slot. `None` if the slot is free.
     pub(crate) fn unpack(packed: PackedSlot) -> Option<Slot> {
         let all = u128::from(packed[0]) | u128::from(packed[1]) << 32 | u128::from(packed[2]) << 64;
         let rest = (all >> TIER_AT) as u32;
@@ -145,12 +145,12 @@ impl Slot {
 const TIER_AT: u32 = HASH_BITS + SEGMENT_BITS + OFFSET_BITS;
 const _: () = assert!(TIER_AT + 2 + 2 + 8 == 96);
 
-/// Whether nothing is in the slot.
+/// Returns true if nothing is in the slot.
 pub(crate) fn is_free(packed: PackedSlot) -> bool {
     packed == FREE
 }
 
-/// The hash of a slot that is not free.
+/// Returns the hash of a slot that is not free.
 pub(crate) fn hash_of(packed: PackedSlot) -> u64 {
     (u64::from(packed[0]) | u64::from(packed[1]) << 32) & ((1 << HASH_BITS) - 1)
 }

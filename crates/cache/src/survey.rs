@@ -1,13 +1,15 @@
-//! A walk over all items of a cache, for those who want to see what it holds.
+//! A walk over all items of a cache, for callers that want to see its contents.
 //!
-//! 1. Items in memory, one shard of the index at a time. Its hashes are listed first, then each is looked up: no lock is held for longer
-//!    than an item takes.
+//! 1. Items in memory, one shard of the index at a time. Its hashes are listed first, then each is looked up: no lock
+//!    is held for longer than an item takes.
 //! 2. Items on flash, one segment at a time, the oldest first: the index has no keys of them, so the segments are read.
 //!
-//! Items of segments that were written meanwhile come last: the flusher writes items again, also those that the survey has yet to come to.
+//! Items of segments that were written meanwhile come last: the flusher writes items again, also those that the survey
+//! has yet to come to.
 //!
-//! An item that nobody reads or changes meanwhile is shown, and mostly once: one that goes from memory to flash, or is written again, can be shown twice. An
-//! item that is read or changed meanwhile may be left out: it may go to a place that the survey has passed.
+//! An item that no caller reads or changes meanwhile is shown, and mostly once. One that goes from memory to flash, or
+//! is written again, can be shown twice. An item that is read or changed meanwhile may be left out: it may go to a
+//! place that the survey has passed.
 
 use crate::core::Core;
 use crate::flash::FlashLog;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 pub struct Surveyed<'a> {
     /// 1 to 250 bytes.
     pub key: &'a [u8],
-    /// What belongs to it.
+    /// The other fields of the item.
     pub meta: Meta,
     /// Length of its value.
     pub value_bytes: usize,
@@ -38,15 +40,15 @@ struct Round {
     /// The next one, and one behind the last one.
     next: u64,
     last: u64,
-    /// Where the log began and ended for this round: the number of a segment, and the offset.
+    /// The beginning and the end of the log for this round: the number of a segment, and the offset.
     begin: (u64, u32),
     end: (u64, u32),
-    /// What comes behind the end is left to another round.
+    /// The part behind the end is left to another round.
     is_first: bool,
 }
 
 impl Round {
-    /// The segments that a log has now, from a place on.
+    /// Returns the segments that a log has now, from a place on.
     fn of(log: &FlashLog, begin: Option<(u64, u32)>) -> Round {
         let end = log.end();
         let (oldest, last) = log.reach();
@@ -65,11 +67,11 @@ impl Round {
     }
 }
 
-/// See the module.
+/// A walk over all items of a cache: see the module.
 pub struct Survey {
     core: Arc<Core>,
     shard: u32,
-    /// What is to be shown of the flash, when the items in memory have been shown.
+    /// The part of the flash that is to be shown, when the items in memory have been shown.
     round: Option<Round>,
 }
 
@@ -84,8 +86,9 @@ impl Survey {
         Survey { core, shard: 0, round: None }
     }
 
-    /// Shows the next items that have not expired at `now`, Unix seconds: those of a shard, or of a segment on flash. False at the end. Waits for the device.
-    /// `each` is called with a lock held: it must be quick and must not call the cache.
+    /// Shows the next items that have not expired at `now`, Unix seconds: those of a shard, or of a segment on flash.
+    /// False at the end. Waits for the device. `each` is called with a lock held: it must be quick and must not call
+    /// the cache.
     pub fn next(&mut self, now: u64, mut each: impl FnMut(Surveyed<'_>)) -> bool {
         let Core { memory, .. } = &*self.core;
         let mut each = |item: Surveyed<'_>| {
@@ -126,7 +129,7 @@ impl Survey {
     }
 }
 
-/// The items in memory of a shard.
+/// Shows the items in memory of a shard.
 fn in_memory(memory: &Memory, shard: u32, each: &mut impl FnMut(Surveyed<'_>)) {
     let mut hashes = Vec::new();
     memory.index.for_each_in(shard, |slot| {

@@ -1,7 +1,8 @@
-//! The decoders under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature `fuzzing` and in
-//! tests.
+//! The decoders under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature
+//! `fuzzing` and in tests.
 //!
-//! What a decoder accepts is encoded again, and must give the same bytes. So no two inputs mean the same, and nothing is lost.
+//! What a decoder accepts is encoded again, and must give the same bytes. So no two inputs mean the same, and nothing
+//! is lost.
 
 use crate::format::address::{State, overflow_key};
 use crate::format::bucket::{self, BUCKET_BYTES, BUCKET_HEADER_BYTES, BucketCodec, Stamp, USABLE_BYTES};
@@ -49,8 +50,8 @@ fn seal_bucket(block: &mut [u8]) {
     block[..4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// A bucket, and an entry of the overflow. Bits of the first byte: 1 the checksum is put right first, 2 the bytes are an overflow
-/// entry.
+/// A bucket, and an entry of the overflow. Bits of the first byte: 1 the checksum is put right first, 2 the bytes are
+/// an overflow entry.
 ///
 /// # Panics
 /// A decoder does, or contradicts itself.
@@ -106,8 +107,8 @@ fn seal_end(bytes: &mut [u8]) {
     checksum.copy_from_slice(&crc32c::crc32c(sealed).to_le_bytes());
 }
 
-/// Both slots of a superblock, or the mark of a bucket space. Bits of the first byte: 1 the checksums are put right first, 2 the bytes
-/// are a mark.
+/// Both slots of a superblock, or the mark of a bucket space. Bits of the first byte: 1 the checksums are put right
+/// first, 2 the bytes are a mark.
 ///
 /// # Panics
 /// A decoder does, or contradicts itself.
@@ -191,7 +192,7 @@ pub fn image(data: &[u8]) {
     assert!(again.finish(STORE, batch.batch) == pages[..length], "what was read is written as it was");
 }
 
-/// What real encoders make: where a fuzzer begins.
+/// The output of real encoders: a fuzzer begins with it.
 ///
 /// # Panics
 /// There is no such target.

@@ -1,7 +1,7 @@
 //! Situ: the hash store without a table, for drives that compress.
 //!
-//! Keys hash straight to 4 KB buckets on a sparse address space. No index is in memory: the hash of a key and two numbers say
-//! where the key lies. `docs/formats/hash.md` has every byte.
+//! Keys hash straight to 4 KB buckets on a sparse address space. No index is in memory: the hash of a key and two
+//! numbers say where the key lies. `docs/formats/hash.md` has every byte.
 //!
 //! Parts without I/O, from the ground up:
 //!
@@ -21,11 +21,13 @@
 //!
 //! * `writing/shortage.rs`: what the store does when a disk takes no more.
 //! * `live/core.rs` has the invariants that all parts share. `opening.rs` recovers a store after a crash.
-//! * [`HashBatch`]: changes that happen together. [`HashStore::compare_and_set`]: changes under a condition (`api/conditions.rs`).
-//! * [`HashSnapshot`]: the state of a moment, with scans (`live/snapshots.rs`, `api/scan.rs`). [`HashReport`]: a check of everything.
+//! * [`HashBatch`]: changes that happen together. [`HashStore::compare_and_set`]: changes under a condition
+//!   (`api/conditions.rs`).
+//! * [`HashSnapshot`]: the state of a moment, with scans (`live/snapshots.rs`, `api/scan.rs`). [`HashReport`]: a check
+//!   of everything.
 //!
-//! **Promises.** They are the engine's, for one map without an order: what was acknowledged as synced survives any crash, and a crash
-//! leaves a prefix of the writes. Batches are whole. Counts are exact after a crash, too.
+//! **Promises.** They are the engine's, for one map without an order. Writes that were acknowledged as synced survive
+//! any crash. A crash leaves a prefix of the writes. Batches are whole. Counts are exact after a crash, too.
 
 #![forbid(unsafe_code)]
 

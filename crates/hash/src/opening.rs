@@ -1,23 +1,26 @@
 //! Opening a hash store, recovering one after a crash, and making one.
 //!
-//! 1. Lock the home directory and the bucket space. Read the superblock and the mark of the bucket space. A wrong device, or that
-//!    of another store, is refused before anything is written.
+//! 1. Lock the home directory and the bucket space. Read the superblock and the mark of the bucket space. A wrong
+//!    device, or that of another store, is refused before anything is written.
 //! 2. Write the buckets again whose images a crash may need ([`images::redo`]). Flush.
 //! 3. Write the buckets again that a split or a merge has left half done ([`Core::tidy_group`]).
-//! 4. Read the log once, for the buckets that it names. The totals are those of the superblock, and what these buckets have gained since
-//!    the epoch began.
-//! 5. Read the log again, and apply all of it, in order. What was applied before the crash is applied again: the last change of a key
-//!    decides.
+//! 4. Read the log once, for the buckets that it names. The totals are those of the superblock, and what these buckets
+//!    have gained since the epoch began.
+//! 5. Read the log again, and apply all of it, in order. Changes that were applied before the crash are applied again:
+//!    the last change of a key decides.
 //! 6. Begin an epoch with a new log. Old log files go.
 //!
-//! **Without space** for step 5, the store opens all the same, short of space (`shortage.rs`): readers see all writes, and deletes can give
-//! space back. What could not be applied is pending, in as much memory as the log has bytes. The old log files stay until it is applied.
+//! **Without space** for step 5, the store opens all the same, short of space (`shortage.rs`): readers see all writes,
+//! and deletes can give space back. Changes that could not be applied are pending, in as much memory as the log has
+//! bytes. The old log files stay until they are applied.
 //!
-//! After a clean close there is nothing to do in steps 2 to 5. So damage that nobody meets does not keep such a store closed.
+//! After a clean close there is nothing to do in steps 2 to 5. So damage that no read meets does not keep such a store
+//! closed.
 //!
-//! **Making a store**: the superblock comes first, whole, with generation 1, then empty buckets, then the mark. So a superblock of generation 1
-//! beside a bucket space without a mark is a store that was being made.
-//! **Failure.** Until step 6 a crash leaves what was there, or buckets that are further on; the next opening does the same again.
+//! **Making a store**: the superblock comes first, whole, with generation 1, then empty buckets, then the mark. So a
+//! superblock of generation 1 together with a bucket space without a mark is a store that was being made.
+//! **Failure.** Until step 6 a crash leaves what was there, or buckets that are further on; the next opening does the
+//! same again.
 
 pub(crate) mod repair;
 
@@ -53,10 +56,10 @@ use std::sync::atomic::Ordering;
 /// Pages of the log that wait to be written, at most.
 const LOG_BUFFER_BYTES_MAX: usize = 4 << 20;
 
-/// What a person finds in the directory.
+/// The text that a person finds in the directory.
 const IDENTITY: &str = "This directory is a Situ hash store. Do not change its files by hand.\n";
 
-/// Where a store lies.
+/// The volumes and the device of a store.
 pub(crate) struct Given {
     pub(crate) home: Arc<dyn Volume>,
     pub(crate) overflow: Arc<dyn Volume>,
@@ -75,7 +78,7 @@ pub(crate) struct Locks {
     _device: Box<dyn DeviceLock>,
 }
 
-/// What opening gives. Threads do not run yet.
+/// The result of opening. Threads do not run yet.
 pub(crate) struct Opened {
     pub(crate) core: Arc<Core>,
     pub(crate) locks: Locks,
@@ -121,7 +124,7 @@ fn keep_clock(home: Arc<dyn Volume>, env: &Env, core: &Core) -> Result<ClockKeep
         .map_err(|error| StorageError::io("start a thread of", &core.io.path, error).into())
 }
 
-/// The superblock of a store that was made, or nearly. A wrong device is refused before anything is written.
+/// Returns the superblock of a store that was made, or nearly. A wrong device is refused before anything is written.
 fn open_made(
     home: &dyn Volume,
     io: &BucketIo,
@@ -148,7 +151,7 @@ fn lock_device(io: &BucketIo) -> Result<Box<dyn DeviceLock>> {
     })
 }
 
-/// The superblock's file and what it says; none if there is no store, or one that had hardly been begun.
+/// Returns the superblock's file and what it says; none if there is no store, or one that had hardly been begun.
 fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Newest)>> {
     let file = match home.open_pages(FileName::Superblock) {
         Ok(file) => file,
@@ -161,22 +164,23 @@ fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Newes
     Ok(newest.map(|newest| (file, newest)))
 }
 
-/// The device that the store in `home` remembers, if there is a store and its buckets do not lie in the home.
+/// Returns the device that the store in `home` remembers, if there is a store and its buckets do not lie in the home.
 pub(crate) fn remembered_device(home: &dyn Volume) -> Result<Option<String>> {
     Ok(read_superblock(home)?.and_then(|(_, newest)| newest.superblock.device))
 }
 
-/// The superblock in `home`, if a store was made there. A store that is being made has none yet: its overflow and its buckets may be new.
+/// Returns the superblock in `home`, if a store was made there. A store that is being made has none yet: its overflow
+/// and its buckets may be new.
 pub(crate) fn made(home: &dyn Volume) -> Result<Option<Superblock>> {
     Ok(read_superblock(home)?.map(|(_, newest)| newest.superblock).filter(Superblock::is_of_made_store))
 }
 
-/// The device holds all buckets of the store. A device that is too short has lost some.
+/// Checks that the device holds all buckets of the store. A device that is too short has lost some.
 fn require_room(io: &BucketIo, superblock: &Superblock) -> Result<()> {
     require_buckets(&io.path, io.buckets_max, superblock)
 }
 
-/// A bucket space with room for so many buckets holds those of the store.
+/// Checks that a bucket space with room for `room` buckets holds those of the store.
 pub(crate) fn require_buckets(path: &str, room: u64, superblock: &Superblock) -> Result<()> {
     let least = superblock.state.buckets();
     if room >= least {
@@ -187,8 +191,8 @@ pub(crate) fn require_buckets(path: &str, room: u64, superblock: &Superblock) ->
     Err(Error::OtherGeometry { path: path.to_owned(), expected, found })
 }
 
-/// Has both slots say durably what the newest says, before anybody acts on it. A crash may have left the other slot as it was, and what is
-/// read may so far be in the page cache only.
+/// Makes both slots durably say what the newest says, before the store acts on it. A crash may have left the other slot
+/// as it was, and what is read may so far be in the page cache only.
 fn settle_superblock(home: &dyn Volume) -> Result<()> {
     let Some((file, newest)) = read_superblock(home)? else { return Ok(()) };
     file.sync()?;
@@ -204,7 +208,8 @@ fn settle_superblock(home: &dyn Volume) -> Result<()> {
     Ok(())
 }
 
-/// Whether the bucket space has the mark of this store. False if the store was being made, and the mark is missing.
+/// Returns true if the bucket space has the mark of this store. False if the store was being made, and the mark is
+/// missing.
 fn is_marked(io: &BucketIo, superblock: &Superblock) -> Result<bool> {
     let area = io.read_header(0, SPACE_HEADER_BYTES)?;
     if superblock.generation == 1 && is_part_of_mark(&area, superblock.store) {
@@ -214,13 +219,13 @@ fn is_marked(io: &BucketIo, superblock: &Superblock) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the area is what a crash can leave of the mark of `store`, but not all of it.
+/// Returns true if the area is what a crash can leave of the mark of `store`, but not all of it.
 fn is_part_of_mark(area: &[u8], store: StoreId) -> bool {
     let mark = SpaceMark::new(store).encode();
     area != mark && area.iter().zip(&mark).all(|(found, whole)| *found == 0 || found == whole)
 }
 
-/// A directory with files of an ordered store gets no hash store.
+/// Refuses a directory with files of an ordered store: it gets no hash store.
 pub(crate) fn refuse_other_stores(home: &dyn Volume) -> Result<()> {
     let is_other = |name| matches!(name, FileName::Current | FileName::Manifest(_) | FileName::Table(_));
     match home.list()?.iter().find(|file| is_other(file.name)) {
@@ -253,7 +258,7 @@ pub(crate) fn refuse_device(device: &Arc<dyn Device>, env: &Env, options: &HashO
     check_blank(&io, &options.clone().bounded())
 }
 
-/// The bucket space is blank, and long enough for a new store.
+/// Checks that the bucket space is blank, and long enough for a new store.
 fn check_blank(io: &BucketIo, options: &HashOptions) -> Result<()> {
     if io.device().space().logical_total < SPACE_HEADER_BYTES as u64 {
         return Err(too_small(io, options));
@@ -297,7 +302,7 @@ fn make_as(home: &dyn Volume, io: &BucketIo, store: StoreId, seed: u64, state: S
     finish_making(home, io, file, superblock)
 }
 
-/// The second half of making a store.
+/// Does the second half of making a store.
 fn finish_making(
     home: &dyn Volume,
     io: &BucketIo,
@@ -311,7 +316,7 @@ fn finish_making(
     Ok(SuperblockFile::new(file, superblock))
 }
 
-/// An identity that no other store has, and a seed that nobody can guess.
+/// Returns an identity that no other store has, and a seed that cannot be guessed.
 fn draw_identity() -> Result<(StoreId, u64)> {
     let (mut store, mut seed) = ([0; StoreId::BYTES], [0; 8]);
     let source = "/dev/urandom";
@@ -323,7 +328,7 @@ fn draw_identity() -> Result<(StoreId, u64)> {
     Ok((StoreId(store), u64::from_le_bytes(seed)))
 }
 
-/// The parts of the store, and its state as the last process left it.
+/// Returns the parts of the store, and its state as the last process left it.
 fn ground(
     given: Given,
     env: &Env,
@@ -428,12 +433,12 @@ struct OldLogs {
     mode: RecoveryMode,
 }
 
-/// What a log names.
+/// The buckets that a log names.
 #[derive(Default)]
 struct Named {
     hashes: Vec<u64>,
     last_sequence: u64,
-    /// What a repair leaves out.
+    /// The damaged records that a repair leaves out.
     damages: Vec<Error>,
 }
 
@@ -555,7 +560,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the operations of a record; applies what waits if it takes as much memory as it may, and if there was space for that so far.
+    /// Takes the operations of a record; applies what waits if it takes as much memory as it may, and if there was
+    /// space for that so far.
     fn take_replayed(&self, first: u64, operations: Operations, has_space: &mut bool) -> Result<()> {
         let pending = &self.writes.pending;
         let changes = Arc::new(Changes::new(operations, self.seed));
@@ -569,7 +575,7 @@ impl Core {
         Ok(())
     }
 
-    /// False if space is missing for some of it.
+    /// Applies the replayed changes. Returns false if space is missing for some of them.
     fn apply_replayed(&self) -> Result<bool> {
         let mut has_space = true;
         for partition in 0..self.writes.pending.partitions().len() {

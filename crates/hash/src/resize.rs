@@ -4,30 +4,30 @@
 //!
 //! **Split** of low buckets, each into itself and a high one:
 //!
-//! 1. Read the low buckets and their overflow. Write the high ones with what moves there. Nobody looks at these yet.
+//! 1. Read the low buckets and their overflow. Write the high ones with what moves there. No reader looks at these yet.
 //! 2. Flush the device. The new state begins an epoch with the superblock, durably. Then readers see it.
 //! 3. Write the low buckets without what has moved. Delete from the overflow what has gone back into a bucket.
 //!
 //! **Merge** of high buckets into low ones:
 //!
 //! 1. Begin an epoch. So no bucket has been changed in the epoch when a crash interrupts step 2.
-//! 2. Add to the overflow what does not fit. Write the low buckets with what both have, and with the number of the next epoch. Readers
-//!    ignore the entries that do not belong there yet.
+//! 2. Add to the overflow what does not fit. Write the low buckets with what both have, and with the number of the next
+//!    epoch. Readers ignore the entries that do not belong there yet.
 //! 3. Flush, and begin the next epoch with the new state. Then readers see it.
 //! 4. Delete from the overflow what has gone back. Discard the high buckets.
 //!
-//! **After a crash** ([`Core::tidy_group`]). A crash before the superblock leaves high buckets of a split that nobody looks at, or low
-//! buckets of a merge with entries of other buckets. A crash behind it leaves low buckets of a split with entries that have
-//! moved. Both are among the last [`GROUP_MAX`] low buckets. Opening writes them again.
+//! **After a crash** ([`Core::tidy_group`]). A crash before the superblock leaves high buckets of a split that no
+//! reader looks at, or low buckets of a merge with entries of other buckets. A crash behind it leaves low buckets of a
+//! split with entries that have moved. Both are among the last [`GROUP_MAX`] low buckets. Opening writes them again.
 //!
-//! **Counts.** The totals of an epoch are those after the group. Buckets of the group say of themselves that they began the epoch
-//! as they are. So entries that expire stay, here: they go when a write comes by.
-//! **Want of space** before the first bucket that readers look at is written: the group is given up, and tried again later. From then on a
-//! group cannot be given up, so the keeper waits for space.
-//! **Keeping up.** When writers are faster than splits, several groups follow each other before the gate opens. So the workers wait, then
-//! the writers do, and the load of buckets stays near what it should be.
-//! **Rejected.** Moving a bucket without closing the gate: a worker and the keeper would have to agree on each bucket. A group takes
-//! as long as a few durable writes; writers do not notice while there is room for their writes in memory.
+//! **Counts.** The totals of an epoch are those after the group. Buckets of the group say of themselves that they began
+//! the epoch as they are. So a merge or a split keeps expired entries. The next write of their bucket drops them.
+//! **Want of space** before the first bucket that readers look at is written: the group is given up, and tried again
+//! later. From then on a group cannot be given up, so the keeper waits for space.
+//! **Keeping up.** When writers are faster than splits, several groups follow each other before the gate opens. So the
+//! workers wait, then the writers do, and the load of buckets stays near what it should be.
+//! **Rejected.** Moving a bucket without closing the gate: a worker and the keeper would have to agree on each bucket.
+//! A group takes as long as a few durable writes; writers do not notice while there is room for their writes in memory.
 
 use crate::disk::io::BUCKETS_MAX;
 use crate::disk::overflow::Stored;
@@ -48,18 +48,20 @@ use std::time::Duration;
 pub(crate) const GROUP_MAX: u64 = 1024;
 /// Low buckets of a group that is begun, at most, unless the options ask for more: three pages of memory for each.
 const GROUP_WANTED: u64 = 256;
-/// How long the gate is closed for groups that are due. A short time would let the workers fill buckets faster than the keeper
-/// splits them: between two closings each worker applies a batch, and the keeper waits for its turn on a processor.
+/// The time for which the gate is closed for groups that are due. A short time would let the workers fill buckets
+/// faster than the keeper splits them. Between two closings each worker applies a batch, and the keeper waits for its
+/// turn on a processor.
 const CLOSED_FOR: Duration = Duration::from_millis(20);
 
-/// What is to be done about the count of buckets.
+/// A change of the count of buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resize {
     Split(Step),
     Merge(Step),
 }
 
-/// What is to be done when buckets hold `filled_bytes` together: they are to be filled to `load_percent`, and not to less than half of it.
+/// Returns the change that is due when buckets hold `filled_bytes` together: they are to be filled to `load_percent`,
+/// and not to less than half of it.
 pub(crate) fn resize_for(
     state: &State,
     filled_bytes: u64,
@@ -83,7 +85,7 @@ pub(crate) fn resize_for(
     None
 }
 
-/// What was read of a bucket.
+/// The contents of a bucket that was read.
 struct Read<'a> {
     number: u64,
     bucket: Bucket<'a>,
@@ -102,8 +104,8 @@ impl Core {
         least..=most.min(GROUP_WANTED.max(least))
     }
 
-    /// Splits or merges buckets if that is due: one group after the other while the gate is closed, until nothing is due or
-    /// [`CLOSED_FOR`] is over. True if it did.
+    /// Splits or merges buckets if that is due: one group after the other while the gate is closed, until nothing is
+    /// due or [`CLOSED_FOR`] is over. True if it did.
     pub(crate) fn resize_if_due(&self) -> Result<bool> {
         if self.next_resize().is_none() {
             return Ok(false);
@@ -128,7 +130,7 @@ impl Core {
         })
     }
 
-    /// The next group that is to be split or merged.
+    /// Returns the next group that is to be split or merged.
     fn next_resize(&self) -> Option<Resize> {
         if self.keeper.resizing_is_off.load(Ordering::Acquire) {
             return None;
@@ -142,7 +144,8 @@ impl Core {
         (takes_puts || matches!(resize, Resize::Merge(_))).then_some(resize)
     }
 
-    /// Whether all changes up to the newest snapshot are in their buckets; otherwise the workers are asked to apply them.
+    /// Returns true if all changes up to the newest snapshot are in their buckets; otherwise the workers are asked to
+    /// apply them.
     fn is_applied_up_to_snapshots(&self) -> bool {
         let Some(newest) = self.snapshots.list().last().copied() else { return true };
         let is_applied = self.writes.pending.drained() >= newest.sequence;
@@ -164,7 +167,7 @@ impl Core {
         Ok(())
     }
 
-    /// The overflow of buckets that have a mark, as it is stored.
+    /// Returns the overflow of buckets that have a mark, as it is stored.
     fn overflow_of(&self, numbers: &[u64], blocks: &[Buffer], state: &State) -> Result<Vec<Stored>> {
         let of = |(number, block): (&u64, &Buffer)| {
             let bucket = self.codec.open(*number, block)?;
@@ -188,7 +191,8 @@ impl Core {
         }
         lows.save(self)?;
         self.io.write_many(highs.take_images())?;
-        // What has left the overflow stays away: the totals of the new epoch, and how these buckets are tidied after a crash, rest on it.
+        // Entries that have left the overflow stay away. The totals of the new epoch rest on it, and so does tidying of
+        // these buckets after a crash.
         self.overflow.sync()?;
         lows.add_to_totals(self);
         highs.add_to_totals(self);
@@ -254,7 +258,7 @@ impl Core {
         rewrites.add_to_totals(self);
         self.begin_epoch(step.fewer, LogBound::Same)?;
         rewrites.remove_from_overflow(self, Patience::UntilSpace)?;
-        // Advice to the drive: what is not discarded takes room, and nobody reads it.
+        // Advice to the drive: the high buckets have no readers any more, and take room until they are discarded.
         _ = self.io.discard(step.high());
         self.io.give_back(blocks);
         self.counters.merges.fetch_add(count as u64, Ordering::Relaxed);

@@ -1,19 +1,21 @@
-//! Reads of values that will be asked for soon. They are on their way before somebody waits for them.
+//! Reads of values that will be asked for soon. Each read is in flight before its caller waits for it.
 //!
-//! 1. [`ReadAhead::begin`] gets the handles of the next values. It sorts them by place. Records that lie next to each other, or
-//!    nearly so, become a *part*. A part is one read.
-//! 2. A part that nobody would have to wait for is read here and now. The other parts are submitted, and all are in flight together.
+//! 1. [`ReadAhead::begin`] gets the handles of the next values. It sorts them by place. Records that lie next to each
+//!    other, or nearly so, become a *part*. A part is one read.
+//! 2. A part that is readable without a wait is read at once, on the calling thread. The other parts are submitted, and
+//!    all are in flight together.
 //! 3. [`ReadAhead::take`] waits for the part of a value, and checks the record as [`ValueLog::read`] does.
 //!
-//! **Failure.** A value that cannot be read or is damaged is an error of its own `take`, and of no other one. If the read of a part
-//! fails, each of its values is read alone when it is taken.
+//! **Failure.** A value that cannot be read or is damaged is an error of its own `take`, and of no other one. If the
+//! read of a part fails, each of its values is read alone when it is taken.
 //!
-//! **Memory.** What was begun and not taken: the caller bounds it. A part is freed with its last value. A gap inside a part is at
-//! most [`GAP_BYTES_MAX`].
+//! **Memory.** The caller bounds the values that were begun and not taken. A part is freed with its last value. A gap
+//! inside a part is at most [`GAP_BYTES_MAX`].
 //!
 //! **Threads.** One thread at a time. The volume answers from whichever thread has the answer.
 //!
-//! **Rejected**: a thread that reads ahead. The volume has many reads in flight from one thread, and each cursor would need a thread.
+//! **Rejected**: a thread that reads ahead. The volume has many reads in flight from one thread, and each cursor would
+//! need a thread.
 
 use crate::Result;
 use crate::handle::Handle;
@@ -24,15 +26,15 @@ use situ_storage::{FinishedRead, ReadQueue};
 use std::fmt;
 use std::sync::Arc;
 
-/// Two records are read together if there are no more bytes between them. A layout that gives records sectors of their own leaves
-/// gaps of less than a sector.
+/// Two records are read together if there are no more bytes between them. A layout that gives records sectors of their
+/// own leaves gaps of less than a sector.
 const GAP_BYTES_MAX: u64 = 4096;
 /// A read that is longer would let the first of its values wait for the last one.
 const PART_BYTES_MAX: u64 = 256 << 10;
-/// So many parts may be in flight.
+/// The maximum number of parts in flight.
 const READS_IN_FLIGHT: usize = 64;
 
-/// See the module's documentation.
+/// A read-ahead of values: see the module's documentation.
 pub struct ReadAhead {
     log: Arc<ValueLog>,
     queue: ReadQueue,
@@ -62,7 +64,7 @@ impl Part {
         self.segment == handle.segment && self.start <= u64::from(handle.offset) && handle.end() <= self.end
     }
 
-    /// The bytes of a record. `None` if the read has failed.
+    /// Returns the bytes of a record. `None` if the read has failed.
     fn take(&mut self, handle: &Handle) -> Option<Vec<u8>> {
         self.left = self.left.saturating_sub(1);
         let State::Read(bytes) = &mut self.state else { return None };
@@ -75,13 +77,13 @@ impl Part {
 }
 
 impl ReadAhead {
-    /// For values of this log.
+    /// Makes a read-ahead for values of this log.
     pub fn new(log: &Arc<ValueLog>) -> ReadAhead {
         let queue = ReadQueue::new(log.env.executor.event(), READS_IN_FLIGHT);
         ReadAhead { log: Arc::clone(log), queue, parts: Vec::new(), next_tag: 0 }
     }
 
-    /// Begins to read these values. What cannot be begun is read when it is taken.
+    /// Begins to read these values. A value whose read cannot begin is read when it is taken.
     pub fn begin(&mut self, handles: impl IntoIterator<Item = Handle>) {
         let mut handles: Vec<Handle> = handles.into_iter().filter(|handle| self.log.is_readable(handle)).collect();
         handles.sort_unstable();
@@ -90,7 +92,7 @@ impl ReadAhead {
         }
     }
 
-    /// Records with small gaps, cut into parts of a bounded length.
+    /// Begins reads of records with small gaps, cut into parts of a bounded length.
     fn begin_neighbours(&mut self, mut handles: &[Handle]) {
         while let Some(first) = handles.first() {
             let limit = u64::from(first.offset) + PART_BYTES_MAX;
@@ -115,7 +117,7 @@ impl ReadAhead {
         self.parts.push(Part { tag, segment: first.segment, start, end, left: handles.len(), state });
     }
 
-    /// The value of a handle: of one that was begun, or of any other one. Each is taken once.
+    /// Returns the value of a handle: of one that was begun, or of any other one. Each is taken once.
     ///
     /// # Errors
     /// As [`ValueLog::read`].
@@ -151,7 +153,7 @@ impl ReadAhead {
     }
 }
 
-/// Whether two records, in the order of their places, are read together.
+/// Returns true if two records, in the order of their places, are read together.
 fn are_neighbours(one: &Handle, next: &Handle) -> bool {
     one.segment == next.segment && u64::from(next.offset) <= one.end() + GAP_BYTES_MAX
 }

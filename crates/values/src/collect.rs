@@ -1,19 +1,20 @@
 //! Collection: what is alive in a segment moves to another one, and the segment goes.
 //!
 //! 1. [`ValueLog::collect`] walks over the segment. For each record it asks the owner whether the record is alive.
-//! 2. Live records are appended by the writer that the caller gives. After a bounded number of them, the writer is synced.
-//! 3. The owner is told the old and the new handle of each. It puts the new handle in the place of the old one if the key still
-//!    has the old one, durably.
-//! 4. At the end the segment is *collected*: no victim any more. The caller [removes](ValueLog::remove) it when no snapshot and no
-//!    reader has an old handle.
+//! 2. Live records are appended by the writer that the caller gives. After a bounded number of them, the writer is
+//!    synced.
+//! 3. The owner gets the old and the new handle of each record. The owner puts the new handle in the place of the old
+//!    one if the key still has the old one, durably.
+//! 4. At the end the segment is *collected*: no victim any more. The caller [removes](ValueLog::remove) it when no
+//!    snapshot and no reader has an old handle.
 //!
-//! **Invariants**: the owner is told of a new handle only when its record is durable. A segment is collected only if each of its
-//! records was handed out, was trimmed, or is known to be dead.
+//! **Invariants**: the owner gets a new handle only when its record is durable. A segment is collected only if each of
+//! its records was handed out, was trimmed, or is known to be dead.
 //!
-//! **Failure**: an error ends the collection, and the segment stays as it was. What has moved before is dead in it, as the owner will
-//! tell. A crash is the same. Copies that the owner was not told of count as dead. Of those that it was told of, it says itself which
-//! it did not take. A live record that is damaged is such an error: the segment
-//! with the only copy is no victim any more, and the log tells of the damage.
+//! **Failure**: an error ends the collection, and the segment stays as it was. Records that have moved before are dead
+//! in it, as the owner will report. A crash is the same. Copies that the owner did not get count as dead. The owner
+//! itself reports which of the others it did not take. A live record that is damaged is such an error: the segment with
+//! the only copy is no victim any more, and the log reports the damage.
 //!
 //! **Rejected**: removing the segment here. Only the owner knows its snapshots.
 
@@ -27,45 +28,45 @@ use crate::writer::ValueWriter;
 use situ_base::lock;
 use situ_storage::Error;
 
-/// After so many bytes the writer is synced and the owner is told.
+/// The bytes of moved records after which the writer is synced and the owner gets the new handles.
 const BATCH_BYTES: u64 = 4 << 20;
-/// Or after so many records.
+/// The number of moved records after which the same happens.
 const BATCH_RECORDS: usize = 1024;
 
 /// A record that collection has moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// What its writer gave with it.
+    /// The tag that its writer gave with it.
     pub tag: u64,
     /// Its key.
     pub key: Vec<u8>,
-    /// Where it was.
+    /// Its old handle.
     pub from: Handle,
-    /// Where it is now, durably.
+    /// Its new handle. The record is durable there.
     pub to: Handle,
 }
 
-/// What a collection has found.
+/// The result of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
     /// Footprints of the records that were moved.
     pub moved_bytes: u64,
-    /// How many those were.
+    /// The number of records that were moved.
     pub moved: u64,
-    /// How many records the owner said are dead.
+    /// The number of records that the owner called dead.
     pub dead: u64,
 }
 
-/// What collection needs of the owner of a log.
+/// The questions that a collection asks the owner of a log.
 pub trait Owner {
-    /// Whether anybody can ask for this record: the key has this very handle, now or in a snapshot that is to be served from the
-    /// copy.
+    /// Returns true if this record can still be read: the key has this very handle, now or in a snapshot that is to be
+    /// served from the copy.
     ///
     /// # Errors
     /// The owner cannot tell. The collection ends.
     fn is_live(&mut self, record: &Walked<'_>) -> Result<bool>;
 
-    /// Records have moved. The owner replaces the old handles that it still has by the new ones.
+    /// Reports records that have moved. The owner replaces the old handles that it still has by the new ones.
     ///
     /// # Errors
     /// The owner could not. The collection ends. The owner tells which of these copies are dead.
@@ -77,7 +78,8 @@ impl ValueLog {
     /// [`collecting_writer`](ValueLog::collecting_writer): several collections may fill one segment.
     ///
     /// # Errors
-    /// I/O, damage of a live record or of one that cannot be recognised, or an error of the owner. The segment stays as it was.
+    /// I/O, damage of a live record or of one that cannot be recognised, or an error of the owner. The segment stays as
+    /// it was.
     pub fn collect(&self, number: u64, writer: &mut ValueWriter, owner: &mut dyn Owner) -> Result<Collected> {
         let mut walk = self.walk(number)?;
         self.check_complete(number)?;
@@ -101,7 +103,7 @@ impl ValueLog {
         collected
     }
 
-    /// Counts copies as dead that the owner was never told of.
+    /// Counts copies as dead that the owner never got.
     fn disown(&self, moved: &[Moved], writer: &mut ValueWriter) {
         // If this fails, what is not durable is cut, and is no record then.
         let _ = writer.sync_moved();
@@ -139,8 +141,8 @@ impl ValueLog {
         Ok(collected)
     }
 
-    /// Says that nothing in a sealed segment is alive, as far as new readers go: it is no victim any more, and counts no more. The
-    /// owner removes it when the last old reader has gone. For segments that need no walk.
+    /// Says that nothing in a sealed segment is alive, as far as new readers go: it is no victim any more, and counts
+    /// no more. The owner removes it when the last old reader has gone. For segments that need no walk.
     pub fn retire(&self, number: u64) {
         if let Some(segment) = self.find(number) {
             let mut state = lock(&segment.state);

@@ -1,8 +1,9 @@
-//! What the log has done so far, in bytes.
+//! Counts of the log's work so far, in bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sums since the log was opened. Write amplification is `(appended + collected + overhead + zeroed_written) / appended`.
+/// Sums since the log was opened. Write amplification is
+/// `(appended + collected + overhead + zeroed_written) / appended`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -18,7 +19,7 @@ pub struct Counters {
     pub zeroing_read_bytes: u64,
     /// Sectors that were discarded, or written as zeros where the disk cannot discard.
     pub discarded_bytes: u64,
-    /// What collection has read.
+    /// The bytes that collections have read.
     pub collection_read_bytes: u64,
     /// Segments that were removed.
     pub segments_removed: u64,

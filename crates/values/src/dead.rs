@@ -1,12 +1,14 @@
 //! Which bytes of a segment are dead: sorted ranges, kept in memory.
 //!
-//! A segment has two sets of ranges. *Waiting* are dead bytes that are still on the disk. *Gone* are dead bytes that were zeroed or
-//! discarded, and gaps between records, which were zeros from the beginning. What is in neither set may be alive.
+//! A segment has two sets of ranges. *Waiting* are dead bytes that are still on the disk. *Gone* are dead bytes that
+//! were zeroed or discarded, and gaps between records, which were zeros from the beginning. Bytes in neither set may be
+//! alive.
 //!
-//! **Invariants**: the ranges of a set are sorted, do not touch each other, and are not empty. The two sets have no byte in common.
+//! **Invariants**: the ranges of a set are sorted, do not touch each other, and are not empty. The two sets have no
+//! byte in common.
 //!
-//! **Cost**: 8 bytes for each range. Deaths that touch merge. So a segment of 2 KB records has at most a range for every second
-//! record: 128 KiB for 64 MiB. The log has a limit for the sum of all segments.
+//! **Cost**: 8 bytes for each range. Deaths that touch merge. So a segment of 2 KB records has at most a range for
+//! every second record: 128 KiB for 64 MiB. The log has a limit for the sum of all segments.
 
 use std::ops::Range;
 
@@ -27,7 +29,7 @@ impl Ranges {
         self.0.iter().map(|(start, end)| u64::from(end - start)).sum()
     }
 
-    /// From ranges in any order, which may overlap.
+    /// Makes a set from ranges in any order, which may overlap.
     pub(crate) fn of(ranges: impl IntoIterator<Item = Range<u32>>) -> Ranges {
         let mut all: Vec<(u32, u32)> =
             ranges.into_iter().filter(|r| r.start < r.end).map(|r| (r.start, r.end)).collect();
@@ -56,7 +58,7 @@ impl Ranges {
         }
     }
 
-    /// The bytes in this set, in the other, or in both.
+    /// Returns the bytes in this set, in the other, or in both.
     pub(crate) fn union(&self, other: &Ranges) -> Ranges {
         let mut merged = Ranges(Vec::with_capacity(self.0.len() + other.0.len()));
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
@@ -71,7 +73,7 @@ impl Ranges {
         }
     }
 
-    /// The bytes in this set that are not in the other.
+    /// Returns the bytes in this set that are not in the other.
     pub(crate) fn without(&self, other: &Ranges) -> Ranges {
         let mut left = Ranges(Vec::with_capacity(self.0.len()));
         let mut from = 0;
@@ -90,12 +92,12 @@ impl Ranges {
         left
     }
 
-    /// How many bytes of `range` are in the set.
+    /// Returns the number of bytes of `range` that are in the set.
     pub(crate) fn bytes_in(&self, range: &Range<u32>) -> u64 {
         self.overlaps(range).map(|part| u64::from(part.end - part.start)).sum()
     }
 
-    /// The parts of `range` that are in the set.
+    /// Returns the parts of `range` that are in the set.
     pub(crate) fn overlaps(&self, range: &Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let (start, end) = (range.start, range.end);
         let first = self.0.partition_point(|known| known.1 <= start);

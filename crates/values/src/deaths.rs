@@ -1,9 +1,10 @@
-//! What owners tell of values that died.
+//! Deaths of values, as owners report them.
 //!
-//! An owner tells sums, exact handles, or both. Sums choose the victims of collection. Exact handles are what trimming needs.
+//! An owner tells sums, exact handles, or both. Sums choose the victims of collection. Exact handles are what trimming
+//! needs.
 //!
-//! **Memory**: exact ranges of all segments together have a limit ([`Options::dead_ranges_bytes_max`](crate::Options)). When they
-//! exceed it, the log forgets the ranges of the segment that has most. Its sums stay.
+//! **Memory**: exact ranges of all segments together have a limit ([`Options::dead_ranges_bytes_max`](crate::Options)).
+//! When they exceed it, the log forgets the ranges of the segment that has most. Its sums stay.
 
 use crate::Result;
 use crate::counters::add;
@@ -18,11 +19,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a sector number takes in a set, about.
+/// The approximate memory that a sector number takes in a set.
 const SET_ENTRY_BYTES: usize = 8;
 
 impl ValueLog {
-    /// These values of one segment are dead: nobody can ask for them any more, now or after a crash. They may be zeroed.
+    /// Marks these values of one segment as dead: no caller can ask for them any more, now or after a crash.
+    /// The values may be zeroed.
     ///
     /// # Errors
     /// As [`may_trim`](ValueLog::may_trim). Nothing was counted then.
@@ -32,16 +34,17 @@ impl ValueLog {
         Ok(())
     }
 
-    /// So many more bytes of a segment are dead, a sum of footprints. For owners that know sums before they know, or may say, which
-    /// values: [`may_trim`](ValueLog::may_trim) follows, or does not. An unknown segment is ignored: it was removed.
+    /// Adds `bytes`, a sum of footprints, to the dead bytes of a segment. For owners that know sums before they know,
+    /// or may say, which values: [`may_trim`](ValueLog::may_trim) follows, or does not. An unknown segment is ignored:
+    /// it was removed.
     pub fn add_dead(&self, segment: u64, bytes: u64) {
         if let Some(segment) = self.find(segment) {
             lock(&segment.state).dead_bytes += bytes;
         }
     }
 
-    /// These values were counted as dead before. From now on nobody can ask for them, now or after a crash: they may be zeroed. An
-    /// unknown segment is ignored: it was removed.
+    /// Allows trimming of values that were counted as dead before. From now on no caller can ask for them, even after a
+    /// crash: they may be zeroed. An unknown segment is ignored: it was removed.
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid): a handle is not one of this segment. None of them was taken then.
@@ -61,7 +64,8 @@ impl ValueLog {
         Ok(())
     }
 
-    /// Changes what is known of a segment. Keeps the sum of what is in memory, and the list of what `tidy` has to do.
+    /// Changes the state of a segment. Updates the sum of the memory for dead ranges, and the list of duties for
+    /// `tidy`.
     pub(crate) fn change<T>(&self, segment: &Segment, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = lock(&segment.state);
         let before = state.ranges_bytes();
@@ -76,7 +80,7 @@ impl ValueLog {
         result
     }
 
-    /// Memory that is taken by what is known of dead ranges.
+    /// Returns the memory that is taken by what is known of dead ranges.
     pub fn dead_ranges_bytes(&self) -> usize {
         self.ranges_bytes.load(Ordering::Relaxed)
     }
@@ -99,7 +103,8 @@ impl ValueLog {
 }
 
 impl State {
-    /// Of a segment that misses records, any handle may be one of those.
+    /// Returns true if the segment can have the record. Any handle may be one of the missing records of an incomplete
+    /// segment.
     fn can_have(&self, segment: &Segment, handle: &Handle) -> bool {
         let is_known = handle.end() <= self.data_end || self.is_incomplete || self.phase == Phase::Lost;
         handle.segment == segment.identity.segment && handle.is_possible() && is_known
@@ -107,7 +112,7 @@ impl State {
 
     fn died(&mut self, segment: &Segment, handles: &[Handle]) {
         let rounded = |handle: &Handle| handle.offset..(u64::from(handle.offset) + handle.footprint()) as u32;
-        // What is missing takes no room that could be trimmed.
+        // A missing record takes no room that could be trimmed.
         let handles = || handles.iter().filter(|handle| handle.end() <= self.data_end);
         let new = Ranges::of(handles().map(rounded)).without(&self.gone);
         let sector = SECTOR_BYTES as u32;
@@ -120,7 +125,7 @@ impl State {
         self.gone = self.gone.union(&Ranges::of(handles().map(gap)));
     }
 
-    /// Bytes that were zeros from the beginning.
+    /// Adds bytes that were zeros from the beginning.
     pub(crate) fn add_gap(&mut self, gap: Range<u64>) {
         let start = gap.start.next_multiple_of(crate::format::ALIGN) as u32;
         self.gone.add(start..gap.end as u32);

@@ -23,7 +23,7 @@ impl Files {
         Files { most: most.max(1), state: Mutex::default() }
     }
 
-    /// The segment's file, if it is open.
+    /// Returns the segment's file, if it is open.
     pub(crate) fn opened(&self, number: u64) -> Option<Arc<dyn Reader>> {
         let mut state = lock(&self.state);
         state.now += 1;
@@ -33,7 +33,7 @@ impl Files {
         Some(Arc::clone(file))
     }
 
-    /// The segment's file, which is opened if it is not open.
+    /// Returns the segment's file, which is opened if it is not open.
     pub(crate) fn open(&self, volume: &dyn Volume, number: u64) -> Result<Arc<dyn Reader>> {
         if let Some(file) = self.opened(number) {
             return Ok(file);

@@ -5,9 +5,9 @@
 //!   | header | 0s | record | record | ... | 0s |  free   |  | index | 0s | trailer | 0s |
 //! ```
 //!
-//! The header is written when the segment begins. Index and trailer are written when it is sealed. A segment without a sound
-//! trailer is unfinished: its records are found by going from one to the next. Trimming begins when the trailer is durable. From
-//! then on, only the index says where records were.
+//! The header is written when the segment begins. Index and trailer are written when it is sealed. A segment without a
+//! sound trailer is unfinished: its records are found by going from one to the next. Trimming begins when the trailer
+//! is durable. From then on, only the index says where records were.
 
 use crate::options::Layout;
 use situ_storage::PAGE_BYTES;
@@ -16,7 +16,7 @@ use situ_storage::PAGE_BYTES;
 pub(crate) const SECTOR_BYTES: u64 = 4096;
 const _: () = assert!(SECTOR_BYTES as usize == PAGE_BYTES);
 
-/// Where the first record begins.
+/// The offset of the first record.
 pub(crate) const FIRST_RECORD: u64 = SECTOR_BYTES;
 /// Records begin at multiples of this many bytes.
 pub(crate) const ALIGN: u64 = 8;
@@ -24,7 +24,7 @@ pub(crate) const ALIGN: u64 = 8;
 pub(crate) const HEADER_BYTES: usize = 24;
 /// The version of the format.
 pub(crate) const VERSION: u32 = 1;
-/// In [`Layout::OwnSectors`], records longer than this part of a sector have sectors of their own.
+/// The part of a sector beyond which a record has sectors of its own, in [`Layout::OwnSectors`].
 pub(crate) const ALONE_PARTS: u64 = 3;
 /// Length of the header and of the trailer.
 pub(crate) const FRAME_BYTES: usize = 64;
@@ -37,7 +37,7 @@ pub(crate) const FLAG_OWN_SECTORS: u32 = 1;
 
 const CHECK: usize = FRAME_BYTES - 4;
 
-/// What makes a segment's records its own.
+/// The identity that makes a segment's records its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) segment: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The beginning of a checksum over something at `offset`.
+    /// Returns the beginning of a checksum over something at `offset`.
     pub(crate) fn seed(self, offset: u64) -> u32 {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&self.salt.to_le_bytes());
@@ -55,7 +55,7 @@ impl Identity {
     }
 }
 
-/// What the first page says.
+/// The header of a segment, on its first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) identity: Identity,
@@ -63,7 +63,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) pages: u64,
 }
 
-/// What the last page says.
+/// The trailer of a segment, on its last page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) identity: Identity,
@@ -139,7 +139,7 @@ impl SegmentHeader {
         frame.close()
     }
 
-    /// `None`: these bytes are not a header of this version.
+    /// Decodes a header. `None`: these bytes are not a header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
         let frame = Frame::open(bytes, HEADER_MAGIC)?;
         Some(SegmentHeader { identity: frame.identity(), layout: frame.layout(), pages: frame.u64_at(32) })
@@ -157,7 +157,8 @@ impl Trailer {
         frame.close()
     }
 
-    /// `None`: these bytes are not a trailer of this version, or none that a file of so many pages can have.
+    /// Decodes a trailer. `None`: these bytes are not a trailer of this version, or none that a file of `pages` pages
+    /// can have.
     pub(crate) fn decode(bytes: &[u8], pages: u64) -> Option<Trailer> {
         let frame = Frame::open(bytes, TRAILER_MAGIC)?;
         let trailer = Trailer {
@@ -176,18 +177,20 @@ impl Trailer {
     }
 }
 
-/// Where the index of a file of so many pages begins: right before the trailer. An index that is made anew has no more records than
-/// the writer had. So it never reaches into the records, not even into those that it does not name.
+/// Returns the offset of the index in a file of `pages` pages: right before the trailer. An index that is rebuilt has
+/// no more records than the writer had. So it never reaches into the records, not even into those that it does not
+/// name.
 pub(crate) fn index_at(pages: u64, index_bytes: u64) -> u64 {
     (pages - 1 - index_bytes.div_ceil(SECTOR_BYTES)) * SECTOR_BYTES
 }
 
-/// Pages of a segment with records up to `data_end`, an index of this length, and the trailer.
+/// Returns the pages of a segment with records up to `data_end`, an index of this length, and the trailer.
 pub(crate) fn pages_needed(data_end: u64, index_bytes: u64) -> u64 {
     data_end.div_ceil(SECTOR_BYTES) + index_bytes.div_ceil(SECTOR_BYTES) + 1
 }
 
-/// Where the next record of `bytes` begins if `free` is the first byte that can be its: [`end_of`] the record before it.
+/// Returns the offset of the next record of `bytes` if `free` is the first byte that can be its: [`end_of`] the record
+/// before it.
 pub(crate) fn place(layout: Layout, free: u64, bytes: u64) -> u64 {
     match layout {
         Layout::OwnSectors if is_alone(bytes) => free.next_multiple_of(SECTOR_BYTES),
@@ -195,12 +198,13 @@ pub(crate) fn place(layout: Layout, free: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Whether a record of this length has sectors of its own in [`Layout::OwnSectors`]: no three of them would fit into one.
+/// Returns true if a record of this length has sectors of its own in [`Layout::OwnSectors`]: no three of them would fit
+/// into one.
 pub(crate) fn is_alone(bytes: u64) -> bool {
     bytes > SECTOR_BYTES / ALONE_PARTS
 }
 
-/// First byte that can be another record's, behind a record of `bytes` that begins at `start`.
+/// Returns the first byte that can be another record's, behind a record of `bytes` that begins at `start`.
 pub(crate) fn end_of(layout: Layout, start: u64, bytes: u64) -> u64 {
     match layout {
         Layout::OwnSectors if is_alone(bytes) => (start + bytes).next_multiple_of(SECTOR_BYTES),
@@ -208,7 +212,7 @@ pub(crate) fn end_of(layout: Layout, start: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Where records lie, in their order: what the index says of one.
+/// The place of one record, in the order of records, as the index states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) offset: u32,

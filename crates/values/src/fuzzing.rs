@@ -1,5 +1,5 @@
-//! Segments of arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature `fuzzing` and in
-//! tests.
+//! Segments of arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature `fuzzing`
+//! and in tests.
 
 use crate::Result;
 use crate::format::{Extent, FIRST_RECORD, FRAME_BYTES, IndexBuilder, SECTOR_BYTES, SegmentHeader, Trailer};

@@ -1,10 +1,10 @@
-//! Where a value lies: what an owner keeps in the value's place.
+//! The handle of a value, which an owner keeps in the value's place.
 
 use crate::error::invalid_handle;
 use crate::format::{ALIGN, FIRST_RECORD, HEADER_BYTES};
 use situ_storage::Result;
 
-/// Where one record lies in the value log.
+/// The place of one record in the value log.
 ///
 /// Its encoding has a fixed width, so an owner can keep it wherever a value may be.
 ///
@@ -29,7 +29,7 @@ impl Handle {
     /// Length of an encoded handle.
     pub const ENCODED_BYTES: usize = 16;
 
-    /// Its bytes: segment, offset, length, each little-endian.
+    /// Returns its bytes: segment, offset, length, each little-endian.
     pub fn encode(&self) -> [u8; Handle::ENCODED_BYTES] {
         let mut bytes = [0; Handle::ENCODED_BYTES];
         bytes[..8].copy_from_slice(&self.segment.to_le_bytes());
@@ -58,7 +58,7 @@ impl Handle {
         }
     }
 
-    /// Whether any segment can have a record there.
+    /// Returns true if any segment can have a record there.
     pub(crate) fn is_possible(&self) -> bool {
         let (offset, bytes) = (u64::from(self.offset), u64::from(self.bytes));
         offset >= FIRST_RECORD
@@ -67,18 +67,18 @@ impl Handle {
             && offset + bytes <= u64::from(u32::MAX)
     }
 
-    /// What the record takes in its segment: its length up to the next place where a record can begin. All sums of live and dead
-    /// bytes are sums of this.
+    /// Returns the number of bytes that the record takes in its segment: its length up to the next place where a record
+    /// can begin. All sums of live and dead bytes are sums of this.
     pub fn footprint(&self) -> u64 {
         u64::from(self.bytes).next_multiple_of(ALIGN)
     }
 
-    /// Length of the value, if its key is `key_bytes` long.
+    /// Returns the length of the value, if its key is `key_bytes` long.
     pub fn value_bytes(&self, key_bytes: usize) -> usize {
         (self.bytes as usize).saturating_sub(HEADER_BYTES + key_bytes)
     }
 
-    /// First byte behind the record.
+    /// Returns the first byte behind the record.
     pub(crate) fn end(&self) -> u64 {
         u64::from(self.offset) + u64::from(self.bytes)
     }

@@ -1,8 +1,8 @@
 //! Situ: the value log for large values.
 //!
-//! Large values lie outside of the structures that point at them: tables of the engine, buckets of the hash store. These structures
-//! keep a [`Handle`] of 16 bytes. So rewriting a table moves handles, not values. The price is garbage in the log, and this crate is
-//! mostly about getting rid of garbage cheaply.
+//! Large values lie outside of the structures that point at them: tables of the engine, buckets of the hash store.
+//! These structures keep a [`Handle`] of 16 bytes. So rewriting a table moves handles, not values. The price is garbage
+//! in the log, and this crate is mostly about getting rid of garbage cheaply.
 //!
 //! ```text
 //!   owner ── append ──> ValueWriter ──> segment (open)                          writer.rs
@@ -14,38 +14,39 @@
 //!     └── remove ─────> the file goes
 //! ```
 //!
-//! 1. Writers append records to segments: page files `NNNNNN.values` in a volume. A record has a header, the key and the value.
-//!    `docs/formats/values.md` has every byte.
-//! 2. A read is one I/O. It checks the record, its key, and that it is this record of this segment. [`ReadAhead`] has many in
-//!    flight, and reads neighbours with one I/O.
-//! 3. The owner knows who is alive, and says what has died: sums to choose victims by, exact handles to trim by.
-//! 4. [`ValueLog::tidy`] trims. Dead sectors are discarded. On a drive that compresses, dead bytes of other sectors become zeros,
-//!    and the drive takes no space for zeros.
-//! 5. [`ValueLog::victim`] names a segment that is worth collecting, and [`ValueLog::collect`] moves what is alive in it. The owner
-//!    [removes](ValueLog::remove) the segment when nobody can have a handle into it.
+//! 1. Writers append records to segments: page files `NNNNNN.values` in a volume. A record has a header, the key and
+//!    the value. `docs/formats/values.md` has every byte.
+//! 2. A read is one I/O. It checks the record, its key, and that it is this record of this segment. [`ReadAhead`] has
+//!    many in flight, and reads neighbours with one I/O.
+//! 3. The owner knows which values are alive, and reports deaths: sums to choose victims by, exact handles to trim by.
+//! 4. [`ValueLog::tidy`] trims. Dead sectors are discarded. On a drive that compresses, dead bytes of other sectors
+//!    become zeros, and the drive takes no space for zeros.
+//! 5. [`ValueLog::victim`] names a segment that is worth collecting, and [`ValueLog::collect`] moves what is alive in
+//!    it. The owner [removes](ValueLog::remove) the segment when no reader can have a handle into it.
 //! 6. Opening gets the owner's durable list of segments. It removes orphans and cuts torn tails (`open.rs`).
 //!
 //! # What the owner does
-//! - It makes a handle durable only after [`ValueWriter::sync`] or [`finish`](ValueWriter::finish), and lists the handle's segment
-//!   no later than the handle.
-//! - It calls a value dead only when nobody can ask for it any more: no snapshot, no reader, and no crash that would bring an older
-//!   state back.
+//! - It makes a handle durable only after [`ValueWriter::sync`] or [`finish`](ValueWriter::finish), and lists the
+//!   handle's segment no later than the handle.
+//! - It calls a value dead only when nothing can ask for the value any more: no snapshot, no reader, and no state that
+//!   a crash would bring back.
 //! - It takes a segment off its list, durably, before it removes the segment.
-//! - It has a thread that calls [`tidy`](ValueLog::tidy), [`victim`](ValueLog::victim) and [`collect`](ValueLog::collect). The log
-//!   has no thread.
+//! - It has a thread that calls [`tidy`](ValueLog::tidy), [`victim`](ValueLog::victim) and
+//!   [`collect`](ValueLog::collect). The log has no thread.
 //!
 //! # What the log promises
 //! - A synced record reads back, or its damage is named. It never reads as something else.
 //! - No live byte is changed, by no trimming and no crash (`trim.rs` has the argument).
-//! - Memory: 1 MiB for each writer, its index of about 3 bytes for each record of its open segment, and dead ranges up to a
-//!   limit. A sealed segment takes about 300 bytes. Files open for reads have a limit, too.
-//! - After a crash, exact deaths are forgotten. Their space comes back by collection: sums are the owner's, and come with
-//!   [`KnownSegment`].
+//! - Memory: 1 MiB for each writer, its index of about 3 bytes for each record of its open segment, and dead ranges up
+//!   to a limit. A sealed segment takes about 300 bytes. Files open for reads have a limit, too.
+//! - After a crash, exact deaths are forgotten. Their space comes back by collection: sums are the owner's, and come
+//!   with [`KnownSegment`].
 //!
 //! **Locks**: the map of segments, then the state of one segment. No lock is held across I/O.
 //!
 //! **Rejected**: a table of all live records in memory, as Bitcask has. It takes more memory than an index of the keys.
-//! **Rejected**: a persistent map of dead bytes. Every death would be a write; what a crash forgets costs one collection.
+//! **Rejected**: a persistent map of dead bytes. Every death would be a write; what a crash forgets costs one
+//! collection.
 //!
 //! ```
 //! use situ_base::Env;

@@ -31,9 +31,9 @@ pub struct ValueLog {
     pub(crate) tidying: AtomicBool,
     /// The disk has refused to discard, or the drive would not hear of it: it is not asked again.
     pub(crate) cannot_discard: AtomicBool,
-    /// What `tidy` may have to do.
+    /// The work that `tidy` may have to do.
     pub(crate) duties: Mutex<Duties>,
-    /// What dead ranges take in memory.
+    /// The memory that dead ranges take.
     pub(crate) ranges_bytes: AtomicUsize,
 }
 
@@ -41,8 +41,8 @@ impl ValueLog {
     /// Reads a value with one I/O and checks it. `key` is the key that the value was appended with.
     ///
     /// # Errors
-    /// [`Corruption`](Error::Corruption): something else lies there. [`NotFound`](Error::NotFound): the segment was removed.
-    /// [`Invalid`](Error::Invalid): the record was not synced yet. Or I/O.
+    /// [`Corruption`](Error::Corruption): something else lies there. [`NotFound`](Error::NotFound): the segment was
+    /// removed. [`Invalid`](Error::Invalid): the record was not synced yet. Or I/O.
     pub fn read(&self, handle: &Handle, key: &[u8]) -> Result<Value> {
         let segment = self.readable(handle)?;
         let file = self.files.open(&*self.volume, handle.segment)?;
@@ -52,7 +52,8 @@ impl ValueLog {
         Ok(Value::new(record, start))
     }
 
-    /// As [`read`](ValueLog::read), if nobody has to wait for the disk; `None` if somebody has to, or nobody can tell.
+    /// Reads a value as [`read`](ValueLog::read) does, but only without a wait for the disk. `None` if the read has to
+    /// wait, or may have to.
     ///
     /// # Errors
     /// As [`read`](ValueLog::read).
@@ -67,8 +68,8 @@ impl ValueLog {
         Ok(Some(Value::new(record, start)))
     }
 
-    /// Submits a read to a queue, under the caller's `tag`. [`finish_read`](ValueLog::finish_read) makes a value of what comes back.
-    /// False if the queue is busy.
+    /// Submits a read to a queue, under the caller's `tag`. [`finish_read`](ValueLog::finish_read) makes a value of
+    /// what comes back. False if the queue is busy.
     ///
     /// # Errors
     /// As [`read`](ValueLog::read), as far as it is known before the disk is asked.
@@ -88,42 +89,44 @@ impl ValueLog {
         self.checked(handle, key, read.buffer)
     }
 
-    /// The value of a record that was read.
+    /// Returns the value of a record that was read.
     pub(crate) fn checked(&self, handle: &Handle, key: &[u8], record: Vec<u8>) -> Result<Value> {
         let segment = self.readable(handle)?;
         let start = check(segment.identity, handle, key, &record, &self.path(handle.segment))?;
         Ok(Value::new(record, start))
     }
 
-    /// Whether a read of this record could succeed, as far as it is known before the disk is asked.
+    /// Returns true if a read of this record could succeed, as far as it is known before the disk is asked.
     pub(crate) fn is_readable(&self, handle: &Handle) -> bool {
         self.readable(handle).is_ok()
     }
 
-    /// All segments, in the order of their numbers.
+    /// Returns all segments, in the order of their numbers.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let segments: Vec<_> = lock(&self.segments).values().cloned().collect();
         segments.iter().map(|segment| lock(&segment.state).info(segment)).collect()
     }
 
-    /// One segment, if the log has it.
+    /// Returns one segment, if the log has it.
     pub fn segment(&self, number: u64) -> Option<SegmentInfo> {
         let segment = self.find(number)?;
         let state = lock(&segment.state);
         Some(state.info(&segment))
     }
 
-    /// Segments in which something was found damaged, each with what it is. All sound records can be read.
+    /// Returns the segments in which something was found damaged, each with what it is. All sound records can be read.
     pub fn damaged(&self) -> Vec<(u64, Error)> {
         let segments: Vec<_> = lock(&self.segments).values().cloned().collect();
         let damage = |segment: &Arc<Segment>| Some((segment.identity.segment, lock(&segment.state).damage.clone()?));
         segments.iter().filter_map(damage).collect()
     }
 
-    /// Removes a segment. Neither the owner's durable state nor any reader may have a handle into it. Reads in flight end well.
+    /// Removes a segment. Neither the owner's durable state nor any reader may have a handle into it. Reads in flight
+    /// end well.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid): a writer appends to it. Or I/O: the log has forgotten the segment, and its file is an orphan.
+    /// [`Invalid`](Error::Invalid): a writer appends to it. Or I/O: the log has forgotten the segment, and its file is
+    /// an orphan.
     pub fn remove(&self, number: u64) -> Result<()> {
         let Some(segment) = self.find(number) else {
             return Err(Error::NotFound { path: self.path(number) });
@@ -142,12 +145,12 @@ impl ValueLog {
         self.volume.sync_names()
     }
 
-    /// What the log has done since it was opened.
+    /// Returns counts of the log's work since it was opened.
     pub fn counters(&self) -> Counters {
         self.meters.counters()
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -161,7 +164,7 @@ impl ValueLog {
         assert!(before.is_none(), "segment {} exists: a number was given out twice", segment.identity.segment);
     }
 
-    /// A segment has got its trailer.
+    /// Notes that a segment has got its trailer.
     pub(crate) fn sealed(&self, segment: &Segment, trailer: &Trailer) {
         let now = self.appended_total();
         self.change(segment, |state| {
@@ -170,7 +173,7 @@ impl ValueLog {
         });
     }
 
-    /// The log's own time: bytes appended since it was opened.
+    /// Returns the log's own time: bytes appended since it was opened.
     pub(crate) fn appended_total(&self) -> u64 {
         self.meters.appended.load(Ordering::Relaxed)
     }
@@ -179,7 +182,7 @@ impl ValueLog {
         format!("{}/{}", self.volume.location(), FileName::Values(number))
     }
 
-    /// What tells this segment from an earlier one, should a file of its number lie in recycled room.
+    /// Returns the salt that tells this segment from an earlier one, should a file of its number lie in recycled room.
     pub(crate) fn salt(&self, number: u64) -> u64 {
         let time = self.env.clock.unix().as_nanos() as u64;
         (time ^ number.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -195,7 +198,7 @@ impl ValueLog {
 }
 
 impl State {
-    /// A record was appended, behind a gap of zeros.
+    /// Notes that a record was appended, behind a gap of zeros.
     pub(crate) fn appended(&mut self, handle: &Handle, gap: Range<u64>) {
         self.records += 1;
         self.record_bytes += handle.footprint();
@@ -205,7 +208,7 @@ impl State {
         }
     }
 
-    /// Its writer has ended. What was not synced is no record any more.
+    /// Notes that its writer has ended. Bytes that were not synced are no records any more.
     pub(crate) fn abandon(&mut self) {
         self.phase = Phase::Abandoned;
         self.data_end = self.synced_end;

@@ -1,17 +1,20 @@
-//! Opening: which segments there are, and how far they go.
+//! Opening: finds the segments and their ends.
 //!
-//! 1. Segments in the volume that the owner does not know are orphans: a crash has kept their names only. They are removed.
+//! 1. Segments in the volume that the owner does not know are orphans: a crash has kept their names only. They are
+//!    removed.
 //! 2. Of each segment that the owner knows, the last page is read. A sound trailer says where the records end.
-//! 3. Without a sound trailer the segment is unfinished, or its trailer has rotted. All sound records are looked for (`scan.rs`). A
-//!    torn tail has none, and is cut. The segment is sealed, and nothing is appended to it any more. The new index lies where no
-//!    record ever was (`format::index_at`), so it cannot hide what the scan may have missed.
-//! 4. Trimming leaves nothing of many a dead record, so records that are not found count as dead ones first. What is left of the
-//!    owner's sum of dead bytes is dead among the records that were found. Such sums are *doubtful*: the segment never looks empty.
-//! 5. If that is less than what was synced and is not dead, as the owner was told, the segment is *incomplete*: the owner learns of
-//!    it by [`ValueLog::damaged`]. What there is can be read. It is never collected, as a collection would lose the rest.
+//! 3. Without a sound trailer the segment is unfinished, or its trailer has rotted. All sound records are looked for
+//!    (`scan.rs`). A torn tail has none, and is cut. The segment is sealed, and nothing is appended to it any more. The
+//!    new index lies where no record ever was (`format::index_at`), so it cannot hide what the scan may have missed.
+//! 4. Trimming leaves nothing of many a dead record, so records that are not found count as dead ones first. The rest
+//!    of the owner's sum of dead bytes is dead among the records that were found. Such sums are *doubtful*: the segment
+//!    never looks empty.
+//! 5. If that is less than what was synced and is not dead, as reported to the owner, the segment is *incomplete*: the
+//!    owner learns of it by [`ValueLog::damaged`]. The records that are there can be read. The segment is never
+//!    collected, as a collection would lose the rest.
 //!
-//! **Failure**: damage never keeps a log closed. Other errors of the disk do. A segment that cannot be sealed now can be read, and
-//! [`tidy`](ValueLog::tidy) tries once more.
+//! **Failure**: damage never keeps a log closed. Other errors of the disk do. A segment that cannot be sealed now can
+//! be read, and [`tidy`](ValueLog::tidy) tries once more.
 
 use crate::Result;
 use crate::counters::Meters;
@@ -33,7 +36,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * SECTOR_BYTES;
 
 impl ValueLog {
-    /// Opens a value log that lies in `volume`, beside whatever else lies there. `numbers` gives the numbers of new segments.
+    /// Opens a value log that lies in `volume`, next to other files. `numbers` gives the numbers of new segments.
     /// `known` is the owner's durable list of segments; all others are removed.
     ///
     /// The owner has taken the volume's lock, unless it only reads.
@@ -139,7 +142,8 @@ impl ValueLog {
 }
 
 impl State {
-    /// Takes over the owner's sums. Fewer records than the owner knows of: what is missing was dead and trimmed, or it is damage.
+    /// Takes over the owner's sums. Fewer records than the owner knows of: what is missing was dead and trimmed, or it
+    /// is damage.
     fn count_known(&mut self, known: &KnownSegment) {
         let missing = known.record_bytes.saturating_sub(self.record_bytes);
         self.dead_bytes = known.dead_bytes.saturating_sub(missing).min(self.record_bytes);

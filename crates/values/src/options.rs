@@ -1,20 +1,20 @@
-//! How a value log works.
+//! The options of a value log.
 
 use situ_device::Nature;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where the numbers of new segments come from. A number is never given out twice in the life of a store.
+/// The source of the numbers of new segments. A number is never given out twice in the life of a store.
 pub type Numbers = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Numbers from `first` on, for an owner that has no counter of its own.
+/// Returns the numbers from `first` on, for an owner that has no counter of its own.
 pub fn numbers_from(first: u64) -> Numbers {
     let next = AtomicU64::new(first);
     Arc::new(move || next.fetch_add(1, Ordering::Relaxed))
 }
 
-/// What is done about the dead parts of a segment before it is collected.
+/// The treatment of the dead parts of a segment before it is collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Trim {
     /// Nothing.
@@ -26,19 +26,19 @@ pub enum Trim {
     Full,
 }
 
-/// How records are laid out in a new segment.
+/// The layout of records in a new segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Layout {
     /// One behind the other, across the borders of sectors.
     #[default]
     Packed,
-    /// A record of more than a third of a sector begins at a sector's beginning, and the rest of its last sector stays zero. Its
-    /// death leaves no sector half dead, so its space comes back without any write. For drives that compress: elsewhere the zeros
-    /// take space.
+    /// A record of more than a third of a sector begins at a sector's beginning, and the rest of its last sector stays
+    /// zero. Its death leaves no sector half dead, so its space comes back without any write. For drives that compress:
+    /// elsewhere the zeros take space.
     OwnSectors,
 }
 
-/// By which rule a victim is chosen.
+/// The rule that chooses a victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Victims {
     /// The segment with the highest share of garbage.
@@ -53,33 +53,34 @@ pub enum Victims {
 /// The settings of a [`ValueLog`](crate::ValueLog).
 #[derive(Clone)]
 pub struct Options {
-    /// Length of a segment. Default: 64 MiB. A longer value has a longer segment of its own. A disk that is too full for a segment of
-    /// this length gets segments of a sixteenth.
+    /// Length of a segment. Default: 64 MiB. A longer value has a longer segment of its own. A disk that is too full
+    /// for a segment of this length gets segments of a sixteenth.
     pub segment_bytes: u64,
-    /// What is trimmed. Default: [`Trim::Off`]; see [`Trim`].
+    /// The kind of trimming. Default: [`Trim::Off`]; see [`Trim`].
     pub trim: Trim,
-    /// A sector with live bytes is zeroed if its length divided by its live bytes is at least so many hundredths. Default: 150.
-    /// Smaller values save space and cost writes.
+    /// A sector with live bytes is zeroed if its length divided by its live bytes is at least this many hundredths.
+    /// Default: 150. Smaller values save space and cost writes.
     pub zero_at_percent: u32,
-    /// Sectors with live bytes are zeroed only while the [adjusted inflation](crate::Inflation::adjusted_percent) is above this.
-    /// Default: 105. At 100, every sector that qualifies is zeroed at once.
+    /// Sectors with live bytes are zeroed only while the [adjusted inflation](crate::Inflation::adjusted_percent) is
+    /// above this. Default: 105. At 100, every sector that qualifies is zeroed at once.
     pub zero_above_percent: u32,
-    /// Segments are collected while the [adjusted inflation](crate::Inflation::adjusted_percent) is above this. Default: 125.
+    /// Segments are collected while the [adjusted inflation](crate::Inflation::adjusted_percent) is above this.
+    /// Default: 125.
     pub collect_above_percent: u32,
-    /// Segments are also collected while the [logical inflation](crate::Inflation::logical_percent) is above this: the addresses of
-    /// a drive end, too. Default: 300.
+    /// Segments are also collected while the [logical inflation](crate::Inflation::logical_percent) is above this: the
+    /// addresses of a drive end, too. Default: 300.
     pub logical_above_percent: u32,
-    /// Which segment is collected first. Default: [`Victims::Garbage`].
+    /// The segment that is collected first. Default: [`Victims::Garbage`].
     pub victims: Victims,
-    /// How records are laid out. Default: [`Layout::Packed`].
+    /// The layout of records. Default: [`Layout::Packed`].
     pub layout: Layout,
-    /// A sector without a live byte is given back by a discard. False where the file system does not tell the drive: with [`Trim::Full`],
-    /// zeros are written instead, which a drive that compresses keeps for nothing. Default: true.
+    /// A sector without a live byte is given back by a discard. False where the file system does not tell the drive:
+    /// with [`Trim::Full`], zeros are written instead, which a drive that compresses keeps for nothing. Default: true.
     pub discards: bool,
-    /// What is known of dead ranges takes at most so much memory. Default: 64 MiB. Beyond it, the log forgets the ranges of whole
+    /// The maximum memory for dead ranges. Default: 64 MiB. Beyond it, the log forgets the ranges of whole
     /// segments; only collection reclaims their space then.
     pub dead_ranges_bytes_max: usize,
-    /// So many segments are open for reads at a time. Default: 512.
+    /// The maximum number of segments that are open for reads at a time. Default: 512.
     pub open_segments_max: usize,
     /// Nothing is changed on the disk: no orphan is removed, and no unfinished segment is sealed. Default: false.
     pub read_only: bool,
@@ -105,7 +106,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults for a drive, by its nature. On a drive that compresses, address space is free and zeros cost nothing.
+    /// Returns the defaults for a drive, by its nature. On a drive that compresses, address space is free and zeros
+    /// cost nothing.
     pub fn for_drive(compresses: bool) -> Options {
         let (trim, layout) = match compresses {
             true => (Trim::Full, Layout::OwnSectors),
@@ -114,7 +116,7 @@ impl Options {
         Options { trim, layout, ..Options::default() }
     }
 
-    /// The defaults for a home of this nature.
+    /// Returns the defaults for a home of this nature.
     pub fn for_nature(nature: &Nature) -> Options {
         let discards = !(nature.compresses() && nature.keeps_discards);
         Options { discards, ..Options::for_drive(nature.compresses()) }
@@ -132,10 +134,11 @@ impl fmt::Debug for Options {
 pub struct KnownSegment {
     /// Its number.
     pub number: u64,
-    /// So many bytes of records were synced, as the owner was told; 0 if it does not know. Fewer found are damage.
+    /// The bytes of records that were synced, as reported to the owner; 0 if the owner does not know. Fewer bytes found
+    /// are damage.
     pub record_bytes: u64,
-    /// Of them, so many are dead: a sum of footprints.
+    /// The dead part of `record_bytes`: a sum of footprints.
     pub dead_bytes: u64,
-    /// Of those, so many were trimmed; 0 if the owner has not kept it.
+    /// The trimmed part of `dead_bytes`; 0 if the owner has not kept this number.
     pub trimmed_bytes: u64,
 }

@@ -1,10 +1,11 @@
 //! One record: a header, the key, the value. `docs/formats/values.md` has the table.
 //!
-//! A record has two checksums. The first covers the header and the key, the second the value. So collection can ask the owner
-//! about a key even if trimming has zeroed a part of the value, or a part of the value has rotted.
+//! A record has two checksums. The first covers the header and the key, the second the value. So collection can ask the
+//! owner about a key even if trimming has zeroed a part of the value, or a part of the value has rotted.
 //!
-//! The first checksum begins with the segment's salt and number and with the record's offset. So bytes of another segment, of
-//! another place or of a recycled file are never taken for this record. It covers the second checksum. So it binds the value, too.
+//! The first checksum begins with the segment's salt and number and with the record's offset. So bytes of another
+//! segment, of another place or of a recycled file are never taken for this record. It covers the second checksum. So
+//! it binds the value, too.
 
 use crate::format::{HEADER_BYTES, Identity};
 use crate::handle::Handle;
@@ -28,7 +29,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// `None` if there are fewer bytes than a header has.
+    /// Decodes a header. `None` if there are fewer bytes than a header has.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Header> {
         let u32_at = |at: usize| {
             let field = bytes.get(at..at + 4)?;
@@ -53,24 +54,24 @@ impl Header {
         bytes
     }
 
-    /// Length of the whole record.
+    /// Returns the length of the whole record.
     pub(crate) fn record_bytes(&self) -> u64 {
         HEADER_BYTES as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
     }
 
-    /// Whether this header, with this key, is that of a record at `offset`.
+    /// Returns true if this header, with this key, is that of a record at `offset`.
     pub(crate) fn is_of(&self, identity: Identity, offset: u64, key: &[u8]) -> bool {
         self.head_check == self.check_of(identity, offset, key)
     }
 
-    /// Never 0: a record that begins with zeros was trimmed.
+    /// Computes the first checksum. It is never 0: a record that begins with zeros was trimmed.
     fn check_of(&self, identity: Identity, offset: u64, key: &[u8]) -> u32 {
         let seed = identity.seed(offset);
         crc32c::crc32c_append(crc32c::crc32c_append(seed, &self.encode()[VALUE_CHECK..]), key).max(1)
     }
 }
 
-/// The header of a record of `key` and `value` at `offset`. The lengths were checked: [`record_bytes`].
+/// Returns the header of a record of `key` and `value` at `offset`. The lengths were checked: [`record_bytes`].
 pub(crate) fn header(identity: Identity, offset: u64, tag: u64, key: &[u8], value: &[u8]) -> [u8; HEADER_BYTES] {
     let mut header = Header {
         head_check: 0,
@@ -83,7 +84,7 @@ pub(crate) fn header(identity: Identity, offset: u64, tag: u64, key: &[u8], valu
     header.encode()
 }
 
-/// Length of a record of these lengths.
+/// Returns the length of a record of these lengths.
 ///
 /// # Errors
 /// No segment can hold such a record.
@@ -100,7 +101,7 @@ pub(crate) fn record_bytes(key: usize, value: usize) -> Result<u32> {
 /// A record with all around it has to lie in the first 4 GiB of its segment.
 pub(crate) const RECORD_BYTES_MAX: u64 = u32::MAX as u64 - (1 << 20);
 
-/// What the bytes at a place turned out to be.
+/// The result of a look at the bytes of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
     /// A whole record.
@@ -150,7 +151,7 @@ pub(crate) fn check(identity: Identity, handle: &Handle, key: &[u8], bytes: &[u8
     }
 }
 
-/// A key in a message.
+/// Returns a key in a message.
 fn shown(key: &[u8]) -> String {
     format!("\"{}\"", Excerpt(key))
 }

@@ -1,15 +1,16 @@
 //! The records of a segment whose index cannot be had: it was never written, or it is damaged.
 //!
-//! 1. A record may begin right behind the one before it, or at the next sector (`format::place`). The scan looks at both places for a
-//!    sound header and key.
-//! 2. Where neither has one, the records end, or one of them is damaged or was trimmed. Nobody can tell which. So the scan goes on
-//!    in steps of 8 bytes until it finds a sound record, or the end of the file.
+//! 1. A record may begin right behind the one before it, or at the next sector (`format::place`). The scan looks at
+//!    both places for a sound header and key.
+//! 2. Where neither has one, the records end, or one of them is damaged or was trimmed. The bytes do not tell which. So
+//!    the scan goes on in steps of 8 bytes until it finds a sound record, or the end of the file.
 //!
-//! The scan may find more than was promised: records that were never synced, and reached the disk all the same. The owner has no
-//! handle of these, so they are garbage. It never finds less than there is: what one damaged record hides is that record alone.
+//! The scan may find more than was promised: records that were never synced, and reached the disk all the same. The
+//! owner has no handle of these, so they are garbage. It never finds less than there is: what one damaged record hides
+//! is that record alone.
 //!
-//! **Bounded**: a value is read only behind a sound header and key. Bytes that look like headers and are none cost a checksum each, and
-//! a read now and then. Beyond [`WASTE_MAX`] the scan gives up, and says so.
+//! **Bounded**: a value is read only behind a sound header and key. Bytes that look like headers and are none cost a
+//! checksum each, and a read now and then. Beyond [`WASTE_MAX`] the scan gives up, and says so.
 //! Behind damage it finds only records with keys of at most [`KEY_BYTES_MAX`].
 
 use crate::Result;
@@ -22,7 +23,7 @@ use situ_storage::Reader;
 
 /// Keys of records that lie behind damage.
 const KEY_BYTES_MAX: u32 = 64 << 10;
-/// So many bytes may turn out to be no record after they were read, or their checksum was computed.
+/// The maximum number of bytes that are read or checksummed and turn out to be no record.
 const WASTE_MAX: u64 = 1 << 30;
 
 pub(crate) struct Scan<'a> {
@@ -55,7 +56,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Behind the last record that was found.
+    /// Returns the offset behind the last record that was found.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -64,22 +65,22 @@ impl<'a> Scan<'a> {
         &self.index
     }
 
-    /// The sum of the footprints of the records that were found.
+    /// Returns the sum of the footprints of the records that were found.
     pub(crate) fn record_bytes(&self) -> u64 {
         self.record_bytes
     }
 
-    /// As far as their values are sound, too.
+    /// Returns the sum of the footprints of the records whose values are sound, too.
     pub(crate) fn whole_bytes(&self) -> u64 {
         self.whole_bytes
     }
 
-    /// It has not looked at everything.
+    /// Returns true if the scan has not looked at everything.
     pub(crate) fn gave_up(&self) -> bool {
         self.waste > WASTE_MAX
     }
 
-    /// The next record that begins before `limit`; `None` at the end.
+    /// Returns the next record that begins before `limit`; `None` at the end.
     pub(crate) fn next(&mut self, limit: u64) -> Result<Option<Extent>> {
         for offset in [self.free, self.free.next_multiple_of(SECTOR_BYTES)] {
             if let Some(header) = self.header_at(offset, limit)?
@@ -92,7 +93,7 @@ impl<'a> Scan<'a> {
         self.search(limit)
     }
 
-    /// Step 2.
+    /// Does step 2.
     fn search(&mut self, limit: u64) -> Result<Option<Extent>> {
         let mut offset = self.free + ALIGN;
         while offset < limit && !self.gave_up() {
@@ -112,14 +113,15 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// The next place that does not begin with four zeros, as no sound record does; or the end of what is in memory.
+    /// Returns the next place that does not begin with four zeros, as no sound record does; or the end of what is in
+    /// memory.
     fn skip_zeros(&mut self, offset: u64) -> Result<u64> {
         let Some(bytes) = self.window.from(self.file, offset, HEADER_BYTES as u64)? else { return Ok(offset) };
         let zeros = bytes.chunks_exact(ALIGN as usize).take_while(|step| step[..4] == [0; 4]).count();
         Ok(offset + zeros as u64 * ALIGN)
     }
 
-    /// A header of a record that would fit into the segment.
+    /// Returns a header of a record that would fit into the segment.
     fn header_at(&mut self, offset: u64, limit: u64) -> Result<Option<Header>> {
         if offset >= limit {
             return Ok(None);
@@ -132,8 +134,8 @@ impl<'a> Scan<'a> {
         Ok(bytes.and_then(Header::decode).filter(fits))
     }
 
-    /// Looks at the header and the key alone. A value may be made of what looks like headers, and each of these may promise a value that
-    /// is as long as the segment.
+    /// Looks at the header and the key alone. A value may be made of what looks like headers, and each of these may
+    /// promise a value that is as long as the segment.
     fn has_sound_head(&mut self, offset: u64, header: &Header) -> Result<bool> {
         let bytes = HEADER_BYTES as u64 + u64::from(header.key_bytes);
         let read_before = self.window.read_bytes();

@@ -5,20 +5,20 @@
 //! 3. The trailer goes to the last page. A second sync makes it durable. Now the segment is sealed.
 //! 4. The pages between records and index are given back to the disk where that is possible.
 //!
-//! **Invariant**: a durable trailer means that all records before it are durable, too. So whoever finds the trailer need not look
-//! at the records.
+//! **Invariant**: a durable trailer means that all records before it are durable, too. So a reader that finds the
+//! trailer need not look at the records.
 
 use crate::Result;
 use crate::format::{IndexBuilder, SECTOR_BYTES, Trailer, index_at};
 use crate::segment::Segment;
 use situ_storage::{Buffer, PageFile};
 
-/// Where the records end, and how much they take.
+/// The end of the records, and the bytes that they take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) data_end: u64,
     pub(crate) record_bytes: u64,
-    /// Behind them there is nothing that anybody may want.
+    /// The bytes behind the records are not needed.
     pub(crate) rest_is_free: bool,
 }
 

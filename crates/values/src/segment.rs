@@ -1,4 +1,4 @@
-//! What the log knows of a segment while it is open.
+//! The state of a segment while the log is open.
 
 use crate::dead::Ranges;
 use crate::format::Identity;
@@ -7,7 +7,7 @@ use situ_storage::Error;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-/// In which part of its life a segment is.
+/// The phase of a segment's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Phase {
@@ -17,7 +17,7 @@ pub enum Phase {
     Abandoned,
     /// Nothing is appended any more. It can be trimmed and collected.
     Sealed,
-    /// What was alive in it has moved to other segments. It goes when its owner removes it.
+    /// Its live records have moved to other segments. It goes when its owner removes it.
     Collected,
     /// The file is missing, or its header and its trailer are damaged. Its records cannot be read.
     Lost,
@@ -28,42 +28,43 @@ pub enum Phase {
 pub struct SegmentInfo {
     /// Its number.
     pub number: u64,
-    /// In which part of its life it is.
+    /// The phase of its life.
     pub phase: Phase,
     /// Length of the file.
     pub file_bytes: u64,
-    /// How many records it has, as far as that is known: an open segment counts the records that were appended.
+    /// The number of its records, as far as that is known: an open segment counts the records that were appended.
     pub records: u64,
     /// All records.
     pub record_bytes: u64,
-    /// Records that are dead, as far as the owner has told.
+    /// Records that are dead, as far as the owner has reported.
     pub dead_bytes: u64,
     /// The part of the dead bytes that was zeroed or discarded.
     pub trimmed_bytes: u64,
     /// Records are missing or damaged that should be there: the segment is never a victim.
     pub is_incomplete: bool,
-    /// The owner could not collect it and has [set it aside](crate::ValueLog::set_aside): it is no victim until the log is opened
-    /// again.
+    /// The owner could not collect it and has [set it aside](crate::ValueLog::set_aside): it is no victim until the log
+    /// is opened again.
     pub is_set_aside: bool,
-    /// Its records were looked for one by one: some dead bytes may be counted that are no part of `record_bytes`. So nobody may take
-    /// it for empty by its sums. It has [live bytes](SegmentInfo::live_bytes), until a walk has shown that it has none.
+    /// Its records were looked for one by one: some dead bytes may be counted that are no part of `record_bytes`. So no
+    /// caller may take the segment for empty by its sums. The segment has [live bytes](SegmentInfo::live_bytes), until
+    /// a walk has shown that there are none.
     pub sums_are_doubtful: bool,
 }
 
 impl SegmentInfo {
-    /// Records that are alive, as far as the log knows. Never 0 if the sums are doubtful and there are records: an owner may remove a
-    /// segment without live bytes, and this one needs a walk.
+    /// Returns the number of bytes of records that are alive, as far as the log knows. Never 0 if the sums are doubtful
+    /// and there are records: an owner may remove a segment without live bytes, and this one needs a walk.
     pub fn live_bytes(&self) -> u64 {
         self.record_bytes.saturating_sub(self.dead_bytes)
     }
 
-    /// Whether it stays as it is until the log is opened again or a person has looked: it is no victim, and its garbage calls for
-    /// no collection of others.
+    /// Returns true if it stays as it is until the log is opened again or a person has looked. It is no victim, and its
+    /// garbage calls for no collection of others.
     pub fn is_stuck(&self) -> bool {
         self.is_incomplete || self.is_set_aside
     }
 
-    /// Dead bytes that still take space.
+    /// Returns the dead bytes that still take space.
     pub fn garbage_bytes(&self) -> u64 {
         self.dead_bytes.saturating_sub(self.trimmed_bytes)
     }
@@ -78,7 +79,7 @@ pub(crate) struct Segment {
 
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// What was found damaged.
+    /// The damage that was found.
     pub(crate) damage: Option<Error>,
     /// Records are missing that should be there.
     pub(crate) is_incomplete: bool,
@@ -92,7 +93,7 @@ pub(crate) struct State {
     pub(crate) data_end: u64,
     /// Bytes up to here were handed to the file.
     pub(crate) readable_end: u64,
-    /// Records up to here are durable. What an abandoned segment has behind it is cut.
+    /// Records up to here are durable. An abandoned segment is cut there.
     pub(crate) synced_end: u64,
     pub(crate) index_bytes: u32,
     pub(crate) index_check: u32,
@@ -110,7 +111,7 @@ pub(crate) struct State {
     pub(crate) ripe: BTreeSet<u32>,
 }
 
-/// What `tidy` has to do for a segment.
+/// The work that `tidy` has to do for a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Duty {
     is_abandoned: bool,
@@ -124,7 +125,8 @@ impl Duty {
     }
 }
 
-/// Segments for which `tidy` may have something to do: no fewer than there are. Whoever takes a number looks at the segment.
+/// Segments for which `tidy` may have something to do: no fewer than there are. The thread that takes a number looks at
+/// the segment.
 #[derive(Debug, Default)]
 pub(crate) struct Duties {
     pub(crate) abandoned: BTreeSet<u64>,
@@ -147,7 +149,7 @@ impl Duties {
 }
 
 impl State {
-    /// What is to be done for the segment. Only sealed segments are trimmed.
+    /// Returns the work that is to be done for the segment. Only sealed segments are trimmed.
     pub(crate) fn duty(&self) -> Duty {
         let is_sealed = self.phase == Phase::Sealed;
         Duty {
@@ -157,7 +159,7 @@ impl State {
         }
     }
 
-    /// Records are missing.
+    /// Notes that records are missing.
     pub(crate) fn miss(&mut self, error: Error) {
         self.damage = Some(error);
         self.is_incomplete = true;
@@ -208,7 +210,7 @@ impl State {
 }
 
 impl Segment {
-    /// No record reaches behind this: the trailer's page.
+    /// Returns the offset that no record reaches behind: that of the trailer's page.
     pub(crate) fn data_limit(&self) -> u64 {
         self.pages.saturating_sub(1) * crate::format::SECTOR_BYTES
     }

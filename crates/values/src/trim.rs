@@ -1,38 +1,41 @@
 //! Trimming: dead bytes stop taking space before their segment is collected.
 //!
-//! [`ValueLog::tidy`] is for a thread of the owner that nobody waits for. One call does a bounded part:
+//! [`ValueLog::tidy`] is for a background thread of the owner: no other thread waits for it. One call does a bounded
+//! part:
 //!
 //! 1. A segment whose writer has ended without sealing it is sealed (`open.rs`).
 //! 2. Sectors with new deaths are looked at, one segment after another. Let `V` be the bytes of a sector that may be
-//!    alive, and `W` the dead bytes in it that still wait. If `V` is 0, the sector is discarded. Where the disk cannot discard, zeros
-//!    are written instead if trimming is full.
-//! 3. If trimming is full, and `(V + W) / V` reaches [`Options::zero_at_percent`](crate::Options), the sector is *ripe*. For a sector
-//!    that was never trimmed this is the paper's rule, 4096 / `V`.
-//! 4. While the adjusted inflation is above [`Options::zero_above_percent`](crate::Options), ripe sectors are zeroed: each is read,
-//!    its dead bytes become zeros, and it is written in place. The oldest segment comes first: what still lives there will live
-//!    longest, so its sectors are the last ones that would become free by themselves.
+//!    alive, and `W` the dead bytes in it that still wait. If `V` is 0, the sector is discarded. Where the disk cannot
+//!    discard, zeros are written instead if trimming is full.
+//! 3. If trimming is full, and `(V + W) / V` reaches [`Options::zero_at_percent`](crate::Options), the sector is
+//!    *ripe*. For a sector that was never trimmed this is the paper's rule, 4096 / `V`.
+//! 4. While the adjusted inflation is above [`Options::zero_above_percent`](crate::Options), ripe sectors are zeroed:
+//!    each is read, its dead bytes become zeros, and it is written in place. The oldest segment comes first: what still
+//!    lives there will live longest, so its sectors are the last ones that would become free by themselves.
 //!
 //! **Invariants**
 //! - Only sealed segments are trimmed. The trailer is durable then, so no recovery has to go from record to record.
-//! - Only bytes that the owner called dead are changed. What is written over live bytes is what was read there.
+//! - Only bytes that the owner called dead are changed. A write over live bytes writes the bytes that were read there.
 //!
-//! **A reader beside it.** Nothing is locked between readers and trimming. A write of a sector replaces live bytes by the same
-//! bytes. So a reader of a live record gets the same bytes from the old sector, from the new one, and from any mixture of the two.
-//! A mixture is possible, as neither a page cache nor a drive promises more than 512 bytes. A discarded sector has no live byte.
-//! Readers of dead records do not exist: the owner has said so.
+//! **A reader at the same time.** Nothing is locked between readers and trimming. A write of a sector replaces live
+//! bytes by the same bytes. So a reader of a live record gets the same bytes from the old sector, from the new one, and
+//! from any mixture of the two. A mixture is possible, as neither a page cache nor a drive promises more than 512
+//! bytes. A discarded sector has no live byte. Readers of dead records do not exist: the owner has said so.
 //!
-//! **A crash beside it.** The same argument: a torn write leaves each 512-byte sector old or new, and even one torn inside has the
-//! live bytes that both have. Trims need not be durable. What a crash undoes is garbage again, and collection finds it.
+//! **A crash at the same time.** The same argument: a torn write leaves each 512-byte sector old or new, and even one
+//! torn inside has the live bytes that both have. Trims need not be durable. Trims that a crash undoes are garbage
+//! again, and collection finds it.
 //!
-//! **Threads**: one thread at a time tidies; a second one returns at once. Writers, readers and owners go on beside it. No lock is held
-//! across I/O.
+//! **Threads**: one thread at a time tidies; a second one returns at once. Writers, readers and owners go on meanwhile.
+//! No lock is held across I/O.
 //!
-//! **Failure**: an error of a read or a write leaves the sectors of that step untrimmed, and they count as garbage. A read that gives
-//! wrong bytes without an error is the one danger: they would be written. Checksums of records find it at the next read.
+//! **Failure**: an error of a read or a write leaves the sectors of that step untrimmed, and they count as garbage. A
+//! read that gives wrong bytes without an error is the one danger: they would be written. Checksums of records find it
+//! at the next read.
 //!
-//! **Rejected**: zeroing at once, whatever the space. A sector that is half dead now may be dead as a whole later, and is then free
-//! without any write. [Measured](../../../docs/evidence/trimming.md). **Rejected**: a page lock that readers take. They would pay
-//! for something that cannot hurt them.
+//! **Rejected**: zeroing at once, whatever the space. A sector that is half dead now may be dead as a whole later, and
+//! is then free without any write. [Measured](../../../docs/evidence/trimming.md). **Rejected**: a page lock that
+//! readers take. They would pay for something that cannot hurt them.
 
 use crate::Result;
 use crate::counters::add;
@@ -48,19 +51,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// So many sectors are looked at in one call.
+/// The number of sectors that one call looks at.
 const LOOK_SECTORS: usize = 4096;
-/// So many sectors are zeroed in one call.
+/// The number of sectors that one call zeroes.
 const ZERO_SECTORS: usize = 64;
-/// So many neighbours are read and written at a time.
+/// The number of adjacent sectors that are read and written at a time.
 const RUN_SECTORS: u32 = 16;
 
 impl ValueLog {
     /// Does a bounded part of what was put off: sealing, discarding, zeroing. True if there is more to do now.
     ///
     /// # Errors
-    /// I/O. What failed is not tried again until something new dies there. A segment that could not be sealed is sealed by the next
-    /// opening; until then it can be read. If the disk was full, the next call tries once more.
+    /// I/O. A step that failed is not tried again until something new dies there. A segment that could not be sealed is
+    /// sealed by the next opening; until then it can be read. If the disk was full, the next call tries once more.
     pub fn tidy(&self) -> Result<bool> {
         if self.options.read_only || self.tidying.swap(true, Ordering::Acquire) {
             return Ok(false);
@@ -69,7 +72,7 @@ impl ValueLog {
         self.tidy_alone()
     }
 
-    /// Whether something has died that [`tidy`](ValueLog::tidy) has not looked at yet.
+    /// Returns true if something has died that [`tidy`](ValueLog::tidy) has not looked at yet.
     pub fn has_trims(&self) -> bool {
         self.options.trim != Trim::Off && !self.options.read_only && !lock(&self.duties).fresh.is_empty()
     }
@@ -85,7 +88,7 @@ impl ValueLog {
         }
     }
 
-    /// Step 1 for one segment. What a full disk refuses is tried again by the next call.
+    /// Does step 1 for one segment. The next call tries again if a full disk has refused.
     fn seal_next(&self) -> Result<bool> {
         let Some(segment) = self.next(|duties| duties.abandoned.pop_first()) else { return Ok(false) };
         let sealed = self.seal_abandoned(&segment);
@@ -112,7 +115,8 @@ impl ValueLog {
         }
     }
 
-    /// The next segment that is taken from the duties and still there. What is left to do for it puts it back.
+    /// Takes the next segment from the duties and returns it, if it is still there. A segment with work left goes back
+    /// to the duties.
     fn next(&self, take: impl Fn(&mut Duties) -> Option<u64>) -> Option<Arc<Segment>> {
         loop {
             let number = take(&mut lock(&self.duties))?;
@@ -122,7 +126,7 @@ impl ValueLog {
         }
     }
 
-    /// Steps 2 and 3 for one segment.
+    /// Does steps 2 and 3 for one segment.
     fn look_at(&self, segment: &Segment) -> Result<()> {
         let percent = (self.options.trim == Trim::Full).then_some(self.options.zero_at_percent);
         let dead = self.change(segment, |state| state.take_fresh(percent, LOOK_SECTORS));
@@ -143,7 +147,7 @@ impl ValueLog {
         outcome
     }
 
-    /// Whether sectors take no space any more.
+    /// Discards sectors. Returns true if the sectors take no space any more.
     fn discard(&self, file: &dyn PageFile, run: &Range<u32>) -> Result<bool> {
         let (first, count) = (u64::from(run.start), u64::from(run.end - run.start));
         if !self.cannot_discard.load(Ordering::Relaxed) {
@@ -163,7 +167,7 @@ impl ValueLog {
         Ok(true)
     }
 
-    /// Step 4 for one segment.
+    /// Does step 4 for one segment.
     fn zero_some(&self, segment: &Segment) -> Result<()> {
         let ripe = self.change(segment, |state| state.take_ripe(ZERO_SECTORS));
         let file = self.volume.open_pages(FileName::Values(segment.identity.segment))?;
@@ -176,7 +180,7 @@ impl ValueLog {
         outcome
     }
 
-    /// What is zeros now.
+    /// Zeroes the dead bytes of sectors. Returns the bytes that are zeros now.
     fn zero(&self, segment: &Segment, file: &dyn PageFile, run: &Range<u32>) -> Result<Ranges> {
         let bytes = run.len() as u64 * SECTOR_BYTES;
         let range = bytes_of(run);
@@ -205,13 +209,13 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The bytes of some sectors.
+/// Returns the bytes of some sectors.
 fn bytes_of(sectors: &Range<u32>) -> Range<u32> {
     let sector = SECTOR_BYTES as u32;
     sectors.start * sector..sectors.end * sector
 }
 
-/// Neighbours together, at most `most` at a time.
+/// Groups adjacent sectors, at most `most` in one group.
 fn runs(sectors: &BTreeSet<u32>, most: u32) -> Vec<Range<u32>> {
     let mut runs: Vec<Range<u32>> = Vec::new();
     for &sector in sectors {
@@ -224,8 +228,8 @@ fn runs(sectors: &BTreeSet<u32>, most: u32) -> Vec<Range<u32>> {
 }
 
 impl State {
-    /// Looks at sectors with new deaths. Those without a live byte are returned. With `percent`, those that are ripe by that rule
-    /// are kept for later.
+    /// Looks at sectors with new deaths. Those without a live byte are returned. With `percent`, those that are ripe by
+    /// that rule are kept for later.
     fn take_fresh(&mut self, percent: Option<u32>, most: usize) -> BTreeSet<u32> {
         let later = self.fresh.iter().nth(most).copied();
         let now = match later {
@@ -249,14 +253,14 @@ impl State {
         dead
     }
 
-    /// Ripe sectors, which are ripe no more.
+    /// Takes ripe sectors, which are ripe no more.
     fn take_ripe(&mut self, most: usize) -> BTreeSet<u32> {
         let later = self.ripe.iter().nth(most).copied();
         let later = later.map(|first| self.ripe.split_off(&first)).unwrap_or_default();
         std::mem::replace(&mut self.ripe, later)
     }
 
-    /// Bytes of a sector that may be alive, and dead ones that still wait.
+    /// Returns the bytes of a sector that may be alive, and dead ones that still wait.
     fn live_and_waiting(&self, sector: u32) -> (u64, u64) {
         let mut range = bytes_of(&(sector..sector + 1));
         range.end = range.end.min(self.data_end.next_multiple_of(crate::format::ALIGN) as u32);
@@ -264,7 +268,7 @@ impl State {
         (u64::from(range.end - range.start) - waiting - gone, waiting)
     }
 
-    /// These bytes are zeros now.
+    /// Notes that these bytes are zeros now.
     fn trimmed(&mut self, dead: &Ranges) {
         let left = self.waiting.without(dead);
         let moved = self.waiting.without(&left);

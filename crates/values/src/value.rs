@@ -15,7 +15,7 @@ impl Value {
         Value { record, start }
     }
 
-    /// The value alone. Moves its bytes to the front of the buffer.
+    /// Returns the value alone. Moves its bytes to the front of the buffer.
     pub fn into_vec(mut self) -> Vec<u8> {
         self.record.drain(..self.start);
         self.record

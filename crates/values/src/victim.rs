@@ -1,19 +1,22 @@
 //! Which segment is collected next, and whether any is.
 //!
-//! *Inflation* is what the log takes for each live byte, in hundredths. Trimmed bytes take no room on a drive that compresses, so
-//! the *adjusted* inflation leaves them out. A segment is due for collection in one of three cases:
+//! *Inflation* is what the log takes for each live byte, in hundredths. Trimmed bytes take no room on a drive that
+//! compresses, so the *adjusted* inflation leaves them out. A segment is due for collection in one of three cases:
 //!
 //! 1. It has no live byte. Its removal costs nothing.
-//! 2. The adjusted inflation is above [`Options::collect_above_percent`](crate::Options). The victim gives back physical space.
-//! 3. The logical inflation is above [`Options::logical_above_percent`](crate::Options). The victim gives back addresses. Trimming
-//!    would otherwise let a log grow without limit: a drive exposes a few times its physical space at most.
+//! 2. The adjusted inflation is above [`Options::collect_above_percent`](crate::Options). The victim gives back
+//!    physical space.
+//! 3. The logical inflation is above [`Options::logical_above_percent`](crate::Options). The victim gives back
+//!    addresses. Trimming would otherwise let a log grow without limit: a drive exposes a few times its physical space
+//!    at most.
 //!
-//! A segment that cannot be collected is left out of both, the choice and the inflation that asks for a victim. So it hides no other
-//! victim, and its garbage does not have segments collected that are mostly alive. That concerns segments that are open or abandoned,
-//! too, and those that the owner does not allow now.
+//! A segment that cannot be collected is left out of both, the choice and the inflation that asks for a victim. So it
+//! hides no other victim, and its garbage does not have segments collected that are mostly alive. That concerns
+//! segments that are open or abandoned, too, and those that the owner does not allow now.
 //!
-//! A victim of case 2 or 3 has a least share of garbage: a tenth, or less if the setting asks for less. Above the setting, some segment
-//! always has that share. So collection ends: no rule has it rewrite segments that give next to nothing.
+//! A victim of case 2 or 3 has a least share of garbage: a tenth, or less if the setting asks for less. Above the
+//! setting, some segment always has that share. So collection ends: no rule has it rewrite segments that give next to
+//! nothing.
 
 use crate::log::ValueLog;
 use crate::options::Victims;
@@ -21,10 +24,10 @@ use crate::segment::{Phase, SegmentInfo};
 use situ_base::lock;
 use std::cmp::Ordering;
 
-/// No victim needs a higher share of garbage than this.
+/// The cap on the least share of garbage of a victim, in hundredths.
 const LEAST_PERCENT_MAX: u64 = 10;
 
-/// What the log takes.
+/// The space that the log takes, and how much of it is garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inflation {
     /// Records that are alive.
@@ -46,12 +49,12 @@ impl Inflation {
         sum
     }
 
-    /// `(live + dead) / live`, in hundredths.
+    /// Returns `(live + dead) / live`, in hundredths.
     pub fn logical_percent(&self) -> u64 {
         self.percent(self.live_bytes + self.dead_bytes)
     }
 
-    /// `(live + dead - trimmed) / live`, in hundredths.
+    /// Returns `(live + dead - trimmed) / live`, in hundredths.
     pub fn adjusted_percent(&self) -> u64 {
         self.percent(self.live_bytes + self.dead_bytes - self.trimmed_bytes)
     }
@@ -64,7 +67,7 @@ impl Inflation {
     }
 }
 
-/// What a victim has to give.
+/// The resource that a victim has to give.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gives {
     Space,
@@ -72,18 +75,19 @@ enum Gives {
 }
 
 impl ValueLog {
-    /// What the log takes now. Collected segments are left out: they go when their last reader does.
+    /// Returns the space that the log takes now. Collected segments are left out: they go when their last reader does.
     pub fn inflation(&self) -> Inflation {
         Inflation::of(&self.segments())
     }
 
-    /// The segment to collect next; `None` if none is due. A segment without live bytes needs no
+    /// Returns the segment to collect next; `None` if none is due. A segment without live bytes needs no
     /// collection: the owner removes it, or [retires](ValueLog::retire) it until its last reader has gone.
     pub fn victim(&self) -> Option<SegmentInfo> {
         self.victim_among(&|_| true)
     }
 
-    /// As [`victim`](ValueLog::victim), of the segments whose numbers the owner `allows` now.
+    /// Returns the segment to collect next as [`victim`](ValueLog::victim) does, of the segments whose numbers the
+    /// owner `allows` now.
     pub fn victim_among(&self, allows: &dyn Fn(u64) -> bool) -> Option<SegmentInfo> {
         let mut segments = self.segments();
         segments.retain(|segment| !segment.is_stuck());
@@ -98,7 +102,7 @@ impl ValueLog {
         self.choose(segments, gives)
     }
 
-    /// What a victim among these is to give; `None` if none is due.
+    /// Returns the resource that a victim among these is to give; `None` if none is due.
     fn what_is_due(&self, segments: &[SegmentInfo]) -> Option<Gives> {
         let inflation = Inflation::of(segments);
         match () {
@@ -108,8 +112,8 @@ impl ValueLog {
         }
     }
 
-    /// The least share of garbage that a victim has, in hundredths. Where the inflation is above a setting `s`, the average share is above
-    /// `(s - 100) / s`.
+    /// Returns the least share of garbage that a victim has, in hundredths. Where the inflation is above a setting `s`,
+    /// the average share is above `(s - 100) / s`.
     fn least_percent(&self, gives: Gives) -> u64 {
         let setting = u64::from(match gives {
             Gives::Space => self.options.collect_above_percent,
@@ -118,8 +122,8 @@ impl ValueLog {
         (setting.saturating_sub(100) * 100 / setting.max(1)).min(LEAST_PERCENT_MAX)
     }
 
-    /// The owner could not collect a segment, for a reason that will not go away: it is no victim until the log is opened again.
-    /// Unlike a segment with a damaged record, of which the log itself tells.
+    /// Notes that the owner could not collect a segment, for a reason that will not go away: it is no victim until the
+    /// log is opened again. Unlike a segment with a damaged record, of which the log itself tells.
     pub fn set_aside(&self, number: u64) {
         if let Some(segment) = self.find(number) {
             lock(&segment.state).is_set_aside = true;
@@ -137,7 +141,7 @@ impl ValueLog {
         })
     }
 
-    /// How good a victim a segment is; 0 if it gives nothing.
+    /// Returns the worth of a segment as a victim; 0 if it gives nothing.
     fn worth(&self, segment: &SegmentInfo, gives: Gives, now: u64) -> f64 {
         let garbage = match gives {
             Gives::Space => segment.garbage_bytes(),
@@ -153,7 +157,7 @@ impl ValueLog {
         }
     }
 
-    /// Bytes appended since the segment was sealed, and one.
+    /// Returns the bytes appended since the segment was sealed, and one.
     fn age(&self, number: u64, now: u64) -> f64 {
         let sealed_at = self.find(number).map_or(now, |segment| lock(&segment.state).sealed_at);
         now.saturating_sub(sealed_at) as f64 + 1.0

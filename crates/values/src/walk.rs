@@ -2,16 +2,19 @@
 //!
 //! The index says where records were. A record that was trimmed is not one any more; the walk tells the two apart.
 //!
-//! 1. The index is read and checked. If it has rotted, the records are looked for instead (`scan.rs`), and the log tells of the damage.
+//! 1. The index is read and checked. If it has rotted, the records are looked for instead (`scan.rs`), and the log
+//!    reports the damage.
 //! 2. Records that are known to be dead are left out.
-//! 3. A record whose header and key are sound is handed out, also if its value is damaged: the owner says whether the record is
-//!    alive, and a dead one does not matter.
-//! 4. A record whose header or key is not sound was trimmed if its first checksum is zero, or if the header or the key has no byte
-//!    but zeros in one 512-byte sector. No sound record begins with a zero checksum (`record.rs`). A trimmed record is left out.
-//! 5. Anything else is damage. The walk tells of it, and can go on.
+//! 3. A record whose header and key are sound is handed out, also if its value is damaged. The owner says whether the
+//!    record is alive, and a dead one does not matter.
+//! 4. A record whose header or key is not sound was trimmed if its first checksum is zero. It was also trimmed if the
+//!    header or the key has no byte but zeros in one 512-byte sector. No sound record begins with a zero checksum
+//!    (`record.rs`). A trimmed record is left out.
+//! 5. Anything else is damage. The walk reports it, and can go on.
 //!
-//! Rot that zeroes a whole sector of a live record looks as if it was trimmed. A collection then leaves the record out. The
-//! record was lost before. Whoever reads it gets an error before the collection and another one after it, and never a wrong value.
+//! Rot that zeroes a whole sector of a live record looks as if it was trimmed. A collection then leaves the record out.
+//! The record was lost before. A reader of the record gets an error before the collection and another one after it, and
+//! never a wrong value.
 
 use crate::Result;
 use crate::dead::Ranges;
@@ -36,9 +39,9 @@ const ATOM_BYTES: u64 = 512;
 /// A record of a [walk](ValueLog::walk).
 #[derive(Debug)]
 pub struct Walked<'a> {
-    /// Where it lies.
+    /// Its handle.
     pub handle: Handle,
-    /// What its writer gave with it.
+    /// The tag that its writer gave with it.
     pub tag: u64,
     /// Its key.
     pub key: &'a [u8],
@@ -46,7 +49,7 @@ pub struct Walked<'a> {
 }
 
 impl<'a> Walked<'a> {
-    /// Its value.
+    /// Returns its value.
     ///
     /// # Errors
     /// The value is damaged, or a part of it was trimmed: then the record is dead.
@@ -76,7 +79,7 @@ impl ValueLog {
     }
 }
 
-/// Where records were, and which bytes are known to be dead.
+/// Reads the places of records, and the bytes that are known to be dead.
 fn read_index(segment: &Segment, file: &dyn Reader) -> Result<(Vec<Extent>, Ranges)> {
     let number = segment.identity.segment;
     let state = lock(&segment.state);
@@ -103,7 +106,7 @@ fn read_index(segment: &Segment, file: &dyn Reader) -> Result<(Vec<Extent>, Rang
     }
 }
 
-/// An index that has rotted is made anew, for this walk.
+/// Rebuilds an index that has rotted, for this walk.
 fn search_records(segment: &Segment, file: &dyn Reader, error: Error) -> Result<Vec<Extent>> {
     let mut scan = Scan::new(file, segment.identity, segment.layout, segment.pages);
     let mut extents = Vec::new();
@@ -123,7 +126,7 @@ impl Walk {
         Ok(Walk { segment, file, extents: extents.into_iter(), dead, window, trimmed_bytes: 0 })
     }
 
-    /// The next record that is there; `None` at the end.
+    /// Returns the next record that is there; `None` at the end.
     ///
     /// # Errors
     /// [`Corruption`](Error::Corruption): a record can be recognised no more. Another call goes on behind it. Or I/O.
@@ -148,17 +151,17 @@ impl Walk {
         Ok(None)
     }
 
-    /// The segment's file, for messages.
+    /// Returns the segment's file, for messages.
     pub(crate) fn path(&self) -> &str {
         self.file.path()
     }
 
-    /// Records that were found to be trimmed, so far.
+    /// Returns the number of bytes of records that were found to be trimmed, so far.
     pub fn trimmed_bytes(&self) -> u64 {
         self.trimmed_bytes
     }
 
-    /// Bytes that were read so far.
+    /// Returns the number of bytes that were read so far.
     pub fn read_bytes(&self) -> u64 {
         self.window.read_bytes()
     }
@@ -189,7 +192,7 @@ fn unknown(file: &dyn Reader, offset: u64, expected: u32, found: u32) -> Error {
     )
 }
 
-/// Whether bytes whose header or key is not sound look as trimming leaves them.
+/// Returns true if bytes whose header or key is not sound look as trimming leaves them.
 fn looks_trimmed(offset: u64, bytes: &[u8]) -> bool {
     let Some(header) = Header::decode(bytes) else { return false };
     let is_whole = header.record_bytes() == bytes.len() as u64;
@@ -198,7 +201,7 @@ fn looks_trimmed(offset: u64, bytes: &[u8]) -> bool {
         || atoms(offset, HEADER_BYTES + key_bytes).any(|part| bytes[part].iter().all(|byte| *byte == 0))
 }
 
-/// The parts into which the borders of 512-byte sectors cut the first `bytes` bytes of a record at `offset`.
+/// Returns the parts into which the borders of 512-byte sectors cut the first `bytes` bytes of a record at `offset`.
 fn atoms(offset: u64, bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let first = ATOM_BYTES as usize - (offset % ATOM_BYTES) as usize;
     let ends = (0..).map(move |n| (first + n * ATOM_BYTES as usize).min(bytes));

@@ -1,17 +1,17 @@
-//! A part of a file in memory, for those who go through it from front to back.
+//! A part of a file in memory, for readers that go through the file from front to back.
 
 use crate::Result;
 use situ_storage::Reader;
 use situ_storage::memory::resize;
 
-/// So much is read at a time.
+/// The number of bytes that are read at a time.
 const WINDOW_BYTES: u64 = 1 << 20;
 
 pub(crate) struct Window {
     bytes: Vec<u8>,
     /// The place of the first byte.
     at: u64,
-    /// Nothing from here on is read.
+    /// The offset from which on nothing is read.
     limit: u64,
     read_bytes: u64,
 }
@@ -21,7 +21,7 @@ impl Window {
         Window { bytes: Vec::new(), at: 0, limit, read_bytes: 0 }
     }
 
-    /// `bytes` bytes at `offset`; `None` if they reach behind the limit.
+    /// Returns `bytes` bytes at `offset`; `None` if they reach behind the limit.
     pub(crate) fn bytes(&mut self, file: &dyn Reader, offset: u64, bytes: u64) -> Result<Option<&[u8]>> {
         let Some(end) = offset.checked_add(bytes).filter(|end| *end <= self.limit) else { return Ok(None) };
         if offset < self.at || end > self.at + self.bytes.len() as u64 {
@@ -35,7 +35,8 @@ impl Window {
         Ok(self.bytes.get(at..at + bytes as usize))
     }
 
-    /// All that is in memory from `offset` on, and at least `bytes` bytes; `None` if these reach behind the limit.
+    /// Returns all that is in memory from `offset` on, and at least `bytes` bytes; `None` if these reach behind the
+    /// limit.
     pub(crate) fn from(&mut self, file: &dyn Reader, offset: u64, bytes: u64) -> Result<Option<&[u8]>> {
         if self.bytes(file, offset, bytes)?.is_none() {
             return Ok(None);
@@ -43,7 +44,7 @@ impl Window {
         Ok(self.bytes.get((offset - self.at) as usize..))
     }
 
-    /// Nothing from here on is read.
+    /// Returns the offset from which on nothing is read.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }

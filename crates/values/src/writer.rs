@@ -1,18 +1,19 @@
 //! A writer appends records to a segment of its own.
 //!
 //! 1. `append` puts the record into a buffer of whole pages. A full buffer goes to the file, not yet durable.
-//! 2. `sync` writes the rest, too, with zeros up to the end of the last page, and syncs the file. The buffer keeps the last page:
-//!    the next `sync` writes it again, with the same bytes and more behind them.
-//! 3. A segment without room for a record is sealed (`seal.rs`), and the next segment begins. A disk that is too full for a whole one
-//!    gets a short one: a flush on a full disk, or an opening, is what gives space back.
+//! 2. `sync` writes the rest, too, with zeros up to the end of the last page, and syncs the file. The buffer keeps the
+//!    last page: the next `sync` writes it again, with the same bytes and more behind them.
+//! 3. A segment without room for a record is sealed (`seal.rs`), and the next segment begins. A disk that is too full
+//!    for a whole one gets a short one. A flush on a full disk, or an opening, gives space back.
 //!
-//! **Invariants**: a segment has one writer. Bytes that were handed to the file never change while the segment is open. So a torn
-//! write of the last page leaves all synced records whole.
+//! **Invariants**: a segment has one writer. Bytes that were handed to the file never change while the segment is open.
+//! So a torn write of the last page leaves all synced records whole.
 //!
 //! **Threads**: one thread at a time uses a writer. Other threads read what was synced.
 //!
-//! **Failure**: an error ends the writer: each later call gets the same error. Handles since the last `sync` are void. What was synced
-//! before stays readable. [`tidy`](crate::ValueLog::tidy) seals the segment of a writer that was dropped.
+//! **Failure**: an error ends the writer: each later call gets the same error. Handles since the last `sync` are void.
+//! Records that were synced before stay readable. [`tidy`](crate::ValueLog::tidy) seals the segment of a writer that
+//! was dropped.
 
 use crate::Result;
 use crate::counters::add;
@@ -34,23 +35,23 @@ use std::sync::{Arc, Mutex};
 
 /// Appended bytes collect up to this many before they are handed to the file.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A file has at most so many bytes, and a buffer, that were handed to it and not synced.
+/// The maximum number of bytes of a file that were written and not synced, in addition to one buffer.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// A segment is this long at least, where that fits.
 const SHORT_BYTES: u64 = 64 << 10;
 
-/// What a writer has put into one segment since it was last asked.
+/// The records that a writer has put into one segment since the last sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     /// The number of the segment.
     pub segment: u64,
-    /// How many records.
+    /// The number of records.
     pub records: u64,
     /// The sum of their footprints.
     pub record_bytes: u64,
 }
 
-/// Appends values; made by [`ValueLog::writer`].
+/// A writer that appends values; made by [`ValueLog::writer`].
 pub struct ValueWriter {
     log: Arc<ValueLog>,
     collects: bool,
@@ -70,7 +71,7 @@ struct OpenSegment {
     end: u64,
     /// First byte that can be the next record's.
     free: u64,
-    /// Whether the buffer has bytes that the file has not.
+    /// True if the buffer has bytes that the file has not.
     is_dirty: bool,
     unsynced: u64,
     record_bytes: u64,
@@ -78,12 +79,12 @@ struct OpenSegment {
 }
 
 impl ValueLog {
-    /// A writer with segments of its own.
+    /// Returns a writer with segments of its own.
     pub fn writer(self: &Arc<Self>) -> ValueWriter {
         ValueWriter::new(Arc::clone(self), false)
     }
 
-    /// A writer whose records count as [collected](crate::Counters::collected_bytes), not as appended.
+    /// Returns a writer whose records count as [collected](crate::Counters::collected_bytes), not as appended.
     pub fn collecting_writer(self: &Arc<Self>) -> ValueWriter {
         ValueWriter::new(Arc::clone(self), true)
     }
@@ -94,11 +95,12 @@ impl ValueWriter {
         ValueWriter { log, collects, open: None, written: Vec::new(), failed: None, left: None }
     }
 
-    /// Appends a value. `tag` and `key` come back from a [walk](ValueLog::walk), and `key` is checked by reads. The handle may be
-    /// used once [`sync`](ValueWriter::sync) or [`finish`](ValueWriter::finish) has returned.
+    /// Appends a value. `tag` and `key` come back from a [walk](ValueLog::walk), and `key` is checked by reads. The
+    /// handle may be used once [`sync`](ValueWriter::sync) or [`finish`](ValueWriter::finish) has returned.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid): the value is too long for any segment; the writer goes on. Or the disk is full, or I/O fails.
+    /// [`Invalid`](Error::Invalid): the value is too long for any segment; the writer goes on. Or the disk is full, or
+    /// I/O fails.
     pub fn append(&mut self, tag: u64, key: &[u8], value: &[u8]) -> Result<Handle> {
         let bytes = record_bytes(key.len(), value.len())?;
         self.guarded(|writer| writer.append_record(bytes, tag, key, value))
@@ -117,7 +119,7 @@ impl ValueWriter {
         })
     }
 
-    /// Makes what collection has moved durable, and keeps what the owner's next `sync` will be told.
+    /// Makes what collection has moved durable, and keeps the sums for the owner's next `sync`.
     pub(crate) fn sync_moved(&mut self) -> Result<()> {
         self.guarded(|writer| match &mut writer.open {
             Some(open) => open.sync(&writer.log),
@@ -136,17 +138,17 @@ impl ValueWriter {
         })
     }
 
-    /// The segment that the next short record goes to, if it has begun.
+    /// Returns the segment that the next short record goes to, if it has begun.
     pub fn segment(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.segment.identity.segment)
     }
 
-    /// Whether an error has ended it.
+    /// Returns true if an error has ended the writer.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// The segment that an error has ended.
+    /// Returns the segment that an error has ended.
     pub fn left_segment(&self) -> Option<u64> {
         self.left
     }
@@ -216,8 +218,9 @@ impl fmt::Debug for ValueWriter {
     }
 }
 
-/// The length of a new segment: `whole`, or half of that and so on where it is more than half of what the disk has left. One that
-/// is shorter than [`SHORT_BYTES`] would hold a few records and be half empty: it has to be where nothing else fits.
+/// Returns the length of a new segment: `whole`, or half of that and so on where it is more than half of what the disk
+/// has left. One that is shorter than [`SHORT_BYTES`] would hold a few records and be half empty: it has to be where
+/// nothing else fits.
 fn pages_that_fit(log: &ValueLog, whole: u64, least: u64) -> u64 {
     let free = log.volume.space().logical_free().unwrap_or(u64::MAX) / SECTOR_BYTES;
     let short = (SHORT_BYTES / SECTOR_BYTES).clamp(least, whole);
@@ -227,7 +230,7 @@ fn pages_that_fit(log: &ValueLog, whole: u64, least: u64) -> u64 {
 }
 
 impl OpenSegment {
-    /// A new segment, at least long enough for one record of `bytes`.
+    /// Begins a new segment, at least long enough for one record of `bytes`.
     fn begin(log: &ValueLog, bytes: u64) -> Result<OpenSegment> {
         let number = (log.numbers)();
         let least = pages_needed(FIRST_RECORD + bytes, INDEX_ENTRY_BYTES_MAX);
@@ -329,7 +332,7 @@ impl OpenSegment {
         Ok(())
     }
 
-    /// All records are durable then.
+    /// Makes all records durable.
     fn sync(&mut self, log: &ValueLog) -> Result<()> {
         if self.is_dirty {
             self.write(log)?;

@@ -1,4 +1,4 @@
-//! What lies on flash.
+//! The format of the flash.
 //!
 //! ```text
 //! bytes         content
@@ -21,41 +21,42 @@
 //!                                         56      .  records
 //! ```
 //!
-//! A record that is longer than 64 KiB may begin in one segment and go on in the next ones, behind their headers. Where a segment's own first record begins
-//! is in its header: the length of a segment if none does.
+//! A record that is longer than 64 KiB may begin in one segment and go on in the next ones, behind their headers. Where
+//! a segment's own first record begins is in its header: the length of a segment if none does.
 //!
-//! A record is a checksum (4 bytes) and an [item](crate::item), whose length is a multiple of 4. The checksum is the crc32c of the cache's id, the segment's sequence
-//! number, the record's offset, and the item. So what an older segment has left behind in the same place is no record.
+//! A record is a checksum (4 bytes) and an [item](crate::item), whose length is a multiple of 4. The checksum is the
+//! crc32c of the cache's id, the segment's sequence number, the record's offset, and the item. So what an older segment
+//! has left behind in the same place is no record.
 //!
-//! All integers are little-endian. Unused bytes of a superblock or header are zero; anything else is damage. Bytes of a segment past its used
-//! length are never read.
+//! All integers are little-endian. Unused bytes of a superblock or header are zero; anything else is damage. Bytes of a
+//! segment past its used length are never read.
 //!
-//! **Failure.** Decoders accept any bytes, and return nothing for bytes that no encoder writes. Encoding what a decoder returned gives the
-//! same bytes (`fuzzing.rs`).
+//! **Failure.** Decoders accept any bytes, and return nothing for bytes that no encoder writes. Encoding what a decoder
+//! returned gives the same bytes (`fuzzing.rs`).
 
 use crate::item::{Item, NewItem};
 use crate::slot::ALIGN;
 
 /// A segment, as it is written in one go.
 pub(crate) const SEGMENT_BYTES: usize = 1 << 20;
-/// Where the first segment begins.
+/// The offset of the first segment.
 pub(crate) const SEGMENTS_AT: u64 = 1 << 20;
 /// A superblock.
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
-/// Where the first record of a segment begins.
+/// The offset of the first record of a segment.
 pub(crate) const RECORDS_AT: usize = 56;
-/// What a record takes beside its item.
+/// The bytes that a record takes in addition to its item.
 pub(crate) const RECORD_HEADER_BYTES: usize = 4;
 
-/// Exclusive upper bound of sequence numbers, generations and start counts, so that arithmetic on them cannot overflow. 2^40 segments are
-/// an exabyte.
+/// Exclusive upper bound of sequence numbers, generations and start counts, so that arithmetic on them cannot overflow.
+/// 2^40 segments are an exabyte.
 pub(crate) const COUNTS_END: u64 = 1 << 40;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"SITUFLSH";
 const SEGMENT_MAGIC: [u8; 8] = *b"SITUFSEG";
 const VERSION: u32 = 1;
 
-/// What a device says of itself.
+/// The superblock of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) segments: u32,
@@ -133,7 +134,7 @@ fn is_place(at: usize) -> bool {
     (RECORDS_AT..=SEGMENT_BYTES).contains(&at) && at.is_multiple_of(ALIGN)
 }
 
-/// What makes the checksums of a segment's records its own.
+/// The salt that makes the checksums of a segment's records its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Salt {
     pub(crate) id: [u8; 16],
@@ -164,7 +165,7 @@ impl Salt {
         Some(RECORD_HEADER_BYTES + length)
     }
 
-    /// The item of the record that `bytes` begin with, and the record's length.
+    /// Returns the item of the record that `bytes` begin with, and the record's length.
     pub(crate) fn get<'a>(&self, offset: u32, base: u64, bytes: &'a [u8]) -> Option<(Item<'a>, usize)> {
         let (sum, rest) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>()?;
         let item = Item::decode(rest, base)?;

@@ -1,7 +1,8 @@
 //! Files that survive the process and tell a restart which items of the log on flash are still valid.
 //!
-//! The log alone does not say which of its items were replaced or deleted while the newer value was in memory. So the cache notes each
-//! death of an item on flash here, before any reader can see it. `format.rs` has the bytes of the files.
+//! The log alone does not say which of its items were replaced or deleted while the newer value was in memory. So the
+//! cache notes each death of an item on flash here, before any reader can see it. `format.rs` has the bytes of the
+//! files.
 //!
 //! | file | content |
 //! |---|---|
@@ -10,15 +11,18 @@
 //! | `PREFIX.records` | records of the cache's owner, and the generation of the newest journal |
 //! | `PREFIX.lock` | empty; the process that uses the files locks it, and the journals too |
 //!
-//! **When the log is trusted.** After a clean stop, and after the death of the process: the kernel still has what was written to the files.
-//! After a reboot without a clean stop it is not, because the drive may have lost notes. The files name the boot that wrote them.
+//! **When the log is trusted.** After a clean stop, and after the death of the process: the kernel still has what was
+//! written to the files. After a reboot without a clean stop it is not, because the drive may have lost notes. The
+//! files name the boot that wrote them.
 //!
-//! **Two journals.** Once the log has wrapped around, the older journal names only segments that are gone. The next journal replaces it.
+//! **Two journals.** Once the log has wrapped around, the older journal names only segments that are gone. The next
+//! journal replaces it.
 //!
 //! **Failure.** If a note cannot be written, the journals are removed, and the next start begins with an empty flash.
 //!
-//! **Damage.** A partial note at the end of a journal is an unfinished write. If anything else is damaged, if a file is missing, or if one
-//! is older than the others, nothing is trusted. A restored copy of all the files cannot be recognised as old: never restore them.
+//! **Damage.** A partial note at the end of a journal is an unfinished write. If anything else is damaged, if a file is
+//! missing, or if one is older than the others, nothing is trusted. A restored copy of all the files cannot be
+//! recognised as old: never restore them.
 
 mod dead;
 mod format;
@@ -73,7 +77,7 @@ pub(crate) struct Past {
     pub(crate) index: Option<Snapshot>,
 }
 
-/// The id of this boot; `None` if the system has none.
+/// Returns the id of this boot; `None` if the system has none.
 fn boot() -> Option<[u8; 16]> {
     SystemClock::default().boot()
 }
@@ -154,7 +158,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Reads the state that an earlier process left for the cache with this id. Returns `None` if nothing can be trusted.
+    /// Reads the state that an earlier process left for the cache with this id. Returns `None` if nothing can be
+    /// trusted.
     ///
     /// # Errors
     /// The file system refuses, or another process has the files.
@@ -246,8 +251,8 @@ impl Journal {
         lock(&self.state).file.is_some()
     }
 
-    /// Switches to the next journal once all segments older than the current journal are gone. `reach` returns the sequence numbers of the
-    /// oldest segment and of the next one.
+    /// Switches to the next journal once all segments older than the current journal are gone. `reach` returns the
+    /// sequence numbers of the oldest segment and of the next one.
     pub(crate) fn turn(&self, reach: impl FnOnce() -> (u64, u64)) {
         let mut state = lock(&self.state);
         let (oldest, next) = reach();
@@ -264,7 +269,8 @@ impl Journal {
         lock(&self.records).owners.get(key).cloned()
     }
 
-    /// Stores a record of the owner. It survives the death of the process. If this fails, the next start begins with an empty flash.
+    /// Stores a record of the owner. It survives the death of the process. If this fails, the next start begins with an
+    /// empty flash.
     ///
     /// # Errors
     /// The file system refuses.
@@ -322,7 +328,8 @@ fn read_index(path: &Path, id: &Id) -> Option<Snapshot> {
     decode_index(BufReader::with_capacity(1 << 20, file), bytes, id)
 }
 
-/// Calls `each` with every note of a journal. Returns its header and the offset at which its notes end; `None` if it is missing or damaged.
+/// Calls `each` with every note of a journal. Returns its header and the offset at which its notes end; `None` if it is
+/// missing or damaged.
 ///
 /// # Errors
 /// The file system refuses.

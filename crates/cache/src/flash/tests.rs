@@ -335,7 +335,7 @@ mod cache {
         id.to_le_bytes().into_iter().cycle().take(length as usize).collect()
     }
 
-    /// What was told of a key, once it was told.
+    /// The answer for a key, once there is one.
     type Answer = Arc<Mutex<Option<Option<(u64, Vec<u8>)>>>>;
 
     /// Keeps an answer, and then calls `then`.
@@ -384,7 +384,8 @@ mod cache {
             self.check(key, found);
         }
 
-        /// Reads several keys at once on this thread. Items change meanwhile: an answer may be of any moment of the read.
+        /// Reads several keys at once on this thread. Items change meanwhile: an answer may be of any moment of the
+        /// read.
         fn get_here(
             &mut self,
             sim: &SimExecutor,
@@ -432,7 +433,7 @@ mod cache {
                     Some((id, found)) if changed && key == keys[0] => assert!(found == value(id)),
                     found => self.check(key, found),
                 }
-                // What comes after the change sees it.
+                // A read that comes after the change sees it.
                 self.get(cache, key);
             }
         }
@@ -464,7 +465,8 @@ mod cache {
             }
         }
 
-        /// A survey shows each item that a read finds, as it is, and once if it is not written again meanwhile. Reads make items move, so some go meanwhile.
+        /// A survey shows each item that a read finds, as it is, and once if it is not written again meanwhile. Reads
+        /// make items move, so some go meanwhile.
         fn check_survey(&mut self, cache: &Cache) {
             let evicted = || cache.properties().evicted + cache.properties().flash.unwrap().evicted;
             let before = evicted();
@@ -679,7 +681,8 @@ mod cache {
         }
     }
 
-    /// Dead items stay on flash until their segment is written again. The device bounds them, and with them the notes of their deaths.
+    /// Dead items stay on flash until their segment is written again. The device bounds them, and with them the notes
+    /// of their deaths.
     #[test]
     fn what_is_dead_on_flash_and_in_the_journal_is_bounded_while_writers_go_on() {
         const FLASH_MIB: u64 = 40;
@@ -717,13 +720,14 @@ mod cache {
             let flash = cache.properties().flash.unwrap();
             assert!(flash.written_bytes > 3 * (FLASH_MIB << 20), "the device was written more than once: {flash:?}");
             assert!(most <= notes_max, "{most} bytes of notes, {notes_max} at most");
-            // What is dead keeps nothing out.
+            // A dead item keeps nothing out.
             cache.put(b"new", &Meta::default(), [b"value", b""], now).unwrap();
             assert!(matches!(cache.get(b"new", now, |_| ()), Lookup::Hit(())));
         });
     }
 
-    /// The files beside the flash could not be written any more, for a while: deaths were not noted. They are there again as they were.
+    /// The files of the flash could not be written any more, for a while: deaths were not noted. They are there again
+    /// as they were.
     #[test]
     fn files_that_were_lost_for_a_while_are_not_trusted_again() {
         let files = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! The tier on flash: the [log](super::FlashLog), the rules of what goes there, and what a restart may trust.
 //!
-//! **Failure.** A read that fails costs its item. A write that fails, or [`FAILURES_MAX`] reads in a row, take the tier out of service: the cache goes on in
-//! memory.
+//! **Failure.** A read that fails costs its item. A write that fails, or [`FAILURES_MAX`] reads in a row, take the tier
+//! out of service: the cache goes on in memory.
 
 use super::journal::{Journal, Past, Snapshot};
 use super::{Content, FlashLog, Found, Going};
@@ -18,10 +18,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// So many reads in a row that fail take the tier out of service.
+/// The number of failed reads in a row that takes the tier out of service.
 const FAILURES_MAX: u32 = 8;
 
-/// See the module.
+/// The tier on flash: see the module.
 pub(crate) struct FlashTier {
     pub(crate) log: FlashLog,
     journal: Option<Journal>,
@@ -30,7 +30,7 @@ pub(crate) struct FlashTier {
     has_failed: AtomicBool,
     /// Reads have failed so often that the tier goes out of service: the flusher sees to it.
     is_failing: AtomicBool,
-    /// The device has another id than the files beside it, which cannot be written any more.
+    /// The device has another id than its files, which cannot be written any more.
     is_disowned: AtomicBool,
     /// Nothing is written again: the cache is being stopped.
     stops: AtomicBool,
@@ -41,19 +41,19 @@ pub(crate) struct FlashTier {
     _lock: Box<dyn DeviceLock>,
 }
 
-/// What was found on the device when the cache was opened.
+/// The state of the device when the cache was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Start {
     /// Nothing that is trusted: the tier begins empty.
     Empty,
-    /// What a clean stop left.
+    /// The items that a clean stop left.
     Resumed,
-    /// What the death of the process left: all items that are whole and had not died.
+    /// The items that the death of the process left: all that are whole and had not died.
     Recovered,
 }
 
-/// The most that the index may take of the memory: three eighths.
+/// Returns the most that the index may take of the memory: three eighths.
 fn index_bytes_max(memory_bytes: usize) -> usize {
     memory_bytes / 8 * 3
 }
@@ -65,7 +65,7 @@ fn note_deaths(segments: &[Going], journal: Option<&Journal>) {
     }
 }
 
-/// The slots of segments go.
+/// Removes the slots of segments that go.
 fn retire(segments: &[Going], index: &Index) {
     let numbers: HashSet<u32> = segments.iter().map(|going| going.number).collect();
     index.remove_all(|slot| slot.tier == Tier::Flash && numbers.contains(&slot.place.segment));
@@ -81,10 +81,10 @@ fn busy(error: io::Error) -> io::Error {
 }
 
 impl FlashTier {
-    /// The tier on a device, with an index that holds what is on it.
+    /// Opens the tier on a device, with an index that holds what is on it.
     ///
     /// # Errors
-    /// The device holds something else than a cache, is in use, too small, or fails; the files beside it cannot be written.
+    /// The device holds something else than a cache, is in use, too small, or fails; or its files cannot be written.
     pub(crate) fn open(
         device: Arc<dyn Device>,
         prefix: Option<&Path>,
@@ -165,23 +165,23 @@ impl FlashTier {
         Ok((tier(log, Some(past_journal)), index, Start::Recovered))
     }
 
-    /// Memory of its buffers and tables, in bytes.
+    /// Returns the memory of its buffers and tables, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         if self.works() { self.log.memory_bytes() } else { 0 }
     }
 
-    /// The longest transfer of a read where several are in flight.
+    /// Returns the length of the longest transfer of a read where several are in flight.
     pub(crate) fn piece_bytes_max(&self) -> usize {
         let piece = self.rules.piece_bytes.max(1).next_multiple_of(PAGE_BYTES);
         piece.min(self.log.transfer_bytes_max())
     }
 
-    /// Whether the tier is in service.
+    /// Returns true if the tier is in service.
     pub(crate) fn works(&self) -> bool {
         !self.has_failed.load(Ordering::Relaxed) && !self.is_failing.load(Ordering::Relaxed)
     }
 
-    /// Records of the owner's, if there is a place for them that outlives the process.
+    /// Returns the journal with the owner's records, if there is a place for them that outlives the process.
     pub(crate) fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
     }
@@ -237,8 +237,8 @@ impl FlashTier {
         }
     }
 
-    /// Writes a sealed segment, if there is one. What lay in its place goes, or is written again. False: none was sealed, or the tier is out of
-    /// service.
+    /// Writes a sealed segment, if there is one. The items of the segment in its place go, or are written again. False:
+    /// none was sealed, or the tier is out of service.
     pub(crate) fn flush(&self, index: &Index, counters: &Counters, on_evicted: Option<&OnEvicted>) -> bool {
         if !self.works() {
             return false;
@@ -287,7 +287,7 @@ impl FlashTier {
         }
     }
 
-    /// Decides what becomes of an item whose segment on flash goes. True if it is evicted.
+    /// Decides the fate of an item whose segment on flash goes. True if it is evicted.
     fn leaves(&self, index: &Index, found: &Found<'_>, counters: &Counters) -> bool {
         let hash = index.hash(found.item.key);
         let mut shard = index.shard(hash);
@@ -321,8 +321,8 @@ impl FlashTier {
         true
     }
 
-    /// Notes what became of a read of the device. The tier may go out of service with it: that is work for the flusher, as files go, too, and the
-    /// reading thread may be an event loop.
+    /// Notes the outcome of a read of the device. The tier may go out of service with it. That is work for the flusher,
+    /// as files go, too, and the reading thread may be an event loop.
     pub(crate) fn note_read(&self, result: &io::Result<()>, counters: &Counters) {
         if result.is_ok() {
             if self.failures.load(Ordering::Relaxed) > 0 {
@@ -356,7 +356,7 @@ impl FlashTier {
         index.remove_all(|slot| slot.tier == Tier::Flash);
     }
 
-    /// Whether an item that is read on flash goes back to memory now.
+    /// Returns true if an item that is read on flash goes back to memory now.
     pub(crate) fn is_promoted(&self, frequency_before: u8) -> bool {
         let promote_at = self.rules.promote_at.min(FREQUENCY_MAX + 1);
         promote_at > 0 && frequency_before + 1 >= promote_at
@@ -372,7 +372,7 @@ impl FlashTier {
         self.stops.store(true, Ordering::Relaxed);
         self.log.seal();
         while self.flush(index, counters, None) {}
-        // What is appended now would be in the index and not on the device.
+        // An item that is appended now would be in the index and not on the device.
         self.log.close();
         if !self.works() {
             return Err(io::Error::other("the device of the cache has failed"));

@@ -1,11 +1,12 @@
-//! What goes from memory to flash, and what comes back.
+//! Items that go from memory to flash, and those that come back.
 //!
 //! * *Demotion.* An item that leaves memory is appended to the log; its slot then names the place there.
-//! * *Promotion.* An item that is read often enough on flash gets a slot in memory as well, marked as a copy. There are two slots then. If the item leaves memory
-//!   unchanged, the slot in memory goes and nothing is written.
+//! * *Promotion.* An item that is read often enough on flash gets a slot in memory as well, marked as a copy. There are
+//!   two slots then. If the item leaves memory unchanged, the slot in memory goes and nothing is written.
 //! * *Death.* A change of the key kills both: the death on flash is noted before the change can be seen.
 //!
-//! **Invariant.** A hash has one slot on flash at most, and an item in memory is marked as a copy only beside it.
+//! **Invariant.** A hash has one slot on flash at most, and an item in memory is marked as a copy only while that slot
+//! exists.
 
 use super::Memory;
 use crate::counters::{Counters, count};
@@ -15,7 +16,7 @@ use crate::index::{KeyHash, Position, SAME_HASH_MAX, ShardGuard};
 use crate::item::Item;
 use crate::slot::{FREQUENCY_MAX, LengthClass, Place, Slot, Tier};
 
-/// Where an item on flash lies, as the index has it.
+/// The place of an item on flash, as the index has it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OnFlash {
     pub(crate) hash: KeyHash,
@@ -23,7 +24,7 @@ pub(crate) struct OnFlash {
     pub(crate) length: LengthClass,
 }
 
-/// What came of a read of flash.
+/// The outcome of a read of flash.
 pub(crate) enum Arrived {
     /// The key's item, or none.
     Answer(Option<Record>),
@@ -32,7 +33,7 @@ pub(crate) enum Arrived {
 }
 
 impl Memory {
-    /// What a read of flash has found for a key: its item, if it is still the one that the index names.
+    /// Returns the outcome of a read of flash for a key: its item, if it is still the one that the index names.
     pub(crate) fn arrived(
         &self,
         lane: usize,
@@ -54,7 +55,7 @@ impl Memory {
             return Arrived::Changed;
         }
         let Some(record) = record else {
-            // What cannot be read does not come back.
+            // An item that cannot be read does not come back.
             self.kill_flash(&mut shard, at.hash);
             count(&counters.flash_misses);
             return Arrived::Answer(None);
@@ -97,7 +98,7 @@ impl Memory {
         });
     }
 
-    /// The item on flash of a hash dies, and its slot goes. An item in memory is no copy of it any more.
+    /// Lets the item on flash of a hash die, and removes its slot. An item in memory is no copy of it any more.
     pub(super) fn kill_flash(&self, shard: &mut ShardGuard<'_>, hash: KeyHash) {
         let copied = shard.matches(hash).find(|(_, slot)| slot.is_copied());
         if let Some((position, slot)) = copied {

@@ -1,4 +1,4 @@
-//! How a store is opened: options, device, environment.
+//! The builder that opens a store: options, device, environment.
 
 use crate::api::store::HashStore;
 use crate::base::events::{Events, OnEvent};
@@ -21,7 +21,7 @@ const BUCKETS_FILE: &str = "buckets";
 /// The directory of the overflow store, in the home directory.
 const OVERFLOW_DIRECTORY: &str = "overflow";
 
-/// Chooses how to open a store. [`HashStore::open`] is the short form.
+/// A builder that opens a store. [`HashStore::open`] is the short form.
 #[derive(Clone)]
 pub struct HashStoreBuilder {
     options: HashOptions,
@@ -37,15 +37,15 @@ impl HashStoreBuilder {
         HashStoreBuilder { options, env: Env::system(), device: None, identity: None, on_event: None }
     }
 
-    /// The device or the file with the buckets. Without one they lie in a sparse file in the home directory. A store remembers its device;
-    /// name it again if it has another path now.
+    /// Sets the device or the file with the buckets. Without one they lie in a sparse file in the home directory. A
+    /// store remembers its device; name it again if it has another path now.
     #[must_use]
     pub fn device(mut self, path: impl Into<PathBuf>) -> HashStoreBuilder {
         self.device = Some(path.into());
         self
     }
 
-    /// Time and threads from somewhere else than the operating system.
+    /// Sets a source of time and threads other than the operating system.
     #[must_use]
     pub fn env(mut self, env: Env) -> HashStoreBuilder {
         self.env = env;
@@ -59,7 +59,8 @@ impl HashStoreBuilder {
         self
     }
 
-    /// Identity and seed of a store that is made, so that a simulation is the same each time. Other stores draw them.
+    /// Sets identity and seed of a store that is made, so that a simulation is the same each time. Other stores draw
+    /// them.
     #[doc(hidden)]
     #[must_use]
     pub fn identity(mut self, store: StoreId, seed: u64) -> HashStoreBuilder {
@@ -70,8 +71,8 @@ impl HashStoreBuilder {
     /// Opens the store whose home is a directory.
     ///
     /// # Errors
-    /// The directory or the device cannot be used, another process has the store open, the device is another store's, or something is
-    /// damaged; the text says what to do.
+    /// The directory or the device cannot be used, another process has the store open, the device is another store's,
+    /// or something is damaged; the text says what to do.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<HashStore> {
         self.open_directory(directory.as_ref(), None)
     }
@@ -90,7 +91,7 @@ impl HashStoreBuilder {
         refuse_other_stores(&*home)?;
         let made = made(&*home)?;
         let overflow = Arc::new(match &made {
-            // A directory that is missing is not made anew: the store has entries there.
+            // A missing directory is not created again: the store has entries there.
             Some(_) => DirectoryVolume::open(&overflow)?,
             None => make(&overflow)?,
         });
@@ -110,14 +111,15 @@ impl HashStoreBuilder {
         HashStore::start(opened)
     }
 
-    /// Makes the damaged store in a directory usable again: what is damaged is left out, everything else is kept. The report says what is
-    /// lost. A sound store loses nothing. The blocks of damaged buckets are set aside in a file of the directory.
+    /// Makes the damaged store in a directory usable again: what is damaged is left out, everything else is kept. The
+    /// report says what is lost. A sound store loses nothing. The blocks of damaged buckets are set aside in a file of
+    /// the directory.
     ///
     /// All buckets are read three times, and all large values once.
     ///
     /// # Errors
-    /// There is no store, or it is open; the device is missing or is another store's; no slot of the superblock is sound; a disk is full or
-    /// refuses to read or write. A repair that has failed can be repeated.
+    /// There is no store, or it is open; the device is missing or is another store's; no slot of the superblock is
+    /// sound; a disk is full or refuses to read or write. A repair that has failed can be repeated.
     pub fn repair(mut self, directory: impl AsRef<Path>) -> Result<HashRepair> {
         self.options.create_if_missing = false;
         let mut report = HashRepair::default();
@@ -160,7 +162,7 @@ fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
     opened.map_err(|error| StorageError::io("open", path.display(), error).into())
 }
 
-/// The path of a device as the superblock remembers it: whole, so that it is found from another directory, too.
+/// Returns the path of a device as the superblock remembers it: whole, so that it is found from another directory, too.
 fn device_text(path: &Path) -> Result<String> {
     let whole = std::path::absolute(path).map_err(|error| StorageError::io("find", path.display(), error))?;
     let text = whole.to_str().filter(|text| text.len() <= DEVICE_PATH_BYTES_MAX);
@@ -172,8 +174,8 @@ fn device_text(path: &Path) -> Result<String> {
     })
 }
 
-/// The file with the buckets, as long as the options say, or as long as it is if it is longer. The file of a store that was `made` is there,
-/// and holds all buckets: zeros behind its end would pass for empty buckets.
+/// Makes the file with the buckets: as long as the options say, or as long as it is if it is longer. The file of a
+/// store that was `made` is there, and holds all buckets: zeros behind its end would pass for empty buckets.
 fn buckets_file(directory: &Path, options: &HashOptions, made: Option<&Superblock>) -> Result<PathBuf> {
     let path = directory.join(BUCKETS_FILE);
     if let Some(superblock) = made {

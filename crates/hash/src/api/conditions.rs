@@ -2,8 +2,9 @@
 //!
 //! 1. Under the commit lock, note what is visible. From then on the pipeline keeps the writes that are published.
 //! 2. Without a lock, read the keys. If a value is not the expected one, nothing is written.
-//! 3. In the prologue, under the commit lock, look at the writes behind what was visible then. If one of them changes a key of the
-//!    condition, begin again with step 1. Otherwise the values are still those that were read, and the batch takes its place in the order.
+//! 3. In the prologue, under the commit lock, look at the writes behind what was visible then. If one of them changes a
+//!    key of the condition, begin again with step 1. Otherwise the values are still those that were read, and the batch
+//!    takes its place in the order.
 //!
 //! **Invariants.** Between the values that were compared and the batch no other write changes the keys.
 //! **Threads.** Any. Callers that collide try again; one of them gets through each time.
@@ -20,7 +21,7 @@ use situ_log::Durability;
 use situ_pipeline::Environment;
 use std::sync::Arc;
 
-/// What keys are to have. A key without a value is to be absent.
+/// A key and the value that a condition expects of it. A key without a value has to be absent.
 pub type Expected<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// Nothing has changed these keys since.
@@ -81,8 +82,8 @@ impl Drop for Check<'_> {
 }
 
 impl HashStore {
-    /// Stores `value` under `key`, or removes the key if there is no value, if the key has the value `expected` now; none: if it does not
-    /// exist. False if it has another value; then nothing is written.
+    /// Stores `value` under `key`, or removes the key if there is no value, if the key has the value `expected` now;
+    /// none: if it does not exist. False if it has another value; then nothing is written.
     ///
     /// # Errors
     /// As [`put`](HashStore::put) and [`get`](HashStore::get).

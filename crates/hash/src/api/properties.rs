@@ -1,4 +1,4 @@
-//! What a store tells about itself.
+//! Facts that a store states of itself.
 
 use crate::api::store::HashStore;
 use crate::format::address::State;
@@ -11,7 +11,7 @@ use situ_engine::DebtProperties;
 use situ_pipeline::SpaceProperties;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a store uses and how it is. Counts of operations are those since it was opened.
+/// The resources that a store uses, and its condition. Counts of operations begin when the store is opened.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HashProperties {
@@ -19,11 +19,11 @@ pub struct HashProperties {
     pub store: StoreId,
     /// The device or the file with the buckets.
     pub device: String,
-    /// How many buckets there are, and how hashes map to them.
+    /// The number of buckets, and the mapping of hashes to them.
     pub state: State,
-    /// How many buckets have room on the device.
+    /// The number of buckets that have room on the device.
     pub buckets_max: u64,
-    /// What all buckets hold. Writes that are pending do not count yet.
+    /// The contents of all buckets. Writes that are pending do not count yet.
     pub totals: Totals,
     /// Average load of buckets, the overflow included: 1 if all were full.
     pub load: f64,
@@ -37,10 +37,10 @@ pub struct HashProperties {
     pub last_sequence: u64,
     /// Log that is kept, in bytes.
     pub log_bytes: u64,
-    /// Log that may be kept while clients write ([`HashOptions::log_bytes_max`](crate::HashOptions::log_bytes_max)). An idle store keeps one
-    /// file.
+    /// Log that may be kept while clients write ([`HashOptions::log_bytes_max`](crate::HashOptions::log_bytes_max)). An
+    /// idle store keeps one file.
     pub log_bytes_max: u64,
-    /// About how many entries have expired and still take space, as of the last look for them.
+    /// The approximate number of entries that have expired and still take space, as of the last look for them.
     pub dead_entries: u64,
     /// Bytes of the overflow store on its disk.
     pub overflow_disk_bytes: u64,
@@ -64,7 +64,7 @@ pub struct HashProperties {
     pub value_garbage_bytes: u64,
     /// Bytes of large values that have died since the last checkpoint, which lets the value log reclaim them.
     pub value_dying_bytes: u64,
-    /// What the overflow store owes.
+    /// The debts of the overflow store.
     pub overflow_debts: DebtProperties,
     /// Segments of the value log that were collected.
     pub value_collections: u64,
@@ -76,19 +76,19 @@ pub struct HashProperties {
     pub writes_images: bool,
     /// Room on the device, with what it says of its hardware.
     pub space: Space,
-    /// What is known of the physical space that the store may still use; none on drives that do not compress or do not say, and before
-    /// the first write.
+    /// The known physical space that the store may still use; none on drives that do not compress or do not say, and
+    /// before the first write.
     pub watched_space: Option<SpaceProperties>,
-    /// Why the store takes no puts for now: a disk is out of space.
+    /// The reason why the store takes no puts for now: a disk is out of space.
     pub out_of_space: Option<Error>,
-    /// A slot of the superblock was damaged when the store was opened; it was written anew.
+    /// A slot of the superblock was damaged when the store was opened; the store rewrote it.
     pub superblock_damage: Option<Error>,
-    /// Why the store takes no writes any more.
+    /// The reason why the store takes no writes any more.
     pub failure: Option<Error>,
 }
 
 impl HashStore {
-    /// What the store uses and how it is.
+    /// Returns the resources that the store uses, and its condition.
     pub fn properties(&self) -> HashProperties {
         self.inner.core.properties()
     }

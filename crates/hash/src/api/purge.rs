@@ -1,25 +1,28 @@
-//! Purges: what is dead leaves its bucket although no write meets it.
+//! Purges: what is dead leaves its bucket although no write touches that bucket.
 //!
-//! An entry is dead when it has expired, or when the program says so ([`HashStore::remove_dead`]). A write of a bucket drops what has
-//! expired there. A purge does the same for all other buckets:
+//! An entry is dead when it has expired, or when the program says so ([`HashStore::remove_dead`]). A write of a bucket
+//! drops what has expired there. A purge does the same for all other buckets:
 //!
-//! 1. It reads the buckets one after the other, with their overflow, and notes the keys of dead entries. Their order is that of the overflow,
-//!    by hashes with their bits reversed. So a bucket that is split or merged meanwhile is not left out: its halves are neighbours.
-//! 2. It deletes these keys in one batch. Of a bucket with expired entries, it deletes one that does not exist any more, so that a worker
-//!    writes the bucket anew. The batch has a condition: no write has changed its keys since the keys were looked up (`conditions.rs`).
+//! 1. It reads the buckets one after the other, with their overflow, and notes the keys of dead entries. Their order is
+//!    that of the overflow, by hashes with their bits reversed. So a bucket that is split or merged meanwhile is not
+//!    left out: its halves are neighbours.
+//! 2. It deletes these keys in one batch. Of a bucket with expired entries, it deletes one that does not exist any
+//!    more, so that a worker rewrites the bucket. The batch has a condition: no write has changed its keys since the
+//!    keys were looked up (`conditions.rs`).
 //! 3. The worker writes the bucket without what has expired. Large values die with their entries (`large.rs`).
 //!
-//! **When.** A purge for the program begins at once. For what expires, the store takes a *look* when something may have expired, and once
-//! in [`REST`] at most. A store of up to [`SMALL_BUCKETS`] buckets is purged then. Of a larger one, [`SAMPLE`] buckets are read, and a
-//! purge begins if an eighth of what they hold is dead. So what is dead takes less than about an eighth of the store, also while
-//! writers never pause. A store in which nothing expires is not looked at, but once when it was opened: the buckets do not say in advance.
+//! **When.** A purge for the program begins at once. For what expires, the store takes a *look* when something may have
+//! expired, and once in [`REST`] at most. A store of up to [`SMALL_BUCKETS`] buckets is purged then. Of a larger one,
+//! [`SAMPLE`] buckets are read, and a purge begins if an eighth of what they hold is dead. So what is dead takes less
+//! than about an eighth of the store, also while writers never pause. A store in which nothing expires is not looked
+//! at, but once when it was opened: the buckets do not say in advance.
 //!
 //! **Rate.** [`IDLE_BYTES_PER_S_MAX`] in an idle store, [`BUSY_BYTES_PER_S_MAX`] in one that is written to.
 //! **Threads.** One, `hash-purge`. It sleeps while nothing can expire.
-//! **Failure.** A damaged bucket is left to those who read it. After any other failure the thread rests, and begins again. Purges wait
-//! while there are snapshots: each bucket that changes would be saved for them.
-//! **Rejected.** Writing buckets directly: the log would not name them, and the totals would be wrong after a crash. A list of
-//! entries by their expiry: it is an index, and this store has none.
+//! **Failure.** A damaged bucket is left to its readers. After any other failure the thread rests, and begins
+//! again. Purges wait while there are snapshots: each bucket that changes would be saved for them.
+//! **Rejected.** Writing buckets directly: the log would not name them, and the totals would be wrong after a crash. A
+//! list of entries by their expiry: it is an index, and this store has none.
 
 use crate::api::conditions::Checked;
 use crate::api::store::HashStore;
@@ -45,7 +48,8 @@ const IDLE_BYTES_PER_S_MAX: u64 = 64 << 20;
 const BUSY_BYTES_PER_S_MAX: u64 = 8 << 20;
 /// Buckets that are purged in one step.
 const STEP: u64 = if cfg!(test) { 4 } else { 64 };
-/// A store of so many buckets is purged without a sample. Tests have few, so that both are met.
+/// The maximum number of buckets of a store that is purged without a sample. The number is small in tests, so that they
+/// cover both cases.
 const SMALL_BUCKETS: u64 = if cfg!(test) { 16 } else { 2048 };
 /// Buckets of a sample.
 const SAMPLE: u64 = if cfg!(test) { 8 } else { 256 };
@@ -54,8 +58,9 @@ const WORTH: u64 = 8;
 const BUCKET_BYTES: u64 = crate::format::geometry::BUCKET_BYTES as u64;
 
 impl HashStore {
-    /// Removes the entries of which `is_dead` says so, soon and at a bounded rate, and writes `then` when it is done. What was written under
-    /// a key meanwhile stays, unless it is dead, too. Another call replaces this one, whose `then` is not written. So does the end of the store.
+    /// Removes the entries that `is_dead` calls dead, soon and at a bounded rate, and writes `then` when it is done.
+    /// An entry that was written under a key meanwhile stays, unless it is dead, too. Another call replaces this one,
+    /// whose `then` is not written. So does the end of the store.
     pub fn remove_dead(&self, is_dead: IsDead, then: HashBatch) {
         let purges = &self.inner.core.writes.purges;
         *lock(&purges.asked) = Some(Asked { is_dead, then });
@@ -68,26 +73,27 @@ struct Dead {
     bucket: u64,
     hash: u64,
     key: Vec<u8>,
-    /// None if it has expired. Otherwise the program says that it is dead; then the handle of its value, if the value is large.
+    /// None if the entry has expired. Otherwise the program calls it dead; then the handle of its value, if the value
+    /// is large.
     by_program: Option<Option<Handle>>,
 }
 
-/// What buckets hold.
+/// The dead entries of some buckets, and sums of all entries there.
 #[derive(Default)]
 struct Found {
-    /// Of each bucket, one entry that has expired, and all that the program calls dead.
+    /// One expired entry of each bucket, and all entries that the program calls dead.
     dead: Vec<Dead>,
     dead_entries: u64,
     dead_bytes: u64,
     bytes: u64,
     /// Expiries that are still to come, with what goes then.
     expiries: Vec<(u64, u64)>,
-    /// What was read.
+    /// The bytes that were read.
     read_bytes: u64,
 }
 
 impl Found {
-    /// When what is dead will be worth a purge, if nothing is written.
+    /// Returns the time at which dead entries will be worth a purge, if nothing is written.
     fn worth_at_ms(&mut self) -> u64 {
         self.expiries.sort_unstable();
         let mut dead = self.dead_bytes;
@@ -103,17 +109,17 @@ impl Found {
     }
 }
 
-/// What the thread remembers.
+/// The memory of the purging thread.
 struct Purger {
-    /// What was visible last, and since when, but for the purges' own writes.
+    /// The last visible sequence number, apart from the purges' own writes, and the time since which it is visible.
     visible: u64,
     since: Duration,
-    /// No look before.
+    /// The time before which no look begins.
     rests_until: Duration,
 }
 
 impl Purger {
-    /// How long until the store is idle, if nothing is written.
+    /// Returns the time until the store is idle, if nothing is written.
     fn idle_in(&mut self, core: &Core) -> Duration {
         let (now, visible) = (core.env.clock.now(), core.writes.visible());
         if self.visible != visible {
@@ -124,7 +130,7 @@ impl Purger {
 }
 
 impl Core {
-    /// The body of the thread.
+    /// Runs the purging thread.
     pub(crate) fn purge_all_along(&self) {
         let now = self.env.clock.now();
         let rests_until = now + IDLE_AFTER;
@@ -139,7 +145,7 @@ impl Core {
             } else {
                 match self.purge_if_due(&mut purger) {
                     Ok(wait) => wait,
-                    // What fails the store is found by those who write. Want of space passes.
+                    // Writers find an error that fails the store. Want of space passes.
                     Err(_) => {
                         purger.rests_until = self.env.clock.now() + REST;
                         Some(REST)
@@ -152,7 +158,7 @@ impl Core {
         }
     }
 
-    /// Purges if that is due. Returns how long nothing will be, if nothing is written.
+    /// Purges if that is due. Returns the time until the next purge may be due, if nothing is written.
     fn purge_if_due(&self, purger: &mut Purger) -> Result<Option<Duration>> {
         let purges = &self.writes.purges;
         let has_snapshots = !self.snapshots.list().is_empty();
@@ -213,7 +219,7 @@ impl Core {
         }
         let purged = self.purge(purger, None);
         if !matches!(purged, Ok(ControlFlow::Continue(()))) {
-            // Nobody knows what is left.
+            // The expiry of the remaining entries is unknown.
             purges.next_expiry_ms.store(0, Ordering::Release);
         }
         purged.map(drop)
@@ -223,7 +229,7 @@ impl Core {
     fn purge(&self, purger: &mut Purger, is_dead: Option<&IsDead>) -> Result<ControlFlow<()>> {
         let purges = &self.writes.purges;
         purges.next_expiry_ms.store(NEVER, Ordering::Release);
-        // What was noted before is in its bucket when that is read.
+        // A write that was noted before is in its bucket when the bucket is read.
         let last = self.writes.last_sequence();
         self.pipeline.wait_published(|| self.writes.visible() >= last)?;
         self.wait_applied(last)?;
@@ -254,7 +260,7 @@ impl Core {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Sleeps as long as these bytes are worth.
+    /// Sleeps for the time that these bytes are worth.
     fn pace(&self, purger: &mut Purger, bytes: u64) {
         let rate = if purger.idle_in(self).is_zero() { IDLE_BYTES_PER_S_MAX } else { BUSY_BYTES_PER_S_MAX };
         let until = self.env.clock.now() + Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / rate);
@@ -331,13 +337,13 @@ impl Core {
         Ok(())
     }
 
-    /// What the program says of an entry.
+    /// Asks the program about an entry.
     fn is_dead(&self, entry: &Entry<'_>, handle: Option<&Handle>, is_dead: &IsDead, found: &mut Found) -> Result<bool> {
         let Some(handle) = handle else { return Ok(is_dead(entry.key, entry.value.bytes())) };
         found.read_bytes += handle.footprint();
         match self.large.log.read(handle, entry.key) {
             Ok(value) => Ok(is_dead(entry.key, &value.into_vec())),
-            // The key has another value by now, or the value is damaged, which its readers are told.
+            // The key has another value by now, or the value is damaged, which its readers get as an error.
             Err(error) if error.is_corruption() || matches!(error, situ_storage::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -375,7 +381,7 @@ impl Core {
         }
     }
 
-    /// Whether the newest entry of a key is dead, or there is none.
+    /// Returns true if the newest entry of a key is dead, or there is none.
     fn is_still_dead(&self, dead: &Dead, is_dead: Option<&IsDead>) -> Result<bool> {
         let Some(located) = self.locate(dead.hash, &dead.key, self.now_ms())? else { return Ok(true) };
         Ok(match (located, &dead.by_program, is_dead) {

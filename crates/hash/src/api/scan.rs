@@ -1,7 +1,7 @@
 //! Reading a snapshot: single keys, all entries bucket by bucket, all entries in the order of their keys.
 //!
-//! A scan reads [`CHUNK`] buckets at a time, all in flight together. It has no more than these in memory, and one value of the value log. A
-//! sorted scan first copies all entries to
+//! A scan reads [`CHUNK`] buckets at a time, all in flight together. It has no more than these in memory, and one value
+//! of the value log. A sorted scan first copies all entries to
 //! a keyspace of the overflow store, which sorts them on its disk, and gives them out from there.
 //!
 //! **Threads.** A snapshot may be read by many threads; a scan is used by one.
@@ -33,8 +33,8 @@ pub type Pair = (Vec<u8>, Vec<u8>);
 /// A key and its value, and when it expires, in milliseconds since 1970.
 pub type Expiring = (Pair, Option<u64>);
 
-/// The state of a store at one moment. It stays as it is while the store changes; clones are the same snapshot. While it lives, each bucket
-/// that changes is saved once.
+/// The state of a store at one moment. It stays as it is while the store changes; clones are the same snapshot. While
+/// it lives, each bucket that changes is saved once.
 #[derive(Clone)]
 pub struct HashSnapshot {
     inner: Arc<Held>,
@@ -48,9 +48,9 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // What was saved goes later, with the gate closed: another thread may take a snapshot now.
+        // The saved buckets go later, with the gate closed: another thread may take a snapshot now.
         self.core.snapshots.release(self.moment.number);
-        // What has waited for that is due now.
+        // Work that has waited for the release is due now.
         self.core.writes.keeper_work.notify();
         self.core.writes.purges.wake.notify();
     }
@@ -64,7 +64,7 @@ impl fmt::Debug for HashSnapshot {
 }
 
 impl HashStore {
-    /// The state of the store now, with all writes that are visible.
+    /// Returns the state of the store now, with all writes that are visible.
     ///
     /// # Errors
     /// The store is closed, has failed, or is out of space.
@@ -82,7 +82,7 @@ impl HashStore {
         Ok(snapshot)
     }
 
-    /// All entries as of now, in no order.
+    /// Returns all entries as of now, in no order.
     ///
     /// # Errors
     /// As [`snapshot`](HashStore::snapshot). Errors of later reads come from the scan.
@@ -92,7 +92,7 @@ impl HashStore {
 }
 
 impl HashSnapshot {
-    /// The value that `key` had.
+    /// Returns the value that `key` had.
     ///
     /// # Errors
     /// The device cannot be read, or what was read is damaged.
@@ -109,13 +109,13 @@ impl HashSnapshot {
         Ok(found)
     }
 
-    /// All entries, in no order.
+    /// Returns all entries, in no order.
     pub fn scan(&self) -> HashScan {
         HashScan { snapshot: self.clone(), next: 0, found: VecDeque::new(), failed: false }
     }
 
-    /// All entries in the order of their keys. They are sorted on the disk of the overflow store first, which takes as much room there as they
-    /// have bytes, until the scan is dropped.
+    /// Returns all entries in the order of their keys. They are sorted on the disk of the overflow store first, which
+    /// takes as much room there as they have bytes, until the scan is dropped.
     ///
     /// # Errors
     /// As [`get`](HashSnapshot::get), or the overflow store cannot be written.
@@ -174,7 +174,7 @@ impl Found {
         Ok(Found { key: entry.key.to_vec(), value, expires_ms: entry.expires_ms })
     }
 
-    /// The entry with its value, which is read now.
+    /// Returns the entry with its value, which is read now.
     fn read(self, core: &Core) -> Result<Expiring> {
         let value = match self.value {
             FoundValue::Here(bytes) => bytes,
@@ -212,7 +212,7 @@ impl HashScan {
         Ok(true)
     }
 
-    /// The next entry with its expiry. As [`next`](Iterator::next) otherwise.
+    /// Returns the next entry with its expiry. As [`next`](Iterator::next) otherwise.
     pub fn next_expiring(&mut self) -> Option<Result<Expiring>> {
         let next = self.read_next();
         if let Err(error) = next {
@@ -268,13 +268,13 @@ impl Iterator for SortedScan {
 impl Drop for SortedScan {
     fn drop(&mut self) {
         self.entries = None;
-        // What stays is removed when the store is opened.
+        // A keyspace that stays is removed when the store is opened.
         _ = self.snapshot.inner.core.overflow.drop_keyspace(&self.name);
     }
 }
 
 impl Core {
-    /// The value of an entry that a snapshot has.
+    /// Returns the value of an entry that a snapshot has.
     fn value_at(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
         match entry.value {
             Value::Inline(bytes) => Ok(bytes.to_vec()),
@@ -282,7 +282,7 @@ impl Core {
         }
     }
 
-    /// The entries that a bucket had at a moment.
+    /// Passes the entries that a bucket had at a moment to `takes`.
     fn entries_at(&self, bucket: u64, moment: &Moment, takes: &mut dyn FnMut(&Entry<'_>) -> Result<()>) -> Result<()> {
         if let Some(saved) = self.overflow.saved_since(bucket, moment.number)? {
             return self.hand_out_saved(&saved, takes);
@@ -307,7 +307,7 @@ impl Core {
         overflow.iter().filter(|entry| !is_shadowed(entry)).try_for_each(takes)
     }
 
-    /// A bucket of which nothing was saved is as it was at the moment of a snapshot.
+    /// Checks that a bucket without saved entries is as it was at the moment of a snapshot.
     fn require_unchanged(&self, bucket: u64, header: &Header, moment: &Moment) -> Result<()> {
         match header.sequence <= moment.sequence {
             true => Ok(()),
@@ -319,7 +319,7 @@ impl Core {
         decode(self.overflow.path(), saved)?.iter().try_for_each(|(_, entry)| takes(entry))
     }
 
-    /// The entries that buckets next to each other had at a moment; the buckets are read together.
+    /// Passes the entries that adjacent buckets had at a moment to `takes`. The buckets are read together.
     fn entries_of_many(
         &self,
         buckets: std::ops::Range<u64>,
@@ -329,7 +329,8 @@ impl Core {
         let numbers: Vec<u64> = buckets.collect();
         let blocks = self.io.read_many(&numbers)?;
         for (number, block) in numbers.iter().zip(&blocks) {
-            // What was read is right if nothing was saved until now, and the bucket needs no overflow. Others are read one by one.
+            // The bytes are right if nothing was saved until now, and the bucket needs no overflow. Others are read one
+            // by one.
             let opened = self.codec.open(*number, block).ok();
             let simple = opened.filter(|bucket| bucket.header().now.overflow_entries == 0);
             match simple {

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 pub struct HashWrite(WriteFuture<Writes>);
 
 impl HashWrite {
-    /// Whether the write has begun. False while it waits for room, and if it was refused.
+    /// Returns true if the write has begun. False while it waits for room, and if it was refused.
     pub fn has_begun(&self) -> bool {
         self.0.has_begun()
     }
@@ -85,7 +85,7 @@ impl HashStore {
         Ok(HashStore { inner: Arc::new(inner) })
     }
 
-    /// The clock by which entries expire.
+    /// Returns the clock by which entries expire.
     pub fn clock(&self) -> &Arc<StoreClock> {
         &self.inner.core.clock
     }
@@ -98,8 +98,9 @@ impl HashStore {
         self.put_with(key, value, Durability::Buffered, None)
     }
 
-    /// As [`put`](HashStore::put), with a durability and an expiration time. `expires_ms` is in milliseconds since 1970; `None` means forever.
-    /// Later corrections of the wall clock do not change the entry's time to live.
+    /// Stores a value as [`put`](HashStore::put) does, with a durability and an expiration time. `expires_ms` is in
+    /// milliseconds since 1970; `None` means forever. Later corrections of the wall clock do not change the entry's
+    /// time to live.
     ///
     /// # Errors
     /// As [`put`](HashStore::put).
@@ -145,7 +146,7 @@ impl HashStore {
         WriteFuture::begin(&self.inner.core.pipeline, write, durability).map(HashWrite)
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// The store is closed, the device cannot be read, or what was read is damaged.
@@ -154,7 +155,7 @@ impl HashStore {
         self.inner.core.get(key.as_ref())
     }
 
-    /// The values of keys, in their order; the reads are in flight together.
+    /// Returns the values of keys, in their order; the reads are in flight together.
     ///
     /// # Errors
     /// As [`get`](HashStore::get).
@@ -164,8 +165,8 @@ impl HashStore {
         self.inner.core.multi_get(&keys)
     }
 
-    /// The value of `key` if that can be had without waiting: the key was written lately, or the device answers at once. None if the device
-    /// has to be asked; [`get_async`](HashStore::get_async) does that.
+    /// Returns the value of `key` if that can be had without waiting: the key was written lately, or the device answers
+    /// at once. None if the device has to be asked; [`get_async`](HashStore::get_async) does that.
     ///
     /// # Errors
     /// As [`get`](HashStore::get).
@@ -178,7 +179,7 @@ impl HashStore {
         Ok(core.get_pending(hash_of(key.as_ref(), core.seed), key.as_ref(), core.now_ms()))
     }
 
-    /// Reads `key` and tells `done`, once, from this thread or from one of the store.
+    /// Reads `key` and calls `done`, once, from this thread or from one of the store.
     pub fn get_async(&self, key: impl AsRef<[u8]>, done: OnValue) {
         match self.inner.core.check_open() {
             Ok(()) => self.inner.core.get_async(key.as_ref(), done),
@@ -186,8 +187,8 @@ impl HashStore {
         }
     }
 
-    /// How many entries there are, when all writes that are visible now are in their buckets. Entries that have expired count until a
-    /// write or a purge meets them.
+    /// Waits until all writes that are visible now are in their buckets, and returns the number of entries. Entries
+    /// that have expired count until a write or a purge meets them.
     ///
     /// # Errors
     /// The store is closed or has failed.
@@ -217,10 +218,11 @@ impl HashStore {
         self.inner.core.wait_for_checkpoint()
     }
 
-    /// Closes the store: all writes are in their buckets then, and the next opening has nothing to recover. Calls from then on fail.
+    /// Closes the store: all writes are in their buckets then, and the next opening has nothing to recover. Calls from
+    /// then on fail.
     ///
     /// # Errors
-    /// What failed first. Writes that were acknowledged are in the log then, as they asked for.
+    /// The first failure. Writes that were acknowledged are in the log then, as they asked for.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
     }
@@ -233,12 +235,12 @@ impl fmt::Debug for HashStore {
 }
 
 impl Core {
-    /// A batch ready for the log.
+    /// Makes a batch ready for the log.
     pub(crate) fn ready(&self, batch: HashBatch) -> Result<Write> {
         Ok(Write(Arc::new(batch.into_changes(self.seed, VALUE_BYTES_MAX)?)))
     }
 
-    /// Whether calls are taken.
+    /// Checks that the store takes calls.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.writes.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
@@ -300,7 +302,7 @@ fn join(threads: Vec<Box<dyn JobHandle>>) -> Result<()> {
 }
 
 impl Core {
-    /// All changes are in buckets: makes these durable, closes the log, and says so in the superblock.
+    /// Makes all buckets durable, closes the log, and says so in the superblock. All changes are in buckets.
     fn note_closed(&self) -> Result<()> {
         self.writes.log.close()?;
         self.overflow.sync()?;
@@ -316,7 +318,7 @@ impl Core {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // What fails here failed before, or is found when the store is opened again.
+        // An error here is an older one, or the next opening finds it.
         _ = self.close();
     }
 }

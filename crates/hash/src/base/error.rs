@@ -1,4 +1,4 @@
-//! What can go wrong in a hash store.
+//! Failures of a hash store.
 
 use crate::StoreId;
 use situ_pipeline::SpaceShortage;
@@ -7,17 +7,17 @@ use std::fmt;
 /// A result of the hash store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failure of the hash store. Cheap to clone, so that one failure can be told to many writers.
+/// A failure of the hash store. Cheap to clone, so that many writers can get the same failure.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// What failed lies below: a disk, a log, damaged bytes ([`situ_storage::Error::Corruption`]).
+    /// A failure below the store: a disk, a log, damaged bytes ([`situ_storage::Error::Corruption`]).
     Storage(situ_storage::Error),
     /// The device or the file is no bucket space. Nothing was written to it.
     NotABucketSpace {
         /// The device or the file.
         path: String,
-        /// What it holds where a bucket space has its mark.
+        /// The bytes where a bucket space has its mark.
         found: String,
     },
     /// The bucket space belongs to another store. Nothing was written to it.
@@ -42,9 +42,9 @@ pub enum Error {
     OtherGeometry {
         /// The device or the file.
         path: String,
-        /// What the store says.
+        /// The layout that the store states.
         expected: String,
-        /// What the bucket space says.
+        /// The layout that the bucket space states.
         found: String,
     },
     /// A newer program has written this. Nothing was changed.
@@ -59,12 +59,14 @@ pub enum Error {
         /// The first failure.
         cause: Box<Error>,
     },
-    /// A disk is out of space. What was acknowledged is safe. The store takes no puts, and goes on by itself when there is space.
+    /// A disk is out of space. Acknowledged writes are safe. The store takes no puts, and goes on by itself when there
+    /// is space.
     OutOfSpace {
-        /// What failed.
+        /// The failure.
         cause: Box<Error>,
     },
-    /// A disk has too little space left for more than the store has accepted already. Writes succeed again when space returns.
+    /// A disk has too little space left for more than the store has accepted already. Writes succeed again when space
+    /// returns.
     SpaceShort(SpaceShortage),
     /// The store is closed, or closing.
     Closed,
@@ -77,14 +79,14 @@ pub enum Error {
     Conflict,
     /// The store is missing and was not to be created.
     Existence(String),
-    /// What failed is the overflow store.
+    /// A failure of the overflow store.
     Overflow(Box<situ_engine::Error>),
     /// The caller asked for something that cannot be done; the text says what can.
     Invalid(String),
 }
 
 impl Error {
-    /// Whether bytes on disk were found damaged.
+    /// Returns true if bytes on disk were found damaged.
     pub fn is_corruption(&self) -> bool {
         match self {
             Error::Storage(error) => error.is_corruption(),
@@ -94,7 +96,7 @@ impl Error {
         }
     }
 
-    /// Whether the disk is full.
+    /// Returns true if the disk is full.
     pub fn is_no_space(&self) -> bool {
         match self {
             Error::Storage(error) => error.is_no_space(),
@@ -105,7 +107,7 @@ impl Error {
         }
     }
 
-    /// Of an error of a step that may be repeated: want of space is told as such.
+    /// Turns want of space into `Error::OutOfSpace`, for an error of a step that may be repeated.
     pub(crate) fn or_out_of_space(self) -> Error {
         // A store below that has failed does not recover.
         let has_failed =
@@ -116,7 +118,7 @@ impl Error {
         self
     }
 
-    /// Want of space that fails the store after all.
+    /// Turns want of space into an error that fails the store after all.
     pub(crate) fn fatal(self) -> Error {
         match self {
             Error::OutOfSpace { cause } => *cause,

@@ -1,7 +1,7 @@
-//! What a store tells the program that has it open: what a person should know while everything still works.
+//! Events that a store reports to its program: what a person should know while everything still works.
 //!
-//! **Threads.** The program is told on threads of the store and on those of callers, with no lock held. It returns quickly and does not
-//! wait for the store. A panic in it is caught.
+//! **Threads.** The listener runs on threads of the store and on those of callers, with no lock held. It returns
+//! quickly and does not wait for the store. A panic in it is caught.
 
 use crate::Error;
 use situ_pipeline::SpaceChange;
@@ -17,7 +17,7 @@ pub enum HashEvent {
     Space(SpaceChange),
     /// A write to a disk found no space. The store takes no more puts, and tries again by itself.
     OutOfSpace {
-        /// What failed first.
+        /// The first failure.
         cause: Error,
     },
     /// The store has written everything that it could not write before. Puts are taken again.
@@ -27,7 +27,8 @@ pub enum HashEvent {
         /// File, offset, what was expected and what was found.
         damage: Error,
     },
-    /// One of the two slots of the superblock is damaged. The other one is sound, and the damaged one is written anew.
+    /// One of the two slots of the superblock is damaged. The other one is sound, and the store rewrites the damaged
+    /// one.
     SuperblockDamaged {
         /// File, offset, what was expected and what was found.
         damage: Error,
@@ -56,10 +57,10 @@ impl fmt::Display for HashEvent {
     }
 }
 
-/// Called with what happened.
+/// A listener that is called with each event.
 pub type OnEvent = Arc<dyn Fn(&HashEvent) + Send + Sync>;
 
-/// Who is told.
+/// The listener, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct Events(Option<OnEvent>);
 

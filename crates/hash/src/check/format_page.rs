@@ -12,7 +12,7 @@ use crate::format::superblock::{DEVICE_PATH_BYTES_MAX, SLOT_BYTES, SLOTS, STORE_
 
 pub(crate) const PAGE: &str = include_str!("../../../../docs/formats/hash.md");
 
-/// The rows of the first table in a section, as cells.
+/// Returns the rows of the first table in a section, as cells.
 pub(crate) fn rows(section: &str) -> Vec<Vec<String>> {
     let (_, rest) = PAGE.split_once(&format!("# {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
     let section = rest.split("\n#").next().unwrap_or_default();
@@ -25,7 +25,8 @@ pub(crate) fn rows(section: &str) -> Vec<Vec<String>> {
 pub(crate) struct Layout(Vec<(String, usize, usize)>);
 
 impl Layout {
-    /// The first table in a section. Its fields follow each other from 0 on, and end at `bytes`; one may have the length `...`.
+    /// Returns the first table in a section. Its fields follow each other from 0 on, and end at `bytes`; one may have
+    /// the length `...`.
     pub(crate) fn of(section: &str, bytes: usize) -> Layout {
         let rows = rows(section);
         let number = |cell: &str| cell.parse::<usize>().ok();
@@ -42,14 +43,14 @@ impl Layout {
         Layout(fields)
     }
 
-    /// The bytes of a field.
+    /// Returns the bytes of a field.
     pub(crate) fn field<'a>(&self, name: &str, bytes: &'a [u8]) -> &'a [u8] {
         let (_, at, length) =
             self.0.iter().find(|(field, ..)| field == name).unwrap_or_else(|| panic!("no field {name}"));
         &bytes[*at..*at + *length]
     }
 
-    /// A field that is a number.
+    /// Returns a field that is a number.
     pub(crate) fn number(&self, name: &str, bytes: &[u8]) -> u64 {
         let mut number = [0; 8];
         let field = self.field(name, bytes);
@@ -58,7 +59,7 @@ impl Layout {
     }
 }
 
-/// The bytes of an example. What stands behind four spaces is a comment.
+/// Returns the bytes of an example. Text behind four spaces is a comment.
 pub(crate) fn example(name: &str) -> Vec<u8> {
     let (_, rest) = PAGE.split_once(&format!("```hex {name}\n")).unwrap_or_else(|| panic!("no example {name}"));
     let (hex, _) = rest.split_once("```").expect("an example ends");

@@ -1,6 +1,7 @@
-//! How full buckets may be: the share of entries that overflow, by a formula and by filling real buckets.
+//! The load that buckets may have: the share of entries that overflow, by a formula and by filling real buckets.
 //!
-//! The *load* is entries / (buckets * capacity), where the capacity is how many entries of one length fit into a bucket.
+//! The *load* is entries / (buckets * capacity), where the capacity is how many entries of one length fit into a
+//! bucket.
 //!
 //! 1. A hash spreads entries evenly, so the entries of a bucket follow a Poisson distribution. [`overflow_of`] sums it.
 //! 2. A [`Scheme`] says which buckets are fuller than others at a position in a round ([`Scheme::parts`]).
@@ -17,13 +18,13 @@ use crate::format::address::{State, hash_of};
 use crate::format::bucket::{BUCKET_BYTES, BucketCodec, BucketWriter, Stamp, USABLE_BYTES};
 use crate::format::entry::Entry;
 
-/// How many entries of this length fit into a bucket.
+/// Returns the number of entries of this length that fit into a bucket.
 pub fn capacity(entry_bytes: usize) -> u32 {
     (USABLE_BYTES / entry_bytes) as u32
 }
 
-/// How many entries of a bucket overflow on average, if it gets `mean` on average and holds `capacity`: the sum over all k of
-/// (k - capacity) times the probability of k.
+/// Returns the average number of entries of a bucket that overflow, if it gets `mean` on average and holds `capacity`.
+/// It is the sum over all k of (k - capacity) times the probability of k.
 pub fn overflow_of(mean: f64, capacity: u32) -> f64 {
     if mean <= 0.0 {
         return 0.0;
@@ -41,7 +42,7 @@ pub fn overflow_of(mean: f64, capacity: u32) -> f64 {
     }
 }
 
-/// How a file of buckets grows.
+/// A scheme by which a file of buckets grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// Linear hashing: each bucket in turn is split in two.
@@ -55,9 +56,9 @@ pub enum Scheme {
 /// Some of the buckets: they are equally full.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part {
-    /// How many they are, of the buckets at the round's beginning.
+    /// The number of these buckets, as a share of the buckets at the round's beginning.
     pub buckets: f64,
-    /// Which share of all entries each of them gets, times the buckets at the round's beginning.
+    /// The share of all entries that each of them gets, times the buckets at the round's beginning.
     pub weight: f64,
 }
 
@@ -65,7 +66,7 @@ impl Scheme {
     /// All schemes.
     pub const ALL: [Scheme; 3] = [Scheme::Linear, Scheme::Partial, Scheme::Doubling];
 
-    /// A word for it.
+    /// Returns a word for it.
     pub fn name(self) -> &'static str {
         match self {
             Scheme::Linear => "linear",
@@ -74,7 +75,7 @@ impl Scheme {
         }
     }
 
-    /// Which buckets there are at a position of a round: 0 at its beginning, 1 when the file has doubled.
+    /// Returns the parts of the buckets at a position of a round: 0 at its beginning, 1 when the file has doubled.
     pub fn parts(self, position: f64) -> Vec<Part> {
         let part = |buckets, weight| Part { buckets, weight };
         match self {
@@ -94,20 +95,20 @@ impl Scheme {
     }
 }
 
-/// The share of entries that overflow at a position of a round, if the file grows so that `load` stays the same. With
-/// [`Scheme::Doubling`], `load` is what linear hashing would have with as many entries.
+/// Returns the share of entries that overflow at a position of a round, if the file grows so that `load` stays the
+/// same. With [`Scheme::Doubling`], `load` is what linear hashing would have with as many entries.
 pub fn overflow_share(scheme: Scheme, load: f64, position: f64, capacity: u32) -> f64 {
     let entries = load * f64::from(capacity) * (1.0 + position);
     let parts = scheme.parts(position);
     parts.iter().map(|part| part.buckets * overflow_of(entries * part.weight, capacity)).sum::<f64>() / entries
 }
 
-/// The largest share in a round, looked at in 200 steps.
+/// Returns the largest share in a round, looked at in 200 steps.
 pub fn worst_share(scheme: Scheme, load: f64, capacity: u32) -> f64 {
     (0..200).map(|step| overflow_share(scheme, load, f64::from(step) / 200.0, capacity)).fold(0.0, f64::max)
 }
 
-/// The highest load at which no point of a round has a larger share of overflow than `share_max`.
+/// Returns the highest load at which no point of a round has a larger share of overflow than `share_max`.
 pub fn band(scheme: Scheme, share_max: f64, capacity: u32) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..40 {
@@ -120,10 +121,10 @@ pub fn band(scheme: Scheme, share_max: f64, capacity: u32) -> f64 {
 
 /// A way to find buckets, and to make one more.
 pub trait Addressing {
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     fn buckets(&self) -> u64;
 
-    /// The bucket of a hash.
+    /// Returns the bucket of a hash.
     fn bucket_of(&self, hash: u64) -> u64;
 
     /// Adds a bucket. Returns the buckets that give entries to it.
@@ -160,7 +161,7 @@ impl Addressing for PartialState {
     }
 }
 
-/// What growing has cost.
+/// The costs of growing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Costs {
     /// New buckets.
@@ -195,7 +196,7 @@ pub struct Filled<A> {
     block: Vec<u8>,
 }
 
-/// Key number `number`: 16 decimal digits.
+/// Returns key number `number`: 16 decimal digits.
 fn key(number: u64) -> [u8; 16] {
     let text = format!("{number:016}");
     text.as_bytes().try_into().expect("16 digits")
@@ -206,7 +207,7 @@ fn hash(number: u64) -> u64 {
 }
 
 impl<A: Addressing> Filled<A> {
-    /// No entries yet. Keys have 16 bytes, values `value_bytes`.
+    /// Makes a set of buckets without entries. Keys have 16 bytes, values `value_bytes`.
     pub fn new(addressing: A, value_bytes: usize) -> Filled<A> {
         let buckets = vec![Contents::default(); addressing.buckets() as usize];
         Filled {
@@ -221,27 +222,27 @@ impl<A: Addressing> Filled<A> {
         }
     }
 
-    /// How many entries fit into a bucket.
+    /// Returns the number of entries that fit into a bucket.
     pub fn capacity(&self) -> u32 {
         capacity(Entry::inline(&key(0), &self.value).encoded_bytes())
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> u64 {
         self.addressing.buckets()
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// The share of entries that lie in the overflow.
+    /// Returns the share of entries that lie in the overflow.
     pub fn overflow_share(&self) -> f64 {
         self.overflow as f64 / self.entries as f64
     }
 
-    /// What growing has cost so far.
+    /// Returns the costs of growing so far.
     pub fn costs(&self) -> Costs {
         self.costs
     }

@@ -1,15 +1,17 @@
 //! Checking a whole store: every bucket, every entry of the overflow, and the counts.
 //!
 //! 1. All writes that were visible are applied.
-//! 2. [`BUCKETS_MAX`] buckets are checked at a time, with the gate closed. Between two groups, workers and the keeper go on.
-//! 3. Who changes a bucket that was checked adds the difference to the *sums behind the check* (`CheckUnderWay`). So in the end, what was found
-//!    and these sums are the totals, whatever was written, split and merged meanwhile.
-//! 4. The values in the value log of a group are read when the gate is open again. A value that cannot be read is damaged if its bucket
-//!    still leads to it: otherwise it has died meanwhile.
-//! 5. The overflow is read once. What lies there beyond the marks is dead; while others write, that is an estimate.
+//! 2. [`BUCKETS_MAX`] buckets are checked at a time, with the gate closed. Between two groups, workers and the keeper
+//!    go on.
+//! 3. A worker that changes a checked bucket adds the difference to the *sums behind the check* (`CheckUnderWay`). So
+//!    in the end, what was found and these sums are the totals, whatever was written, split and merged meanwhile.
+//! 4. The values in the value log of a group are read when the gate is open again. A value that cannot be read is
+//!    damaged if its bucket still leads to it: otherwise it has died meanwhile.
+//! 5. The overflow is read once. Entries beyond the marks are dead; while callers write, their number is an estimate.
 //!
-//! What is checked: each bucket has the checksum of its contents, and the number of its place. Each entry lies in the bucket of its hash,
-//! and once. A mark says how many entries of the bucket the overflow has. The totals are the sums of what buckets say.
+//! The check covers these claims: each bucket has the checksum of its contents, and the number of its place. Each entry
+//! lies in the bucket of its hash, and once. A mark says how many entries of the bucket the overflow has. The totals
+//! are the sums of what buckets say.
 
 use crate::Result;
 use crate::api::store::HashStore;
@@ -26,27 +28,28 @@ use std::sync::atomic::Ordering;
 /// Damages that a report names; more are counted.
 const DAMAGES_MAX: usize = 64;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HashReport {
     /// Buckets that were read.
     pub buckets: u64,
-    /// What these hold, with their overflow.
+    /// The contents of these buckets, with their overflow.
     pub totals: Totals,
     /// Entries that lie in the overflow and count for nothing: what a crash has left. They take room, and do no harm.
     pub dead_overflow_entries: u64,
-    /// What the live values in the value log take there.
+    /// The bytes that live values take in the value log.
     pub value_bytes: u64,
-    /// How much damage was found.
+    /// The number of damages that were found.
     pub damage_count: u64,
     /// The first damages, in words.
     pub damages: Vec<String>,
-    /// Damage that was there when the store was opened, and was mended then: what a crash leaves, or a disk that is in doubt.
+    /// Damage that was there when the store was opened, and was mended then: what a crash leaves, or a disk that is in
+    /// doubt.
     pub mended: Vec<String>,
 }
 
 impl HashReport {
-    /// Whether nothing is damaged.
+    /// Returns true if nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.damage_count == 0
     }
@@ -60,7 +63,8 @@ impl HashReport {
 }
 
 impl HashStore {
-    /// Checks every bucket and every entry, while others read and write. The result says what is damaged. One check runs at a time.
+    /// Checks every bucket and every entry, while others read and write. The result says what is damaged. One check
+    /// runs at a time.
     ///
     /// # Errors
     /// The store is closed, has failed or is out of space, or the device cannot be read. Damage is no error here.
@@ -68,7 +72,8 @@ impl HashStore {
         self.check().map(|(report, _)| report)
     }
 
-    /// As [`verify`](HashStore::verify), with the keys whose values in the value log cannot be read.
+    /// Checks as [`verify`](HashStore::verify) does. Also returns the keys whose values in the value log cannot be
+    /// read.
     pub(crate) fn check(&self) -> Result<(HashReport, Vec<Vec<u8>>)> {
         let core = &self.inner.core;
         core.check_open()?;
@@ -84,7 +89,7 @@ impl HashStore {
         Ok((report, lost))
     }
 
-    /// The last step of a repair.
+    /// Does the last step of a repair.
     pub(crate) fn delete_lost_values(&self, report: &mut HashRepair) -> Result<()> {
         let (found, keys) = self.check()?;
         found.damages.iter().for_each(|damage| report.damage(damage));
@@ -133,7 +138,7 @@ struct Check {
 }
 
 impl Core {
-    /// What changes when something is written.
+    /// Returns two numbers that change when something is written.
     fn moment(&self) -> (u64, u32) {
         (self.writes.visible(), self.epoch())
     }
@@ -225,7 +230,7 @@ impl Core {
         Ok(())
     }
 
-    /// The values of the last group can be read.
+    /// Checks that the values of the last group can be read.
     fn verify_values(&self, check: &mut Check) -> Result<()> {
         for (key, handle) in check.values.drain(..) {
             let Err(error) = self.large.log.read(&handle, &key) else { continue };
@@ -238,7 +243,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the bucket of `key`, or the overflow, still has this handle.
+    /// Returns true if the bucket of `key`, or the overflow, still has this handle.
     fn still_leads_to(&self, key: &[u8], handle: &Handle) -> Result<bool> {
         let _closed = self.close_gate_with_space()?;
         let state = self.state();
@@ -253,7 +258,7 @@ impl Core {
         Ok(entry.map(|entry| pointer_of(&entry)).transpose()?.flatten() == Some(*handle))
     }
 
-    /// `before` is the moment at which the check began.
+    /// Checks the overflow. `before` is the moment at which the check began.
     fn verify_overflow(&self, report: &mut HashReport, before: (u64, u32)) -> Result<()> {
         let mut found = 0;
         for pair in self.overflow.all()? {

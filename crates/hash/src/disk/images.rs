@@ -2,10 +2,11 @@
 //!
 //! 1. A batch reserves room before it is begun. If there is none, the keeper makes some: see [`ImageJournal::restart`].
 //! 2. The images of the batch are written as one run of pages, durably. Then the buckets are written.
-//! 3. When the device has been flushed, and the superblock says that earlier batches are not needed, the journal begins anew at page 0.
+//! 3. When the device has been flushed, and the superblock says that earlier batches are not needed, the journal
+//!    restarts at page 0.
 //!
-//! **Invariants.** Places and numbers of batches ascend together. A bucket that was written since the last flush has its image here. So
-//! the newest images, written again in their order, give every bucket as it was last written.
+//! **Invariants.** Places and numbers of batches ascend together. A bucket that was written since the last flush has
+//! its image here. So the newest images, written again in their order, give every bucket as it was last written.
 //! **Threads.** Any; writes of several batches are in flight at once.
 //! **Failure.** A write that fails fails the store: its buckets are not written.
 
@@ -29,7 +30,7 @@ impl Room<'_> {
         self.pages
     }
 
-    /// Of a store that writes no images.
+    /// Makes the room of a store that writes no images.
     pub(crate) fn none() -> Room<'static> {
         Room { journal: None, pages: 0 }
     }
@@ -60,7 +61,7 @@ struct State {
     next_batch: u64,
 }
 
-/// Pages that images of so many buckets take at most.
+/// Returns the maximum number of pages that images of `buckets` buckets take.
 pub(crate) fn pages_for(buckets: usize) -> u64 {
     (buckets * (IMAGE_HEAD_BYTES + BUCKET_BYTES)).div_ceil(IMAGE_PAYLOAD_BYTES) as u64
 }
@@ -70,7 +71,8 @@ impl ImageJournal {
     pub(crate) fn open(volume: &dyn Volume, store: StoreId, bytes: u64, next_batch: u64) -> Result<ImageJournal> {
         let file = match volume.open_pages(FileName::Images) {
             Ok(file) if file.pages() * IMAGE_PAGE_BYTES as u64 >= bytes => file,
-            // A shorter one: a crash while it was made, or another option then. Nothing in it is needed: it was recovered from.
+            // A shorter one: a crash while it was made, or another option then. Nothing in it is needed: it was
+            // recovered from.
             Ok(_) => {
                 volume.remove(FileName::Images)?;
                 volume.sync_names()?;
@@ -83,7 +85,7 @@ impl ImageJournal {
         Ok(ImageJournal { file, store, state })
     }
 
-    /// Takes room for a batch of so many pages. None if the journal has to begin anew first.
+    /// Takes room for a batch of `pages` pages. None if the journal has to restart first.
     pub(crate) fn reserve(&self, pages: u64) -> Option<Room<'_>> {
         assert!(pages <= self.file.pages(), "a batch fits into the journal");
         let mut state = lock(&self.state);
@@ -92,12 +94,12 @@ impl ImageJournal {
         fits.then(|| Room { journal: Some(self), pages })
     }
 
-    /// Bytes of its file.
+    /// Returns the bytes of its file.
     pub(crate) fn bytes(&self) -> u64 {
         self.file.pages() * IMAGE_PAGE_BYTES as u64
     }
 
-    /// Whether there is room for images of so many buckets.
+    /// Returns true if there is room for images of `buckets` buckets.
     pub(crate) fn has_room(&self, buckets: usize) -> bool {
         let state = lock(&self.state);
         state.next_page + state.reserved_pages + pages_for(buckets) <= self.file.pages()
@@ -131,12 +133,12 @@ impl ImageJournal {
         written.map_err(|error| crate::Error::from(error).or_out_of_space())
     }
 
-    /// The number of the next batch.
+    /// Returns the number of the next batch.
     pub(crate) fn next_batch(&self) -> u64 {
         lock(&self.state).next_batch
     }
 
-    /// All earlier batches are not needed any more, and the superblock says so durably.
+    /// Restarts the journal. No earlier batch is needed any more, and the superblock says so durably.
     pub(crate) fn restart(&self) {
         lock(&self.state).next_page = 0;
     }
@@ -155,14 +157,15 @@ pub(crate) fn redo(
         Err(StorageError::NotFound { .. }) => return Ok(first_batch),
         Err(error) => return Err(error.into()),
     };
-    // What is found here must be there after the next crash, too.
+    // The images that are found here must be there after the next crash, too.
     file.sync()?;
     let (mut next, mut unused) = (first_batch, first_batch);
     let mut page = 0;
     let mut first = [0; IMAGE_PAGE_BYTES];
     while page < file.pages() {
         file.read_at(page * IMAGE_PAGE_BYTES as u64, &mut first)?;
-        // Also the number of a batch that a crash has torn is used up: its pages must not pass for those of a later one.
+        // Also the number of a batch that a crash has torn is used up: its pages must not pass for those of a later
+        // one.
         unused = unused.max(ImageBatch::number_of(store, &first).map_or(0, |batch| batch + 1));
         let Some(batch) = read_batch(&*file, store, page, &first)? else {
             page += 1;

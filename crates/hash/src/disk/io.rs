@@ -1,14 +1,16 @@
 //! Buckets in and out: reads, writes, flushes and discards of the bucket space, one or many in flight.
 //!
-//! A *lane* is a queue of the device with buffers of its own. Readers and workers borrow a lane from a pool for the time of one
-//! operation or one batch, so no lock is held while the device works. A lane that is given back has nothing in flight.
+//! A *lane* is a queue of the device with buffers of its own. Readers and workers borrow a lane from a pool for the
+//! time of one operation or one batch, so no lock is held while the device works. A lane that is given back has nothing
+//! in flight.
 //!
 //! **Threads.** Any. The pools are picked by the calling thread, so two threads rarely meet at one.
-//! **Failure.** An error is returned when everything in flight has come back; the lane can be used again. An error of the system is
-//! told with the number of the bucket.
-//! Nobody knows what a write that failed has left on the device. Until the bucket is written again, a *shadow* in memory can say what
-//! counts: readers get the shadow ([`BucketIo::shadow`]). All shadows are written before buckets are made durable ([`BucketIo::settle`]).
-//! **Rejected:** a queue for each thread (threads of callers come and go; nobody would take their queues away).
+//! **Failure.** An error is returned when everything in flight has come back; the lane can be used again. An error of
+//! the system names the number of the bucket.
+//! A write that failed has left unknown bytes on the device. Until the bucket is written again, a *shadow* in memory
+//! can say what counts: readers get the shadow ([`BucketIo::shadow`]). All shadows are written before buckets are made
+//! durable ([`BucketIo::settle`]).
+//! **Rejected:** a queue for each thread (threads of callers come and go; no thread would remove their queues).
 
 use crate::format::space::{SPACE_HEADER_BYTES, bucket_offset};
 use crate::{Error, Result};
@@ -30,11 +32,11 @@ const POOLS: usize = 8;
 const LANE_BUFFERS_MAX: usize = 2;
 /// Buffers that all batches together keep: 4 MiB.
 const SPARE_BUFFERS_MAX: usize = 1024;
-/// One of so many reads is timed.
+/// The number of reads of which one is timed.
 const SAMPLE: u64 = 16;
 /// A device that answers within this time is read on the caller's thread: about what two switches of threads cost.
 pub(crate) const QUICK_NS: u64 = 20_000;
-/// How long a wait for the device takes before it is begun again.
+/// The time after which a wait for the device is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The bucket space of one store.
@@ -50,10 +52,10 @@ pub(crate) struct BucketIo {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) discards: AtomicU64,
-    /// How long single reads have lately taken, in nanoseconds; a sample of them.
+    /// The time that single reads have lately taken, in nanoseconds; a sample of them.
     pub(crate) read_ns: AtomicU64,
     clock: Arc<dyn Clock>,
-    /// What counts of buckets whose last write has failed.
+    /// The contents that count of buckets whose last write has failed.
     shadows: Mutex<BTreeMap<u64, Buffer>>,
     has_shadows: AtomicBool,
 }
@@ -61,7 +63,7 @@ pub(crate) struct BucketIo {
 /// Some buckets could not be written.
 pub(crate) struct WriteFailure {
     pub(crate) error: Error,
-    /// Those that were not written, or of which nobody knows.
+    /// Buckets that were not written, or whose bytes on the device are unknown.
     pub(crate) unwritten: Vec<(u64, Buffer)>,
 }
 
@@ -76,13 +78,13 @@ pub(crate) struct Lane {
     queue: Box<dyn Queue>,
     done: Vec<Completion>,
     spare: Vec<Buffer>,
-    /// What is in flight, with the place in the caller's list.
+    /// Operations in flight, with the place in the caller's list.
     in_flight: Vec<(Ticket, usize)>,
-    /// What has failed since the last run began.
+    /// Operations that have failed since the last run began.
     failed: Vec<(usize, Buffer)>,
 }
 
-/// Buckets that have room in a bucket space of so many bytes.
+/// Returns the number of buckets that have room in a bucket space of `bytes` bytes.
 pub(crate) fn buckets_within(bytes: u64) -> u64 {
     bytes.saturating_sub(SPACE_HEADER_BYTES as u64) / PAGE_BYTES as u64
 }
@@ -91,7 +93,7 @@ fn new_buffer() -> Buffer {
     Buffer::new(PAGE_BYTES)
 }
 
-/// The pool of the calling thread.
+/// Returns the pool of the calling thread.
 fn pool_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -123,7 +125,7 @@ impl BucketIo {
         &self.device
     }
 
-    /// Whether a crash can tear or lose the write of a bucket that has been acknowledged.
+    /// Returns true if a crash can tear or lose the write of a bucket that has been acknowledged.
     pub(crate) fn needs_images(&self) -> bool {
         self.geometry.volatile_write_cache || (self.geometry.atomic_write_bytes as usize) < PAGE_BYTES
     }
@@ -207,8 +209,8 @@ impl BucketIo {
         })
     }
 
-    /// Writes buckets, many in flight. On return the device has them; durable they are after a [`flush`](BucketIo::flush). Want of
-    /// space is an error of its own: to try again loses nothing.
+    /// Writes buckets, many in flight. On return the device has them; durable they are after a
+    /// [`flush`](BucketIo::flush). Want of space is an error of its own: to try again loses nothing.
     pub(crate) fn write_many(&self, images: Vec<(u64, Buffer)>) -> Result<(), WriteFailure> {
         self.writes.fetch_add(images.len() as u64, Ordering::Relaxed);
         for (bucket, image) in &images {
@@ -233,7 +235,7 @@ impl BucketIo {
         outcome.map_err(|error| WriteFailure { error, unwritten })
     }
 
-    /// `block` counts for the bucket, whatever the device has, until the bucket is written.
+    /// Lets `block` count for the bucket, whatever the device has, until the bucket is written.
     pub(crate) fn shadow(&self, bucket: u64, block: &[u8]) {
         let block = Buffer::copy_of(block);
         let mut shadows = lock(&self.shadows);
@@ -257,7 +259,7 @@ impl BucketIo {
         self.has_shadows.store(!shadows.is_empty(), Ordering::Release);
     }
 
-    /// Has the device hold what counts. Nobody writes buckets meanwhile.
+    /// Writes all shadows to the device. No other thread writes buckets meanwhile.
     pub(crate) fn settle(&self) -> Result<()> {
         if !self.has_shadows.load(Ordering::Acquire) {
             return Ok(());
@@ -267,12 +269,12 @@ impl BucketIo {
         Ok(self.write_many(images)?)
     }
 
-    /// A buffer for a bucket that is to be written. Its bytes may be anything.
+    /// Returns a buffer for a bucket that is to be written. Its bytes may be anything.
     pub(crate) fn buffer(&self) -> Buffer {
         lock(&self.spare).pop().unwrap_or_else(new_buffer)
     }
 
-    /// Buffers for a batch.
+    /// Returns buffers for a batch.
     fn buffers(&self, count: usize) -> Vec<Buffer> {
         let mut buffers = {
             let mut spare = lock(&self.spare);
@@ -333,7 +335,7 @@ impl BucketIo {
         })
     }
 
-    /// Bytes at the beginning of the space, before the buckets.
+    /// Returns the bytes at the beginning of the space, before the buckets.
     pub(crate) fn read_header(&self, offset: u64, bytes: usize) -> Result<Buffer> {
         let mut found = None;
         self.with_lane(|lane| {
@@ -373,8 +375,8 @@ impl Lane {
         }
     }
 
-    /// Runs operations with as many in flight as a lane takes. `each` gets the buffer of each that succeeded, with its place in the
-    /// list, and may give the buffer back to the lane.
+    /// Runs operations with as many in flight as a lane takes. `each` gets the buffer of each that succeeded, with its
+    /// place in the list, and may give the buffer back to the lane.
     fn run(
         &mut self,
         operations: impl Iterator<Item = (Op, Buffer)>,

@@ -1,17 +1,19 @@
 //! Large values: the value log of a store, and what the store knows of its segments.
 //!
-//! 1. A worker appends the large values of its batch, and makes them durable. Then it writes their handles into buckets.
-//! 2. Each segment is *listed* in a keyspace of the overflow store, durably, before a bucket has a handle into it. Opening gives the list to
-//!    the value log; other segments are orphans.
-//! 3. A handle that leaves its bucket *died*. The value log is told of it at the next checkpoint: then the bucket is durable, and no crash
-//!    brings the handle back. While there are snapshots, deaths wait.
-//!    A list of the dead in the overflow store keeps them over the end of the process. It is emptied together with the sums that count them.
-//!    Memory has a bounded part of the list. A checkpoint takes what is in memory, and another bounded part.
+//! 1. A worker appends the large values of its batch, and makes them durable. Then it writes their handles into
+//!    buckets.
+//! 2. Each segment is *listed* in a keyspace of the overflow store, durably, before a bucket has a handle into it.
+//!    Opening gives the list to the value log; other segments are orphans.
+//! 3. A handle that leaves its bucket *died*. The value log gets it at the next checkpoint: then the bucket is durable,
+//!    and no crash brings the handle back. While there are snapshots, deaths wait.
+//!    A list of the dead in the overflow store keeps them over the end of the process. It is emptied together with the
+//!    sums that count them. Memory has a bounded part of the list. A checkpoint takes what is in memory, and another
+//!    bounded part.
 //! 4. After a checkpoint the value log trims, and the keeper collects a segment with much garbage (`collect.rs`).
 //!
 //! **Threads.** One writer, which workers borrow in turn. No lock is held while the disk works.
-//! **Failure.** A power failure may lose the last deaths. Their bytes count as live until their segment is collected for other garbage. No
-//! death counts twice: otherwise a segment with a live value could seem empty.
+//! **Failure.** A power failure may lose the last deaths. Their bytes count as live until their segment is collected
+//! for other garbage. No death counts twice: otherwise a segment with a live value could seem empty.
 
 use crate::Result;
 use crate::disk::overflow::Overflow;
@@ -46,13 +48,14 @@ struct State {
     deaths: Vec<Handle>,
     /// Bytes of what has died since the last checkpoint that took deaths.
     dying_bytes: u64,
-    /// The list of the dead has more than `deaths`, which are [`DEATHS_MAX`] at most while the list takes them, and `uncounted`.
+    /// The list of the dead has more than `deaths`, which are [`DEATHS_MAX`] at most while the list takes them, and
+    /// `uncounted`.
     is_spilled: bool,
-    /// Told to the value log, and not yet counted in the list of segments.
+    /// Handles that the value log has got, and that the list of segments does not count yet.
     uncounted: Vec<Handle>,
     /// Handles of changes that wait for space, by sequence number: their values are in the value log.
     kept: BTreeMap<u64, HandleBytes>,
-    /// What died in batches that are to be applied again, with their partitions.
+    /// Handles that died in batches that are to be applied again, with their partitions.
     died_before: BTreeMap<Handle, usize>,
     /// Segments that have been collected; they go at the next checkpoint without snapshots.
     retired: BTreeSet<u64>,
@@ -114,7 +117,8 @@ impl LargeValues {
         listed
     }
 
-    /// Removes a segment that a writer has left behind, if no handle leads into it. What cannot be removed is an orphan at the next opening.
+    /// Removes a segment that a writer has left behind, if no handle leads into it. A segment that cannot be removed is
+    /// an orphan at the next opening.
     fn forget_if_unlisted(&self, left: Option<u64>) {
         if let Some(number) = left.filter(|number| !lock(&self.state).listed.contains_key(number)) {
             lock(&self.state).unlisted.remove(&number);
@@ -122,7 +126,7 @@ impl LargeValues {
         }
     }
 
-    /// The handles of changes that wait for space.
+    /// Returns the handles of changes that wait for space.
     pub(crate) fn kept(&self) -> BTreeMap<u64, HandleBytes> {
         lock(&self.state).kept.clone()
     }
@@ -134,7 +138,7 @@ impl LargeValues {
         lock(&self.state).kept.extend(pairs.filter_map(|(sequence, handle)| Some((sequence, (*handle)?))));
     }
 
-    /// The changes were applied.
+    /// Forgets the kept handles of changes that were applied.
     pub(crate) fn forget_kept(&self, changes: &[BucketChanges]) {
         let mut state = lock(&self.state);
         if state.kept.is_empty() {
@@ -145,7 +149,7 @@ impl LargeValues {
         }
     }
 
-    /// No batch of this partition is to be applied again.
+    /// Notes that no batch of this partition is to be applied again.
     pub(crate) fn is_swept(&self, partition: usize) {
         lock(&self.state).died_before.retain(|_, other| *other != partition);
     }
@@ -192,7 +196,7 @@ impl LargeValues {
         self.list(overflow, &segments.into_iter().map(written).collect::<Vec<_>>())
     }
 
-    /// These handles are in no bucket any more. The caller is inside the gate, or has it closed.
+    /// Notes that these handles are in no bucket any more. The caller is inside the gate, or has it closed.
     pub(crate) fn died(&self, overflow: &Overflow, handles: &[Handle]) -> Result<()> {
         if handles.is_empty() {
             return Ok(());
@@ -209,7 +213,7 @@ impl LargeValues {
         let mut state = lock(&self.state);
         state.dying_bytes += new.iter().map(Handle::footprint).sum::<u64>();
         if is_listed && state.deaths.len() + new.len() > DEATHS_MAX {
-            // While a snapshot lives, nobody takes them from memory.
+            // While a snapshot lives, no checkpoint takes them from memory.
             state.is_spilled = true;
         } else {
             state.deaths.extend(&new);
@@ -217,20 +221,22 @@ impl LargeValues {
         Ok(())
     }
 
-    /// As [`died`](LargeValues::died), for a batch that will be applied again: these handles may be met again then.
+    /// Notes deaths as [`died`](LargeValues::died) does, for a batch that will be applied again: these handles may be
+    /// met again then.
     pub(crate) fn died_before_retry(&self, overflow: &Overflow, partition: usize, handles: &[Handle]) -> Result<()> {
         self.died(overflow, handles)?;
         lock(&self.state).died_before.extend(handles.iter().map(|handle| (*handle, partition)));
         Ok(())
     }
 
-    /// A segment has been collected.
+    /// Notes that a segment has been collected.
     pub(crate) fn retire(&self, number: u64) {
         lock(&self.state).retired.insert(number);
     }
 
-    /// What can be told to the value log when all buckets are durable: what is in memory, and a piece of the list. With the gate closed, and
-    /// no snapshot. Segments that were collected go with the last piece, as handles into them may be in the list.
+    /// Returns the deaths that the value log can get when all buckets are durable: those in memory, and a piece of the
+    /// list. With the gate closed, and no snapshot. Segments that were collected go with the last piece, as handles
+    /// into them may be in the list.
     pub(crate) fn take_dead(&self, overflow: &Overflow) -> Result<(Vec<Handle>, BTreeSet<u64>)> {
         let in_memory: Option<BTreeSet<Handle>> = {
             let state = lock(&self.state);
@@ -246,24 +252,24 @@ impl LargeValues {
         Ok((deaths, retired))
     }
 
-    /// About how many bytes a checkpoint would let the value log reclaim.
+    /// Returns the approximate number of bytes that a checkpoint would let the value log reclaim.
     pub(crate) fn dying_bytes(&self) -> u64 {
         lock(&self.state).dying_bytes
     }
 
-    /// Whether a checkpoint would let segments go, or the value log reclaim something.
+    /// Returns true if a checkpoint would let segments go, or the value log reclaim something.
     pub(crate) fn owes(&self) -> bool {
         let state = lock(&self.state);
         let is_spilled = state.is_spilled && !state.listed.is_empty();
         state.dying_bytes > 0 || is_spilled || !state.retired.is_empty()
     }
 
-    /// Whether there is no segment.
+    /// Returns true if there is no segment.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.state).listed.is_empty()
     }
 
-    /// Whether most of what lies in the segment that is written to is dead.
+    /// Returns true if most of what lies in the segment that is written to is dead.
     pub(crate) fn open_segment_is_dead(&self) -> bool {
         let open = self.log.segments().into_iter().filter(|segment| segment.phase == Phase::Open);
         let (live, dead) = open.fold((0, 0), |(live, dead), open| (live + open.live_bytes(), dead + open.dead_bytes));
@@ -287,7 +293,7 @@ impl LargeValues {
         lock(&self.state).deaths.len()
     }
 
-    /// Tells the value log what died, and lets segments go.
+    /// Reports deaths to the value log, and lets segments go.
     pub(crate) fn bury(&self, overflow: &Overflow, (deaths, retired): (Vec<Handle>, BTreeSet<u64>)) -> Result<()> {
         let mut by_segment: BTreeMap<u64, Vec<Handle>> = BTreeMap::new();
         for handle in &deaths {
@@ -298,7 +304,7 @@ impl LargeValues {
         }
         let (known, gone, uncounted) = {
             let mut state = lock(&self.state);
-            // What could not be counted before, for want of space, comes along.
+            // Deaths that could not be counted before, for want of space, come along.
             state.uncounted.extend(deaths);
             state.gone.extend(retired);
             if state.uncounted.is_empty() && state.gone.is_empty() {
@@ -318,7 +324,7 @@ impl LargeValues {
         Ok(())
     }
 
-    /// The list, with what the value log knows of the dead.
+    /// Returns the list, with what the value log knows of the dead.
     fn known(&self, state: &State) -> Vec<KnownSegment> {
         let infos: BTreeMap<u64, _> = self.log.segments().into_iter().map(|info| (info.number, info)).collect();
         let known = |(number, record_bytes): (&u64, &u64)| {
@@ -352,7 +358,7 @@ impl LargeValues {
 const LISTED_BYTES: usize = 24;
 
 impl Overflow {
-    /// The segments of the value log that are listed.
+    /// Returns the segments of the value log that are listed.
     fn segments(&self) -> Result<Vec<KnownSegment>> {
         let Some(list) = self.segment_list()? else { return Ok(Vec::new()) };
         let mut known = Vec::new();
@@ -375,7 +381,7 @@ impl Overflow {
         Ok(known)
     }
 
-    /// Handles that died, are not in the sums yet, and are not in memory: [`DEATHS_MAX`] at most.
+    /// Returns handles that died, are not in the sums yet, and are not in memory: [`DEATHS_MAX`] at most.
     fn dead_beside(&self, in_memory: &BTreeSet<Handle>) -> Result<Vec<Handle>> {
         let mut dead = Vec::new();
         let Some(list) = self.dead_list()? else { return Ok(dead) };

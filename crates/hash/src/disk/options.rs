@@ -2,7 +2,8 @@
 
 use crate::format::entry::INLINE_VALUE_BYTES_MAX;
 
-/// How a hash store is opened. What is laid down when a store is made is said at the field; later openings keep it.
+/// The options with which a hash store is opened. A field says so if its value is laid down when the store is made;
+/// later openings keep it.
 ///
 /// ```
 /// # mod situ { pub use situ_hash as hash; }
@@ -15,20 +16,22 @@ use crate::format::entry::INLINE_VALUE_BYTES_MAX;
 pub struct HashOptions {
     /// Create the store if there is none. Default: true.
     pub create_if_missing: bool,
-    /// log2 of the fewest buckets that the store ever has; laid down when the store is made. Default: 10, 4 MiB of address
-    /// space. More spares a store that is to be filled at once the splits on the way.
+    /// log2 of the fewest buckets that the store ever has; laid down when the store is made. Default: 10, 4 MiB of
+    /// address space. More spares a store that is to be filled at once the splits on the way.
     pub base_bits: u8,
-    /// Address space of the bucket file in the home directory, in bytes, if no device is given. The file is sparse: it takes what
-    /// is written. Default: 1 TiB. The store stops growing at its end, and buckets overflow more from then on.
+    /// Address space of the bucket file in the home directory, in bytes, if no device is given. The file is sparse: it
+    /// takes what is written. Default: 1 TiB. The store stops growing at its end, and buckets overflow more from then
+    /// on.
     pub bucket_space_bytes: u64,
-    /// Partitions, a power of two, each with a thread that applies writes to buckets. Default: 8. More where the device needs many
-    /// threads to be busy; at most as many as 2^`base_bits`.
+    /// Partitions, a power of two, each with a thread that applies writes to buckets. Default: 8. More where the device
+    /// needs many threads to be busy; at most as many as 2^`base_bits`.
     pub partitions: usize,
-    /// Writes that are logged and not yet in their buckets, in bytes. Writers wait beyond. Default: 16 MiB. More coalesces
-    /// more writes into each write of a bucket.
+    /// Writes that are logged and not yet in their buckets, in bytes. Writers wait beyond. Default: 16 MiB. More
+    /// coalesces more writes into each write of a bucket.
     pub pending_bytes_max: u64,
-    /// Average load of buckets, in percent of their bytes, at which the store grows. It shrinks below half of it. Default: 37, at which
-    /// less than 1% of entries of 400 bytes overflow at any time. More saves address space and overflows more; longer entries overflow more.
+    /// Average load of buckets, in percent of their bytes, at which the store grows. It shrinks below half of it.
+    /// Default: 37, at which less than 1% of entries of 400 bytes overflow at any time. More saves address space and
+    /// overflows more; longer entries overflow more.
     pub load_percent: u32,
     /// Values up to this length lie in their bucket, in bytes. Default: 1024. Longer ones go to the value log.
     pub inline_value_bytes_max: usize,
@@ -36,13 +39,13 @@ pub struct HashOptions {
     pub value_segment_bytes: u64,
     /// Length of a log file, in bytes. Default: 16 MiB.
     pub log_file_bytes: u64,
-    /// Log that is kept for recovery before a checkpoint gives it up, in bytes. Default: 64 MiB. More makes checkpoints rarer and
-    /// opening after a crash slower.
+    /// Log that is kept for recovery before a checkpoint gives it up, in bytes. Default: 64 MiB. More makes checkpoints
+    /// rarer and opening after a crash slower.
     pub log_bytes_max: u64,
     /// Memory of the overflow store: one memtable, in bytes. Its cache has as much. Default: 4 MiB.
     pub overflow_memory_bytes: u64,
-    /// Room for images of buckets that are being written, in bytes, on a device that may tear or lose such a write. Default: 16 MiB.
-    /// The device is flushed each time the room is used up.
+    /// Room for images of buckets that are being written, in bytes, on a device that may tear or lose such a write.
+    /// Default: 16 MiB. The device is flushed each time the room is used up.
     pub image_bytes_max: u64,
     /// Buckets that are split or merged together at least. Default: 64. A group costs two durable writes.
     pub resize_buckets: u64,

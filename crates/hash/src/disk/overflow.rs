@@ -1,9 +1,11 @@
 //! The overflow: entries that do not fit into their buckets, in a small ordered store of Situ's own.
 //!
-//! An overflow key begins with the bits of the hash in reverse order, so the entries of a bucket lie next to each other. A bucket says
-//! how many entries it has here. If it says none, what lies in its range is dead: left by a crash, or about to be deleted.
+//! An overflow key begins with the bits of the hash in reverse order, so the entries of a bucket lie next to each
+//! other. A bucket says how many entries it has here. If it says none, what lies in its range is dead: left by a crash,
+//! or about to be deleted.
 //!
-//! The overflow says whose it is, so that opening takes no other store's, and no new one in the place of the store's own.
+//! The overflow says whose it is, so that opening takes no other store's, and no new one in the place of the store's
+//! own.
 //!
 //! **Threads.** Any. Each call is one operation of the engine.
 //! **Failure.** Errors of the engine are passed on as they are.
@@ -123,7 +125,8 @@ impl Overflow {
         names.iter().filter(|name| !stays.contains(&name.as_str())).try_for_each(|name| self.drop_keyspace(name))
     }
 
-    /// The overflow belongs to `store`. Overflows that were made before they said so are taken as they are, and say so from now on.
+    /// Checks that the overflow belongs to `store`. Older overflows do not name their store: they are taken as they
+    /// are, and name `store` from now on.
     fn require_store(&self, store: StoreId) -> Result<()> {
         let said = match self.existing(IDENTITY)? {
             Some(identity) => identity.get(STORE)?,
@@ -144,12 +147,12 @@ impl Overflow {
         }
     }
 
-    /// The keyspace for what is saved, if something was.
+    /// Returns the keyspace for what is saved, if something was.
     pub(crate) fn saved(&self) -> Option<&Keyspace> {
         self.saved.get()
     }
 
-    /// The keyspace for what is saved.
+    /// Returns the keyspace for what is saved.
     pub(crate) fn make_saved(&self) -> Result<&Keyspace> {
         if self.saved.get().is_none() {
             // Another thread may have made it; then it is the same one.
@@ -158,12 +161,12 @@ impl Overflow {
         Ok(self.saved.get().expect("it was made above"))
     }
 
-    /// The list of segments, if there is one.
+    /// Returns the list of segments, if there is one.
     pub(crate) fn segment_list(&self) -> Result<Option<Keyspace>> {
         self.existing(SEGMENTS)
     }
 
-    /// The list of the dead, if there is one.
+    /// Returns the list of the dead, if there is one.
     pub(crate) fn dead_list(&self) -> Result<Option<Keyspace>> {
         self.existing(DEAD)
     }
@@ -184,7 +187,7 @@ impl Overflow {
         self.make_keyspace(SEGMENTS)
     }
 
-    /// A keyspace beside the entries. It goes when the store is opened again.
+    /// Makes a keyspace next to that of the entries. It goes when the store is opened again.
     pub(crate) fn make_keyspace(&self, name: &str) -> Result<Keyspace> {
         let options = self.options.clone().uses_reserve([SEGMENTS, DEAD].contains(&name));
         let made = self.store.keyspace_with(name, options);
@@ -195,7 +198,7 @@ impl Overflow {
         Ok(self.store.drop_keyspace(name)?)
     }
 
-    /// A number for the next sort.
+    /// Returns a number for the next sort.
     pub(crate) fn next_sort(&self) -> u64 {
         self.sorts.fetch_add(1, Ordering::Relaxed)
     }
@@ -205,12 +208,12 @@ impl Overflow {
         self.store.write_with(batch, durability).map_err(|error| Error::from(error).or_out_of_space())
     }
 
-    /// The entry of a key as it is stored.
+    /// Returns the entry of a key as it is stored.
     pub(crate) fn get(&self, hash: u64, key: &[u8]) -> Result<Option<Value>> {
         Ok(self.store.default_keyspace().get(overflow_key(hash, key))?)
     }
 
-    /// All that lies in the range of `bucket`.
+    /// Returns all that lies in the range of `bucket`.
     pub(crate) fn of_bucket(&self, bucket: u64, state: &State) -> Result<Stored> {
         self.in_range(&overflow_range(bucket, state))
     }
@@ -225,7 +228,7 @@ impl Overflow {
         Ok(stored)
     }
 
-    /// All entries, in the order of their buckets' bits.
+    /// Returns all entries, in the order of their buckets' bits.
     pub(crate) fn all(&self) -> Result<impl Iterator<Item = Result<(Key, Value)>>> {
         Ok(self.store.default_keyspace().iter()?.map(|pair| pair.map_err(Error::from)))
     }
@@ -235,12 +238,13 @@ impl Overflow {
         Entry::from_overflow(&self.path, &stored.0, &stored.1)
     }
 
-    /// The path that errors name.
+    /// Returns the path that errors name.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// As [`write_batch`](Overflow::write_batch), of changes of entries; durable on return if `durability` says so.
+    /// Writes changes of entries as [`write_batch`](Overflow::write_batch) does; durable on return if `durability` says
+    /// so.
     pub(crate) fn write(&self, changes: OverflowChanges, durability: Durability) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
@@ -257,7 +261,7 @@ impl Overflow {
         Ok(self.store.close()?)
     }
 
-    /// What it uses and owes.
+    /// Returns the resources that it uses, and its debts.
     pub(crate) fn properties(&self) -> StoreProperties {
         self.store.properties()
     }

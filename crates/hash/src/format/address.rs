@@ -9,15 +9,16 @@
 //! ```
 //!
 //! 1. The lowest `log2(round)` bits of the hash name a bucket.
-//! 2. If that bucket is split already (its number is below `split`), one more bit decides: it stays, or it is `round` further.
-//! 3. A [`Step`] splits the buckets from `split` on, one by one. At the end of a round, `level` grows and `split` is 0 again.
-//!    Shrinking is the reverse.
+//! 2. If that bucket is split already (its number is below `split`), one more bit decides: it stays, or it is `round`
+//!    further.
+//! 3. A [`Step`] splits the buckets from `split` on, one by one. At the end of a round, `level` grows and `split` is 0
+//!    again. Shrinking is the reverse.
 //!
-//! **Overflow keys** begin with the hash, its bits reversed, big-endian. So keys of one bucket lie next to each other, in one
-//! contiguous range, whatever the level is: the bits that decide about the bucket come first.
+//! **Overflow keys** begin with the hash, its bits reversed, big-endian. So keys of one bucket lie next to each other,
+//! in one contiguous range, whatever the level is: the bits that decide about the bucket come first.
 //!
-//! **Rejected.** Partial expansions keep buckets fuller, but the entries of one bucket come from two or three others, and the
-//! overflow would have no contiguous ranges. [`partial`] has them for comparison only.
+//! **Rejected.** Partial expansions keep buckets fuller, but the entries of one bucket come from two or three others,
+//! and the overflow would have no contiguous ranges. [`partial`] has them for comparison only.
 
 pub mod partial;
 
@@ -31,13 +32,13 @@ pub const BUCKET_BITS_MAX: u32 = 48;
 /// Bytes of the hash before the key in an overflow key.
 pub const OVERFLOW_PREFIX_BYTES: usize = 8;
 
-/// The hash of a key in a store that has this seed.
+/// Returns the hash of a key in a store that has this seed.
 #[inline]
 pub fn hash_of(key: &[u8], seed: u64) -> u64 {
     xxh3_64_with_seed(key, seed)
 }
 
-/// How many buckets there are, and how hashes map to them.
+/// The number of buckets, and the mapping of hashes to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     base_bits: u8,
@@ -46,7 +47,7 @@ pub struct State {
 }
 
 impl State {
-    /// 2^`base_bits` buckets, of which none is split. A store never has fewer.
+    /// Makes a state of 2^`base_bits` buckets, of which none is split. A store never has fewer.
     ///
     /// # Panics
     /// More than [`BUCKET_BITS_MAX`] bits.
@@ -54,44 +55,44 @@ impl State {
         State::from_parts(base_bits, 0, 0).expect("as many bits as a state may have")
     }
 
-    /// The state with these parts; none if they do not fit together.
+    /// Returns the state with these parts; none if they do not fit together.
     pub fn from_parts(base_bits: u8, level: u8, split: u64) -> Option<State> {
         let bits = u32::from(base_bits) + u32::from(level);
         let fits = bits <= BUCKET_BITS_MAX && split < 1 << bits && (split == 0 || bits < BUCKET_BITS_MAX);
         fits.then_some(State { base_bits, level, split })
     }
 
-    /// log2 of the fewest buckets that the store ever has.
+    /// Returns log2 of the fewest buckets that the store ever has.
     pub fn base_bits(&self) -> u8 {
         self.base_bits
     }
 
-    /// How many times the count of buckets has doubled.
+    /// Returns the number of times that the count of buckets has doubled.
     pub fn level(&self) -> u8 {
         self.level
     }
 
-    /// The first bucket that is not split in this round.
+    /// Returns the first bucket that is not split in this round.
     pub fn split(&self) -> u64 {
         self.split
     }
 
-    /// log2 of the buckets at the beginning of this round.
+    /// Returns log2 of the buckets at the beginning of this round.
     fn bits(&self) -> u32 {
         u32::from(self.base_bits) + u32::from(self.level)
     }
 
-    /// Buckets at the beginning of this round.
+    /// Returns the number of buckets at the beginning of this round.
     pub fn round(&self) -> u64 {
         1 << self.bits()
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> u64 {
         self.round() + self.split
     }
 
-    /// The bucket of a hash.
+    /// Returns the bucket of a hash.
     #[inline]
     pub fn bucket_of(&self, hash: u64) -> u64 {
         let round = self.round();
@@ -99,7 +100,7 @@ impl State {
         if bucket < self.split { hash & (2 * round - 1) } else { bucket }
     }
 
-    /// How many bits of a hash decide that it belongs to `bucket`.
+    /// Returns the number of bits of a hash that decide that it belongs to `bucket`.
     ///
     /// # Panics
     /// There is no such bucket.
@@ -109,8 +110,8 @@ impl State {
         self.bits() + u32::from(is_split)
     }
 
-    /// The next buckets to split: at most `buckets_max` of them, and none of another round. None if the store has as many buckets
-    /// as it can have.
+    /// Returns the next buckets to split: at most `buckets_max` of them, and none of another round. None if the store
+    /// has as many buckets as it can have.
     pub fn grow(&self, buckets_max: u64) -> Option<Step> {
         if self.bits() >= BUCKET_BITS_MAX {
             return None;
@@ -125,8 +126,8 @@ impl State {
         Some(Step { low: self.split..end, distance: round, fewer: *self, more: after })
     }
 
-    /// The last buckets to be split, which can be merged again: at most `buckets_max` of them, and none of another round. None if
-    /// the store has as few buckets as it can have.
+    /// Returns the last buckets to be split, which can be merged again: at most `buckets_max` of them, and none of
+    /// another round. None if the store has as few buckets as it can have.
     pub fn shrink(&self, buckets_max: u64) -> Option<Step> {
         let (level, end) = match (self.level, self.split) {
             (0, 0) => return None,
@@ -159,30 +160,30 @@ pub struct Step {
 }
 
 impl Step {
-    /// The buckets that are new in a split, and gone after a merge.
+    /// Returns the buckets that are new in a split, and gone after a merge.
     pub fn high(&self) -> Range<u64> {
         self.low.start + self.distance..self.low.end + self.distance
     }
 
-    /// Each bucket with the one that it is split into, or merged with.
+    /// Returns each bucket with the one that it is split into, or merged with.
     pub fn pairs(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let distance = self.distance;
         self.low.clone().map(move |low| (low, low + distance))
     }
 
-    /// Whether `bucket` is one of those that change.
+    /// Returns true if `bucket` is one of those that change.
     pub fn touches(&self, bucket: u64) -> bool {
         self.low.contains(&bucket) || self.high().contains(&bucket)
     }
 }
 
-/// The first bytes of the overflow key of any key with this hash.
+/// Returns the first bytes of the overflow key of any key with this hash.
 #[inline]
 pub fn overflow_prefix(hash: u64) -> [u8; OVERFLOW_PREFIX_BYTES] {
     hash.reverse_bits().to_be_bytes()
 }
 
-/// The key of an entry in the overflow.
+/// Returns the key of an entry in the overflow.
 pub fn overflow_key(hash: u64, key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(OVERFLOW_PREFIX_BYTES + key.len());
     bytes.extend_from_slice(&overflow_prefix(hash));
@@ -190,13 +191,13 @@ pub fn overflow_key(hash: u64, key: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The hash and the key that make up an overflow key; none if the bytes are too few.
+/// Returns the hash and the key that make up an overflow key; none if the bytes are too few.
 pub fn split_overflow_key(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (prefix, key) = bytes.split_first_chunk::<OVERFLOW_PREFIX_BYTES>()?;
     Some((u64::from_be_bytes(*prefix).reverse_bits(), key))
 }
 
-/// Where the overflow keys of one bucket lie: from `begin` on, and before `end` if there is one.
+/// The range of the overflow keys of one bucket: from `begin` on, and before `end` if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverflowRange {
     /// The first possible key.
@@ -206,13 +207,13 @@ pub struct OverflowRange {
 }
 
 impl OverflowRange {
-    /// Whether an overflow key lies in the range.
+    /// Returns true if an overflow key lies in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= &self.begin[..] && self.end.is_none_or(|end| key < &end[..])
     }
 }
 
-/// The range of the overflow keys of `bucket`.
+/// Returns the range of the overflow keys of `bucket`.
 ///
 /// # Panics
 /// There is no such bucket.

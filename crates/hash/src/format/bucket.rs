@@ -6,16 +6,19 @@
 //! ```
 //!
 //! * A block of zeros is a bucket without entries: one that was never written, or was discarded.
-//! * The checksum covers the header and the entries. It begins with the store's id and the bucket's number, so a write that went to
-//!   another place is found. What lies behind the entries must be zeros. So each of the 4096 bytes is checked.
+//! * The checksum covers the header and the entries. It begins with the store's id and the bucket's number, so a write
+//!   that went to another place is found. The bytes behind the entries must be zeros. So each of the 4096 bytes is
+//!   checked.
 //! * [`BucketCodec::find`] is the hot path of a read. It checks the block and walks the entries until it meets the key.
 //!   [`BucketCodec::open`] walks all of them once; later walks cannot fail.
-//! * A bucket counts itself: what it holds now, and what it held when its epoch began ([`Tally`]). Counts of the store follow
-//!   from these also after a crash.
+//! * A bucket counts itself: what it holds now, and what it held when its epoch began ([`Tally`]). Counts of the store
+//!   follow from these also after a crash.
 //!
-//! **Failure.** Decoders are total: any 4096 bytes give entries or an error that says what was expected and what was found.
+//! **Failure.** Decoders are total: any 4096 bytes give entries or an error that says what was expected and what was
+//! found.
 //!
-//! **Rejected.** Sorted entries, or a fingerprint of each: with nine entries in a block, comparing lengths first is as fast.
+//! **Rejected.** Sorted entries, or a fingerprint of each: with nine entries in a block, comparing lengths first is as
+//! fast.
 
 use crate::StoreId;
 use crate::format::entry::Entry;
@@ -30,7 +33,7 @@ pub(crate) const BUCKET_FORMAT: u8 = 1;
 /// Set if an entry of the bucket expires.
 pub(crate) const FLAG_EXPIRES: u8 = 1;
 
-/// Where the fields of the header begin.
+/// The offsets of the fields of the header.
 pub(crate) mod at {
     pub(crate) const CHECKSUM: usize = 0;
     pub(crate) const FORMAT: usize = 4;
@@ -43,7 +46,7 @@ pub(crate) mod at {
     pub(crate) const RESERVED_END: usize = 44;
 }
 
-/// What a bucket holds.
+/// The contents of a bucket: numbers and lengths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Entries in the bucket.
@@ -79,42 +82,42 @@ impl Tally {
     }
 }
 
-/// What a bucket says of itself. That of a block of zeros is the default.
+/// The header of a bucket. That of a block of zeros is the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Header {
     /// The last operation that was applied to the bucket.
     pub sequence: u64,
     /// The epoch in which the bucket was last written. Epochs begin with 1.
     pub epoch: u32,
-    /// What the bucket holds.
+    /// The contents of the bucket.
     pub now: Tally,
-    /// What the bucket held when its epoch began.
+    /// The contents of the bucket when its epoch began.
     pub before: Tally,
-    /// Whether an entry in the bucket expires.
+    /// True if an entry in the bucket expires.
     pub expires: bool,
 }
 
 impl Header {
-    /// What the bucket held at the beginning of `epoch`, which is the bucket's own or a later one: the field
-    /// [`before`](Header::before) of the next contents.
+    /// Returns the contents of the bucket at the beginning of `epoch`, which is the bucket's own or a later one: the
+    /// field [`before`](Header::before) of the next contents.
     pub fn before_in(&self, epoch: u32) -> Tally {
         if self.epoch == epoch { self.before } else { self.now }
     }
 
-    /// Whether the bucket was written in `epoch` or before, by operations up to `sequence`.
+    /// Returns true if the bucket was written in `epoch` or before, by operations up to `sequence`.
     pub(crate) fn is_within(&self, epoch: u32, sequence: u64) -> bool {
         self.epoch <= epoch && self.sequence <= sequence
     }
 }
 
-/// What the writer of a bucket knows beside the entries in it.
+/// The facts that the writer of a bucket knows in addition to the entries in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// The last operation that was applied.
     pub sequence: u64,
     /// The epoch.
     pub epoch: u32,
-    /// What the bucket held when the epoch began ([`Header::before_in`]).
+    /// The contents of the bucket when the epoch began ([`Header::before_in`]).
     pub before: Tally,
     /// Entries of the bucket in the overflow.
     pub overflow_entries: u32,
@@ -122,7 +125,7 @@ pub struct Stamp {
     pub overflow_bytes: u32,
 }
 
-/// Reads and writes the buckets of one store.
+/// The reader and writer of the buckets of one store.
 #[derive(Debug, Clone)]
 pub struct BucketCodec {
     path: String,
@@ -138,22 +141,22 @@ pub struct Bucket<'a> {
     entries: &'a [u8],
 }
 
-/// What a read has found in a bucket.
+/// The result of a look-up in a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// What the bucket says of itself.
+    /// The header of the bucket.
     pub header: Header,
     /// The entry of the key.
     pub entry: Option<Entry<'a>>,
 }
 
 impl BucketCodec {
-    /// The codec of the buckets of `store`, whose bucket space is at `path`. Errors name that path.
+    /// Returns the codec of the buckets of `store`, whose bucket space is at `path`. Errors name that path.
     pub fn new(path: impl Into<String>, store: StoreId) -> BucketCodec {
         BucketCodec { path: path.into(), store, seed: crc32c::crc32c(&store.0) }
     }
 
-    /// The path that errors name.
+    /// Returns the path that errors name.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -161,8 +164,8 @@ impl BucketCodec {
     /// Finds `key` in bucket `number`, whose bytes are `block`.
     ///
     /// # Errors
-    /// [`situ_storage::Error::Corruption`] if the block is not what was written as this bucket. Entries behind the key are not looked
-    /// at.
+    /// [`situ_storage::Error::Corruption`] if the block is not what was written as this bucket. Entries behind the key
+    /// are not looked at.
     ///
     /// # Panics
     /// The block is not [`BUCKET_BYTES`] long.
@@ -198,7 +201,8 @@ impl BucketCodec {
     /// Writes a whole bucket.
     ///
     /// # Panics
-    /// As [`BucketWriter::new`] and [`BucketWriter::finish`]; the entries do not fit, or one has lengths that no entry has.
+    /// As [`BucketWriter::new`] and [`BucketWriter::finish`]; the entries do not fit, or one has lengths that no entry
+    /// has.
     pub fn encode<'e>(
         &self,
         number: u64,
@@ -213,7 +217,7 @@ impl BucketCodec {
         writer.finish(self, number, stamp)
     }
 
-    /// Bucket `number` is not what was written.
+    /// Returns the error that bucket `number` is not what was written.
     #[cold]
     pub(crate) fn damaged(&self, number: u64, mismatch: Mismatch) -> crate::Error {
         let what = format_args!("bucket {number} of store {}", self.store);
@@ -248,7 +252,7 @@ impl BucketCodec {
     }
 }
 
-/// The header, from the format on.
+/// Returns the header, from the format on.
 fn header_of(bytes: &[u8]) -> Result<Header, Mismatch> {
     let mut fields = Fields(bytes);
     let format = fields.u8("format")?;
@@ -279,11 +283,12 @@ fn require_flag(stored: bool, expires: bool) -> Result<(), Mismatch> {
     if stored == expires { Ok(()) } else { Err(Mismatch::new("flags", text(expires), text(stored))) }
 }
 
-/// How many bytes of a block the header and the entries take: what an image of the bucket has to keep. 0 if the block is all zeros.
+/// Returns the number of bytes of a block that the header and the entries take. An image of the bucket has to keep
+/// them. The number is 0 if the block is all zeros.
 ///
 /// # Panics
-/// The block is not [`BUCKET_BYTES`] long, or says that its entries are longer than a bucket. The caller has just written it, or has
-/// checked it.
+/// The block is not [`BUCKET_BYTES`] long, or says that its entries are longer than a bucket. The caller has just
+/// written it, or has checked it.
 pub fn sealed_bytes(block: &[u8]) -> usize {
     assert_eq!(block.len(), BUCKET_BYTES, "a bucket is whole");
     if block[at::FORMAT] == 0 {
@@ -295,19 +300,19 @@ pub fn sealed_bytes(block: &[u8]) -> usize {
 }
 
 impl<'a> Bucket<'a> {
-    /// What the bucket says of itself.
+    /// Returns the header of the bucket.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The entry of a key.
+    /// Returns the entry of a key.
     pub fn find(&self, key: &[u8]) -> Option<Entry<'a>> {
         self.entries().find(|entry| entry.key == key)
     }
 
-    /// All entries, in the order in which they were written.
+    /// Returns all entries, in the order in which they were written.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'a>> + Clone + use<'a> {
-        // Whoever has a bucket has walked it without an error.
+        // A `Bucket` exists only if its walk has found no error.
         self.walk().map_while(Result::ok)
     }
 
@@ -338,7 +343,7 @@ impl<'a> Iterator for Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The entries fill their bytes.
+    /// Checks that the entries fill their bytes.
     fn end(&self) -> Result<(), Mismatch> {
         let left = self.rest.0.len();
         if left == 0 {
@@ -349,7 +354,7 @@ impl Walk<'_> {
     }
 }
 
-/// Fills a bucket, entry by entry.
+/// A writer that fills a bucket, entry by entry.
 #[derive(Debug)]
 pub struct BucketWriter<'b> {
     block: &'b mut [u8],
@@ -368,7 +373,7 @@ impl<'b> BucketWriter<'b> {
         BucketWriter { block, used: 0, entries: 0, expires: false }
     }
 
-    /// Bytes that entries have taken so far.
+    /// Returns the number of bytes that entries have taken so far.
     pub fn used_bytes(&self) -> usize {
         self.used
     }
@@ -415,7 +420,7 @@ impl<'b> BucketWriter<'b> {
     }
 }
 
-/// Whether a block is all zeros: a bucket that was never written, or was discarded.
+/// Returns true if a block is all zeros: a bucket that was never written, or was discarded.
 pub fn is_blank(block: &[u8]) -> bool {
     is_zero(block)
 }

@@ -1,8 +1,8 @@
 //! One entry: a key, its value or where the value lies, and when it expires.
 //!
-//! An entry lies in a bucket, or in the overflow. In a bucket, four bytes of head come first, with both lengths and two flags. In
-//! the overflow, one byte of head begins the value; the key is the end of the overflow key. An expiry takes eight bytes, and
-//! none where an entry does not expire.
+//! An entry lies in a bucket, or in the overflow. In a bucket, four bytes of head come first, with both lengths and two
+//! flags. In the overflow, one byte of head begins the value; the key is the end of the overflow key. An expiry takes
+//! eight bytes, and none where an entry does not expire.
 
 use crate::Error;
 use crate::format::address::{OVERFLOW_PREFIX_BYTES, overflow_prefix, split_overflow_key};
@@ -54,14 +54,14 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The bytes of the value or of the handle.
+    /// Returns the bytes of the value or of the handle.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Value::Inline(bytes) | Value::Pointer(bytes) => bytes,
         }
     }
 
-    /// Whether the value lies in the value log.
+    /// Returns true if the value lies in the value log.
     pub fn is_pointer(&self) -> bool {
         matches!(self, Value::Pointer(_))
     }
@@ -70,7 +70,7 @@ impl<'a> Value<'a> {
         if is_pointer { Value::Pointer(bytes) } else { Value::Inline(bytes) }
     }
 
-    /// Most bytes that a value of this kind has in an entry.
+    /// Returns the most bytes that a value of this kind has in an entry.
     fn bytes_max(is_pointer: bool) -> usize {
         if is_pointer { POINTER_BYTES_MAX } else { INLINE_VALUE_BYTES_MAX }
     }
@@ -83,30 +83,30 @@ pub struct Entry<'a> {
     pub key: &'a [u8],
     /// The value: at most [`INLINE_VALUE_BYTES_MAX`] bytes, or a pointer of at most [`POINTER_BYTES_MAX`].
     pub value: Value<'a>,
-    /// When the entry expires, in milliseconds since 1970; none: never.
+    /// The time at which the entry expires, in milliseconds since 1970; none: never.
     pub expires_ms: Option<u64>,
 }
 
 impl<'a> Entry<'a> {
-    /// An entry with an inline value that does not expire.
+    /// Returns an entry with an inline value that does not expire.
     pub fn inline(key: &'a [u8], value: &'a [u8]) -> Entry<'a> {
         Entry { key, value: Value::Inline(value), expires_ms: None }
     }
 
-    /// Bytes that the entry takes in a bucket.
+    /// Returns the number of bytes that the entry takes in a bucket.
     #[inline]
     pub fn encoded_bytes(&self) -> usize {
         let expiry = if self.expires_ms.is_some() { EXPIRY_BYTES } else { 0 };
         ENTRY_HEAD_BYTES + expiry + self.key.len() + self.value.bytes().len()
     }
 
-    /// Whether the entry is dead at `now_ms`.
+    /// Returns true if the entry is dead at `now_ms`.
     #[inline]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|at| at <= now_ms)
     }
 
-    /// Whether an entry may have such lengths.
+    /// Checks that an entry may have such lengths.
     ///
     /// # Errors
     /// [`Error::Invalid`], which says what an entry may have.
@@ -123,7 +123,7 @@ impl<'a> Entry<'a> {
         Ok(())
     }
 
-    /// The head in a bucket.
+    /// Returns the head in a bucket.
     fn head(&self) -> u32 {
         let lengths = (self.key.len() | self.value.bytes().len() << KEY_LENGTH_BITS) as u32;
         lengths
@@ -174,7 +174,7 @@ impl<'a> Entry<'a> {
         Ok(Entry { key, value, expires_ms })
     }
 
-    /// The value of the entry in the overflow, appended to `bytes`.
+    /// Appends the value of the entry in the overflow to `bytes`.
     ///
     /// # Panics
     /// The lengths are not those of an entry ([`check`](Entry::check)).
@@ -189,7 +189,8 @@ impl<'a> Entry<'a> {
         bytes.extend_from_slice(self.value.bytes());
     }
 
-    /// The hash and the entry that an overflow key and its value stand for. Names damage as in the store at `path`.
+    /// Returns the hash and the entry that an overflow key and its value stand for. Names damage as in the store at
+    /// `path`.
     ///
     /// # Errors
     /// [`situ_storage::Error::Corruption`] if no writer makes such a key or such a value.
@@ -228,7 +229,8 @@ fn overflow_entry<'a>(key: &'a [u8], value: &'a [u8]) -> Result<(u64, Entry<'a>)
     Ok((hash, Entry { key, value: Value::new(is_pointer, fields.0), expires_ms }))
 }
 
-/// What an entry that lies in the overflow counts as in its bucket's tally: the bytes of its key and its value there.
+/// Returns the number of bytes that an entry in the overflow adds to its bucket's tally: the bytes of its key and its
+/// value there.
 pub fn overflow_bytes(entry: &Entry<'_>) -> usize {
     // The head has one byte instead of four, and the hash eight.
     entry.encoded_bytes() - ENTRY_HEAD_BYTES + 1 + overflow_prefix(0).len()

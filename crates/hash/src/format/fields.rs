@@ -18,7 +18,7 @@ impl Mismatch {
         Mismatch { part, expected: expected.to_string(), found: found.to_string() }
     }
 
-    /// The structure named `whole`, at `offset` in `path`, is damaged.
+    /// Returns the error that the structure named `whole`, at `offset` in `path`, is damaged.
     #[cold]
     pub(crate) fn at(self, path: &str, offset: u64, whole: impl fmt::Display) -> Error {
         let what = format!("{whole} ({})", self.part);
@@ -26,7 +26,7 @@ impl Mismatch {
     }
 }
 
-/// What is left to read of a structure.
+/// The bytes of a structure that are left to read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether all bytes are zero. Without a branch for each byte, so that the compiler uses wide registers.
+/// Returns true if all bytes are zero. Without a branch for each byte, so that the compiler uses wide registers.
 #[inline]
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().fold(0, |sum, byte| sum | byte) == 0

@@ -1,4 +1,4 @@
-//! Where buckets lie, and how long they are.
+//! The places and the length of buckets.
 
 /// Bytes of a bucket.
 pub const BUCKET_BYTES: usize = 4096;
@@ -12,10 +12,11 @@ pub const USABLE_BYTES: usize = BUCKET_BYTES - BUCKET_HEADER_BYTES;
 /// Bytes of the bucket space before bucket 0.
 pub const SPACE_HEADER_BYTES: usize = 65536;
 
-/// Where a bucket begins in the bucket space.
+/// Returns the offset of a bucket in the bucket space.
 ///
 /// # Panics
-/// No bucket space is so long: the number has more than [`BUCKET_BITS_MAX`](crate::format::address::BUCKET_BITS_MAX) bits.
+/// No bucket space is so long: the number has more than [`BUCKET_BITS_MAX`](crate::format::address::BUCKET_BITS_MAX)
+/// bits.
 #[inline]
 pub fn bucket_offset(number: u64) -> u64 {
     number

@@ -1,20 +1,23 @@
 //! Images in their journal: compact copies of buckets that are about to be written (`docs/formats/hash.md`).
 //!
-//! A device that may tear a write of 4 KB may leave half of a bucket. So a worker writes the images of a batch of buckets first, as
-//! one run of pages, and makes them durable. Only then it writes the buckets. Opening writes the images again that a crash may need.
+//! A device that may tear a write of 4 KB may leave half of a bucket. So a worker writes the images of a batch of
+//! buckets first, as one run of pages, and makes them durable. Only then it writes the buckets. Opening writes the
+//! images again that a crash may need.
 //!
 //! ```text
 //!  | page header | payload, 4064 bytes | page header | payload | ...        a batch: whole pages
 //!                | bucket, length, bytes | bucket, length, bytes | ... zeros
 //! ```
 //!
-//! An image is the part of a bucket that is not behind its entries ([`sealed_bytes`]). A bucket at load 0.4 takes 1.6 KB.
+//! An image is the part of a bucket that is not behind its entries ([`sealed_bytes`]). A bucket at load 0.4 takes 1.6
+//! KB.
 //!
-//! **Invariants.** Batch numbers ascend, and each is used once. A batch counts only if all of its pages are there. Its pages name the
-//! batch, so pages of an older lap of the journal are told apart. Each page begins with a header, so no value of a user can pass
-//! for a batch.
+//! **Invariants.** Batch numbers ascend, and each is used once. A batch counts only if all of its pages are there. Its
+//! pages name the batch, so a reader tells pages of an older lap of the journal apart. Each page begins with a header,
+//! so no value of a user can pass for a batch.
 //!
-//! **Failure.** A batch that is not whole was torn by a crash. Its buckets had not been written yet, so nobody needs it.
+//! **Failure.** A batch that is not whole was torn by a crash. Its buckets had not been written yet, so no recovery
+//! needs it.
 
 use crate::StoreId;
 use crate::format::address::BUCKET_BITS_MAX;
@@ -33,7 +36,7 @@ pub const IMAGE_PAYLOAD_BYTES: usize = IMAGE_PAGE_BYTES - IMAGE_PAGE_HEADER_BYTE
 /// Bytes of an image before the bytes of its bucket.
 pub const IMAGE_HEAD_BYTES: usize = 10;
 
-/// Where the reserved bytes of a page's header begin.
+/// The offset of the reserved bytes of a page's header.
 const RESERVED_AT: usize = 28;
 
 /// Second field of each page.
@@ -42,7 +45,7 @@ pub(crate) const IMAGE_MAGIC: [u8; 4] = *b"SIMG";
 /// Most pages of a batch: 256 MiB.
 pub const IMAGE_BATCH_PAGES_MAX: usize = 65536;
 
-/// Collects the images of a batch.
+/// A collector of the images of a batch.
 #[derive(Debug, Default)]
 pub struct ImageWriter {
     payload: Vec<u8>,
@@ -50,7 +53,7 @@ pub struct ImageWriter {
 }
 
 impl ImageWriter {
-    /// No image yet.
+    /// Makes a writer without an image.
     pub fn new() -> ImageWriter {
         ImageWriter::default()
     }
@@ -68,17 +71,17 @@ impl ImageWriter {
         assert!(self.pages() <= IMAGE_BATCH_PAGES_MAX, "the caller bounds its batches");
     }
 
-    /// How many images there are.
+    /// Returns the number of images.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many pages the batch takes.
+    /// Returns the number of pages that the batch takes.
     pub fn pages(&self) -> usize {
         self.payload.len().div_ceil(IMAGE_PAYLOAD_BYTES)
     }
 
-    /// The pages of the batch with this number. The writer is empty afterwards, and can be used again.
+    /// Returns the pages of the batch with this number. The writer is empty afterwards, and can be used again.
     ///
     /// # Panics
     /// There is no image.
@@ -98,7 +101,7 @@ impl ImageWriter {
     }
 }
 
-/// What a page says of its batch.
+/// The facts that a page states of its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PageHeader {
     batch: u64,
@@ -118,7 +121,7 @@ impl PageHeader {
         page[..4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The header of a page of this store's journal; none if the bytes are something else.
+    /// Returns the header of a page of this store's journal; none if the bytes are something else.
     fn read(store: StoreId, page: &[u8]) -> Option<PageHeader> {
         let mut fields = Fields(page);
         let stored = fields.u32("checksum").ok()?;
@@ -137,7 +140,7 @@ impl PageHeader {
     }
 }
 
-/// Over all of the page but the checksum itself; begins with the store's id.
+/// Computes a checksum over all of the page, apart from the checksum itself; it begins with the store's id.
 fn page_checksum(store: StoreId, page: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&store.0), page.get(4..).unwrap_or_default())
 }
@@ -147,7 +150,7 @@ fn page_checksum(store: StoreId, page: &[u8]) -> u32 {
 pub struct ImageBatch {
     /// The number of the batch.
     pub batch: u64,
-    /// How many pages it takes.
+    /// The number of pages that it takes.
     pub pages: usize,
     payload: Vec<u8>,
 }
@@ -161,21 +164,23 @@ pub struct Image<'a> {
 }
 
 impl ImageBatch {
-    /// How many pages the batch has that begins with this page; none if none begins here. A reader learns from it how much to read.
+    /// Returns the number of pages of the batch that begins with this page; none if no batch begins here. A reader
+    /// learns from it how much to read.
     pub fn pages_from(store: StoreId, page: &[u8]) -> Option<usize> {
         PageHeader::read(store, page).filter(|header| header.page == 0).map(|header| header.pages as usize)
     }
 
-    /// The number of the batch that a page of the journal belongs to; none if the bytes are no such page.
+    /// Returns the number of the batch that a page of the journal belongs to; none if the bytes are no such page.
     pub(crate) fn number_of(store: StoreId, page: &[u8]) -> Option<u64> {
         PageHeader::read(store, page).map(|header| header.batch)
     }
 
-    /// Reads the batch with whose first page `bytes` begin; what follows may be anything. `None` if no whole batch begins here.
-    /// `offset` is where the bytes lie in the journal at `path`.
+    /// Reads the batch with whose first page `bytes` begin; what follows may be anything. `None` if no whole batch
+    /// begins here. `offset` is where the bytes lie in the journal at `path`.
     ///
     /// # Errors
-    /// [`situ_storage::Error::Corruption`] if the batch is whole and its contents are no images: a writer wrote it with the fault.
+    /// [`situ_storage::Error::Corruption`] if the batch is whole and its contents are no images: a writer wrote it with
+    /// the fault.
     pub fn read(path: &str, offset: u64, store: StoreId, bytes: &[u8]) -> crate::Result<Option<ImageBatch>> {
         let Some(batch) = read_pages(store, bytes) else { return Ok(None) };
         match check_images(&batch.payload) {
@@ -184,7 +189,7 @@ impl ImageBatch {
         }
     }
 
-    /// The images, in the order in which they were pushed.
+    /// Returns the images, in the order in which they were pushed.
     pub fn images(&self) -> impl Iterator<Item = Image<'_>> + Clone {
         let mut fields = Fields(&self.payload);
         std::iter::from_fn(move || take_image(&mut fields).ok())
@@ -195,7 +200,8 @@ impl Image<'_> {
     /// Writes the bucket as it was to be written.
     ///
     /// # Errors
-    /// [`situ_storage::Error::Corruption`] if the image is not that of a bucket of the codec's store. The block may hold anything then.
+    /// [`situ_storage::Error::Corruption`] if the image is not that of a bucket of the codec's store. The block may
+    /// hold anything then.
     ///
     /// # Panics
     /// The block is not [`BUCKET_BYTES`] long.
@@ -211,7 +217,7 @@ impl Image<'_> {
     }
 }
 
-/// The pages of a batch, put together.
+/// Puts the pages of a batch together.
 fn read_pages(store: StoreId, bytes: &[u8]) -> Option<ImageBatch> {
     let first = PageHeader::read(store, bytes.get(..IMAGE_PAGE_BYTES)?)?;
     if first.page != 0 {

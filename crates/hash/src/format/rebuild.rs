@@ -2,14 +2,15 @@
 //!
 //! Pure: the caller has read the bucket and, if it is marked, its overflow, and applies what comes out.
 //!
-//! 1. Entries of the bucket come first, then those of the overflow. If a key is in both, the one in the bucket counts. The one in the
-//!    overflow is what a crash has left of an entry that went back.
+//! 1. Entries of the bucket come first, then those of the overflow. If a key is in both, the one in the bucket counts.
+//!    The one in the overflow is what a crash has left of an entry that went back.
 //! 2. Changes are applied in the order of their sequence numbers. Entries that have expired go.
-//! 3. Entries take their places in this order, as long as they fit: those of the bucket, those of the overflow, new ones. So entries of
-//!    the overflow return as soon as there is space, and an entry of a bucket is rarely pushed out.
+//! 3. Entries take their places in this order, as long as they fit: those of the bucket, those of the overflow, new
+//!    ones. So entries of the overflow return as soon as there is space, and an entry of a bucket is rarely pushed out.
 //!
 //! **Invariants.** Applying the same changes twice gives the same keys with the same values. Each key has one place.
-//! **Rejected.** Choosing what to keep by use: nobody counts reads of entries, and less than one in a hundred overflows.
+//! **Rejected.** Choosing what to keep by use: the store does not count reads of entries, and less than one in a
+//! hundred overflows.
 
 use crate::format::bucket::USABLE_BYTES;
 use crate::format::entry::{Entry, overflow_bytes};
@@ -33,7 +34,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Where an entry comes from.
+/// The origin of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Bucket,
@@ -50,29 +51,29 @@ struct Slot<'a> {
 /// The next contents of a bucket.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents<'a> {
-    /// In the bucket.
+    /// Entries in the bucket.
     pub(crate) inline: Vec<Entry<'a>>,
     /// Entries in the overflow, and their bytes.
     pub(crate) overflow_entries: u32,
     pub(crate) overflow_bytes: u32,
-    /// In the overflow, as before.
+    /// Entries in the overflow, as before.
     pub(crate) overflow_kept: Vec<Entry<'a>>,
-    /// What the overflow has to get before the bucket is written.
+    /// Entries that the overflow has to get before the bucket is written.
     pub(crate) overflow_puts: Vec<Entry<'a>>,
-    /// What goes out of the overflow when the bucket is written.
+    /// Keys that go out of the overflow when the bucket is written.
     pub(crate) overflow_deletes: Vec<&'a [u8]>,
-    /// Whether the bucket is to be written.
+    /// True if the bucket is to be written.
     pub(crate) is_changed: bool,
 }
 
 impl<'a> Contents<'a> {
-    /// All entries, in the bucket and in the overflow.
+    /// Returns all entries, in the bucket and in the overflow.
     pub(crate) fn all(&self) -> impl Iterator<Item = Entry<'a>> {
         self.inline.iter().chain(&self.overflow_kept).chain(&self.overflow_puts).copied()
     }
 }
 
-/// What lies in a bucket and in its overflow, without entries of other buckets and without dead ones.
+/// The entries of a bucket and of its overflow, without entries of other buckets and without dead ones.
 #[derive(Clone)]
 pub(crate) struct Before<'a> {
     pub(crate) inline: Vec<Entry<'a>>,

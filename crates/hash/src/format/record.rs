@@ -1,7 +1,7 @@
 //! The log record of a batch: puts and deletes that happen together (`docs/formats/hash.md`).
 //!
-//! Operation number *i* of a record has the sequence number first + *i*. Replaying a record twice does no harm: each operation says
-//! what its key has afterwards, whatever the key had before.
+//! Operation number *i* of a record has the sequence number first + *i*. Replaying a record twice does no harm: each
+//! operation says what its key has afterwards, whatever the key had before.
 
 use crate::format::entry::KEY_BYTES_MAX;
 use crate::format::fields::{Fields, Mismatch};
@@ -21,7 +21,7 @@ pub(crate) const KIND_DELETE: u8 = 0;
 pub(crate) const KIND_PUT: u8 = 1;
 pub(crate) const KIND_PUT_EXPIRING: u8 = 2;
 
-/// What a key has afterwards.
+/// The new content of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {
     /// Nothing.
@@ -30,7 +30,7 @@ pub enum Change<'a> {
     Put {
         /// The value: at most [`VALUE_BYTES_MAX`] bytes.
         value: &'a [u8],
-        /// When it expires, in milliseconds since 1970; none: never.
+        /// The time at which it expires, in milliseconds since 1970; none: never.
         expires_ms: Option<u64>,
     },
 }
@@ -40,7 +40,7 @@ pub enum Change<'a> {
 pub struct Operation<'a> {
     /// The key: 1 to [`KEY_BYTES_MAX`] bytes.
     pub key: &'a [u8],
-    /// What the key has afterwards.
+    /// The new content of the key.
     pub change: Change<'a>,
 }
 
@@ -48,17 +48,17 @@ pub struct Operation<'a> {
 const HEAD_BYTES_MAX: usize = 1 + 2 + 4 + 8;
 
 impl<'a> Operation<'a> {
-    /// `key` is removed.
+    /// Makes an operation that removes `key`.
     pub fn delete(key: &'a [u8]) -> Operation<'a> {
         Operation { key, change: Change::Delete }
     }
 
-    /// `key` has `value`.
+    /// Makes an operation that stores `value` under `key`.
     pub fn put(key: &'a [u8], value: &'a [u8], expires_ms: Option<u64>) -> Operation<'a> {
         Operation { key, change: Change::Put { value, expires_ms } }
     }
 
-    /// Whether an operation may have such lengths.
+    /// Checks that an operation may have such lengths.
     ///
     /// # Errors
     /// [`Error::Invalid`], which says what an operation may have.
@@ -129,7 +129,7 @@ impl fmt::Debug for Operations {
 }
 
 impl Operations {
-    /// None yet.
+    /// Makes an empty list of operations.
     pub fn new() -> Operations {
         Operations::default()
     }
@@ -156,27 +156,27 @@ impl Operations {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of operations.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Their bytes.
+    /// Returns the bytes of the operations.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Memory that is held for them.
+    /// Returns the memory that is held for the operations.
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// The operations, in the order in which they were pushed.
+    /// Returns the operations, in the order in which they were pushed.
     pub fn iter(&self) -> impl Iterator<Item = Operation<'_>> + Clone {
         operations(&self.bytes)
     }
 
-    /// The header of the record whose first operation has the sequence number `first`.
+    /// Returns the header of the record whose first operation has the sequence number `first`.
     ///
     /// # Panics
     /// There are no operations, or the sequence numbers reach [`SEQUENCE_END`].
@@ -196,7 +196,7 @@ impl Operations {
 pub struct Record<'a> {
     /// The sequence number of the first operation.
     pub first: u64,
-    /// How many operations there are: at least one.
+    /// The number of operations: at least one.
     pub count: u32,
     operations: &'a [u8],
 }
@@ -205,23 +205,24 @@ impl<'a> Record<'a> {
     /// Reads a record that lies at `offset` of the log file `path`.
     ///
     /// # Errors
-    /// [`situ_storage::Error::Corruption`] if the record breaks a rule. Its checksum was right, so a writer wrote it with the fault.
+    /// [`situ_storage::Error::Corruption`] if the record breaks a rule. Its checksum was right, so a writer wrote it
+    /// with the fault.
     pub fn decode(path: &str, offset: u64, bytes: &'a [u8]) -> Result<Record<'a>> {
         decode(bytes).map_err(|mismatch| mismatch.at(path, offset, "record of a batch"))
     }
 
-    /// The operations with their sequence numbers.
+    /// Returns the operations with their sequence numbers.
     pub fn operations(&self) -> impl Iterator<Item = (u64, Operation<'a>)> + Clone + use<'a> {
         (self.first..).zip(operations(self.operations))
     }
 
-    /// The operations as bytes, as [`Operations::bytes`] has them.
+    /// Returns the operations as bytes, as [`Operations::bytes`] has them.
     pub fn bytes(&self) -> &'a [u8] {
         self.operations
     }
 }
 
-/// Operations that were checked before.
+/// Decodes operations that were checked before.
 fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation<'_>> + Clone {
     let mut fields = Fields(bytes);
     std::iter::from_fn(move || Operation::take(&mut fields).ok())

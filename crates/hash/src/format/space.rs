@@ -5,8 +5,8 @@
 //!  0      4096        32768                    65536
 //! ```
 //!
-//! The mark is written once, when a store is made. Opening a store compares it before anything is written, so a wrong device, or the
-//! device of another store, is refused by name. One sound copy suffices.
+//! The mark is written once, when a store is made. Opening a store compares it before anything is written, so a wrong
+//! device, or the device of another store, is refused by name. One sound copy suffices.
 
 use crate::format::fields::{Fields, Mismatch, is_zero, require_checksum};
 use crate::format::geometry::BUCKET_BYTES;
@@ -17,7 +17,7 @@ pub use crate::format::geometry::{SPACE_HEADER_BYTES, bucket_offset};
 /// Bytes of one copy of the mark.
 pub const MARK_BYTES: usize = 4096;
 
-/// Where the copies of the mark begin.
+/// The offsets of the copies of the mark.
 pub const MARK_OFFSETS: [usize; 2] = [0, 32768];
 
 /// The first bytes of a mark.
@@ -26,10 +26,10 @@ pub(crate) const SPACE_MAGIC: [u8; 8] = *b"SITUbkts";
 /// The version of the mark, of the buckets and of how hashes map to them.
 pub const SPACE_FORMAT: u32 = 1;
 
-/// Where the checksum of a mark lies: behind all that it covers.
+/// The offset of the checksum of a mark: behind all that it covers.
 pub(crate) const MARK_CHECKSUM_AT: usize = MARK_BYTES - 4;
 
-/// What a bucket space says of itself.
+/// The mark of a bucket space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceMark {
     /// The store that it belongs to.
@@ -41,12 +41,12 @@ pub struct SpaceMark {
 }
 
 impl SpaceMark {
-    /// The mark of the bucket space of `store`, laid out as this program does it.
+    /// Returns the mark of the bucket space of `store`, laid out as this program does it.
     pub fn new(store: StoreId) -> SpaceMark {
         SpaceMark { store, header_bytes: SPACE_HEADER_BYTES as u32, bucket_bytes: BUCKET_BYTES as u32 }
     }
 
-    /// The whole header area, with both copies.
+    /// Returns the whole header area, with both copies.
     pub fn encode(&self) -> Vec<u8> {
         let mut area = vec![0; SPACE_HEADER_BYTES];
         for at in MARK_OFFSETS {
@@ -101,7 +101,8 @@ impl SpaceMark {
         Err(mismatch.at(path, at as u64, "mark of the bucket space"))
     }
 
-    /// Reads the header area of the bucket space at `path`, and checks that it is that of `store`, laid out as this program does it.
+    /// Reads the header area of the bucket space at `path`, and checks that it is that of `store`, laid out as this
+    /// program does it.
     ///
     /// # Errors
     /// As [`decode`](SpaceMark::decode), and [`Error::OtherStore`] and [`Error::OtherGeometry`].
@@ -125,7 +126,7 @@ impl SpaceMark {
         format!("buckets of {} bytes behind a header of {} bytes", self.bucket_bytes, self.header_bytes)
     }
 
-    /// Whether the header area is blank: only then may a store be made there without being told so twice.
+    /// Returns true if the header area is blank: only then may a store be made there without a second confirmation.
     pub fn is_blank(area: &[u8]) -> bool {
         is_zero(area)
     }
@@ -147,7 +148,7 @@ fn decode_copy(bytes: &[u8]) -> Result<(u32, SpaceMark), Mismatch> {
     Ok((format, SpaceMark { store, header_bytes, bucket_bytes }))
 }
 
-/// What lies where a bucket space has its mark.
+/// Describes the bytes that lie where a bucket space has its mark.
 fn describe(area: &[u8]) -> String {
     if is_zero(area) {
         return "zeros only".to_owned();

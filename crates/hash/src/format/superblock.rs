@@ -1,15 +1,15 @@
 //! The state of a store between two runs: one page, in two slots (`docs/formats/hash.md`).
 //!
 //! 1. Each change of the superblock has a *generation*, one more than the last.
-//! 2. The store writes slot 0 and makes it durable. Then it does the same with slot 1. Only then does it act on the change: it
-//!    releases log files, or lets readers see split buckets.
+//! 2. The store writes slot 0 and makes it durable. Then it does the same with slot 1. Only then does it act on the
+//!    change: it releases log files, or lets readers see split buckets.
 //! 3. Opening takes the sound slot with the highest generation.
 //!
-//! **Failure.** A crash tears at most one slot. The other one has this generation or the one before, and nobody has acted on the
-//! new one. Rot of one slot loses nothing, as both hold the same generation at rest.
+//! **Failure.** A crash tears at most one slot. The other one has this generation or the one before, and the store has
+//! not acted on the new one. Rot of one slot loses nothing, as both hold the same generation at rest.
 //!
-//! **Rejected.** Writing the slots in turn costs one write less. Then rot of the newer slot would bring back a state whose log
-//! files are gone, and whose buckets have been split since.
+//! **Rejected.** Writing the slots in turn costs one write less. Then rot of the newer slot would bring back a state
+//! whose log files are gone, and whose buckets have been split since.
 
 use crate::format::address::State;
 use crate::format::fields::{Fields, Mismatch, is_zero, require_checksum};
@@ -18,7 +18,7 @@ use crate::{Error, StoreId};
 /// Bytes of one slot.
 pub const SLOT_BYTES: usize = 4096;
 
-/// How many slots there are, one behind the other.
+/// The number of slots, one behind the other.
 pub const SLOTS: usize = 2;
 
 /// Longest path of a device that a superblock remembers.
@@ -30,10 +30,10 @@ pub(crate) const SUPERBLOCK_MAGIC: [u8; 8] = *b"SITUhash";
 /// The version of a store's formats, as one number.
 pub const STORE_FORMAT: u32 = 1;
 
-/// Where the checksum of a slot lies: behind all that it covers.
+/// The offset of the checksum of a slot: behind all that it covers.
 pub(crate) const SLOT_CHECKSUM_AT: usize = SLOT_BYTES - 4;
 
-/// What all buckets hold.
+/// The contents of all buckets: numbers and lengths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Entries in buckets.
@@ -49,15 +49,15 @@ pub struct Totals {
 /// The state of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
-    /// Which write of the superblock this is. The first has number 1.
+    /// The number of this write of the superblock. The first has number 1.
     pub generation: u64,
     /// The store.
     pub store: StoreId,
     /// The seed of the hash of keys.
     pub seed: u64,
-    /// Whether the store was closed: then all buckets are durable, and the log holds nothing that they lack.
+    /// True if the store was closed: then all buckets are durable, and the log holds nothing that they lack.
     pub is_clean: bool,
-    /// How many buckets there are.
+    /// The number of buckets.
     pub state: State,
     /// The epoch of the tallies in buckets. The first is 1.
     pub epoch: u32,
@@ -69,14 +69,14 @@ pub struct Superblock {
     pub next_file: u64,
     /// Images of batches with a lower number are not needed: their buckets were durable when the epoch began.
     pub first_image_batch: u64,
-    /// What all buckets held when the epoch began.
+    /// The contents of all buckets when the epoch began.
     pub totals: Totals,
-    /// The device of the bucket space, as it was named last; none: the file in the home directory. It decides nothing: the mark on
-    /// the device does.
+    /// The device of the bucket space, as it was named last; none: the file in the home directory. It decides nothing:
+    /// the mark on the device does.
     pub device: Option<String>,
 }
 
-/// What the slots of a superblock say.
+/// The newest superblock that the slots hold.
 #[derive(Debug, Clone)]
 pub struct Newest {
     /// The superblock with the highest generation.
@@ -86,7 +86,7 @@ pub struct Newest {
 }
 
 impl Superblock {
-    /// A slot with this superblock.
+    /// Returns a slot with this superblock.
     ///
     /// # Panics
     /// The generation or the epoch is 0, or the path of the device is empty or longer than
@@ -116,13 +116,13 @@ impl Superblock {
         slot
     }
 
-    /// Whether the store was made whole. A superblock of generation 1 is that of a store that is being made: opening writes the next one
-    /// when overflow and buckets are there.
+    /// Returns true if the store was made whole. A superblock of generation 1 is that of a store that is being made:
+    /// opening writes the next one when overflow and buckets are there.
     pub(crate) fn is_of_made_store(&self) -> bool {
         self.generation > 1
     }
 
-    /// The fields behind the epoch, but the path.
+    /// Returns the fields behind the epoch, but the path.
     fn numbers(&self) -> [u64; 8] {
         let Totals { entries, bytes, overflow_entries, overflow_bytes } = self.totals;
         [
@@ -140,7 +140,8 @@ impl Superblock {
     /// Reads slot number `slot` of the superblock at `path`. None if the slot is all zeros: it was never written.
     ///
     /// # Errors
-    /// [`Error::Newer`] if a newer program has written it; [`situ_storage::Error::Corruption`] if it is not what was written.
+    /// [`Error::Newer`] if a newer program has written it; [`situ_storage::Error::Corruption`] if it is not what was
+    /// written.
     ///
     /// # Panics
     /// The slot is not [`SLOT_BYTES`] long.
@@ -160,11 +161,12 @@ impl Superblock {
         decode_fields(&mut fields).map(Some).map_err(damaged)
     }
 
-    /// The newest superblock of both slots, whose bytes lie one behind the other. None if both were never written.
+    /// Returns the newest superblock of both slots, whose bytes lie one behind the other. None if both were never
+    /// written.
     ///
     /// # Errors
-    /// As [`decode`](Superblock::decode), if neither slot is sound, or if a newer program has written one. Corruption, too, if the
-    /// slots belong to two stores.
+    /// As [`decode`](Superblock::decode), if neither slot is sound, or if a newer program has written one. Corruption,
+    /// too, if the slots belong to two stores.
     ///
     /// # Panics
     /// The bytes are not those of [`SLOTS`] slots.
@@ -195,7 +197,7 @@ fn newer(path: &str, first: Superblock, second: Superblock) -> crate::Result<New
     Ok(Newest { superblock, damage: None })
 }
 
-/// The fields behind the format, and the format.
+/// Returns the fields behind the format, and the format.
 fn unseal(slot: &[u8]) -> Result<(Fields<'_>, u32), Mismatch> {
     let (sealed, stored) = slot.split_at(SLOT_CHECKSUM_AT);
     require_checksum(Fields(stored).u32("checksum")?, crc32c::crc32c(sealed))?;

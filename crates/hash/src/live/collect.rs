@@ -1,18 +1,20 @@
 //! Collecting segments of the value log: what is alive in one moves, and buckets get the new handles.
 //!
-//! 1. After a checkpoint, while there are no snapshots, the value log names a victim, which is sealed. The gate is closed once: a worker
-//!    that has appended a value there has put its handle into the bucket by then, or keeps it for a retry. A kept handle puts collection off.
-//! 2. For each record: it is alive if the entry of its key has this very handle. The sums of a segment decide nothing: every record that may
-//!    be alive is asked about.
-//! 3. The value log copies live records. With the gate closed, each entry that still has the old handle gets the new one. If a write was
-//!    faster, the copy is dead.
-//! 4. The keeper goes on with the next victim, when nobody wants anything else of it: one segment for each checkpoint would not keep up
-//!    with a log that is overwritten.
+//! 1. After a checkpoint, while there are no snapshots, the value log names a victim, which is sealed. The gate is
+//!    closed once. A worker that has appended a value there has put its handle into the bucket by then, or keeps it for
+//!    a retry. A kept handle puts collection off.
+//! 2. For each record: it is alive if the entry of its key has this very handle. The sums of a segment decide nothing:
+//!    every record that may be alive is asked about.
+//! 3. The value log copies live records. With the gate closed, each entry that still has the old handle gets the new
+//!    one. If a write was faster, the copy is dead.
+//! 4. The keeper goes on with the next victim, when it has no other work. One segment for each checkpoint would not
+//!    keep up with a log that is overwritten.
 //! 5. The segment goes at the next checkpoint: then the buckets with the new handles are durable.
 //!
-//! **Invariants.** An entry with another handle of the same length takes the same place. So tallies do not change, and no log needs to name
-//! the bucket.
-//! **Failure.** A segment that cannot be collected stays; the keeper tries again after the next checkpoint. Errors of buckets fail the store.
+//! **Invariants.** An entry with another handle of the same length takes the same place. So tallies do not change, and
+//! no log needs to name the bucket.
+//! **Failure.** A segment that cannot be collected stays; the keeper tries again after the next checkpoint. Errors of
+//! buckets fail the store.
 
 use crate::disk::io::BUCKETS_MAX;
 use crate::format::address::{State, hash_of};
@@ -30,7 +32,7 @@ use std::sync::atomic::Ordering;
 /// The store, as the value log asks it.
 struct Asked<'a> {
     core: &'a Core,
-    /// What went wrong with buckets: that concerns the store, not the segment.
+    /// A failure of buckets: that concerns the store, not the segment.
     failure: Option<Error>,
 }
 
@@ -76,7 +78,7 @@ impl Core {
         }
         let Some(victim) = self.large.log.victim() else { return Ok(false) };
         self.with_gate_closed(|| Ok(()))?;
-        // What is kept for changes that wait for space is in no bucket yet, and alive.
+        // A value that is kept for changes that wait for space is in no bucket yet, and alive.
         if !self.large.kept().is_empty() {
             return Ok(false);
         }
@@ -96,13 +98,13 @@ impl Core {
         Ok(collected.is_ok())
     }
 
-    /// The handle that the entry of `key` has, if it has one.
+    /// Returns the handle that the entry of `key` has, if it has one.
     fn handle_of(&self, key: &[u8]) -> Result<Option<Handle>> {
         let hash = hash_of(key, self.seed);
         loop {
             let seen = self.seen();
             let bucket = seen.state.bucket_of(hash);
-            // What has expired still has its handle. No moment is early enough for anything to have expired.
+            // An expired entry still has its handle. No moment is early enough for anything to have expired.
             let found = self.find_in_bucket(bucket, key, 0)?;
             if let Some(answer) = self.answer(found, (hash, key), (&seen, bucket), 0)? {
                 return Ok(match answer {
@@ -175,7 +177,7 @@ impl Core {
     }
 }
 
-/// The handle of an entry; none if the value lies in the bucket.
+/// Returns the handle of an entry; none if the value lies in the bucket.
 pub(crate) fn pointer_of(entry: &Entry<'_>) -> Result<Option<Handle>> {
     match entry.value {
         Value::Inline(_) => Ok(None),

@@ -5,7 +5,8 @@
 //!                                       keeper: checkpoints, splits, merges
 //! ```
 //!
-//! * `writes.rs` is what the pipeline finds; `worker.rs` applies what is pending; `keeper.rs` does what concerns all buckets.
+//! * `writes.rs` is what the pipeline finds; `worker.rs` applies what is pending; `keeper.rs` does what concerns all
+//!   buckets.
 //! * The *gate* is closed while the superblock, the epoch or the count of buckets changes.
 //!
 //! **Invariants.**
@@ -13,8 +14,8 @@
 //! 2. Each write of the superblock begins an epoch. Before it, all buckets are made durable.
 //! 3. A log file is released only when all of its changes are in buckets that are durable, and the overflow is durable.
 //!
-//! **Threads.** One worker for each partition, one keeper, the threads of the pipeline, and those of the overflow store. Locks: each is
-//! held for a few statements, none across I/O, and no two at a time.
+//! **Threads.** One worker for each partition, one keeper, the threads of the pipeline, and those of the overflow
+//! store. Locks: each is held for a few statements, none across I/O, and no two at a time.
 
 use crate::disk::images::ImageJournal;
 use crate::disk::io::BucketIo;
@@ -58,7 +59,7 @@ pub(crate) struct Core {
     pub(crate) gate: Gate,
     pub(crate) superblock: SuperblockFile,
     base_bits: u8,
-    /// How many buckets there are: level and split pointer in one number.
+    /// The number of buckets: level and split pointer in one number.
     buckets: AtomicU64,
     epoch: AtomicU32,
     totals: Mutex<Sums>,
@@ -72,13 +73,13 @@ pub(crate) struct Core {
     pub(crate) stopping: AtomicBool,
 }
 
-/// How far a check of all buckets has come, so that it can tell what has changed behind it.
+/// The progress of a check of all buckets, so that the check can tell what has changed behind it.
 #[derive(Default)]
 pub(crate) struct CheckUnderWay {
     pub(crate) runs: AtomicBool,
     /// Buckets with a lower number were checked. It changes with the gate closed.
     passed: AtomicU64,
-    /// How their sums have changed since.
+    /// The changes of the sums of checked buckets since.
     behind: Mutex<Sums>,
 }
 
@@ -87,41 +88,41 @@ impl CheckUnderWay {
         bucket < self.passed.load(Ordering::Acquire)
     }
 
-    /// The check has come as far as this bucket.
+    /// Notes that the check has come as far as this bucket.
     pub(crate) fn pass_to(&self, bucket: u64) {
         self.passed.store(bucket, Ordering::Release);
     }
 
-    /// Buckets that were checked have changed. The caller is inside the gate, or has it closed.
+    /// Notes that buckets that were checked have changed. The caller is inside the gate, or has it closed.
     pub(crate) fn changed(&self, sums: &Sums) {
         if *sums != Sums::default() {
             lock(&self.behind).add(sums);
         }
     }
 
-    /// How checked buckets have changed since. The gate is closed.
+    /// Returns the changes of the sums of checked buckets since. The gate is closed.
     pub(crate) fn behind(&self) -> Sums {
         *lock(&self.behind)
     }
 
-    /// A check begins. The gate is closed: nobody has yet to add what belongs to an earlier one.
+    /// Resets the sums for a new check. The gate is closed: no worker has yet to add what belongs to an earlier check.
     pub(crate) fn reset(&self) {
         self.pass_to(0);
         *lock(&self.behind) = Sums::default();
     }
 }
 
-/// How things were when a reader began.
+/// The epoch and the state when a reader began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) epoch: u32,
     pub(crate) state: State,
 }
 
-/// What others want of the keeper.
+/// Requests of other threads to the keeper.
 #[derive(Default)]
 pub(crate) struct KeeperWishes {
-    /// The keeper runs; until then, whoever opens the store does its work.
+    /// The keeper runs. Until then, the opening thread does the keeper's work.
     pub(crate) runs: AtomicBool,
     /// The image journal is full.
     pub(crate) image_room: AtomicBool,
@@ -136,7 +137,7 @@ pub(crate) struct KeeperWishes {
     pub(crate) resizing_is_off: AtomicBool,
 }
 
-/// What the store has done since it was opened.
+/// Counts of the store's work since it was opened.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) gets: AtomicU64,
@@ -167,12 +168,12 @@ impl Sums {
         self.overflow_bytes += other.overflow_bytes;
     }
 
-    /// A bucket holds `tally` more.
+    /// Adds `tally`: a bucket holds this much more.
     pub(crate) fn plus(&mut self, tally: &Tally) {
         self.add(&Sums::from(tally));
     }
 
-    /// A bucket holds `tally` less.
+    /// Subtracts `tally`: a bucket holds this much less.
     pub(crate) fn minus(&mut self, tally: &Tally) {
         let Sums { entries, bytes, overflow_entries, overflow_bytes } = Sums::from(tally);
         self.add(&Sums {
@@ -183,7 +184,8 @@ impl Sums {
         });
     }
 
-    /// The sums as counts. A negative sum counts as 0; [`check`](Sums::check) refuses it where it would be believed.
+    /// Returns the sums as counts. A negative sum counts as 0; [`check`](Sums::check) refuses it where it would be
+    /// believed.
     pub(crate) fn to_totals(self) -> Totals {
         let count = |sum: i64| u64::try_from(sum).unwrap_or(0);
         Totals {
@@ -194,7 +196,7 @@ impl Sums {
         }
     }
 
-    /// Whether buckets can hold this.
+    /// Checks that buckets can hold this.
     ///
     /// # Errors
     /// A sum is negative: the superblock counted less than its buckets held.
@@ -236,27 +238,27 @@ impl From<&Totals> for Sums {
 pub(crate) struct SuperblockFile {
     file: Arc<dyn PageFile>,
     current: Mutex<Superblock>,
-    /// Why a slot was not sound when the store was opened. It was written anew then.
+    /// The reason why a slot was not sound when the store was opened. The store rewrote it then.
     damage: Option<Error>,
 }
 
 impl SuperblockFile {
-    /// The superblock `current` was read from `file`.
+    /// Makes the file of a superblock: `current` was read from `file`.
     pub(crate) fn new(file: Arc<dyn PageFile>, current: Superblock) -> SuperblockFile {
         SuperblockFile { file, current: Mutex::new(current), damage: None }
     }
 
-    /// One slot was damaged when it was read.
+    /// Notes that one slot was damaged when it was read.
     pub(crate) fn damaged(self, damage: Option<Error>) -> SuperblockFile {
         SuperblockFile { damage, ..self }
     }
 
-    /// The damage that opening has found, and mended.
+    /// Returns the damage that opening has found, and mended.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.damage.as_ref()
     }
 
-    /// What the slots say now that are not what was written last: number and damage of each.
+    /// Reads the slots and returns those that differ from the last write: number and damage of each.
     pub(crate) fn check_slots(&self) -> Result<Vec<Error>> {
         let current = lock(&self.current).clone();
         let mut slots = vec![0; SLOTS * SLOT_BYTES];
@@ -296,7 +298,7 @@ impl SuperblockFile {
         lock(&self.current).clone()
     }
 
-    /// The device of the bucket space, for the next write.
+    /// Sets the device of the bucket space, for the next write.
     pub(crate) fn set_device(&self, device: Option<String>) {
         lock(&self.current).device = device;
     }
@@ -317,14 +319,14 @@ fn write_slots(file: &dyn PageFile, superblock: &Superblock) -> Result<()> {
     Ok(())
 }
 
-/// The state with this many buckets.
+/// Returns the state with this many buckets.
 pub(crate) fn state_of(base_bits: u8, buckets: u64) -> State {
     let level = (buckets >> base_bits).checked_ilog2().expect("a store never has fewer buckets than at first") as u8;
     let split = buckets - (1 << (u32::from(base_bits) + u32::from(level)));
     State::from_parts(base_bits, level, split).expect("the keeper makes states that can be")
 }
 
-/// What a core is made of, beside what it makes itself.
+/// The parts of a core, apart from those that it makes itself.
 pub(crate) struct Parts {
     pub(crate) env: Env,
     pub(crate) clock: Arc<StoreClock>,
@@ -339,7 +341,7 @@ pub(crate) struct Parts {
     pub(crate) superblock: SuperblockFile,
 }
 
-/// Which log files the next superblock names as needed.
+/// The log files that the next superblock names as needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogBound {
     /// The same as before.
@@ -382,13 +384,13 @@ impl Core {
         }
     }
 
-    /// How many buckets there are now, and how hashes map to them.
+    /// Returns the number of buckets now, and the mapping of hashes to them.
     #[inline]
     pub(crate) fn state(&self) -> State {
         state_of(self.base_bits, self.buckets.load(Ordering::SeqCst))
     }
 
-    /// The state and the epoch. The epoch comes first: it is noted before the state.
+    /// Returns the state and the epoch. The epoch comes first: it is noted before the state.
     pub(crate) fn seen(&self) -> Seen {
         let epoch = self.epoch();
         Seen { epoch, state: self.state() }
@@ -398,12 +400,12 @@ impl Core {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// What all buckets hold.
+    /// Returns the contents of all buckets: numbers and lengths.
     pub(crate) fn totals(&self) -> Totals {
         lock(&self.totals).to_totals()
     }
 
-    /// A repair has counted all buckets.
+    /// Sets the totals after a repair has counted all buckets.
     pub(crate) fn set_totals(&self, sums: Sums) {
         *lock(&self.totals) = sums;
     }
@@ -412,15 +414,15 @@ impl Core {
         lock(&self.totals).add(sums);
     }
 
-    /// The time by which entries expire, in milliseconds.
+    /// Returns the time by which entries expire, in milliseconds.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.milliseconds()
     }
 
-    /// A bucket is no newer than the store.
+    /// Checks that a bucket is no newer than the store.
     ///
     /// # Errors
-    /// The bucket is newer: the home directory was put back beside a bucket space that has gone on.
+    /// The bucket is newer: the home directory was put back, and its bucket space was not.
     pub(crate) fn require_age(&self, bucket: u64, header: &Header) -> Result<()> {
         let (epoch, sequence) = (self.epoch(), self.writes.visible());
         match header.is_within(epoch, sequence) {
@@ -429,7 +431,7 @@ impl Core {
         }
     }
 
-    /// The bucket is newer than epoch or sequence number allow.
+    /// Returns the error that the bucket is newer than epoch or sequence number allow.
     pub(crate) fn too_new(&self, bucket: u64, header: &Header, epoch: u32, sequence: u64) -> Error {
         let expected = format!(
             "at most epoch {epoch} and operation {sequence}; is the home directory older than the bucket space?"
@@ -440,13 +442,13 @@ impl Core {
             .into()
     }
 
-    /// Why the store takes no more writes, if it does not.
+    /// Checks that the store takes writes. Otherwise returns the reason.
     pub(crate) fn check_sound(&self) -> Result<()> {
         self.writes.failed().map_or(Ok(()), Err)
     }
 
-    /// Makes all buckets durable, and begins an epoch with a superblock that says how things are. With it, the image journal begins
-    /// anew. The gate is closed.
+    /// Makes all buckets durable, and begins an epoch with a superblock that says how things are. With it, the image
+    /// journal restarts. The gate is closed.
     pub(crate) fn begin_epoch(&self, state: State, bound: LogBound) -> Result<()> {
         // After a failure in the middle of a batch, the totals may not be those of the buckets.
         self.check_sound()?;
@@ -479,12 +481,14 @@ impl Core {
         Ok(())
     }
 
-    /// Repeated until it succeeds: a slot may have the next state already, and the store would still change the present one.
+    /// Writes the superblock, and repeats that until it succeeds: a slot may have the next state already, and the store
+    /// would still change the present one.
     fn write_superblock(&self, next: Superblock) -> Result<()> {
         self.patiently(Patience::UntilSpace, || self.superblock.write(next.clone()).map_err(Error::or_out_of_space))
     }
 
-    /// The superblock says durably that no image is needed. Workers that wait for room go on.
+    /// Restarts the image journal. The superblock says durably that no image is needed. Workers that wait for room go
+    /// on.
     fn images_begin_anew(&self) {
         let Some(images) = &self.images else { return };
         images.restart();
@@ -492,8 +496,8 @@ impl Core {
         self.writes.progress.notify();
     }
 
-    /// Makes all buckets durable, says so in the superblock, and lets the image journal begin anew. The gate is closed, or workers do not
-    /// run yet.
+    /// Makes all buckets durable, says so in the superblock, and restarts the image journal. The gate is closed, or
+    /// workers do not run yet.
     pub(crate) fn restart_images(&self) -> Result<()> {
         let Some(images) = &self.images else { return Ok(()) };
         self.check_sound()?;

@@ -1,10 +1,12 @@
-//! The gate between workers and whoever changes the state of all buckets.
+//! The gate between workers and a thread that changes the state of all buckets.
 //!
-//! A worker passes through the gate with each batch. The keeper closes the gate for a checkpoint or a group of splits, and has then
-//! all buckets for itself: no batch is half done. Clients do not notice, as long as there is room for their writes in memory.
+//! A worker passes through the gate with each batch. The keeper closes the gate for a checkpoint or a group of splits,
+//! and has then all buckets for itself: no batch is half done. Clients do not notice, as long as there is room for
+//! their writes in memory.
 //!
-//! **Invariants.** While the gate is closed nobody is inside. One thread at a time closes it. Workers that have waited at the closed gate go
-//! through before it is closed again: so a check, which closes it for each few buckets, holds no worker up for long.
+//! **Invariants.** While the gate is closed no worker is inside. One thread at a time closes it. Workers that have
+//! waited at the closed gate go through before it is closed again. So a check, which closes the gate for each few
+//! buckets, holds no worker up for long.
 //! **Threads.** Waits are waits for an event, with no lock held.
 
 use situ_base::{Env, Event, lock};
@@ -12,7 +14,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often a thread that waits for the gate looks for a hindrance.
+/// The interval at which a thread that waits for the gate looks for a hindrance.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) struct Gate {
@@ -61,13 +63,15 @@ impl Gate {
         Inside(self)
     }
 
-    /// Closes the gate when nobody else has it closed and nobody waits at it, and waits until nobody is inside.
+    /// Closes the gate when no other thread has it closed and no worker waits at it. Then waits until no worker is
+    /// inside.
     pub(crate) fn close(&self) -> Closed<'_> {
         let Ok(closed) = self.close_unless(|| None::<Infallible>);
         closed
     }
 
-    /// As [`close`](Gate::close). While another thread has the gate closed, a hindrance ends the wait: that thread may wait for space.
+    /// Closes the gate as [`close`](Gate::close) does. While another thread has the gate closed, a hindrance ends the
+    /// wait: that thread may wait for space.
     pub(crate) fn close_unless<E>(&self, hindrance: impl Fn() -> Option<E>) -> Result<Closed<'_>, E> {
         loop {
             let seen = self.changed.generation();
@@ -81,7 +85,7 @@ impl Gate {
                     break;
                 }
             }
-            // A hindrance notifies nobody here.
+            // A hindrance sends no notification here.
             self.changed.wait(seen, Some(LOOK_EVERY));
         }
         let closed = Closed(self);

@@ -1,20 +1,21 @@
 //! The keeper: the thread that does what concerns all buckets.
 //!
 //! * It makes the next log file ready.
-//! * *Image room*: when the image journal is full, it flushes the device, and the journal begins anew.
-//! * *Checkpoint*: when enough log is kept, it asks the workers to apply all that is in the older log files. When at least half of the
-//!   files are applied, it closes the gate, makes overflow and buckets durable, begins an epoch, and releases these files. Large values that
-//!   have died give their space back at a checkpoint. So one is also due when a whole segment of them has died, and for less when
-//!   space is scarce.
+//! * *Image room*: when the image journal is full, it flushes the device, and the journal restarts.
+//! * *Checkpoint*: when enough log is kept, it asks the workers to apply all that is in the older log files. When at
+//!   least half of the files are applied, it closes the gate, makes overflow and buckets durable, begins an epoch, and
+//!   releases these files. Large values that have died give their space back at a checkpoint. So one is also due when a
+//!   whole segment of them has died, and for less when space is scarce.
 //! * *Collection*: after a checkpoint, it collects segments of the value log while some are due (`collect.rs`).
-//! * *Rest*: in an idle store, it pays what nothing else calls in. A checkpoint gives up older log files, what has died of large
-//!   values, and what was saved for snapshots that have gone. Then it ends a segment that is mostly dead, collects, and trims.
+//! * *Rest*: in an idle store, it pays what nothing else calls in. A checkpoint gives up older log files, what has died
+//!   of large values, and what was saved for snapshots that have gone. Then it ends a segment that is mostly dead,
+//!   collects, and trims.
 //! * *Resizing*: when buckets are too full or too empty, it splits or merges a group of them (`resize.rs`).
 //!
-//! **Invariants.** While the store is open, the keeper closes the gate, and so does a check. The keeper waits for workers only at the gate, where they do
-//! not wait for the keeper.
-//! **Failure.** The first error fails the store, but for want of space: then the keeper tries again (`shortage.rs`). A writer that needs a
-//! log file for which there is no room is told.
+//! **Invariants.** While the store is open, the keeper closes the gate, and so does a check. The keeper waits for
+//! workers only at the gate, where they do not wait for the keeper.
+//! **Failure.** The first error fails the store, but for want of space: then the keeper tries again (`shortage.rs`). A
+//! writer that needs a log file for which there is no room gets the error.
 
 use crate::Result;
 use crate::live::core::{Core, LogBound};
@@ -25,12 +26,12 @@ use situ_pipeline::NoLogFile;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What could not be paid at rest is tried again after this time.
+/// The time after which a payment that failed at rest is tried again.
 const PAY_AGAIN: Duration = Duration::from_secs(30);
 
-/// What the keeper remembers of a store at rest.
+/// The keeper's memory of a store at rest.
 struct AtRest {
-    /// What was visible last, and since when.
+    /// The last visible sequence number, and the time since which it is visible.
     visible: u64,
     since: Duration,
     /// With this visible, nothing was owed at rest.
@@ -39,7 +40,7 @@ struct AtRest {
 }
 
 impl Core {
-    /// The body of the keeper.
+    /// Runs the keeper.
     pub(crate) fn keep(&self) {
         let mut rests_until = None;
         let (now, visible) = (self.env.clock.now(), self.writes.visible());
@@ -95,7 +96,8 @@ impl Core {
         }
     }
 
-    /// Makes the next log file ready before it is needed. If there is no room, the writer that needs it tries again and is told.
+    /// Makes the next log file ready before it is needed. If there is no room, the writer that needs the file tries
+    /// again and gets the error.
     fn prepare_log_ahead(&self) {
         let log = &self.writes.log;
         if log.next_file().is_none() && !self.writes.is_closed() {
@@ -103,7 +105,7 @@ impl Core {
         }
     }
 
-    /// Lets the image journal begin anew.
+    /// Restarts the image journal.
     pub(crate) fn make_image_room(&self) -> Result<()> {
         self.with_gate_closed(|| self.restart_images())
     }
@@ -144,7 +146,7 @@ impl Core {
         Ok(true)
     }
 
-    /// How long until an idle store pays what it owes; `None` if it owes nothing, as far as is known.
+    /// Returns the time until an idle store pays what it owes; `None` if it owes nothing, as far as is known.
     fn pays_in(&self, at_rest: &mut AtRest) -> Option<Duration> {
         let (now, visible) = (self.env.clock.now(), self.writes.visible());
         if at_rest.visible != visible || self.writes.pending.bytes() > 0 {
@@ -162,7 +164,7 @@ impl Core {
         Some(wait)
     }
 
-    /// Whether a checkpoint would give something up.
+    /// Returns true if a checkpoint would give something up.
     fn owes_checkpoint(&self) -> bool {
         let log = &self.writes.log;
         let has_spares = log.metrics().file_bytes > 2 * log.file_bytes_for(0);
@@ -174,14 +176,14 @@ impl Core {
             || self.large.owes() && has_no_snapshot()
     }
 
-    /// Whether segments are to be ended, collected or trimmed.
+    /// Returns true if segments are to be ended, collected or trimmed.
     fn owes_values(&self) -> bool {
         self.large.open_segment_is_dead()
             || self.large.log.has_trims()
             || self.snapshots.list().is_empty() && self.large.log.victim().is_some()
     }
 
-    /// In an idle store, does a bounded part of what the value log owes. True if there was something.
+    /// Does a bounded part of the work that the value log owes, in an idle store. True if there was some.
     fn pay_for_values(&self) -> Result<bool> {
         if !self.keeper.pays.load(Ordering::Acquire) {
             return Ok(false);
@@ -194,7 +196,8 @@ impl Core {
         Ok(has_trimmed || self.collect_if_due()?)
     }
 
-    /// Whether a checkpoint would reclaim much space of large values, or some while space is scarce. While there is a snapshot, it would not.
+    /// Returns true if a checkpoint would reclaim much space of large values, or some while space is scarce. While
+    /// there is a snapshot, it would not.
     fn would_give_space(&self) -> bool {
         let segment_bytes = self.options.value_segment_bytes;
         let least = match () {
@@ -211,7 +214,8 @@ impl Core {
         self.writes.shortage.is_any() || self.writes.shortage.space.is_low()
     }
 
-    /// Makes durable what is applied, and gives up the log before `file`: buckets and overflow have its changes, up to `sequence`.
+    /// Makes durable what is applied, and gives up the log before `file`: buckets and overflow have its changes, up to
+    /// `sequence`.
     pub(crate) fn checkpoint(&self, file: u64, sequence: u64) -> Result<()> {
         assert!(self.writes.pending.drained() >= sequence, "a log file is needed while its changes are pending");
         let dead = self.with_gate_closed(|| {
@@ -228,7 +232,8 @@ impl Core {
         self.collect_if_due().map(drop)
     }
 
-    /// Closes the gate for a caller of the store. Want of space is told to the caller: the keeper may wait for space with the gate closed.
+    /// Closes the gate for a caller of the store. The caller gets want of space as an error: the keeper may wait for
+    /// space with the gate closed.
     pub(crate) fn close_gate_with_space(&self) -> Result<Closed<'_>> {
         let closed = self.gate.close_unless(|| self.writes.shortage.cause())?;
         // A worker may have become short before it left the gate.

@@ -3,16 +3,17 @@
 //! 1. The newest visible change of the key that is pending decides.
 //! 2. The bucket is read. It decides if it has the key, or if it has no mark.
 //! 3. The overflow is asked. If it has the key, that decides.
-//! 4. Otherwise the bucket is read again, and the state is looked at: the entry may have gone back into the bucket, or into another
-//!    one, between steps 2 and 3. If nothing has changed the key does not exist.
+//! 4. Otherwise the bucket is read again, and the state is looked at. The entry may have gone back into the bucket, or
+//!    into another one, between steps 2 and 3. If nothing has changed the key does not exist.
 //!
-//! **Why that is right.** A change leaves the pending table only when bucket and overflow have it. The state is looked at behind the
-//! pending table: so whatever was applied at another state is seen there, or the new state is. An entry that goes from the
-//! overflow to the bucket is in both for a while. An entry that moves to another bucket is there before the state says so, and leaves
-//! the old one behind that.
+//! **Why that is right.** A change leaves the pending table only when bucket and overflow have it. The state is looked
+//! at behind the pending table: so whatever was applied at another state is seen there, or the new state is. An entry
+//! that goes from the overflow to the bucket is in both for a while. An entry that moves to another bucket is there
+//! before the state says so, and leaves the old one behind that.
 //!
 //! **Threads.** Any. No lock is held while the device works.
-//! **Failure.** A bucket that is read while it is written can look damaged. It is read again a few times, and then it is damaged.
+//! **Failure.** A bucket that is read while it is written can look damaged. It is read again a few times, and then it
+//! is damaged.
 
 use crate::Result;
 use crate::format::address::hash_of;
@@ -24,17 +25,17 @@ use situ_values::Handle;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a bucket is read that looks damaged.
+/// The number of reads of a bucket that looks damaged.
 const READS_MAX: u32 = 8;
 
 /// A value that was found.
 pub(crate) enum Located {
     Here(Vec<u8>),
-    /// In the value log.
+    /// A value in the value log.
     There(Handle),
 }
 
-/// What a bucket says of a key.
+/// The content of a bucket for a key.
 pub(crate) enum InBucket {
     /// The value, or none if the entry has expired.
     Known(Option<Located>),
@@ -45,7 +46,7 @@ pub(crate) enum InBucket {
 }
 
 impl Core {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
         let hash = hash_of(key, self.seed);
@@ -65,7 +66,7 @@ impl Core {
         }
     }
 
-    /// Where the value of a key lies.
+    /// Returns the place of the value of a key.
     pub(crate) fn locate(&self, hash: u64, key: &[u8], now_ms: u64) -> Result<Option<Located>> {
         if let Some(known) = self.get_pending(hash, key, now_ms) {
             return Ok(known.map(Located::Here));
@@ -80,7 +81,7 @@ impl Core {
         }
     }
 
-    /// What is pending of a key, if something is.
+    /// Returns the pending change of a key, if there is one.
     pub(crate) fn get_pending(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<Option<Vec<u8>>> {
         let found = self.writes.pending.find(hash, key, self.writes.visible())?;
         Some(match found.change() {
@@ -89,7 +90,7 @@ impl Core {
         })
     }
 
-    /// Steps 3 and 4; none if the bucket has to be read again.
+    /// Does steps 3 and 4; none if the bucket has to be read again.
     pub(crate) fn answer(
         &self,
         found: InBucket,
@@ -116,8 +117,8 @@ impl Core {
         }
     }
 
-    /// Whether a hash has belonged to a bucket all the time since `seen`. Each split and merge begins an epoch: a bucket that was merged and
-    /// split again meanwhile may have been read as it lay empty.
+    /// Returns true if a hash has belonged to a bucket all the time since `seen`. Each split and merge begins an epoch:
+    /// a bucket that was merged and split again meanwhile may have been read as it lay empty.
     pub(crate) fn is_still(&self, seen: &Seen, bucket: u64, hash: u64) -> bool {
         let now = self.seen();
         now == *seen || now.epoch == seen.epoch && now.state.bucket_of(hash) == bucket
@@ -154,7 +155,7 @@ impl Core {
     }
 }
 
-/// Where the value of an entry lies; none if the entry has expired.
+/// Returns the place of the value of an entry; none if the entry has expired.
 fn value_of(entry: &Entry<'_>, now_ms: u64) -> Result<Option<Located>> {
     if entry.is_expired(now_ms) {
         return Ok(None);

@@ -1,6 +1,7 @@
 //! Reads of many keys at once, and reads that do not wait.
 //!
-//! * [`Core::multi_get`] has the buckets of all keys in flight together. A key that its bucket does not decide is read again on its own.
+//! * [`Core::multi_get`] has the buckets of all keys in flight together. A key that its bucket does not decide is read
+//!   again on its own.
 //! * A few threads serve reads whose callers do not wait. Each takes what waits, up to as many reads as a lane has in
 //!   flight, reads it as one batch, and answers each.
 //! * If the device has lately answered sooner than another thread would, the caller's thread reads.
@@ -19,7 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// On a device that is not quick, one of so many reads is tried on the caller's thread: so a device that becomes quick is noticed.
+/// The number of reads of which one is tried on the caller's thread, on a device that is not quick. So a device that
+/// becomes quick is noticed.
 const TRY_EVERY: u64 = 512;
 
 fn answer(request: Request, value: Result<Option<Vec<u8>>>) {
@@ -35,7 +37,7 @@ impl Core {
         let found = found.unwrap_or_else(|_| Err(Error::Invalid("a bug: a read has panicked".to_owned())));
         match found {
             Ok(values) => requests.into_iter().zip(values).for_each(|(request, value)| answer(request, Ok(value))),
-            // One of them failed. Each is told what became of its own.
+            // A read failed. Each request gets the outcome of its own read.
             Err(_) => requests.into_iter().for_each(|request| {
                 let value = self.get(&request.key);
                 answer(request, value);
@@ -43,7 +45,7 @@ impl Core {
         }
     }
 
-    /// Whether the device has lately answered as soon as another thread would, or is to be tried.
+    /// Returns true if the device has lately answered as soon as another thread would, or is to be tried.
     pub(crate) fn is_quick(&self) -> bool {
         self.io.read_ns.load(Ordering::Relaxed) < QUICK_NS
             || self.counters.slow_gets.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRY_EVERY)
@@ -60,7 +62,7 @@ impl Core {
         }
     }
 
-    /// The values of keys, in their order.
+    /// Returns the values of keys, in their order.
     pub(crate) fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         let now_ms = self.now_ms();
         let mut values: Vec<Option<Option<Vec<u8>>>> = Vec::with_capacity(keys.len());

@@ -1,4 +1,4 @@
-//! How the threads of a store go on when a disk has no space (`shortage.rs` says what they promise).
+//! Retries of the threads of a store when a disk has no space (`shortage.rs` says what they promise).
 
 use crate::disk::large::HandleBytes;
 use crate::format::bucket::Tally;
@@ -12,7 +12,7 @@ use situ_values::Handle;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long the keeper waits before it repeats a step in place.
+/// The time for which the keeper waits before it repeats a step in place.
 const REPEAT_EVERY: Duration = Duration::from_millis(100);
 
 impl Core {
@@ -66,8 +66,8 @@ impl Core {
         }
     }
 
-    /// A batch of buckets has failed for want of space. See the module's documentation. `blocks` are the buckets as they were read, and
-    /// `died` says which handles leave which bucket.
+    /// Keeps a batch of buckets that has failed for want of space. See the module's documentation. `blocks` are the
+    /// buckets as they were read, and `died` says which handles leave which bucket.
     pub(crate) fn keep_for_retry(
         &self,
         changes: &[BucketChanges],

@@ -1,16 +1,16 @@
 //! Buckets that are written together, with what their overflow needs, in the order that survives a crash.
 //!
-//! 0. What snapshots need of the buckets is saved (`snapshots.rs`).
-//! 1. What the overflow gets is made durable.
+//! 0. Entries that snapshots need of the buckets are saved (`snapshots.rs`).
+//! 1. New entries of the overflow are made durable.
 //! 2. Images of the buckets are made durable, if the device can tear or lose a write.
 //! 3. The buckets are written.
-//! 4. What leaves the overflow is deleted.
+//! 4. Entries that leave the overflow are deleted there.
 //!
-//! **Invariants.** An entry is in its bucket or in the overflow at any time, perhaps in both; then the one in the bucket counts. So a
-//! crash between any two steps loses no entry. A bucket gets a mark only when nothing dead is left in its range of the overflow: the dead
-//! entries go in step 1.
-//! **Failure.** An error in the middle leaves what a crash at this place would leave. The caller fails the store. If the error is want of
-//! space, all steps may be done again (`shortage.rs`).
+//! **Invariants.** An entry is in its bucket or in the overflow at any time, perhaps in both; then the one in the
+//! bucket counts. So a crash between any two steps loses no entry. A bucket gets a mark only when nothing dead is left
+//! in its range of the overflow: the dead entries go in step 1.
+//! **Failure.** An error in the middle leaves what a crash at this place would leave. The caller fails the store. If
+//! the error is want of space, all steps may be done again (`shortage.rs`).
 
 use crate::disk::images::{Room, pages_for};
 use crate::disk::overflow::{OverflowChanges, Stored};
@@ -29,7 +29,7 @@ use situ_storage::Error as StorageError;
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Rewrites {
-    /// What snapshots have to keep of these buckets; saved before anything else.
+    /// The contents of these buckets that snapshots have to keep; saved before anything else.
     pub(crate) saves: Saves,
     images: Vec<(u64, Buffer)>,
     additions: OverflowChanges,
@@ -37,18 +37,18 @@ pub(crate) struct Rewrites {
     sums: Sums,
     /// The part of it in buckets that a check under way has passed.
     behind: Sums,
-    /// What step 3 could not write; none if it has not begun.
+    /// The buckets that step 3 could not write; none if it has not begun.
     unwritten: Option<Vec<(u64, Buffer)>>,
 }
 
-/// How the new contents of a bucket are written.
+/// The parameters of the new contents of a bucket.
 pub(crate) struct Place {
     pub(crate) bucket: u64,
     pub(crate) sequence: u64,
     pub(crate) epoch: u32,
-    /// What the bucket held when the epoch began; none: what it holds now.
+    /// The contents of the bucket when the epoch began; none: those that it has now.
     pub(crate) before: Option<Tally>,
-    /// What the totals have of the bucket so far.
+    /// The part of the totals that the bucket has so far.
     pub(crate) counted: Tally,
 }
 
@@ -57,22 +57,22 @@ impl Rewrites {
         self.images.is_empty()
     }
 
-    /// How many buckets are written.
+    /// Returns the number of buckets that are written.
     pub(crate) fn len(&self) -> usize {
         self.images.len()
     }
 
-    /// The buckets that are written, for those who write them in other steps.
+    /// Returns the buckets that are written, for callers that write them in other steps.
     pub(crate) fn take_images(&mut self) -> Vec<(u64, Buffer)> {
         std::mem::take(&mut self.images)
     }
 
-    /// The totals had `tally` more, of a bucket that goes.
+    /// Subtracts `tally` of a bucket that goes from the totals.
     pub(crate) fn uncount(&mut self, core: &Core, bucket: u64, tally: &Tally) {
         self.count(core, bucket, &Tally::default(), tally);
     }
 
-    /// A bucket holds `now` instead of `before`.
+    /// Notes that a bucket holds `now` instead of `before`.
     pub(crate) fn count(&mut self, core: &Core, bucket: u64, now: &Tally, before: &Tally) {
         let mut change = Sums::default();
         change.plus(now);
@@ -83,12 +83,12 @@ impl Rewrites {
         }
     }
 
-    /// Of a batch that has failed: what step 3 could not write; none if it had not begun.
+    /// Takes the buckets that step 3 of a failed batch could not write; none if step 3 had not begun.
     pub(crate) fn take_unwritten(&mut self) -> Option<Vec<(u64, Buffer)>> {
         self.unwritten.take()
     }
 
-    /// The totals are those with these buckets.
+    /// Adds the changes of these buckets to the totals.
     pub(crate) fn add_to_totals(&self, core: &Core) {
         core.add_to_totals(&self.sums);
         core.check.changed(&self.behind);
@@ -116,18 +116,18 @@ impl Rewrites {
         Ok(header)
     }
 
-    /// Step 0, for snapshots.
+    /// Does step 0, for snapshots.
     pub(crate) fn save(&mut self, core: &Core) -> Result<()> {
         core.overflow.save(std::mem::take(&mut self.saves))
     }
 
-    /// Step 1.
+    /// Does step 1.
     pub(crate) fn add_to_overflow(&mut self, core: &Core) -> Result<()> {
         // Also what only deletes dead entries: the bucket gets a mark, under which they would count again.
         core.overflow.write(std::mem::take(&mut self.additions), Durability::Synced)
     }
 
-    /// Steps 2 and 3, in the room for images that the caller has reserved.
+    /// Does steps 2 and 3, in the room for images that the caller has reserved.
     pub(crate) fn write_buckets(&mut self, core: &Core, room: Room<'_>, patience: Patience) -> Result<()> {
         if let Some(images) = core.images.as_ref().filter(|_| !self.images.is_empty()) {
             let placed = images.place(&self.images);
@@ -151,7 +151,7 @@ impl Rewrites {
         })
     }
 
-    /// Step 4.
+    /// Does step 4.
     pub(crate) fn remove_from_overflow(&mut self, core: &Core, patience: Patience) -> Result<()> {
         let removals = std::mem::take(&mut self.removals);
         if patience == Patience::None {
@@ -160,7 +160,7 @@ impl Rewrites {
         core.patiently(patience, || core.overflow.write(removals.clone(), Durability::Buffered))
     }
 
-    /// All steps. Patience begins with step 3.
+    /// Does all steps. Patience begins with step 3.
     pub(crate) fn commit(&mut self, core: &Core, room: Room<'_>, patience: Patience) -> Result<()> {
         assert!(pages_for(self.len()) <= room.pages() || core.images.is_none(), "room for images is reserved");
         self.save(core)?;
@@ -201,7 +201,7 @@ pub(crate) fn decode_all<'a>(core: &Core, stored: &'a Stored) -> Result<Vec<(u64
     stored.iter().map(|pair| core.overflow.decode(pair)).collect()
 }
 
-/// What a bucket holds, with its overflow, if both hold nothing else.
+/// Returns the entries of a bucket and of its overflow, if both hold no others.
 ///
 /// # Errors
 /// An entry belongs to another bucket.
@@ -227,7 +227,7 @@ pub(crate) fn own_entries<'a>(
     Ok(Before { inline, overflow, is_untidy: false })
 }
 
-/// What a bucket holds with its overflow; entries of other buckets are left out.
+/// Returns the entries of a bucket and of its overflow; entries of other buckets are left out.
 pub(crate) fn entries_of<'a>(
     core: &Core,
     number: u64,
@@ -244,7 +244,7 @@ pub(crate) fn entries_of<'a>(
 }
 
 impl Core {
-    /// What lies in the overflow of a bucket that has a mark; nothing for others.
+    /// Returns the overflow of a bucket that has a mark; nothing for others.
     pub(crate) fn marked_overflow(&self, number: u64, state: &State, header: &Header) -> Result<Stored> {
         if header.now.overflow_entries == 0 {
             return Ok(Stored::new());
@@ -252,7 +252,7 @@ impl Core {
         self.overflow.of_bucket(number, state)
     }
 
-    /// What lies dead in the overflow of a bucket that has no mark, if the bucket gets one now.
+    /// Returns the dead entries in the overflow of a bucket that has no mark, if the bucket gets one now.
     pub(crate) fn dead_overflow(
         &self,
         number: u64,
@@ -266,7 +266,7 @@ impl Core {
         self.overflow.of_bucket(number, state)
     }
 
-    /// Takes room for the images of so many buckets. With the gate closed, or before workers run.
+    /// Takes room for the images of `buckets` buckets. With the gate closed, or before workers run.
     pub(crate) fn reserve_images(&self, buckets: usize) -> Result<Room<'_>> {
         let Some(images) = &self.images else { return Ok(Room::none()) };
         let room = images.reserve(pages_for(buckets));

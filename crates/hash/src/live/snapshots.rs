@@ -1,21 +1,24 @@
 //! Snapshots: the state of a moment, while buckets go on changing.
 //!
-//! A snapshot is a sequence number, and how many buckets there were. Before a bucket changes beyond a snapshot for the first time, its entries
-//! are *saved*, under the number of the bucket and that of the snapshot, in a keyspace of the overflow store.
+//! A snapshot is a sequence number, and how many buckets there were. Before a bucket changes beyond a snapshot for the
+//! first time, its entries are *saved* in a keyspace of the overflow store. The key has the number of the bucket and
+//! that of the snapshot.
 //!
-//! 1. A snapshot is taken with the gate closed. So no batch and no group of splits is half done. Then all writes up to its sequence
-//!    number are applied. From then on it can be read.
-//! 2. A worker that applies changes beyond a snapshot saves the entries as they are after the changes up to the snapshot. A bucket
-//!    whose sequence number is greater than the snapshot's has been saved before.
-//! 3. A split or a merge saves its buckets under the newest snapshot. It waits until all changes up to this snapshot are applied.
-//!    What was saved under a snapshot counts for older ones, too, also when this snapshot has gone: nothing is saved for these again.
-//! 4. A reader looks for the first entries of the bucket that were saved under its snapshot or a later one. If there are none, it
-//!    reads the bucket, and looks again: what was saved meanwhile counts.
+//! 1. A snapshot is taken with the gate closed. So no batch and no group of splits is half done. Then all writes up to
+//!    its sequence number are applied. From then on it can be read.
+//! 2. A worker that applies changes beyond a snapshot saves the entries as they are after the changes up to the
+//!    snapshot. A bucket whose sequence number is greater than the snapshot's has been saved before.
+//! 3. A split or a merge saves its buckets under the newest snapshot. It waits until all changes up to this snapshot
+//!    are applied. Entries that were saved under a snapshot count for older ones, too, also when this snapshot has
+//!    gone. Nothing is saved for these again.
+//! 4. A reader looks for the first entries of the bucket that were saved under its snapshot or a later one. If there
+//!    are none, it reads the bucket, and looks again: what was saved meanwhile counts.
 //!
-//! **Invariants.** What is saved is never replaced. Between a snapshot and the next one under which a bucket is saved, the bucket has not
-//! changed. So step 4 finds what the bucket held at the snapshot.
-//! **Life.** What is saved is of no use when no snapshot is alive. It goes with the gate closed ([`Snapshots::forget_stale`]): at the next
-//! checkpoint, or before the next snapshot is taken. It also goes with the process: opening a store removes it.
+//! **Invariants.** Saved entries are never replaced. Between a snapshot and the next one under which a bucket is saved,
+//! the bucket has not changed. So step 4 finds what the bucket held at the snapshot.
+//! **Life.** Saved entries are of no use when no snapshot is alive. They go with the gate closed
+//! ([`Snapshots::forget_stale`]): at the next checkpoint, or before the next snapshot is taken. They also go with the
+//! process: opening a store removes them.
 //! **Rejected.** Versions of entries in the buckets: each change would make a bucket longer, and a bucket has 4 KB.
 
 use crate::disk::overflow::Overflow;
@@ -28,7 +31,7 @@ use situ_engine::{Durability, WriteBatch};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What has to be known of a snapshot to write a bucket.
+/// The facts of a snapshot that a write of a bucket needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// Later snapshots have higher numbers.
@@ -70,7 +73,7 @@ impl Snapshots {
         moment
     }
 
-    /// A snapshot is not read any more.
+    /// Notes that a snapshot is not read any more.
     pub(crate) fn release(&self, number: u64) {
         let mut alive = lock(&self.alive);
         alive.moments.remove(&number);
@@ -78,31 +81,32 @@ impl Snapshots {
         alive.changed();
     }
 
-    /// Removes what was saved, if no snapshot is alive. The gate is closed: nobody saves anything meanwhile, and nobody takes a snapshot.
+    /// Removes what was saved, if no snapshot is alive. The gate is closed: no worker saves anything meanwhile, and no
+    /// caller takes a snapshot.
     pub(crate) fn forget_stale(&self, overflow: &Overflow) {
         let is_due = {
             let mut alive = lock(&self.alive);
             alive.moments.is_empty() && std::mem::take(&mut alive.is_stale)
         };
         if is_due && overflow.forget_saved().is_err() {
-            // It takes room, and nobody reads it: later snapshots have higher numbers. The next turn tries again.
+            // It takes room and has no readers: later snapshots have higher numbers. The next turn tries again.
             lock(&self.alive).is_stale = true;
         }
     }
 
-    /// Whether something is saved that no snapshot reads any more.
+    /// Returns true if something is saved that no snapshot reads any more.
     pub(crate) fn is_stale(&self) -> bool {
         let alive = lock(&self.alive);
         alive.moments.is_empty() && alive.is_stale
     }
 
-    /// The snapshots that are alive, oldest first.
+    /// Returns the snapshots that are alive, oldest first.
     pub(crate) fn list(&self) -> Arc<Vec<Moment>> {
         Arc::clone(&lock(&self.alive).list)
     }
 }
 
-/// The entries of a bucket as bytes, each with its length before it.
+/// Returns the entries of a bucket as bytes, each with its length before it.
 pub(crate) fn encode<'a>(entries: impl Iterator<Item = (u64, Entry<'a>)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut value = Vec::new();
@@ -169,12 +173,12 @@ impl Overflow {
         self.write_batch(batch, Durability::Buffered)
     }
 
-    /// Whether a bucket was saved for this snapshot: under it, or under a later one, which may have gone since.
+    /// Returns true if a bucket was saved for this snapshot: under it, or under a later one, which may have gone since.
     pub(crate) fn is_saved(&self, bucket: u64, snapshot: u64) -> Result<bool> {
         Ok(self.saved_since(bucket, snapshot)?.is_some())
     }
 
-    /// What was saved of a bucket under this snapshot or the next later one.
+    /// Returns the contents of a bucket that were saved under this snapshot or the next later one.
     pub(crate) fn saved_since(&self, bucket: u64, snapshot: u64) -> Result<Option<Vec<u8>>> {
         let range = situ_engine::ReadOptions::default().range(key_of(bucket, snapshot), key_of(bucket + 1, 0));
         let Some(saved) = self.saved() else { return Ok(None) };
@@ -182,7 +186,7 @@ impl Overflow {
         first.map(|pair| pair.map(|(_, value)| value.to_vec()).map_err(Error::from)).transpose()
     }
 
-    /// Nothing that was saved is needed.
+    /// Deletes all saved entries, which are not needed any more.
     fn forget_saved(&self) -> Result<()> {
         let Some(saved) = self.saved() else { return Ok(()) };
         Ok(saved.delete_range_with([0; 16], [0xff; 16], Durability::Buffered)?)

@@ -1,18 +1,20 @@
 //! The worker of a partition: it applies what is pending to buckets.
 //!
-//! A worker sleeps until its partition has enough to do, somebody wants everything applied, or a few changes have waited for
-//! [`IDLE_AFTER`]. Then it sweeps once over its table:
+//! A worker sleeps until its partition has enough to do, a caller wants everything applied, or a few changes have
+//! waited for [`IDLE_AFTER`]. Then it sweeps once over its table:
 //!
-//! 1. The limit is what is visible now. The log is made durable that far. Otherwise a crash could keep a later write, whose bucket
-//!    was written, and lose an earlier one.
+//! 1. The limit is what is visible now. The log is made durable that far. Otherwise a crash could keep a later write,
+//!    whose bucket was written, and lose an earlier one.
 //! 2. It takes the changes of the next buckets, up to [`BUCKETS_MAX`], and goes through the gate.
-//! 3. It reads the buckets, many in flight, and the overflow of those that have a mark. It computes their next contents (`rebuild.rs`).
+//! 3. It reads the buckets, many in flight, and the overflow of those that have a mark. It computes their next contents
+//!    (`rebuild.rs`).
 //! 4. It writes what has changed, in an order that survives a crash (`rewrite.rs`).
-//! 5. The changes leave the pending table. Writers that wait for room are woken when there is much of it, or at the sweep's end.
+//! 5. The changes leave the pending table. Writers that wait for room are woken when there is much of it, or at the
+//!    sweep's end.
 //!
 //! **Invariants.** A change leaves the table only when bucket and overflow have it. So a reader finds it here or there.
-//! **Failure.** The first error fails the store. What was not applied stays in the table and in the log. Want of space fails nothing: the
-//! worker goes on with other buckets, and comes back to these (`shortage.rs`).
+//! **Failure.** The first error fails the store. Changes that were not applied stay in the table and in the log. Want
+//! of space fails nothing: the worker goes on with other buckets, and comes back to these (`shortage.rs`).
 
 use crate::disk::images::{Room, pages_for};
 use crate::disk::io::BUCKETS_MAX;
@@ -37,8 +39,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Changes that are too few for a sweep are applied after this time. Until then they take room in memory, in the log and in the reserve of
-/// physical space.
+/// Changes that are too few for a sweep are applied after this time. Until then they take room in memory, in the log
+/// and in the reserve of physical space.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 
 /// The changes of a bucket, with the handles of their large values.
@@ -48,7 +50,7 @@ struct Applied<'a> {
 }
 
 impl<'a> Applied<'a> {
-    /// The changes up to a sequence number, as the bucket gets them.
+    /// Returns the changes up to a sequence number, as the bucket gets them.
     fn up_to(&self, sequence: u64) -> impl Iterator<Item = Change<'a>> {
         let pairs = self.changes.changes.iter().zip(self.handles);
         pairs.filter(move |(change, _)| change.sequence <= sequence).map(|(change, handle)| {
@@ -59,7 +61,7 @@ impl<'a> Applied<'a> {
         })
     }
 
-    /// The handles that the bucket had, and those that are new.
+    /// Returns the handles that the bucket had, and those that are new.
     fn handles_before(&self, before: &Before<'_>) -> Result<BTreeSet<Handle>> {
         let mut handles = BTreeSet::new();
         let shadowed = |entry: &Entry<'_>| before.inline.iter().any(|other| other.key == entry.key);
@@ -74,7 +76,7 @@ impl<'a> Applied<'a> {
     }
 }
 
-/// Whether each change of a bucket is the last one of its key, for the bucket itself or for a snapshot.
+/// Returns true if each change of a bucket is the last one of its key, for the bucket itself or for a snapshot.
 fn last_changes(changes: &[PendingChange], moments: &[Moment]) -> Vec<bool> {
     let mut later: BTreeMap<&[u8], u64> = BTreeMap::new();
     // Changes of one key come in the order of their sequence numbers.
@@ -89,7 +91,7 @@ fn last_changes(changes: &[PendingChange], moments: &[Moment]) -> Vec<bool> {
 }
 
 impl Core {
-    /// The body of the worker of partition `number`.
+    /// Runs the worker of partition `number`.
     pub(crate) fn work(&self, number: usize) {
         let mut rests_until = Duration::ZERO;
         let mut waits_since = None;
@@ -135,15 +137,15 @@ impl Core {
         }
     }
 
-    /// Runs `turn` with the gate closed, if the store is sound. A failure is noted before the gate opens again, so workers do not go on
-    /// with what is half done.
+    /// Runs `turn` with the gate closed, if the store is sound. A failure is noted before the gate opens again, so
+    /// workers do not go on with what is half done.
     pub(crate) fn with_gate_closed<T>(&self, turn: impl FnOnce() -> Result<T>) -> Result<T> {
         let _closed = self.gate.close();
         self.check_sound()?;
         self.caught("keeper", turn).inspect_err(|error| self.fail_unless_short(error))
     }
 
-    /// An error fails the store. Want of space does not: nothing is half done then.
+    /// Fails the store because of an error. Want of space does not fail it: nothing is half done then.
     fn fail_unless_short(&self, error: &Error) {
         if !matches!(error, Error::OutOfSpace { .. }) {
             self.writes.fail_with(error.clone());
@@ -180,8 +182,8 @@ impl Core {
         Ok(applied)
     }
 
-    /// As [`sweep`](Core::sweep), for whoever opens the store. If space is missing for some buckets, the others are worked on, too: what is
-    /// deleted there may give space back.
+    /// Applies changes as [`sweep`](Core::sweep) does, for the opening of the store. If space is missing for some
+    /// buckets, the others are worked on, too: what is deleted there may give space back.
     pub(crate) fn apply_pending(&self, number: usize, limit: u64) -> Result<usize> {
         let mut applied = 0;
         let mut short = Ok(());
@@ -190,7 +192,8 @@ impl Core {
             let (inside, room) = self.enter_with_images(pages_for(BUCKETS_MAX))?;
             let state = self.state();
             let (changes, next) = self.writes.pending.take(number, at, limit, BUCKETS_MAX, &state);
-            // Also a failure is noted before the gate is left: whoever closes it then knows that buckets and totals may differ.
+            // A failure, too, is noted before the gate is left: the thread that closes it then knows that buckets and
+            // totals may differ.
             let outcome = self.caught("worker", || self.apply_to_buckets(&changes, &state, room));
             let outcome = outcome.inspect_err(|error| self.fail_unless_short(error));
             if let Err(error @ Error::OutOfSpace { .. }) = &outcome {
@@ -270,8 +273,8 @@ impl Core {
         Ok(())
     }
 
-    /// Puts large values into the value log. Returns the handle of each change that has one, bucket by bucket. A value that a later change
-    /// of its key replaces is not put there, unless a snapshot has the value.
+    /// Puts large values into the value log. Returns the handle of each change that has one, bucket by bucket. A value
+    /// that a later change of its key replaces is not put there, unless a snapshot has the value.
     fn append_large(&self, changes: &[BucketChanges]) -> Result<Vec<Option<HandleBytes>>> {
         let all = || changes.iter().flat_map(|bucket| &bucket.changes);
         let is_long = |change: &PendingChange| match change.change() {

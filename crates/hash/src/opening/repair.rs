@@ -2,15 +2,17 @@
 //!
 //! 1. The overflow is repaired as any ordered store is.
 //! 2. The store is opened. Damaged records of the log are left out, and what follows them is applied.
-//! 3. Before anything is applied, every bucket is read. A damaged one becomes empty, and keeps what it has in the overflow. What its block
-//!    held is set aside in the home. A bucket whose count of entries in the overflow is wrong gets the right one.
-//! 4. The totals are counted anew.
-//! 5. When the store is open, all values in the value log are read. An entry whose value is damaged is deleted (`verify.rs`).
+//! 3. Before anything is applied, every bucket is read. A damaged one becomes empty, and keeps what it has in the
+//!    overflow. The contents of its block are set aside in the home. A bucket whose count of entries in the overflow is
+//!    wrong gets the right one.
+//! 4. The totals are recounted.
+//! 5. When the store is open, all values in the value log are read. An entry whose value is damaged is deleted
+//!    (`verify.rs`).
 //!
-//! **Invariants.** After a repair the store opens, and a check finds it sound. Nothing that is sound is lost. An older version of a lost
-//! entry may be back if the overflow had one.
-//! **Limits.** Nobody knows which keys were in a bucket that is lost. A bucket space that is newer than its home is left as it is, and a
-//! superblock without a sound slot cannot be repaired.
+//! **Invariants.** After a repair the store opens, and a check finds it sound. Nothing that is sound is lost. An older
+//! version of a lost entry may be back if the overflow had one.
+//! **Limits.** The keys that were in a lost bucket are unknown. A bucket space that is newer than its home is left as
+//! it is, and a superblock without a sound slot cannot be repaired.
 //! **Failure.** A repair that was stopped is to be repeated.
 //! **Cost.** All buckets are read three times, and all large values once.
 
@@ -31,7 +33,7 @@ const NAMED_MAX: usize = 64;
 /// Blocks of damaged buckets that are set aside; what more there is is lost.
 const SET_ASIDE_MAX: usize = 4096;
 
-/// What a repair has found, and what is lost.
+/// The damage that a repair has found, and the losses.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct HashRepair {
@@ -41,7 +43,8 @@ pub struct HashRepair {
     pub lost_bucket_count: u64,
     /// The first of these.
     pub lost_buckets: Vec<u64>,
-    /// How many entries fewer there are than the superblock and the log say. It is exact if the log is sound.
+    /// The number of lost entries: the count of the superblock and the log, less the entries that are there. It is
+    /// exact if the log is sound.
     pub lost_entries: u64,
     /// Keys whose value in the value log was damaged: they are deleted.
     pub lost_keys: Vec<Vec<u8>>,
@@ -49,19 +52,19 @@ pub struct HashRepair {
     pub lost_log_records: u64,
     /// The file in the home that has the blocks of the damaged buckets, one behind the other.
     pub set_aside: Option<String>,
-    /// What the repair of the overflow says, if it was damaged.
+    /// The report of the repair of the overflow, if it was damaged.
     pub overflow: Option<Box<situ_engine::RepairReport>>,
     /// The first damages, in words.
     pub damages: Vec<String>,
 }
 
 impl HashRepair {
-    /// Whether nothing was damaged.
+    /// Returns true if nothing was damaged.
     pub fn was_sound(&self) -> bool {
         self.damages.is_empty() && self.overflow.is_none()
     }
 
-    /// Whether nothing is lost.
+    /// Returns true if nothing is lost.
     pub fn nothing_lost(&self) -> bool {
         let overflow_lost = self.overflow.as_ref().is_some_and(|report| !report.nothing_lost());
         self.lost_bucket_count == 0
@@ -77,7 +80,7 @@ impl HashRepair {
         }
     }
 
-    /// A damaged record of the log was left out.
+    /// Notes that a damaged record of the log was left out.
     pub(crate) fn lose_log_record(&mut self, damage: impl std::fmt::Display) {
         self.lost_log_records += 1;
         self.damage(damage);
@@ -92,7 +95,7 @@ impl HashRepair {
     }
 }
 
-/// Whether a block cannot be had, or is not what was written.
+/// Returns true if a block cannot be had, or is not what was written.
 fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Storage(StorageError::Corruption(_) | StorageError::Io { .. }))
 }
@@ -104,7 +107,7 @@ struct Lost {
 }
 
 impl Core {
-    /// Step 3. Workers do not run yet.
+    /// Does step 3. Workers do not run yet.
     pub(crate) fn mend_buckets(&self, home: &dyn Volume, report: &mut HashRepair) -> Result<()> {
         let state = self.state();
         let mut lost: Vec<Lost> = Vec::new();
@@ -148,7 +151,7 @@ impl Core {
         self.io.flush()
     }
 
-    /// Step 4. Returns what the totals were. Workers do not run yet, and all buckets are sound.
+    /// Does step 4. Returns the former totals. Workers do not run yet, and all buckets are sound.
     pub(crate) fn count_anew(&self) -> Result<Totals> {
         let before = self.totals();
         let mut sums = Sums::default();
@@ -179,7 +182,7 @@ impl Core {
         Ok(())
     }
 
-    /// What the overflow has of a bucket, but for entries that the bucket has itself.
+    /// Returns the sums of a bucket's overflow, apart from entries that the bucket has itself.
     fn overflow_tally(&self, number: u64, state: &State, is_inline: impl Fn(&[u8]) -> bool) -> Result<Tally> {
         let stored = self.overflow.of_bucket(number, state)?;
         let mut tally = Tally::default();
@@ -210,7 +213,7 @@ struct Mended {
     number: u64,
     sequence: u64,
     epoch: u32,
-    /// What it has in the overflow.
+    /// The sums of its overflow.
     held: Tally,
 }
 

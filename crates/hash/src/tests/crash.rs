@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const LOCATIONS: [&str; 2] = ["home", "overflow"];
 
-/// What a run does.
+/// The steps of a run.
 #[derive(Clone, Copy)]
 struct Plan {
     nature: Nature,
@@ -218,8 +218,9 @@ fn a_crash_keeps_a_prefix_of_writes_with_large_values() {
     }
 }
 
-/// After the death of the process, the store knows which bytes of the value log are alive. What a batch or a collection under way has appended,
-/// and no bucket has, counts as alive, too. So the count is mostly exact where all was applied, and never too small.
+/// After the death of the process, the store knows which bytes of the value log are alive. What a batch or a collection
+/// under way has appended, and no bucket has, counts as alive, too. So the count is mostly exact where all was applied,
+/// and never too small.
 #[test]
 fn the_death_of_the_process_forgets_no_garbage() {
     const LARGE: Shape = Shape { keys: 12, value_bytes_max: 3000, deletes_of_ten: 2 };
@@ -254,7 +255,7 @@ fn the_death_of_the_process_forgets_no_garbage() {
                     let store = open(&env, &after, &device.on(&env), &small()).unwrap();
                     told.durable = told.acknowledged;
                     check(&store, &told, &LARGE);
-                    // What was collected is gone at the checkpoint after.
+                    // A collected segment is gone at the next checkpoint.
                     for _ in 0..3 {
                         store.checkpoint().unwrap();
                         while store.inner.core.keeper.collects.load(Ordering::Acquire) {
@@ -263,7 +264,8 @@ fn the_death_of_the_process_forgets_no_garbage() {
                     }
                     let (counted, found) = (store.properties().value_live_bytes, store.verify().unwrap().value_bytes);
                     assert!(counted >= found, "{counted} bytes are counted, and {found} are alive");
-                    // A segment whose sums are in doubt has eight bytes that may be alive, until a walk shows that it has none.
+                    // A segment whose sums are in doubt has eight bytes that may be alive, until a walk shows that it
+                    // has none.
                     let in_doubt = store.inner.core.large.log.segments().iter().filter(|s| s.sums_are_doubtful).count();
                     let is_exact = counted - found <= 8 * in_doubt as u64;
                     all.fetch_add(u64::from(is_idle), Ordering::Relaxed);

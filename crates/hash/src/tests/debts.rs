@@ -37,7 +37,7 @@ impl World {
         self.env.clock.sleep(MINUTE);
     }
 
-    /// A time of the wall clock, so many seconds from now.
+    /// Returns a time of the wall clock, the given number of seconds from now.
     fn in_seconds(&self, seconds: u64) -> Option<u64> {
         Some((self.env.clock.unix() + Duration::from_secs(seconds)).as_millis() as u64)
     }
@@ -62,7 +62,8 @@ fn fill(store: &HashStore, keys: std::ops::Range<u64>, bytes: usize, expires_ms:
     keys.for_each(|n| store.put_with(key(n), value(n, bytes), Durability::Buffered, expires_ms).unwrap());
 }
 
-/// What expired stayed until a write happened to meet its bucket: in a store that is only read, or written to elsewhere, for good.
+/// An expired entry stayed until a write happened to meet its bucket: in a store that is only read, or written to
+/// elsewhere, for good.
 fn expired_entries_leave(nature: Nature, bytes: usize) {
     World::run(nature, small(), |world| {
         let store = world.open();
@@ -79,7 +80,7 @@ fn expired_entries_leave(nature: Nature, bytes: usize) {
         assert!(properties.value_dying_bytes + properties.value_garbage_bytes <= properties.value_live_bytes / 4);
         assert_eq!(properties.dead_entries, 0);
         check_sound(&store);
-        // What is left to expire is known although nothing is written any more.
+        // The entries that are left to expire are known although nothing is written any more.
         (0..17).for_each(|_| world.rest());
         assert_eq!(entries(&store), 40);
         store.close().unwrap();
@@ -125,7 +126,7 @@ fn expired_entries_leave_while_a_writer_goes_on_elsewhere() {
     });
 }
 
-/// What is written again while its expired predecessor is purged stays.
+/// An entry that is written again while its expired predecessor is purged stays.
 #[test]
 fn what_is_written_meanwhile_stays() {
     World::run(Nature::Safe, small(), |world| {
@@ -180,7 +181,8 @@ fn what_a_program_calls_dead_is_removed_and_what_follows_is_written() {
     }
 }
 
-/// Buckets are merged while a purge is on its way. Those that moved behind it were left out: 192 of 20,000 flushed items stayed.
+/// Buckets are merged while a purge is on its way. Those that moved behind it were left out: 192 of 20,000 flushed
+/// items stayed.
 #[test]
 fn a_purge_leaves_out_no_bucket_that_is_split_or_merged_meanwhile() {
     World::run(Nature::Safe, small(), |world| {
@@ -211,7 +213,8 @@ fn a_purge_leaves_out_no_bucket_that_is_split_or_merged_meanwhile() {
     });
 }
 
-/// 328 MB of deleted values stayed: a checkpoint waited for a segment's worth of dead ones, and the open segment for more values.
+/// 328 MB of deleted values stayed: a checkpoint waited for a segment's worth of dead ones, and the open segment for
+/// more values.
 #[test]
 fn deleted_values_and_older_log_files_leave_an_idle_store() {
     let options = HashOptions { value_segment_bytes: 1 << 20, log_bytes_max: 1 << 20, ..small() };
@@ -235,7 +238,7 @@ fn deleted_values_and_older_log_files_leave_an_idle_store() {
     });
 }
 
-/// What was saved for a snapshot stayed until the next checkpoint.
+/// Entries that were saved for a snapshot stayed until the next checkpoint.
 #[test]
 fn what_was_saved_for_a_snapshot_goes_with_it() {
     World::run(Nature::Safe, small(), |world| {

@@ -167,7 +167,7 @@ fn a_purge_leads_out_of_a_full_disk() {
         world.model.clear();
         world.model.insert(b"mark".to_vec(), b"1".to_vec());
         world.store.remove_dead(Arc::new(|key: &[u8], _: &[u8]| key != b"mark"), then);
-        // What is still there is dead, and would be counted.
+        // A handle that is still there is dead, and would be counted.
         let until = world.env.clock.now() + RECOVERS_WITHIN;
         let entries =
             |store: &HashStore| store.properties().totals.entries + store.properties().totals.overflow_entries;

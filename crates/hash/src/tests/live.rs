@@ -30,7 +30,7 @@ fn a_store_in_a_directory_is_there_again() {
     check_sound(&store);
 }
 
-/// A backup of the home alone, put back beside newer buckets, once made a thread panic that asked for the count.
+/// A backup of the home alone, put back with newer buckets, once made a thread panic that asked for the count.
 #[test]
 fn a_home_that_is_older_than_its_buckets_is_found() {
     let directory = tempfile::tempdir().unwrap();
@@ -222,8 +222,8 @@ fn a_collection_waits_for_handles_that_are_on_their_way_to_buckets() {
     });
 }
 
-/// Once, a checkpoint waited until all before the newest log file was applied. While clients wrote without a pause there was always a newer
-/// one, and the log was kept for ever.
+/// Once, a checkpoint waited until all before the newest log file was applied. While clients wrote without a pause
+/// there was always a newer one, and the log was kept for ever.
 #[test]
 fn checkpoints_give_up_log_while_clients_never_pause() {
     situ_sim::for_each_seed(810, 3, |seed| {
@@ -264,14 +264,15 @@ fn collection_keeps_up_with_values_that_are_overwritten() {
         for round in 0..300_u32 {
             store.put(format!("hot-{}", round % 4), vec![round as u8; 3000]).unwrap();
         }
-        // What was collected goes at the checkpoint after.
+        // A collected segment goes at the next checkpoint.
         (0..2).for_each(|_| store.checkpoint().unwrap());
         let (segments, written) = (store.inner.core.large.log.segments().len(), store.properties().value_collections);
         assert!(segments <= 40, "{segments} segments for four values; {written} were collected");
     });
 }
 
-/// A store that was made with few buckets, opened with the usual number of partitions, once had two workers for one bucket.
+/// A store that was made with few buckets, opened with the usual number of partitions, once had two workers for one
+/// bucket.
 #[test]
 fn a_bucket_has_one_worker_whatever_the_options_say_later() {
     let sim = SimExecutor::new(801);
@@ -548,14 +549,14 @@ fn a_device_that_fails_fails_the_store_and_loses_nothing() {
             assert!(matches!(store.put("x", "y"), Err(Error::Failed { .. })));
             assert!(store.close().is_err());
             device.set_faults(FaultPlan::none());
-            // What was acknowledged is there; what was refused may be.
+            // Acknowledged writes are there; refused ones may be.
             told.durable = told.acknowledged;
             check(&open(&env, &volumes, &device, &small()).unwrap(), &told, &shape);
         });
     });
 }
 
-/// Every damaged slot is named, and written anew: by the opening, and by the next change of the superblock.
+/// Every damaged slot is named, and rewritten: by the opening, and by the next change of the superblock.
 #[test]
 fn a_damaged_slot_of_the_superblock_is_named_and_written_anew() {
     let sim = SimExecutor::new(1);
@@ -624,8 +625,8 @@ fn a_refused_device_leaves_no_trace_in_a_new_home() {
     });
 }
 
-/// Checks at any moment, while clients write and buckets split and merge: none finds damage. And writers go on during a check: a check that
-/// kept the gate closed let them write no more than what may be pending.
+/// Checks at any moment, while clients write and buckets split and merge: none finds damage. And writers go on during a
+/// check: a check that kept the gate closed let them write no more than what may be pending.
 #[test]
 fn a_check_beside_writers_finds_no_damage_and_holds_nobody_up() {
     let (mut most, mut resized) = (0, 0);
@@ -677,7 +678,8 @@ fn a_check_beside_writers_finds_no_damage_and_holds_nobody_up() {
     assert!(resized > 0, "buckets were split and merged");
 }
 
-/// The last snapshot goes in one thread while another thread takes the next one. What is saved for the next one must stay.
+/// The last snapshot goes in one thread while another thread takes the next one. What is saved for the next one must
+/// stay.
 #[test]
 fn a_snapshot_that_goes_takes_nothing_from_the_next_one() {
     situ_sim::for_each_seed(900, 24, |seed| {
@@ -713,8 +715,8 @@ fn a_snapshot_that_goes_takes_nothing_from_the_next_one() {
     });
 }
 
-/// A split saves its buckets under the newest snapshot, for older ones, too. When the newest had gone, the next change of such a bucket saved
-/// half of it for the older one.
+/// A split saves its buckets under the newest snapshot, for older ones, too. When the newest had gone, the next change
+/// of such a bucket saved half of it for the older one.
 #[test]
 fn a_snapshot_that_goes_takes_nothing_from_an_older_one() {
     let mut splits = 0;
@@ -746,8 +748,8 @@ fn a_snapshot_that_goes_takes_nothing_from_an_older_one() {
     assert!(splits > 0);
 }
 
-/// Workers that passed the gate between any two groups were once faster than the splits: the load of buckets rose to 0.57 under clients
-/// that never paused, and 4% of the entries overflowed.
+/// Workers that passed the gate between any two groups were once faster than the splits: the load of buckets rose to
+/// 0.57 under clients that never paused, and 4% of the entries overflowed.
 #[test]
 fn groups_that_are_due_follow_each_other_while_the_gate_is_closed() {
     with_store(1, Nature::Safe, |_, store| {
@@ -772,7 +774,8 @@ fn made_in(home: &std::path::Path) -> HashOptions {
     options
 }
 
-/// The overflow lists the segments of the value log. A new one in its place lists none, and opening would remove all values.
+/// The overflow lists the segments of the value log. A new one in its place lists none, and opening would remove all
+/// values.
 #[test]
 fn a_store_without_its_overflow_is_refused_and_keeps_its_values() {
     let directory = tempfile::tempdir().unwrap();
@@ -818,7 +821,7 @@ fn a_bucket_space_that_is_too_short_for_its_store_is_refused_and_stays_as_it_is(
     HashStore::open(directory.path(), options).unwrap().close().unwrap();
 }
 
-/// A home that was put back beside newer buckets once made a scan panic, and a check found nothing but wrong totals.
+/// A home that was put back with newer buckets once made a scan panic, and a check found nothing but wrong totals.
 #[test]
 fn a_scan_and_a_check_name_buckets_that_are_newer_than_the_home() {
     let directory = tempfile::tempdir().unwrap();
@@ -914,7 +917,7 @@ fn rot_of_a_large_value_is_found_by_a_check() {
         assert!(home.rot(segment, 4096 + 2000, 3));
         let report = store.verify().unwrap();
         assert!(report.damage_count == 1 && report.damages[0].contains("cannot be read"), "{report:#?}");
-        // A value that nobody has any more is no damage.
+        // A value without an entry is no damage.
         (0..6_u8).for_each(|number| store.delete([number]).unwrap());
         check_sound(store);
     });
@@ -970,7 +973,8 @@ fn a_torn_batch_of_images_keeps_its_number() {
     });
 }
 
-/// While a snapshot lives, large values die in great number. Memory has a bounded part of them, and in the end all are counted.
+/// While a snapshot lives, large values die in great number. Memory has a bounded part of them, and in the end all are
+/// counted.
 #[test]
 fn deaths_of_large_values_during_a_snapshot_are_kept_on_disk_and_counted_once() {
     with_store_and_home(3, |store, _| {
@@ -991,7 +995,8 @@ fn deaths_of_large_values_during_a_snapshot_are_kept_on_disk_and_counted_once() 
     });
 }
 
-/// What was saved goes with the gate closed, not when the last snapshot is dropped: another thread may take a snapshot at that moment.
+/// Saved entries go with the gate closed, not when the last snapshot is dropped: another thread may take a snapshot at
+/// that moment.
 #[test]
 fn what_was_saved_is_removed_when_the_next_snapshot_is_taken() {
     with_store(1, Nature::Safe, |_, store| {

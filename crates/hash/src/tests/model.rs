@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Buckets that have room on simulated devices, where nothing else is said.
 pub(crate) const BUCKETS_MAX: u64 = 64;
 
-/// What a crash does to writes of buckets.
+/// The effect of a crash on writes of buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nature {
     /// Acknowledged writes are durable, and none is torn: zram, and drives with capacitors.
@@ -24,7 +24,7 @@ pub(crate) fn device(env: &Env, nature: Nature, plan: FaultPlan, seed: u64) -> S
     device_of(env, nature, BUCKETS_MAX, plan, seed)
 }
 
-/// A device with room for so many buckets.
+/// Makes a device with room for the given number of buckets.
 pub(crate) fn device_of(env: &Env, nature: Nature, buckets: u64, plan: FaultPlan, seed: u64) -> SimDevice {
     let geometry = Geometry {
         block_bytes: PAGE_BYTES as u32,
@@ -73,12 +73,12 @@ pub(crate) fn open(
 /// Changes that are written together.
 pub(crate) type Step = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// What keys and values a run has.
+/// The keys and values of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) keys: u64,
     pub(crate) value_bytes_max: usize,
-    /// Of ten changes, so many are deletions.
+    /// The number of deletions in ten changes.
     pub(crate) deletes_of_ten: u64,
 }
 
@@ -123,19 +123,19 @@ pub(crate) fn apply(map: &mut Map, step: &Step) {
     }
 }
 
-/// What a workload was told: the steps it tried, in order.
+/// The outcome of a workload: the steps that it tried, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) steps: Vec<Step>,
-    /// So many steps from the front were acknowledged.
+    /// The number of steps from the front that were acknowledged.
     pub(crate) acknowledged: usize,
-    /// So many steps from the front must survive everything.
+    /// The number of steps from the front that must survive everything.
     pub(crate) durable: usize,
-    /// What the store has done, if it came so far.
+    /// Counts of the store's work, if the run came so far.
     pub(crate) done: Done,
 }
 
-/// What a store has done: so that a test knows that it has tested something.
+/// Counts of a store's work: so that a test knows that it has tested something.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Done {
     pub(crate) splits: u64,
@@ -203,8 +203,8 @@ pub(crate) fn contents(store: &HashStore, shape: &Shape) -> Map {
     found.collect()
 }
 
-/// The store holds what a prefix of the steps makes, with all that had to survive; its counts are right and nothing is damaged. Returns how
-/// many steps there are.
+/// The store holds what a prefix of the steps makes, with all that had to survive; its counts are right and nothing is
+/// damaged. Returns how many steps there are.
 pub(crate) fn check(store: &HashStore, told: &Told, shape: &Shape) -> usize {
     let found = contents(store, shape);
     let prefix = (told.durable..=told.steps.len()).rev().find(|count| told.map_after(*count) == found);

@@ -134,7 +134,7 @@ fn damaged_records_of_the_log_are_left_out_and_later_ones_count() {
         let (key, value) = (number.to_le_bytes().to_vec(), vec![7; 200]);
         store.put_with(&key, &value, Durability::Synced, None).unwrap();
     }
-    // What the death of the process leaves.
+    // The state that the death of the process leaves.
     copy_tree(&home, &copy);
     store.close().unwrap();
     let paths = std::fs::read_dir(&copy).unwrap().map(|entry| entry.unwrap().path());

@@ -152,7 +152,7 @@ fn puts_are_refused_before_physical_space_ends_and_taken_again_when_it_returns()
     }
 }
 
-/// Others fill the drive, and let go of it again. Nobody has to write for the store to notice.
+/// Others fill the drive, and let go of it again. The store notices it without a write.
 #[test]
 fn physical_space_that_others_take_and_give_back_is_noticed() {
     World::run(3, Nature::Safe, 200, SMALL, Some(Compression::default().total(4 << 20)), |world| {
@@ -175,7 +175,8 @@ fn physical_space_that_others_take_and_give_back_is_noticed() {
     });
 }
 
-/// The device takes no more buckets, at any moment. What was not written stays pending, and is written when there is space.
+/// The device takes no more buckets, at any moment. What was not written stays pending, and is written when there is
+/// space.
 #[test]
 fn a_device_without_space_keeps_changes_pending_and_the_store_goes_on_when_space_returns() {
     const LARGE: Shape = Shape { keys: 40, value_bytes_max: 3000, deletes_of_ten: 2 };
@@ -215,7 +216,7 @@ fn a_device_without_space_keeps_changes_pending_and_the_store_goes_on_when_space
                     world.reads_are_right("deleted");
                     assert!(world.store.checkpoint().unwrap_err().is_no_space());
                     world.env.clock.sleep(Duration::from_secs(world.rng.below(3)));
-                    // Also while the keeper waits for space with the gate closed, nobody waits without end.
+                    // Also while the keeper waits for space with the gate closed, no thread waits without end.
                     assert!(world.store.snapshot().map_or_else(|error| error.is_no_space(), |_| true));
                     assert!(world.store.verify().map_or_else(|error| error.is_no_space(), |_| true));
                     world.device.set_faults(FaultPlan::none());
@@ -261,7 +262,8 @@ fn volumes_without_space_keep_changes_pending_and_the_store_goes_on_when_space_r
     });
 }
 
-/// A store whose home is full opens, short of space. Readers see all of it, deletes are taken, and it goes on when there is space.
+/// A store whose home is full opens, short of space. Readers see all of it, deletes are taken, and it goes on when
+/// there is space.
 #[test]
 fn a_store_opens_without_space_and_goes_on_when_space_returns() {
     const LARGE: Shape = Shape { keys: 40, value_bytes_max: 3000, deletes_of_ten: 2 };

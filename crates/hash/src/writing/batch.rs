@@ -8,7 +8,8 @@ use crate::{Error, Result};
 use situ_pipeline::SpaceUse;
 use std::ops::Range;
 
-/// Memory that a pending change takes beside its bytes, about: its place in the table, its batch, and what the allocator adds.
+/// The approximate memory that a pending change takes in addition to its bytes: its place in the table, its batch, and
+/// what the allocator adds.
 const CHANGE_BYTES: u64 = 256;
 
 /// Changes that are written together: after a crash all of them are there, or none.
@@ -30,7 +31,7 @@ pub struct HashBatch {
 }
 
 impl HashBatch {
-    /// No change yet.
+    /// Makes an empty batch.
     pub fn new() -> HashBatch {
         HashBatch::default()
     }
@@ -43,8 +44,9 @@ impl HashBatch {
         self.put_until(key, value, None)
     }
 
-    /// Stores `value` under `key` until `store_ms`; `None` means forever. The time is in milliseconds of the target store's
-    /// [clock](crate::HashStore::clock). [`ms_of_unix`](situ_base::StoreClock::ms_of_unix) converts a Unix time to it.
+    /// Stores `value` under `key` until `store_ms`; `None` means forever. The time is in milliseconds of the target
+    /// store's [clock](crate::HashStore::clock). [`ms_of_unix`](situ_base::StoreClock::ms_of_unix) converts a Unix time
+    /// to it.
     ///
     /// # Errors
     /// As [`put`](HashBatch::put).
@@ -60,28 +62,28 @@ impl HashBatch {
         self.operations.push(&Operation::delete(key.as_ref()))
     }
 
-    /// Lets a store take the batch on a full disk, from the space that it keeps for deletions. For short records without which nothing can
-    /// be deleted.
+    /// Lets a store take the batch on a full disk, from the space that it keeps for deletions. For short records
+    /// without which nothing can be deleted.
     pub fn set_uses_reserve(&mut self) {
         self.uses_reserve = true;
     }
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.operations.count() as usize
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no change.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of the changes in the log.
+    /// Returns the bytes of the changes in the log.
     pub fn bytes(&self) -> usize {
         self.operations.bytes().len()
     }
 
-    /// Ready for the log of a store with this seed.
+    /// Makes the changes ready for the log of a store with this seed.
     pub(crate) fn into_changes(self, seed: u64, value_bytes_max: usize) -> Result<Changes> {
         for operation in self.operations.iter() {
             if let Outcome::Put { value, .. } = operation.change
@@ -106,16 +108,16 @@ pub(crate) struct Changes {
     uses_reserve: bool,
 }
 
-/// Where a change lies in the bytes of its batch.
+/// The place of a change in the bytes of its batch.
 #[derive(Debug)]
 struct Span {
     hash: u64,
     key: Range<usize>,
-    /// Of a put.
+    /// The value and the expiry of a put.
     value: Option<(Range<usize>, Option<u64>)>,
 }
 
-/// Where `part` lies in `whole`, of which it is a part.
+/// Returns the range of `part` in `whole`, of which it is a part.
 fn range_in(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr() - whole.as_ptr().addr();
     assert!(start + part.len() <= whole.len(), "a part of the batch");
@@ -162,18 +164,18 @@ impl Changes {
         self.operations.held_bytes() + self.spans.capacity() * size_of::<Span>()
     }
 
-    /// What the changes take while they are pending.
+    /// Returns the memory that the changes take while they are pending.
     pub(crate) fn pending_bytes(&self) -> u64 {
         (0..self.len()).map(|index| self.bytes_of(index)).sum()
     }
 
-    /// What one of them takes.
+    /// Returns the memory that one of them takes.
     pub(crate) fn bytes_of(&self, index: usize) -> u64 {
         let Span { key, value, .. } = &self.spans[index];
         (key.len() + value.as_ref().map_or(0, |(value, _)| value.len())) as u64 + CHANGE_BYTES
     }
 
-    /// The soonest expiry of what is put.
+    /// Returns the soonest expiry of what is put.
     pub(crate) fn first_expiry_ms(&self) -> Option<u64> {
         self.first_expiry_ms
     }
@@ -194,7 +196,7 @@ impl Changes {
         }
     }
 
-    /// The record of the log, in parts.
+    /// Passes the record of the log, in parts, to `takes`.
     pub(crate) fn record<T>(&self, first: u64, takes: impl FnOnce(&[&[u8]]) -> T) -> T {
         takes(&[&self.operations.header(first), self.operations.bytes()])
     }

@@ -8,7 +8,7 @@ pub(crate) struct LogFiles {
     files: VecDeque<(u64, u64)>,
 }
 
-/// See [`LogFiles::newest_applied`].
+/// The result of [`LogFiles::newest_applied`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) file: u64,
@@ -23,20 +23,20 @@ impl LogFiles {
         LogFiles { files: VecDeque::from([(number, first_sequence)]) }
     }
 
-    /// The log goes on in file `number`.
+    /// Notes that the log goes on in file `number`.
     pub(crate) fn add(&mut self, number: u64, first_sequence: u64) {
         let (last, first) = self.newest();
         assert!(number > last && first_sequence >= first, "log file {number} follows {last}");
         self.files.push_back((number, first_sequence));
     }
 
-    /// The file that is written now, and its first sequence number.
+    /// Returns the file that is written now, and its first sequence number.
     pub(crate) fn newest(&self) -> (u64, u64) {
         *self.files.back().expect("the log has a file")
     }
 
-    /// The newest file of which all earlier writes are applied, if those up to `drained` are. With it how many files are older, and how
-    /// many there are.
+    /// Returns the newest file of which all earlier writes are applied, if those up to `drained` are. With it how many
+    /// files are older, and how many there are.
     pub(crate) fn newest_applied(&self, drained: u64) -> Applied {
         let newer = self.files.iter().rev().take_while(|(_, first)| *first > drained + 1).count();
         let older = (self.files.len() - newer).saturating_sub(1);
@@ -44,7 +44,7 @@ impl LogFiles {
         Applied { file, first, older, files: self.files.len() }
     }
 
-    /// Files before `number` are not needed any more.
+    /// Forgets the files before `number`, which are not needed any more.
     pub(crate) fn forget_before(&mut self, number: u64) {
         while self.files.len() > 1 && self.files.front().is_some_and(|(oldest, _)| *oldest < number) {
             self.files.pop_front();

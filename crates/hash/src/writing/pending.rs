@@ -3,15 +3,16 @@
 //! 1. The epilogue of a write [inserts](Pending::insert) each change into the table of its partition.
 //! 2. Readers [look](Pending::find) there first.
 //! 3. The partition's worker [takes](Pending::take) changes, a few buckets at a time, and applies them.
-//! 4. The changes [leave](Pending::remove) the table when bucket and overflow have them. Until then readers find them here.
+//! 4. The changes [leave](Pending::remove) the table when bucket and overflow have them. Until then readers find them
+//!    here.
 //!
-//! A table is ordered by hashes with their bits reversed, as the overflow is. So the changes of one bucket lie next to each other
-//! however many buckets there are, and a split needs nothing of the tables.
+//! A table is ordered by hashes with their bits reversed, as the overflow is. So the changes of one bucket lie next to
+//! each other however many buckets there are, and a split needs nothing of the tables.
 //!
-//! **Invariants.** The changes of a hash are in the order of their sequence numbers. A worker takes a bucket with all of its
-//! changes up to its limit. Bytes are counted before a write is logged, and until its changes leave.
-//! **Threads.** One short lock for each partition. The low bits of a hash choose it, and they are the low bits of the bucket's number: so
-//! a bucket belongs to the same partition before and after its split.
+//! **Invariants.** The changes of a hash are in the order of their sequence numbers. A worker takes a bucket with all
+//! of its changes up to its limit. Bytes are counted before a write is logged, and until its changes leave.
+//! **Threads.** One short lock for each partition. The low bits of a hash choose it, and they are the low bits of the
+//! bucket's number. So a bucket belongs to the same partition before and after its split.
 //! **Rejected.** A hash map by bucket: a split would have to move changes while readers look.
 
 use crate::format::address::State;
@@ -51,18 +52,18 @@ impl PendingChange {
 /// The changes of one bucket, as a worker takes them.
 pub(crate) struct BucketChanges {
     pub(crate) bucket: u64,
-    /// By hash, and by sequence number among those of one hash.
+    /// The changes, by hash, and by sequence number among those of one hash.
     pub(crate) changes: Vec<PendingChange>,
 }
 
 impl BucketChanges {
-    /// The last sequence number among the changes.
+    /// Returns the last sequence number among the changes.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.changes.iter().map(|change| change.sequence).max().unwrap_or(0)
     }
 }
 
-/// By reversed hash, then by sequence number.
+/// Changes by reversed hash, then by sequence number.
 type Table = BTreeMap<(u64, u64), PendingChange>;
 
 pub(crate) struct Partition {
@@ -80,7 +81,7 @@ pub(crate) struct Pending {
     bytes_max: u64,
     /// Workers are to apply all changes up to this one.
     wanted: AtomicU64,
-    /// What waited already when the store was opened, for want of space.
+    /// The bytes that waited already when the store was opened, for want of space.
     replayed_bytes: AtomicU64,
 }
 
@@ -106,41 +107,42 @@ impl Pending {
         &self.partitions[self.partition_number(hash)]
     }
 
-    /// The number of the partition of a hash, and of its bucket.
+    /// Returns the number of the partition of a hash, and of its bucket.
     pub(crate) fn partition_number(&self, hash: u64) -> usize {
         hash as usize & (self.partitions.len() - 1)
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Bytes that may wait.
+    /// Returns the number of bytes that may wait.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// Whether there is room for a write of so many bytes. One is always let in.
+    /// Returns true if there is room for a write of `bytes` bytes. One write is always let in.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let waiting = self.bytes();
         waiting == 0 || waiting + bytes <= self.bytes_max
     }
 
-    /// Whether so much room is free that writers that wait for room are to be woken. Woken at each little room, each of many writers would
-    /// wake for one write.
+    /// Returns true if enough room is free to wake the writers that wait for room. Woken at each little room,
+    /// each of many writers would wake for one write.
     pub(crate) fn has_much_room(&self) -> bool {
         self.bytes() <= self.bytes_max / 4 * 3
     }
 
-    /// Whether there is room for a write that only deletes, while a disk is out of space: as much again, also behind what an opening has
-    /// left here. Deletes are to find room then.
+    /// Returns true if there is room for a write that only deletes, while a disk is out of space. Deletes are to find
+    /// room then: as much again, in addition to the changes that an opening has left here.
     pub(crate) fn has_room_for_deletes(&self, bytes: u64) -> bool {
         let others = self.replayed_bytes.load(Ordering::Acquire).max(self.bytes_max);
         self.bytes() + bytes <= others.saturating_add(self.bytes_max)
     }
 
-    /// The store opens while changes behind `applied` wait for space. Workers are to apply those up to `sequence`.
+    /// Notes that the store opens while changes behind `applied` wait for space. Workers are to apply those up to
+    /// `sequence`.
     pub(crate) fn replayed(&self, applied: u64, sequence: u64) {
         self.replayed_bytes.store(self.bytes(), Ordering::Release);
         self.partitions.iter().for_each(|partition| partition.drained.store(applied, Ordering::Release));
@@ -168,17 +170,17 @@ impl Pending {
         }
     }
 
-    /// Whether partition `number` has changes.
+    /// Returns true if partition `number` has changes.
     pub(crate) fn has_some(&self, number: usize) -> bool {
         self.partitions[number].bytes.load(Ordering::Acquire) > 0
     }
 
-    /// With so many bytes a partition is worked on.
+    /// Returns the number of pending bytes with which a worker begins on its partition.
     fn enough_bytes(&self) -> u64 {
         self.bytes_max / (2 * self.partitions.len() as u64)
     }
 
-    /// The newest change of `key` up to `visible`.
+    /// Returns the newest change of `key` up to `visible`.
     pub(crate) fn find(&self, hash: u64, key: &[u8], visible: u64) -> Option<PendingChange> {
         let partition = self.partition_of(hash);
         if partition.bytes.load(Ordering::Acquire) == 0 {
@@ -196,7 +198,7 @@ impl Pending {
         self.wake();
     }
 
-    /// All changes up to here are to be applied.
+    /// Returns the sequence number up to which all changes are to be applied.
     pub(crate) fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Acquire)
     }
@@ -206,26 +208,26 @@ impl Pending {
         self.partitions.iter().for_each(|partition| partition.work.notify());
     }
 
-    /// Whether partition `number` is to be worked on.
+    /// Returns true if partition `number` is to be worked on.
     pub(crate) fn is_due(&self, number: usize) -> bool {
         let partition = &self.partitions[number];
         let is_wanted = partition.drained.load(Ordering::Acquire) < self.wanted.load(Ordering::Acquire);
         is_wanted || partition.bytes.load(Ordering::Acquire) >= self.enough_bytes()
     }
 
-    /// Partition `number` has no change up to `sequence` any more.
+    /// Notes that partition `number` has no change up to `sequence` any more.
     pub(crate) fn set_drained(&self, number: usize, sequence: u64) {
         self.partitions[number].drained.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// All changes up to this sequence number have left.
+    /// Returns the sequence number up to which all changes have left.
     pub(crate) fn drained(&self) -> u64 {
         let drained = self.partitions.iter().map(|partition| partition.drained.load(Ordering::Acquire));
         drained.min().unwrap_or(0)
     }
 
-    /// The changes up to `limit` of the next buckets of a partition, at most `buckets_max` of them, from the reversed hash `from` on;
-    /// and where the next call goes on.
+    /// Returns the changes up to `limit` of the next buckets of a partition, from the reversed hash `from` on: at most
+    /// `buckets_max` buckets. Also returns the place where the next call goes on.
     pub(crate) fn take(
         &self,
         number: usize,

@@ -1,4 +1,5 @@
-//! State that writers, the program and the purging thread share. `purge.rs` has the design of purges, and their invariants.
+//! State that writers, the program and the purging thread share. `purge.rs` has the design of purges, and their
+//! invariants.
 
 use crate::writing::batch::HashBatch;
 use situ_base::{Env, Event};
@@ -11,13 +12,13 @@ pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(5);
 /// No time.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// Says which entries are dead, by their keys and values.
+/// The program's test for dead entries, by their keys and values.
 pub type IsDead = Arc<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
 
 /// A purge that the program has asked for.
 pub(crate) struct Asked {
     pub(crate) is_dead: IsDead,
-    /// Is written when it is over.
+    /// The batch that is written when the purge is over.
     pub(crate) then: HashBatch,
 }
 
@@ -32,7 +33,7 @@ pub(crate) struct Purges {
 }
 
 impl Purges {
-    /// The expiries in the buckets are unknown: the first look finds them.
+    /// Makes the state after an opening. The expiries in the buckets are unknown: the first look finds them.
     pub(crate) fn new(env: &Env) -> Purges {
         Purges {
             asked: Mutex::default(),
@@ -42,7 +43,7 @@ impl Purges {
         }
     }
 
-    /// Entries are written that expire at this time or later.
+    /// Notes that entries are written that expire at this time or later.
     #[inline]
     pub(crate) fn note_expiry(&self, expires_ms: u64) {
         if expires_ms < self.next_expiry_ms.load(Ordering::Relaxed)

@@ -2,24 +2,29 @@
 //!
 //! Two watches:
 //!
-//! * *Before* it happens: the crate `pipeline` judges the space of the home, and the physical space of drives that compress ([`watch`]).
+//! * *Before* it happens: the crate `pipeline` judges the space of the home, and the physical space of drives that
+//!   compress ([`watch`]).
 //! * *When* it happens: a worker or the keeper finds that a write ends with `ENOSPC`. It is then *short* of space.
 //!
-//! 1. What was not written stays where it is: changes in the pending table and in the log, where they are durable.
-//! 2. While somebody is short, puts are refused. Deletes are taken as long as there is room for them in memory and in the log.
-//! 3. Whoever is short tries again every [`RETRY_EVERY`]. When the whole of its work has succeeded, it is short no longer.
+//! 1. Changes that were not written stay in the pending table and in the log, where they are durable.
+//! 2. While a worker or the keeper is short, puts are refused. Deletes are taken as long as there is room for them in
+//!    memory and in the log.
+//! 3. A thread that is short tries again every [`RETRY_EVERY`]. When the whole of its work has succeeded, the thread is
+//!    short no longer.
 //!
-//! **A batch of buckets that fails in the middle** (`retry.rs`). Some of its buckets were written, of others nobody knows. The
-//! old blocks of these count, and hide what the device has (`io.rs`). The totals count the buckets that were written. All changes of the
-//! batch stay pending, and are applied again: the last change of a key decides, as after a crash.
-//! Values that the batch has put into the value log are not put there again: their handles are kept by sequence number.
+//! **A batch of buckets that fails in the middle** (`retry.rs`). Some of its buckets were written, the state of others
+//! is unknown. The old blocks of these count, and hide what the device has (`io.rs`). The totals count the buckets that
+//! were written. All changes of the batch stay pending, and are applied again: the last change of a key decides, as
+//! after a crash. Values that the batch has put into the value log are not put there again: their handles are kept by
+//! sequence number.
 //!
-//! **A step that cannot be left half done** ([`Patience::UntilSpace`]), in a split or a merge: the keeper repeats it in place, with the
-//! gate closed, until there is space or the store closes. Closing then leaves what a crash leaves.
+//! **A step that cannot be left half done** ([`Patience::UntilSpace`]), in a split or a merge. The keeper repeats it in
+//! place, with the gate closed, until there is space or the store closes. Closing then leaves what a crash leaves.
 //!
-//! **Invariants.** An [`Error::OutOfSpace`] is made only where nothing is lost by trying again. Any other error fails the store.
-//! **Bounds.** Pending changes take at most twice the memory that they may take otherwise, so that deletes find room behind puts that
-//! wait. The log takes at most twice what it may have before a checkpoint, and a few files.
+//! **Invariants.** An [`Error::OutOfSpace`] is made only where nothing is lost by trying again. Any other error fails
+//! the store.
+//! **Bounds.** Pending changes take at most twice the memory that they may take otherwise, so that deletes find room
+//! behind puts that wait. The log takes at most twice what it may have before a checkpoint, and a few files.
 
 use crate::Error;
 use crate::base::events::{Events, HashEvent};
@@ -34,10 +39,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long whoever is short of space waits before it tries again.
+/// The time for which a thread that is short of space waits before it tries again.
 pub(crate) const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// Who is short of space.
+/// A party that is short of space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Party {
     /// The worker of a partition.
@@ -47,18 +52,18 @@ pub(crate) enum Party {
     Step,
 }
 
-/// What is done about want of space in the middle of a step.
+/// The reaction to want of space in the middle of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// The caller is told.
+    /// The caller gets the error.
     None,
     /// The step is repeated until it succeeds.
     UntilSpace,
 }
 
-/// Why a write may not begin now.
+/// The reason why a write may not begin now.
 pub(crate) enum Hindrance {
-    /// Nobody knows whether the disks have space for it: a sample is to be taken.
+    /// The space of the disks is unknown: a sample is to be taken.
     Unknown,
     Refused(Error),
 }
@@ -73,19 +78,20 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Deletes are refused, too, when the log has `log_bytes_max` and somebody is short of space.
+    /// Makes the watch. Deletes are refused, too, when the log has `log_bytes_max` bytes and a thread is short of
+    /// space.
     pub(crate) fn new(space: SpaceWatch, log_bytes_max: u64, events: Events) -> Shortage {
         let (short, is_any) = (Mutex::default(), AtomicBool::new(false));
         Shortage { space: Arc::new(space), short, is_any, log_bytes_max, events }
     }
 
-    /// Whether somebody is short of space.
+    /// Returns true if a thread is short of space.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// Why puts are refused, if somebody is short of space.
+    /// Returns the reason why puts are refused, if a thread is short of space.
     pub(crate) fn cause(&self) -> Option<Error> {
         lock(&self.short).values().next().cloned()
     }
@@ -105,7 +111,7 @@ impl Shortage {
         Ok(())
     }
 
-    /// `party` is short of space because of `cause`.
+    /// Notes that `party` is short of space because of `cause`.
     pub(crate) fn note(&self, party: Party, cause: &Error) {
         let is_first = {
             let mut short = lock(&self.short);
@@ -119,7 +125,7 @@ impl Shortage {
         }
     }
 
-    /// `party` has done all of its work.
+    /// Notes that `party` has done all of its work.
     pub(crate) fn over(&self, party: Party) {
         let is_last = {
             let mut short = lock(&self.short);
@@ -133,8 +139,8 @@ impl Shortage {
     }
 }
 
-/// The watch over the space of a store's disks. `fixed_bytes` is what it may need of physical space beside its pending changes. `stored`
-/// returns the bytes that the home holds.
+/// Returns the watch over the space of a store's disks. `fixed_bytes` is what it may need of physical space in addition
+/// to its pending changes. `stored` returns the bytes that the home holds.
 pub(crate) fn watch(
     clock: Arc<dyn Clock>,
     home: &Arc<dyn Volume>,

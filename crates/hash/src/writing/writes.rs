@@ -5,7 +5,8 @@
 //! * The log goes on in the next file when the present one is full. `logs.rs` keeps account of the files.
 //! * The epilogue puts changes into the pending tables; a write is visible when it is published.
 //!
-//! **Invariants.** The visible sequence number follows what was published last. Changes are in the tables before they are visible.
+//! **Invariants.** The visible sequence number follows what was published last. Changes are in the tables before they
+//! are visible.
 //! **Failure.** The first failure stays: the store takes no more writes until it is opened again. Reads go on.
 
 use crate::writing::batch::Changes;
@@ -26,12 +27,13 @@ pub(crate) type Obstacle = situ_pipeline::Obstacle<Writes>;
 pub(crate) type Request = situ_pipeline::Request<Writes>;
 pub(crate) type Pipeline = situ_pipeline::Pipeline<Writes>;
 
-/// What is written together, ready for the log.
+/// Changes that are written together, ready for the log.
 #[derive(Default, Clone)]
 pub(crate) struct Write(pub(crate) Arc<Changes>);
 
 impl Write {
-    /// Returns the bytes that the watch over space counts. A value may leave a gap of its own length in a segment.
+    /// Returns the number of bytes that the watch over space counts. A value may leave a gap of its own length in a
+    /// segment.
     fn space_bytes(&self) -> u64 {
         2 * self.0.bytes() as u64
     }
@@ -55,7 +57,7 @@ impl Batch for Write {
     }
 }
 
-/// Why there is no room for a write.
+/// The reason why there is no room for a write.
 #[derive(Debug)]
 pub(crate) enum NoRoom {
     /// Pending changes take as much memory as they may.
@@ -84,7 +86,7 @@ pub(crate) struct Writes {
     pub(crate) progress: Arc<dyn Event>,
     /// The keeper sleeps on it.
     pub(crate) keeper_work: Arc<dyn Event>,
-    /// What the purging thread is told.
+    /// The state that writers share with the purging thread.
     pub(crate) purges: Purges,
     bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
     closing: AtomicBool,
@@ -125,7 +127,7 @@ impl Writes {
         assert!(self.bell.set(Box::new(bell)).is_ok(), "a store has one pipeline");
     }
 
-    /// The last sequence number that readers see.
+    /// Returns the last sequence number that readers see.
     #[inline]
     pub(crate) fn visible(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
@@ -140,13 +142,13 @@ impl Writes {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// The store takes no more writes, because of `error`.
+    /// Fails the store: it takes no more writes, because of `error`.
     pub(crate) fn fail_with(&self, error: Error) {
         _ = self.failure.set(Error::Failed { cause: Box::new(error) });
         self.wake_all();
     }
 
-    /// Why the store takes no more writes.
+    /// Returns the reason why the store takes no more writes.
     pub(crate) fn failed(&self) -> Option<Error> {
         self.failure.get().cloned()
     }
@@ -159,17 +161,17 @@ impl Writes {
         self.purges.wake.notify();
     }
 
-    /// The last sequence number that was given out; it may not be visible yet.
+    /// Returns the last sequence number that was given out; it may not be visible yet.
     pub(crate) fn last_sequence(&self) -> u64 {
         lock(&self.commit).last_sequence()
     }
 
-    /// The number that the next log file gets at least.
+    /// Returns the number that the next log file gets at least.
     pub(crate) fn next_log(&self) -> u64 {
         self.next_log.load(Ordering::Acquire)
     }
 
-    /// Another log file than `file` is ready, with room for a record of `bytes`.
+    /// Makes another log file than `file` ready, with room for a record of `bytes`.
     pub(crate) fn prepare_log(&self, NoLogFile { bytes, file }: NoLogFile) -> Result<()> {
         loop {
             if self.log.file() != file {
@@ -195,7 +197,8 @@ impl Writes {
         }
     }
 
-    /// While space is short, gives up a next log file that is longer than the shortest: collections need its room to free more.
+    /// Gives up a next log file that is longer than the shortest, while space is short: collections need its room to
+    /// free more.
     pub(crate) fn shorten_next_log(&self) -> Result<()> {
         let (log, space) = (&self.log, &self.shortage.space);
         let is_long = |number| !log.is_ready(number, 0, 0);
@@ -205,17 +208,18 @@ impl Writes {
         Ok(())
     }
 
-    /// The oldest log file, and the changes before it that have to be in their buckets before it is the oldest one needed.
+    /// Returns the oldest log file, and the changes before it that have to be in their buckets before it is the oldest
+    /// one needed.
     pub(crate) fn newest_log_file(&self) -> (u64, u64) {
         lock(&self.commit).places.newest()
     }
 
-    /// The newest log file of which all earlier writes are applied, if those up to `drained` are.
+    /// Returns the newest log file of which all earlier writes are applied, if those up to `drained` are.
     pub(crate) fn newest_applied_log_file(&self, drained: u64) -> Applied {
         lock(&self.commit).places.newest_applied(drained)
     }
 
-    /// Log files before `oldest_needed` are not needed any more.
+    /// Releases log files before `oldest_needed`, which are not needed any more.
     pub(crate) fn release_logs(&self, oldest_needed: u64) -> Result<()> {
         lock(&self.commit).places.forget_before(oldest_needed);
         Ok(self.log.release(oldest_needed)?)
@@ -272,7 +276,7 @@ impl Environment for Writes {
             Err(Hindrance::Refused(error)) => return Err(Obstacle::refused(error)),
         }
         let bytes = batch.0.pending_bytes();
-        // While somebody is short, what has come so far only deletes.
+        // While a thread is short of space, the writes that come this far only delete.
         if self.pending.has_room(bytes) || self.shortage.is_any() && self.pending.has_room_for_deletes(bytes) {
             return Ok(());
         }
@@ -316,7 +320,7 @@ impl Environment for Writes {
         let pending = self.pending.bytes();
         let made = match no_room {
             NoRoom::Pending => {
-                // Nobody knows when there will be room.
+                // The time until there is room is unknown.
                 if let Some(cause) = self.shortage.cause() {
                     return Err(cause);
                 }

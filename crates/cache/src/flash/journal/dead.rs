@@ -1,8 +1,8 @@
-//! Which items on flash have died, as the journals say.
+//! The items on flash that have died, as the journals say.
 //!
-//! Two journals can have a note for each item of the log, gigabytes with short items on a large flash. So the first reading of the journals only counts
-//! the notes of each segment. The scan of the log asks for segments in the order of their numbers: the notes of the next ones are read when it comes to them, as
-//! many as fit [`NOTES_MAX`].
+//! Two journals can have a note for each item of the log, gigabytes with short items on a large flash. So the first
+//! reading of the journals only counts the notes of each segment. The scan of the log asks for segments in the order of
+//! their numbers. The notes of the next ones are read when it comes to them, as many as fit [`NOTES_MAX`].
 //!
 //! **Failure.** If a journal cannot be read again, everything counts as dead.
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
-/// See the module.
+/// The dead items by the journals: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Dead {
     id: Id,
@@ -34,7 +34,7 @@ pub(crate) struct Dead {
 const NOTES_MAX: u64 = if cfg!(test) { 64 } else { 4 << 20 };
 
 impl Dead {
-    /// Nothing yet, of the cache with this id.
+    /// Makes an empty set, of the cache with this id.
     pub(super) fn of(id: Id) -> Dead {
         Dead { id, ..Dead::default() }
     }
@@ -49,7 +49,7 @@ impl Dead {
         }
     }
 
-    /// Whether the item at an offset of a segment has died. Quick for segments in the order of their numbers.
+    /// Returns true if the item at an offset of a segment has died. Quick for segments in the order of their numbers.
     pub(crate) fn has(&mut self, sequence: u64, offset: u32) -> bool {
         if self.segments.contains(&sequence) {
             return true;
@@ -65,7 +65,7 @@ impl Dead {
         self.items.len() as u64 <= NOTES_MAX
     }
 
-    /// Forgets what is in memory of the journals.
+    /// Forgets the notes of the journals that are in memory.
     #[cfg(test)]
     pub(super) fn unload(&mut self) {
         self.loaded = (0, 0);

@@ -17,12 +17,13 @@
 //!
 //! The other two files hold these fields in order, then a crc32c of all preceding bytes:
 //!
-//! * *Index*: "SITUCIDX"; the cache's id; starts of the cache; the next segment's sequence number; log2 of the shard count; the number of
-//!   spots; sequence number and base of each spot; shard and packed slot of each item, 16 bytes.
-//! * *Records*: "SITUCREC"; the cache's id; the newest journal's generation; starts of the cache; the number of records; for each record
-//!   two lengths, the key and the value.
+//! * *Index*: "SITUCIDX"; the cache's id; starts of the cache; the next segment's sequence number; log2 of the shard
+//!   count; the number of spots; sequence number and base of each spot; shard and packed slot of each item, 16 bytes.
+//! * *Records*: "SITUCREC"; the cache's id; the newest journal's generation; starts of the cache; the number of
+//!   records; for each record two lengths, the key and the value.
 //!
-//! **Damage.** A partial note at the end of a journal ends it. Anything else that no encoder writes is damage, and a decoder returns `None`.
+//! **Damage.** A partial note at the end of a journal ends it. Anything else that no encoder writes is damage, and a
+//! decoder returns `None`.
 
 use crate::flash::format::COUNTS_END;
 use crate::slot::{ALIGN, OFFSETS_END};
@@ -45,7 +46,8 @@ pub(super) type Id = [u8; 16];
 pub(super) struct Records {
     /// The generation of the newest journal. If that journal is missing, notes are lost.
     pub(super) generation: u64,
-    /// The number of starts of the cache. The newest journal, and the index of a clean stop, have the number of the last start.
+    /// The number of starts of the cache. The newest journal, and the index of a clean stop, have the number of the
+    /// last start.
     pub(super) starts: u64,
     pub(super) owners: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -228,10 +230,11 @@ pub(super) fn decode_index(from: impl Read, bytes: u64, id: &Id) -> Option<Snaps
     found.ends_well().then_some(index)
 }
 
-/// Calls `each` with every note of a journal. Returns the journal's header and the offset at which its notes end; `None` if it is damaged.
+/// Calls `each` with every note of a journal. Returns the journal's header and the offset at which its notes end;
+/// `None` if it is damaged.
 ///
-/// A process that dies leaves a note whole or cut short, never with wrong bytes. The kernel copies a write within one page as a whole.
-/// So only a partial note at the end is an unfinished write.
+/// A process that dies leaves a note whole or cut short, never with wrong bytes. The kernel copies a write within one
+/// page as a whole. So only a partial note at the end is an unfinished write.
 pub(super) fn decode_notes(mut from: impl Read, id: &Id, mut each: impl FnMut(u64, u32)) -> Option<(Header, u64)> {
     let mut bytes = [0; HEADER_BYTES];
     from.read_exact(&mut bytes).ok()?;

@@ -33,7 +33,8 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Decodes a journal, an index file, or a records file. Bits of the first byte: 1 corrects the checksums first, 2 means an index, 4 records.
+/// Decodes a journal, an index file, or a records file. Bits of the first byte: 1 corrects the checksums first, 2 means
+/// an index, 4 records.
 ///
 /// # Panics
 /// A decoder panics or contradicts itself.

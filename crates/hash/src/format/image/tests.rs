@@ -16,7 +16,7 @@ fn bucket(number: u64, value: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Batch `batch` with the buckets 0, 1 and so on, of which each has a value of so many bytes.
+/// Makes batch `batch` with the buckets 0, 1 and so on, each with a value of the given length.
 fn batch(batch: u64, values: &[usize]) -> Vec<u8> {
     let mut writer = ImageWriter::new();
     for (number, length) in (0..).zip(values) {
