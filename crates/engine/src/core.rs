@@ -1,8 +1,8 @@
 //! An open store: its rooms, wired together.
 //!
-//! **Locks, in the order in which they may be taken together.** The lock of the waiting writes (`situ-pipeline`), `commit` (sequence
-//! numbers, the queue of requests, and [`Places`]), the registry's (`versions/store.rs`). None is held across anything that
-//! blocks. The right to change versions is no lock (`versions/editor.rs`).
+//! **Locks, in the order in which they may be taken together.** The lock of the waiting writes (`situ-pipeline`),
+//! `commit` (sequence numbers, the queue of requests, and [`Places`]), the registry's (`versions/store.rs`). None is
+//! held across anything that blocks. The right to change versions is no lock (`versions/editor.rs`).
 
 use crate::base::health::Health;
 use crate::base::options::Options;

@@ -1,17 +1,17 @@
 //! Asynchronous reads.
 //!
-//! A read is first tried on the caller's thread, with what can be had at once: memtables, cached blocks, what the system's
-//! page cache holds, and blocks on a raw disk that has lately answered as fast as another thread would
+//! A read is first tried on the caller's thread, with what can be had at once: memtables, cached blocks, what the
+//! system's page cache holds, and blocks on a raw disk that has lately answered as fast as another thread would
 //! ([`read_now`](situ_storage::Reader::read_now)). Mostly that is the answer, and the future is ready; going to another
 //! thread and back would take longer than the read. Otherwise a thread of the store does the rest
 //! ([`Readers`](crate::read::future::Readers)), as of the same moment.
 //!
-//! So the caller's thread does not wait for a disk that takes its time, unless thousands of reads wait for a thread already,
-//! or none can be had: then it reads itself. What the try costs is the search of the memtables and filters, which the thread
-//! of the store repeats, and a system call for each file that the page cache does not hold.
+//! So the caller's thread does not wait for a disk that takes its time, unless thousands of reads wait for a thread
+//! already, or none can be had: then it reads itself. What the try costs is the search of the memtables and filters,
+//! which the thread of the store repeats, and a system call for each file that the page cache does not hold.
 //!
-//! [`Keyspace::get_at_once`] ends after the try: the caller decides whether the read is worth a thread's time, and an answer
-//! that can be had at once costs no future.
+//! [`Keyspace::get_at_once`] ends after the try: the caller decides whether the read is worth a thread's time, and an
+//! answer that can be had at once costs no future.
 
 use crate::api::keyspace::{Keyspace, in_key_order};
 use crate::base::options::setters;
@@ -237,8 +237,8 @@ enum Attempt<'a> {
 }
 
 impl Keyspace {
-    /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if the answer can be had at once; otherwise a
-    /// thread of the store reads it.
+    /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if the answer can be had at once;
+    /// otherwise a thread of the store reads it.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
@@ -253,8 +253,9 @@ impl Keyspace {
         }
     }
 
-    /// The value of `key` if it can be had at once, without blocking and without a future; otherwise a [`DiskRead`], which the
-    /// caller begins or drops. For a caller with many keys that decides itself how many reads wait for a disk.
+    /// The value of `key` if it can be had at once, without blocking and without a future; otherwise a [`DiskRead`],
+    /// which the caller begins or drops. For a caller with many keys that decides itself how many reads wait for a
+    /// disk.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -308,8 +309,8 @@ impl Keyspace {
         }
     }
 
-    /// Like [`multi_get_with`](Keyspace::multi_get_with), without blocking: ready at once if all answers can be had at once;
-    /// otherwise a thread of the store reads what it does not know.
+    /// Like [`multi_get_with`](Keyspace::multi_get_with), without blocking: ready at once if all answers can be had at
+    /// once; otherwise a thread of the store reads what it does not know.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
@@ -352,8 +353,8 @@ impl Keyspace {
         })
     }
 
-    /// A page of entries in key order, without blocking: ready at once if all of it can be had so; otherwise a thread of
-    /// the store goes on from the first entry that is not. [`ScanOptions::after`] leads to the next page.
+    /// A page of entries in key order, without blocking: ready at once if all of it can be had so; otherwise a thread
+    /// of the store goes on from the first entry that is not. [`ScanOptions::after`] leads to the next page.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.

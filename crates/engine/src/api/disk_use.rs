@@ -30,10 +30,10 @@ fn bytes_on(volume: &dyn Volume) -> Result<u64> {
 
 impl Store {
     /// What the store's files take on its disks now, in whole pages of 4 KiB: tables, also those that snapshots and
-    /// iterators keep, log files and spares with the room that they have reserved, metadata. A table that is being written
-    /// counts as far as its disk lists it. A segment of the value log counts with its holes: the part of
-    /// [`ValueLogProperties::trimmed_bytes`](crate::ValueLogProperties::trimmed_bytes) that was discarded takes no space.
-    /// What a raw fast disk itself needs is not in it; `situ disk show` tells that.
+    /// iterators keep, log files and spares with the room that they have reserved, metadata. A table that is being
+    /// written counts as far as its disk lists it. A segment of the value log counts with its holes: the part of
+    /// [`ValueLogProperties::trimmed_bytes`](crate::ValueLogProperties::trimmed_bytes) that was discarded takes no
+    /// space. What a raw fast disk itself needs is not in it; `situ disk show` tells that.
     ///
     /// It lists the files: a call for reports, not for every operation.
     ///

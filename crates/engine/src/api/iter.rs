@@ -1,11 +1,12 @@
 //! Iterators: `for pair in store.range("a".."b")? { let (key, value) = pair?; … }`.
 //!
-//! An iterator is made of cursors. Whichever end is used first gets the cursor that was opened with the iterator; a second one
-//! is opened only when the other end is used, too, over the same view, sequence number and (of a transaction) own writes.
+//! An iterator is made of cursors. Whichever end is used first gets the cursor that was opened with the iterator; a
+//! second one is opened only when the other end is used, too, over the same view, sequence number and (of a
+//! transaction) own writes.
 //!
-//! **Invariants.** A cursor stands on the entry that it gave last. So what is left lies strictly between the two, and the
-//! iterator has ended when a step takes one of them to where the other one stands, or beyond, or nowhere: each entry is given
-//! exactly once. Both see the same entries, whatever is written, flushed or compacted meanwhile.
+//! **Invariants.** A cursor stands on the entry that it gave last. So what is left lies strictly between the two, and
+//! the iterator has ended when a step takes one of them to where the other one stands, or beyond, or nowhere: each
+//! entry is given exactly once. Both see the same entries, whatever is written, flushed or compacted meanwhile.
 //!
 //! **Failure.** An error is given once and ends the iterator.
 //!
@@ -188,11 +189,11 @@ impl Source for Moment {
     }
 }
 
-/// An iterator over keys and values in key order, at one moment of the keyspace's life; what is written after it was made is
-/// not seen. It goes from both ends, so that `.rev()` begins with the last key. After an error it ends.
+/// An iterator over keys and values in key order, at one moment of the keyspace's life; what is written after it was
+/// made is not seen. It goes from both ends, so that `.rev()` begins with the last key. After an error it ends.
 ///
-/// Keys and values are copied out of the store. Where that matters, use a [`Cursor`]. An iterator keeps memtables and tables
-/// alive that it may need; drop it when done.
+/// Keys and values are copied out of the store. Where that matters, use a [`Cursor`]. An iterator keeps memtables and
+/// tables alive that it may need; drop it when done.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -293,7 +294,8 @@ impl Keyspace {
         self.prefix_with(prefix, ReadOptions::default())
     }
 
-    /// The keys that begin with `prefix` and are within the options' bounds, with their values, as of the options' snapshot.
+    /// The keys that begin with `prefix` and are within the options' bounds, with their values, as of the options'
+    /// snapshot.
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
@@ -301,8 +303,8 @@ impl Keyspace {
         self.iter_with(options.within_prefix(prefix.as_ref()))
     }
 
-    /// Returns the first key with its value; `None` if there is no key. Costs about one seek: the first reader steps over
-    /// deleted keys before it, and later readers skip them.
+    /// Returns the first key with its value; `None` if there is no key. Costs about one seek: the first reader steps
+    /// over deleted keys before it, and later readers skip them.
     ///
     /// # Errors
     /// A table could not be read, or is damaged.

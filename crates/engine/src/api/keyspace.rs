@@ -139,10 +139,10 @@ impl Keyspace {
         Ok((view, sequence))
     }
 
-    /// A view and what is visible, of a keyspace with a value log. A collection writes handles into a memtable that this view may
-    /// have, and adds their segments to the next view. So the view has the segments of all that is visible only if it had the
-    /// newest list of segments when the number was taken. That holds for a view without segments, too: a flush of an older memtable
-    /// may write the first ones.
+    /// A view and what is visible, of a keyspace with a value log. A collection writes handles into a memtable that
+    /// this view may have, and adds their segments to the next view. So the view has the segments of all that is
+    /// visible only if it had the newest list of segments when the number was taken. That holds for a view without
+    /// segments, too: a flush of an older memtable may write the first ones.
     fn with_its_segments(&self, mut view: arc_swap::Guard<Arc<View>>) -> (arc_swap::Guard<Arc<View>>, u64) {
         loop {
             let sequence = self.core.versions.snapshots.visible();
@@ -237,19 +237,20 @@ impl Keyspace {
 
     /// Like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable if it
     /// is to be. On a store that is not busy a buffered write is done on return; its pages are handed to the operating
-    /// system on the calling thread. Where the log lies on a disk without a file system there is no page cache that could
-    /// take them: then a thread of the store writes them, and the future is ready soon after.
+    /// system on the calling thread. Where the log lies on a disk without a file system there is no page cache that
+    /// could take them: then a thread of the store writes them, and the future is ready soon after.
     ///
-    /// If the store cannot take the write now, because writers are slowed down or all memtables are full, the future stays
-    /// pending and is woken when it has. The write takes place whether the future is polled or dropped. A store that closes
-    /// answers what has not [begun](WriteFuture::has_begun) with [`Error::Closed`].
+    /// If the store cannot take the write now, because writers are slowed down or all memtables are full, the future
+    /// stays pending and is woken when it has. The write takes place whether the future is polled or dropped. A store
+    /// that closes answers what has not [begun](WriteFuture::has_begun) with [`Error::Closed`].
     ///
-    /// Writes begin in the order of the calls, and become visible in that order: of two writes that one caller makes one
-    /// after the other, blocking or not, and that both succeed, the second one is the newer. Works with any runtime.
+    /// Writes begin in the order of the calls, and become visible in that order: of two writes that one caller makes
+    /// one after the other, blocking or not, and that both succeed, the second one is the newer. Works with any
+    /// runtime.
     ///
     /// # Errors
-    /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if writes that wait for
-    /// the store take 64 MiB of memory already.
+    /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if writes that wait
+    /// for the store take 64 MiB of memory already.
     pub fn put_async(
         &self,
         key: impl AsRef<[u8]>,
@@ -353,8 +354,9 @@ impl Keyspace {
         Ok(values)
     }
 
-    /// A cursor, as of the options' snapshot or of now. It goes where it is told, both ways, and copies nothing; most walks are
-    /// said in fewer words by [`iter`](Keyspace::iter), [`range`](Keyspace::range) and [`prefix`](Keyspace::prefix).
+    /// A cursor, as of the options' snapshot or of now. It goes where it is told, both ways, and copies nothing; most
+    /// walks are said in fewer words by [`iter`](Keyspace::iter), [`range`](Keyspace::range) and
+    /// [`prefix`](Keyspace::prefix).
     ///
     /// # Errors
     /// A table with range tombstones could not be opened.
@@ -540,9 +542,10 @@ pub struct KeyspaceProperties {
     pub name: String,
     /// Memtables, the active one included.
     pub memtables: usize,
-    /// How many there may be now: [`memtables_max`](crate::KeyspaceOptions::memtables_max) of the options, or fewer where the log has an area of a
-    /// disk without a file system to itself and that has no room for the log of so many. Writers wait for a flush when there are as
-    /// many. Of a store that is open read-only: of a writer with the same options.
+    /// How many there may be now: [`memtables_max`](crate::KeyspaceOptions::memtables_max) of the options, or fewer
+    /// where the log has an area of a disk without a file system to itself and that has no room for the log of so many.
+    /// Writers wait for a flush when there are as many. Of a store that is open read-only: of a writer with the same
+    /// options.
     pub memtables_max: usize,
     /// Memory of memtables.
     pub memtable_bytes: u64,
@@ -558,19 +561,20 @@ pub struct KeyspaceProperties {
     pub value_bytes: u64,
     /// Of these, bytes of values that no table has a handle for any more.
     pub value_dead_bytes: u64,
-    /// About how many keys there are. A key counts once in each memtable and in each table that has a version of it. A tombstone counts
-    /// as hiding one. So overwritten keys count more than once until compactions have met them, and what a range deletion or a
-    /// compaction filter is going to remove counts until then.
+    /// About how many keys there are. A key counts once in each memtable and in each table that has a version of it. A
+    /// tombstone counts as hiding one. So overwritten keys count more than once until compactions have met them, and
+    /// what a range deletion or a compaction filter is going to remove counts until then.
     pub approximate_keys: u64,
-    /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted or newer than
-    /// the reader. A read adds a bounded number: the first reader steps over a run of dead entries, and later ones skip it.
+    /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted or
+    /// newer than the reader. A read adds a bounded number: the first reader steps over a run of dead entries, and
+    /// later ones skip it.
     pub dead_steps: u64,
     /// Level 0 first.
     pub levels: Vec<LevelProperties>,
     /// Compactions running.
     pub compactions_running: usize,
-    /// Compactions that failed, as by a table that cannot be read, and are tried again from time to time. The last error of
-    /// one of them is in [`StoreProperties::background_failure`](crate::StoreProperties).
+    /// Compactions that failed, as by a table that cannot be read, and are tried again from time to time. The last
+    /// error of one of them is in [`StoreProperties::background_failure`](crate::StoreProperties).
     pub compactions_postponed: usize,
     /// Whether writes wait for room in memory or in level 0.
     pub writers_stopped: bool,

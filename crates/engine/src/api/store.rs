@@ -88,15 +88,16 @@ impl StoreBuilder {
 
     /// Opens without a lock and without writing anything. The state is that of the moment of opening, and stays so if
     /// another process writes: all tables are opened at once, a descriptor and one read each. If there are more than
-    /// [`Options::open_tables_max`] they are opened as they are read, and one that the writer has deleted by then is not
-    /// found: open the store again for its newer state.
+    /// [`Options::open_tables_max`] they are opened as they are read, and one that the writer has deleted by then is
+    /// not found: open the store again for its newer state.
     ///
-    /// The writer erases values of the value log that are dead for its own readers. A read that needs such a value answers
+    /// The writer erases values of the value log that are dead for its own readers. A read that needs such a value
+    /// answers
     /// [`Error::Changed`]: open the store again.
     ///
-    /// A fast disk without a file system keeps nothing for those who only read: the pages of a table there are used again soon
-    /// after the writer has deleted it, and a read that needs them finds no such table. It never gets what is in them now. Its
-    /// error says that the store is to be opened again.
+    /// A fast disk without a file system keeps nothing for those who only read: the pages of a table there are used
+    /// again soon after the writer has deleted it, and a read that needs them finds no such table. It never gets what
+    /// is in them now. Its error says that the store is to be opened again.
     #[must_use]
     pub fn read_only(mut self) -> StoreBuilder {
         self.read_only = true;
@@ -104,10 +105,10 @@ impl StoreBuilder {
     }
 
     /// A fast disk for the log and the upper levels: a directory of a file system on it, or, without a file system, a
-    /// device or a preallocated file that `situ disk format` has prepared. A directory is made, if the one above it is there.
-    /// A new store is made with the disk; to an existing one that has none it is added, if nothing is there yet. The store
-    /// remembers it from then on, does not open without it, and finds it by itself where it was last; name it again if it
-    /// has moved.
+    /// device or a preallocated file that `situ disk format` has prepared. A directory is made, if the one above it is
+    /// there. A new store is made with the disk; to an existing one that has none it is added, if nothing is there yet.
+    /// The store remembers it from then on, does not open without it, and finds it by itself where it was last; name it
+    /// again if it has moved.
     #[must_use]
     pub fn fast_disk(mut self, path: impl Into<PathBuf>) -> StoreBuilder {
         self.fast_disk = Some(path.into());
@@ -135,8 +136,8 @@ impl StoreBuilder {
         self.open_given(&given)
     }
 
-    /// Opens the store whose home is a volume elsewhere, such as a node's. The [fast disk](StoreBuilder::fast_disk) is local; the store
-    /// remembers it as one whose home is a directory does.
+    /// Opens the store whose home is a volume elsewhere, such as a node's. The [fast disk](StoreBuilder::fast_disk) is
+    /// local; the store remembers it as one whose home is a directory does.
     ///
     /// # Errors
     /// As [`open`](StoreBuilder::open).
@@ -155,7 +156,8 @@ impl StoreBuilder {
         self.open_volumes(volume, None)
     }
 
-    /// Opens the store whose home is `capacity`, with or without a fast disk; see [`fast_disk`](StoreBuilder::fast_disk).
+    /// Opens the store whose home is `capacity`, with or without a fast disk; see
+    /// [`fast_disk`](StoreBuilder::fast_disk).
     ///
     /// # Errors
     /// As [`open`](StoreBuilder::open).
@@ -245,9 +247,9 @@ impl Store {
         StoreBuilder::new(Options::default()).read_only().open(directory)
     }
 
-    /// Removes the store in `directory` with all that is in it, and the directory if nothing else is left there; of a fast
-    /// disk as well, which has to be where it was last. Files that are not a store's stay. An interrupted call can be made
-    /// again.
+    /// Removes the store in `directory` with all that is in it, and the directory if nothing else is left there; of a
+    /// fast disk as well, which has to be where it was last. Files that are not a store's stay. An interrupted call can
+    /// be made again.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -295,13 +297,13 @@ impl Store {
         Ok(())
     }
 
-    /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or handle
-    /// answer [`Error::Closed`]. A second call does nothing. Memtables are not flushed, the log has what is in them; but what the log
-    /// had when the store was opened becomes tables first, so that it is not replayed twice.
+    /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or
+    /// handle answer [`Error::Closed`]. A second call does nothing. Memtables are not flushed, the log has what is in
+    /// them; but what the log had when the store was opened becomes tables first, so that it is not replayed twice.
     ///
-    /// If that adds a table to level 0 and a compaction of level 0 is due, the call waits for one such compaction of the
-    /// keyspace, ten seconds at most. So level 0 stays small in a store that is opened for one write at a time. The call
-    /// waits for no compaction once the store has flushed anything that was written since it was opened. Any other
+    /// If that adds a table to level 0 and a compaction of level 0 is due, the call waits for one such compaction of
+    /// the keyspace, ten seconds at most. So level 0 stays small in a store that is opened for one write at a time. The
+    /// call waits for no compaction once the store has flushed anything that was written since it was opened. Any other
     /// compaction is called off, and a later opening begins it again. Other threads may write until the waits are over.
     ///
     /// # Errors
@@ -315,9 +317,9 @@ impl Store {
         &self.inner.core
     }
 
-    /// The keyspace `name`. The store creates the keyspace if there is none of this name; a new keyspace is durable on return.
-    /// Its options are those that [`StoreBuilder::keyspace`] named for it, or else [`Options::keyspace`]. Threads that ask for
-    /// the same name get the same keyspace.
+    /// The keyspace `name`. The store creates the keyspace if there is none of this name; a new keyspace is durable on
+    /// return. Its options are those that [`StoreBuilder::keyspace`] named for it, or else [`Options::keyspace`].
+    /// Threads that ask for the same name get the same keyspace.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -433,13 +435,13 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(core), inner })
     }
 
-    /// Removes a keyspace and all that is in it. It is durable on return, and so is every write before it. Handles to it
-    /// answer [`Error::KeyspaceDropped`] from then on; iterators that are open go on.
+    /// Removes a keyspace and all that is in it. It is durable on return, and so is every write before it. Handles to
+    /// it answer [`Error::KeyspaceDropped`] from then on; iterators that are open go on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes. If the disk is full or does
-    /// not answer, nobody knows whether a crash would find the keyspace. It takes no writes until the store has made sure that it is
-    /// there, which the store does by itself as soon as the disk lets it.
+    /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes. If the disk
+    /// is full or does not answer, nobody knows whether a crash would find the keyspace. It takes no writes until the
+    /// store has made sure that it is there, which the store does by itself as soon as the disk lets it.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = self.core();
         core.memory.writable()?;
@@ -505,7 +507,8 @@ impl Store {
         WriteFuture::begin(&self.core().pipeline, batch, durability)
     }
 
-    /// Begins a transaction: reads and writes that take effect together, or not at all, and in the way of nobody else's.
+    /// Begins a transaction: reads and writes that take effect together, or not at all, and in the way of nobody
+    /// else's.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -530,8 +533,8 @@ impl Store {
 
     /// Whether as many asynchronous requests are [under way](StoreProperties::requests_outstanding) as the store
     /// works on well ([`Options::requests_outstanding_max`]), or writes wait for it to take them. It takes more all the
-    /// same, up to the bounds of memory that [`Keyspace::put_async`] names; but they only wait longer then. A caller that
-    /// has many to make holds back until [`ready`](Store::ready). Costs two atomic loads.
+    /// same, up to the bounds of memory that [`Keyspace::put_async`] names; but they only wait longer then. A caller
+    /// that has many to make holds back until [`ready`](Store::ready). Costs two atomic loads.
     pub fn is_busy(&self) -> bool {
         self.core().pipeline.is_busy()
     }
@@ -611,13 +614,15 @@ impl Store {
         self.core().work.wait_idle()
     }
 
-    /// Takes the fast disk away: the log goes on on the capacity disk, tables are copied there, and when nothing is left on
-    /// the fast disk the store is noted to have none. Reads and writes go on meanwhile. Waits for iterators that were opened
-    /// before and hold tables there. If it ends early the disk is used on, and the call can be made again.
+    /// Takes the fast disk away: the log goes on on the capacity disk, tables are copied there, and when nothing is
+    /// left on the fast disk the store is noted to have none. Reads and writes go on meanwhile. Waits for iterators
+    /// that were opened before and hold tables there. If it ends early the disk is used on, and the call can be made
+    /// again.
     ///
     /// # Errors
-    /// There is no fast disk; the capacity disk has no room for what lies on it, and then nothing is moved, or is full; one of the disks fails; there is a file on the fast disk that is not
-    /// the store's, or one that a repair has set aside and that cannot be read; the store is closed meanwhile.
+    /// There is no fast disk; the capacity disk has no room for what lies on it, and then nothing is moved, or is full;
+    /// one of the disks fails; there is a file on the fast disk that is not the store's, or one that a repair has set
+    /// aside and that cannot be read; the store is closed meanwhile.
     pub fn drain_fast_disk(&self) -> Result<()> {
         self.core().work.drain()
     }
@@ -724,12 +729,12 @@ pub struct StoreProperties {
     pub memtable_bytes_max: u64,
     /// Memory of flushed memtables that iterators still hold, in bytes.
     pub memtable_held_bytes: u64,
-    /// What is in the block cache: blocks, and what open tables pin. With the buffers that wait for further blocks it is no
-    /// more than `cache_bytes_max`, unless what is pinned alone is: then no block is kept.
+    /// What is in the block cache: blocks, and what open tables pin. With the buffers that wait for further blocks it
+    /// is no more than `cache_bytes_max`, unless what is pinned alone is: then no block is kept.
     pub cache_bytes: u64,
-    /// Of that, what open tables pin: their top indexes, filters and range tombstones. Reads cannot do without, so it is not
-    /// bounded by `cache_bytes_max` but by how many tables may be open ([`Options::open_tables_max`]), and what iterators and
-    /// merges are at.
+    /// Of that, what open tables pin: their top indexes, filters and range tombstones. Reads cannot do without, so it
+    /// is not bounded by `cache_bytes_max` but by how many tables may be open ([`Options::open_tables_max`]), and what
+    /// iterators and merges are at.
     pub cache_pinned_bytes: u64,
     /// What the cache may use ([`Options::cache_bytes`]).
     pub cache_bytes_max: u64,
@@ -759,9 +764,9 @@ pub struct StoreProperties {
     pub locks: u64,
     /// Bytes a second that writers are held to at the moment; none if they are not.
     pub write_limit_bytes_per_s: Option<u64>,
-    /// Files in which damage was met since the store was opened, 256 at most, with the first damage met in each. Reads of what
-    /// is damaged fail, other reads go on. Not found is what nobody has read: [`verify`](crate::verify()) reads all. Empty if
-    /// the store is open read-only.
+    /// Files in which damage was met since the store was opened, 256 at most, with the first damage met in each. Reads
+    /// of what is damaged fail, other reads go on. Not found is what nobody has read: [`verify`](crate::verify()) reads
+    /// all. Empty if the store is open read-only.
     pub damaged_files: Vec<Damage>,
     /// Why the store takes no writes any more.
     pub failure: Option<Error>,
@@ -769,8 +774,8 @@ pub struct StoreProperties {
     pub background_failure: Option<Error>,
     /// What was damaged when the store was opened and made good from a second copy; nothing is lost of it.
     pub mended: Vec<String>,
-    /// When a repair of this store last lost something, in milliseconds since 1970; `None` if none ever did. Who keeps notes
-    /// in the store about what is in it compares this value with the one that held when the note was written.
+    /// When a repair of this store last lost something, in milliseconds since 1970; `None` if none ever did. Who keeps
+    /// notes in the store about what is in it compares this value with the one that held when the note was written.
     pub lossy_repair_unix_ms: Option<u64>,
     /// Whether a manual compaction holds back the others.
     pub compactions_paused: bool,
@@ -786,8 +791,8 @@ pub struct StoreProperties {
     pub options: Vec<(&'static str, String)>,
     /// Room on the volume; on the capacity disk, if there are two. With what the drive below counts of physical space.
     pub space: Space,
-    /// What is known of the physical space that the store may still use; `None` on disks that do not compress or do not say,
-    /// and before the first write.
+    /// What is known of the physical space that the store may still use; `None` on disks that do not compress or do not
+    /// say, and before the first write.
     pub watched_space: Option<SpaceProperties>,
     /// How the fast disk is used, if there is one.
     pub placement: Option<PlacementProperties>,
@@ -819,8 +824,8 @@ pub struct ValueLogProperties {
     pub discarded_bytes: u64,
     /// Segments that were removed.
     pub segments_removed: u64,
-    /// Segments that could not be collected, as they or the tables that lead there are damaged. They keep their garbage until the
-    /// store is opened again; [`damaged_files`](StoreProperties::damaged_files) has why.
+    /// Segments that could not be collected, as they or the tables that lead there are damaged. They keep their garbage
+    /// until the store is opened again; [`damaged_files`](StoreProperties::damaged_files) has why.
     pub segments_set_aside: usize,
 }
 

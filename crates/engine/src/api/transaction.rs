@@ -1,20 +1,21 @@
 //! Transactions: reads and writes that take effect together or not at all, and in nobody's way.
 //!
-//! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`cursor.rs`), and becomes
-//! one batch when it commits: whole or absent after a crash, as every batch. What keeps it apart from others:
+//! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`cursor.rs`), and
+//! becomes one batch when it commits: whole or absent after a crash, as every batch. What keeps it apart from others:
 //!
-//! 1. **Rows.** What it writes, or reads for update, it *tracks*: the row, and the sequence number `since` which the row's
-//!    present version is at or below: that of its snapshot, or the newest visible one when the row was tracked.
+//! 1. **Rows.** What it writes, or reads for update, it *tracks*: the row, and the sequence number `since` which the
+//!    row's present version is at or below: that of its snapshot, or the newest visible one when the row was tracked.
 //! 2. **Locks.** A pessimistic one locks a row before it tracks it (`locks.rs`, `held.rs`; `deadlock.rs` finds circles,
 //!    `alarm.rs` ends waits of futures). Locks are given back when the commit is visible: who gets one then, sees it.
 //! 3. **The check.** The commit goes through only if no tracked row has changed above its `since` (`check.rs`). Of an
 //!    optimistic transaction that is all. For a pessimistic one it catches what takes no locks: writes outside of
-//!    transactions, and optimistic ones. Under a snapshot it is made at once when a row is locked, and again at the end.
+//!    transactions, and optimistic ones. Under a snapshot it is made at once when a row is locked, and again at the
+//!    end.
 //!
 //! So both kinds may be used at the same time, beside plain writes, and none breaks the isolation of another one.
 //!
-//! **Snapshot isolation** then follows: all reads are at one sequence number, and of two transactions that write one row,
-//! the second's `since` is below the first's version, so that its check fails. The snapshot is taken at the first
+//! **Snapshot isolation** then follows: all reads are at one sequence number, and of two transactions that write one
+//! row, the second's `since` is below the first's version, so that its check fails. The snapshot is taken at the first
 //! operation, after the lock if it takes one: a transaction that begins by locking what it is about never fails because
 //! it waited.
 //!
@@ -22,10 +23,10 @@
 //!
 //! **Threads.** A transaction belongs to one thread at a time. Locks: see `locks.rs`, whose own come before no others.
 //!
-//! **Rejected.** *Plain writes that lock rows* (RocksDB's TransactionDB): every asynchronous write would need a queue for
-//! locks before the one for admission, and a store without transactions would pay for it. *Range locks* for a
-//! `delete_range` inside a transaction: the check above can tell that a known row was touched by others, not that others have
-//! added one to a range; so there is none, rather than one that is only nearly right.
+//! **Rejected.** *Plain writes that lock rows* (RocksDB's TransactionDB): every asynchronous write would need a queue
+//! for locks before the one for admission, and a store without transactions would pay for it. *Range locks* for a
+//! `delete_range` inside a transaction: the check above can tell that a known row was touched by others, not that
+//! others have added one to a range; so there is none, rather than one that is only nearly right.
 
 mod cursor;
 mod future;
@@ -99,11 +100,11 @@ struct Savepoint {
 ///
 /// Methods work on the keyspace `default`; those that end in `_in` on the one that they name.
 ///
-/// It sees its own writes; nobody else does before the commit. What it sees of others, and what happens if they are in its
-/// way, is in its [options](TransactionOptions). [`Store::transact`](crate::Store::transact) runs one again when others were
-/// in its way. There is no range deletion inside a transaction: delete the keys that an
-/// iterator gives, or use [`Keyspace::delete_range`] outside of transactions, which those that rely on a key in the range find
-/// as a conflict.
+/// It sees its own writes; nobody else does before the commit. What it sees of others, and what happens if they are in
+/// its way, is in its [options](TransactionOptions). [`Store::transact`](crate::Store::transact) runs one again when
+/// others were in its way. There is no range deletion inside a transaction: delete the keys that an iterator gives, or
+/// use [`Keyspace::delete_range`] outside of transactions, which those that rely on a key in the range find as a
+/// conflict.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -172,8 +173,8 @@ impl Transaction {
         self.number
     }
 
-    /// What it sees under [`Isolation::Snapshot`]: the state at its first operation, or now if this is the first. `None`
-    /// under [`Isolation::ReadCommitted`].
+    /// What it sees under [`Isolation::Snapshot`]: the state at its first operation, or now if this is the first.
+    /// `None` under [`Isolation::ReadCommitted`].
     pub fn snapshot(&self) -> Option<&Snapshot> {
         (self.options.isolation == Isolation::Snapshot)
             .then(|| self.moment.get_or_init(|| Snapshot::take(&self.core.versions.snapshots)))
@@ -281,9 +282,9 @@ impl Transaction {
         })
     }
 
-    /// The value of `key` in the keyspace `default`, which nobody else may change ([shared](LockMode::Shared): nor, while
-    /// others have it shared, this transaction) until the commit. A pessimistic transaction waits for the lock; an optimistic
-    /// one finds at commit whether somebody has.
+    /// The value of `key` in the keyspace `default`, which nobody else may change ([shared](LockMode::Shared): nor,
+    /// while others have it shared, this transaction) until the commit. A pessimistic transaction waits for the lock;
+    /// an optimistic one finds at commit whether somebody has.
     ///
     /// # Errors
     /// As [`get`](Transaction::get); [`Error::LockTimeout`] and [`Error::Deadlock`]; [`Error::Conflict`] if the key has
@@ -308,8 +309,8 @@ impl Transaction {
         self.read(keyspace, key)
     }
 
-    /// Like [`get_for_update`](Transaction::get_for_update), without blocking. Dropped early, the future gives up its place in
-    /// the queue for the lock. A conflict that only tables could tell is told at commit.
+    /// Like [`get_for_update`](Transaction::get_for_update), without blocking. Dropped early, the future gives up its
+    /// place in the queue for the lock. A conflict that only tables could tell is told at commit.
     ///
     /// # Errors
     /// As [`get_for_update`](Transaction::get_for_update); some at once, others from the future.
@@ -393,8 +394,8 @@ impl Transaction {
         }
     }
 
-    /// Sets `key` to `value` in the keyspace `default`. A pessimistic transaction waits for the key's lock; in asynchronous
-    /// code, take that with [`lock_async`](Transaction::lock_async) before.
+    /// Sets `key` to `value` in the keyspace `default`. A pessimistic transaction waits for the key's lock; in
+    /// asynchronous code, take that with [`lock_async`](Transaction::lock_async) before.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a key or value out of bounds; as [`get_for_update`](Transaction::get_for_update).
@@ -412,7 +413,8 @@ impl Transaction {
         self.noted(outcome)
     }
 
-    /// Removes `key` from the keyspace `default`; no error if it does not exist. Waits as [`put`](Transaction::put) does.
+    /// Removes `key` from the keyspace `default`; no error if it does not exist. Waits as [`put`](Transaction::put)
+    /// does.
     ///
     /// # Errors
     /// As [`put`](Transaction::put).
@@ -536,9 +538,10 @@ impl Transaction {
         });
     }
 
-    /// Takes back everything since the last savepoint, and that savepoint: writes, and locks of keys that were locked or
-    /// read for update since; others may change these now. A lock that was made exclusive since stays exclusive.
-    /// [`Store::transact`](crate::Store::transact) forgets failures since the savepoint, too, and does not run again for them.
+    /// Takes back everything since the last savepoint, and that savepoint: writes, and locks of keys that were locked
+    /// or read for update since; others may change these now. A lock that was made exclusive since stays exclusive.
+    /// [`Store::transact`](crate::Store::transact) forgets failures since the savepoint, too, and does not run again
+    /// for them.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no savepoint.
@@ -573,13 +576,14 @@ impl Transaction {
     /// Ends it without a trace, as dropping it does.
     pub fn rollback(self) {}
 
-    /// Makes its writes visible to all, together, and durable as its options say. Returns the sequence number from which on
-    /// snapshots see them; if there are none, one at which all that it had locked or read for update was unchanged.
+    /// Makes its writes visible to all, together, and durable as its options say. Returns the sequence number from
+    /// which on snapshots see them; if there are none, one at which all that it had locked or read for update was
+    /// unchanged.
     ///
     /// # Errors
     /// [`Error::Conflict`] if a key that it wrote or read for update has been changed by somebody else; as
-    /// [`Store::write`](crate::Store::write). It has left no trace then, unless the store has [failed](Error::Failed): a commit
-    /// that failed with it may be found, whole, when the store is opened again.
+    /// [`Store::write`](crate::Store::write). It has left no trace then, unless the store has [failed](Error::Failed):
+    /// a commit that failed with it may be found, whole, when the store is opened again.
     pub fn commit(self) -> Result<SequenceNumber> {
         let core = Arc::clone(&self.core);
         let (commit, durability) = self.into_commit()?;
@@ -590,8 +594,8 @@ impl Transaction {
         write_numbered(&core.pipeline, commit.into_write(), durability)
     }
 
-    /// Like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins. It takes place,
-    /// or is refused, whether the future is polled or dropped, and its locks are given back then.
+    /// Like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins. It takes
+    /// place, or is refused, whether the future is polled or dropped, and its locks are given back then.
     ///
     /// # Errors
     /// As [`commit`](Transaction::commit); some at once, others from the future.

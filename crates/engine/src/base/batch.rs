@@ -13,8 +13,8 @@ use std::fmt;
 /// Bytes of a record before its operations: first sequence number and count.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 
-/// Set in the field of the first sequence number, whose numbers have 56 bits: the record was carried over, and eight more bytes of
-/// header say since when.
+/// Set in the field of the first sequence number, whose numbers have 56 bits: the record was carried over, and eight
+/// more bytes of header say since when.
 const CARRIED_OVER: u64 = 1 << 56;
 
 /// Where a change goes.
@@ -35,9 +35,10 @@ impl Target {
 
 /// Changes that are applied atomically, in order, across keyspaces of one store.
 ///
-/// [`put`](WriteBatch::put), [`delete`](WriteBatch::delete) and [`delete_range`](WriteBatch::delete_range) change the keyspace
-/// `default`; a batch of these alone can be written to any store. Methods that end in `_in` change the keyspace that they
-/// name. Such a batch can be written to that keyspace's store only, and no more when the store has been closed and opened again.
+/// [`put`](WriteBatch::put), [`delete`](WriteBatch::delete) and [`delete_range`](WriteBatch::delete_range) change the
+/// keyspace `default`; a batch of these alone can be written to any store. Methods that end in `_in` change the
+/// keyspace that they name. Such a batch can be written to that keyspace's store only, and no more when the store has
+/// been closed and opened again.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -117,8 +118,8 @@ impl WriteBatch {
         self.push_delete(Target::DEFAULT, key.as_ref())
     }
 
-    /// Removes all keys in `begin..end` from the keyspace `default`. Costs the same however many there are. An empty range is
-    /// no change.
+    /// Removes all keys in `begin..end` from the keyspace `default`. Costs the same however many there are. An empty
+    /// range is no change.
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put), for both keys; `begin` may be empty.
@@ -219,8 +220,8 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Memory that it holds beside itself, which may be far more than [`bytes`](WriteBatch::bytes): a batch that was cleared
-    /// keeps its memory.
+    /// Memory that it holds beside itself, which may be far more than [`bytes`](WriteBatch::bytes): a batch that was
+    /// cleared keeps its memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.operations.capacity() + self.keyspaces.others.capacity() * size_of::<(u32, ())>()
     }
@@ -304,8 +305,8 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// A record read back from the log. Its operations stay in their encoding: a batch of many small ones would take several
-/// times its own memory otherwise.
+/// A record read back from the log. Its operations stay in their encoding: a batch of many small ones would take
+/// several times its own memory otherwise.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(crate) first: SequenceNumber,
@@ -378,8 +379,8 @@ mod tests {
         assert!(decoded.operations().eq(batch.iter()));
     }
 
-    /// Once, a decoded record held 48 bytes for each operation: a batch of the largest size, of deletes of short keys, took
-    /// two and a half times its size to recover.
+    /// Once, a decoded record held 48 bytes for each operation: a batch of the largest size, of deletes of short keys,
+    /// took two and a half times its size to recover.
     #[test]
     fn a_decoded_record_borrows_its_operations() {
         let mut batch = WriteBatch::new();

@@ -1,16 +1,16 @@
 //! Damage that is found while a store is open.
 //!
 //! Whoever reads damaged data has the error. But the caller of one read is seldom the person who must act on it, and
-//! compactions have no caller. So each such error is also noted here, on its way out of the store: it is counted, and the
-//! listener is told once for each file. Reads of other data go on.
+//! compactions have no caller. So each such error is also noted here, on its way out of the store: it is counted, and
+//! the listener is told once for each file. Reads of other data go on.
 //!
 //! **Bounded.** A damaged block that is read a million times counts a million and is told once. [`FILES_MAX`] files are
 //! remembered and told; damage in further ones is counted.
 //!
 //! **Threads.** Any thread that reads. The lock is held for a look at the list; the listener is called without it.
 //!
-//! A file is forgotten when it is deleted. A store that is open read-only notes nothing: what it finds may be the work of the
-//! process that writes beside it.
+//! A file is forgotten when it is deleted. A store that is open read-only notes nothing: what it finds may be the work
+//! of the process that writes beside it.
 
 use crate::Error;
 use crate::base::health::Health;
@@ -96,8 +96,8 @@ impl DamagedFiles {
     }
 }
 
-/// The name in what a volume calls a file: the last component of a path, or what a disk without a file system has before its
-/// own place (`000012.table on /dev/sdb`).
+/// The name in what a volume calls a file: the last component of a path, or what a disk without a file system has
+/// before its own place (`000012.table on /dev/sdb`).
 fn file_name(file: &str) -> Option<FileName> {
     let on_raw_disk = file.split_once(" on ").and_then(|(name, _)| name.parse().ok());
     on_raw_disk.or_else(|| file.rsplit('/').next()?.parse().ok())

@@ -51,27 +51,27 @@ pub enum Error {
         /// Why compactions fail.
         cause: Box<Error>,
     },
-    /// A disk is full but for what the store keeps to finish what it has accepted, and for deletions. Writes succeed again when space
-    /// returns.
+    /// A disk is full but for what the store keeps to finish what it has accepted, and for deletions. Writes succeed
+    /// again when space returns.
     SpaceShort(SpaceShortage),
-    /// A key that a transaction has locked, written or read for update was changed by somebody else. Roll the transaction
-    /// back and run it again.
+    /// A key that a transaction has locked, written or read for update was changed by somebody else. Roll the
+    /// transaction back and run it again.
     Conflict {
         /// The keyspace's name.
         keyspace: String,
         /// The key.
         key: Key,
     },
-    /// Another transaction kept a key locked for too long. The transaction goes on without the lock; it may try again, or
-    /// be rolled back.
+    /// Another transaction kept a key locked for too long. The transaction goes on without the lock; it may try again,
+    /// or be rolled back.
     LockTimeout {
         /// Which transaction waited for which.
         wait: Box<LockWait>,
         /// How long.
         waited_ms: u64,
     },
-    /// Waiting for a lock would never end, because the transactions that have it wait for this one. Roll it back, so that
-    /// they go on, and run it again.
+    /// Waiting for a lock would never end, because the transactions that have it wait for this one. Roll it back, so
+    /// that they go on, and run it again.
     Deadlock {
         /// Who waits for whom, from this transaction round to it again.
         cycle: Vec<LockWait>,
@@ -96,8 +96,8 @@ pub enum Error {
     Disks(String),
     /// The store is missing and was not to be created, or present and was to be new.
     Existence(String),
-    /// A reader beside the process that writes: whatever it was going to read was given up before it came to it, time and
-    /// again. Nothing is known to be damaged. Try again, or when less is written.
+    /// A reader beside the process that writes: whatever it was going to read was given up before it came to it, time
+    /// and again. Nothing is known to be damaged. Try again, or when less is written.
     Changed {
         /// The store's home.
         location: String,
@@ -133,8 +133,8 @@ impl Error {
 }
 
 impl Error {
-    /// Whether another transaction, or a write outside of transactions, was in the way: run again from its beginning, the
-    /// transaction may succeed.
+    /// Whether another transaction, or a write outside of transactions, was in the way: run again from its beginning,
+    /// the transaction may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Conflict { .. } | Error::LockTimeout { .. } | Error::Deadlock { .. })
     }

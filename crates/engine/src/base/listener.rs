@@ -30,8 +30,8 @@ pub enum StoreEvent {
         /// How long it took.
         duration: Duration,
     },
-    /// A compaction has begun. [`Compacted`](StoreEvent::Compacted) follows, or [`JobFailed`](StoreEvent::JobFailed); of one
-    /// that was asked for, its caller has the error.
+    /// A compaction has begun. [`Compacted`](StoreEvent::Compacted) follows, or [`JobFailed`](StoreEvent::JobFailed);
+    /// of one that was asked for, its caller has the error.
     CompactionBegun {
         /// The keyspace's name.
         keyspace: String,
@@ -107,8 +107,9 @@ pub enum StoreEvent {
         /// Why.
         error: Error,
     },
-    /// The manifest, or its copy, was found damaged when the store was opened. The other file is whole there, so nothing is lost. A
-    /// store that is open for writing has a new manifest and a new copy then. The disk may be failing.
+    /// The manifest, or its copy, was found damaged when the store was opened. The other file is whole there, so
+    /// nothing is lost. A store that is open for writing has a new manifest and a new copy then. The disk may be
+    /// failing.
     ManifestMended {
         /// Where, and what was found.
         damage: Error,
@@ -118,8 +119,8 @@ pub enum StoreEvent {
         /// Which job.
         job: String,
     },
-    /// A compaction failed for a reason of its own, such as a table that cannot be read; it rests, and others go on. Told
-    /// beside [`JobFailed`](StoreEvent::JobFailed).
+    /// A compaction failed for a reason of its own, such as a table that cannot be read; it rests, and others go on.
+    /// Told beside [`JobFailed`](StoreEvent::JobFailed).
     CompactionPostponed {
         /// The keyspace's name.
         keyspace: String,
@@ -134,8 +135,9 @@ pub enum StoreEvent {
         /// Why it failed.
         error: Error,
     },
-    /// Data on disk is damaged: a read or a background job of this store met it. Told once for each file, for 256 files. Reads
-    /// of what is damaged fail, others go on. Told on the thread that met it, which may be that of a caller.
+    /// Data on disk is damaged: a read or a background job of this store met it. Told once for each file, for 256
+    /// files. Reads of what is damaged fail, others go on. Told on the thread that met it, which may be that of a
+    /// caller.
     DamageFound {
         /// The file.
         file: String,
@@ -185,8 +187,8 @@ pub enum StoreEvent {
         /// Its name there.
         file: String,
     },
-    /// The fast disk cannot do something as it should, now or any more; the store goes on without. Told once of each, within
-    /// seconds, while the disks are used.
+    /// The fast disk cannot do something as it should, now or any more; the store goes on without. Told once of each,
+    /// within seconds, while the disks are used.
     FastDiskDegraded {
         /// What, and why.
         trouble: String,
@@ -270,8 +272,9 @@ impl fmt::Display for StoreEvent {
     }
 }
 
-/// Hears of events. Called on the store's own threads and, for what callers meet themselves (waiting for room, damage), on
-/// theirs; with no lock held. It should return quickly and must not wait for the store. A panic in it is caught and counted ([`Statistics::listener_panics`](crate::Statistics)).
+/// Hears of events. Called on the store's own threads and, for what callers meet themselves (waiting for room, damage),
+/// on theirs; with no lock held. It should return quickly and must not wait for the store. A panic in it is caught and
+/// counted ([`Statistics::listener_panics`](crate::Statistics)).
 pub trait Listener: Send + Sync {
     /// Something happened.
     fn event(&self, event: &StoreEvent);

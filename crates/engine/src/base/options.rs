@@ -53,19 +53,20 @@ impl From<Durability> for situ_log::Durability {
     }
 }
 
-/// Parts of the design that can be taken away, to measure what each of them is worth. No store is better off without them,
-/// so this is not for users, and may change at any time.
+/// Parts of the design that can be taken away, to measure what each of them is worth. No store is better off without
+/// them, so this is not for users, and may change at any time.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ablation {
     /// The log has one write in flight at a time, and one logger carries all asynchronous writes.
     pub serial_log: bool,
-    /// New tables of levels below this one, and no others, go to the fast disk as far as there is room, whatever the load is.
-    /// Tables are not copied there for being read often.
+    /// New tables of levels below this one, and no others, go to the fast disk as far as there is room, whatever the
+    /// load is. Tables are not copied there for being read often.
     pub pinned_level: Option<usize>,
 }
 
-/// A setter for each field: `Options::default().cache_bytes(1 << 30).compaction_threads(2)`. The field has the contract.
+/// A setter for each field: `Options::default().cache_bytes(1 << 30).compaction_threads(2)`. The field has the
+/// contract.
 macro_rules! setters {
     ($options:ident { $($field:ident: $type:ty $(=> $value:expr)?),* $(,)? }) => {
         impl $options {
@@ -106,58 +107,63 @@ pub struct Options {
     pub error_if_exists: bool,
     /// When writes are acknowledged that do not say so themselves. Default: [`Durability::Buffered`].
     pub durability: Durability,
-    /// Room for blocks, indexes, filters and range tombstones of tables, shared by all keyspaces. Default: 256 MiB. More makes
-    /// reads faster until the working set fits. Blocks make room for the rest, which open tables pin; if that alone is more than
-    /// this, no block is kept, and the memory is what [`open_tables_max`](Options::open_tables_max) tables pin
+    /// Room for blocks, indexes, filters and range tombstones of tables, shared by all keyspaces. Default: 256 MiB.
+    /// More makes reads faster until the working set fits. Blocks make room for the rest, which open tables pin; if
+    /// that alone is more than this, no block is kept, and the memory is what
+    /// [`open_tables_max`](Options::open_tables_max) tables pin
     /// ([`StoreProperties::cache_pinned_bytes`](crate::StoreProperties::cache_pinned_bytes)).
     pub cache_bytes: u64,
-    /// Tables that may be open at a time. An open one takes a descriptor, and memory for its filter and top index (about
-    /// 1.3 bytes a key) and its range tombstones (some 150 bytes and both keys each), which counts as cache. Beyond, those
-    /// are closed that were not used of late, and opened again when they are read, which costs a read or two. Iterators and
-    /// compactions can go over any number of tables; there are never more descriptors, but what such a one has before it
-    /// stays in memory. Default: a quarter of the files that the process may have open (`ulimit -n`), at least 16, so that
-    /// a store that grows never runs into that limit. More for a large store on a machine with memory; less to bound memory.
+    /// Tables that may be open at a time. An open one takes a descriptor, and memory for its filter and top index
+    /// (about 1.3 bytes a key) and its range tombstones (some 150 bytes and both keys each), which counts as cache.
+    /// Beyond, those are closed that were not used of late, and opened again when they are read, which costs a read or
+    /// two. Iterators and compactions can go over any number of tables; there are never more descriptors, but what such
+    /// a one has before it stays in memory. Default: a quarter of the files that the process may have open (`ulimit
+    /// -n`), at least 16, so that a store that grows never runs into that limit. More for a large store on a machine
+    /// with memory; less to bound memory.
     pub open_tables_max: usize,
     /// Log files may reach this many bytes before the keyspace that holds back the oldest is flushed.
     /// Default: 1 GiB. Less shortens recovery; more lets rarely written keyspaces keep their memtables.
     pub log_bytes_max: u64,
-    /// Memory limit for the memtables of all keyspaces together. When the active memtables reach half of the limit, the store flushes
-    /// the largest. When all memtables reach the limit, writers wait for a flush. A single write may exceed the limit. So may
-    /// memtables of less than 64 KiB, because they are not sealed for it. Memtables that only iterators hold do not count.
+    /// Memory limit for the memtables of all keyspaces together. When the active memtables reach half of the limit, the
+    /// store flushes the largest. When all memtables reach the limit, writers wait for a flush. A single write may
+    /// exceed the limit. So may memtables of less than 64 KiB, because they are not sealed for it. Memtables that only
+    /// iterators hold do not count.
     ///
     /// Default: `None`. The limit is then 512 MiB, or twice what the largest keyspace may take if that is more
-    /// ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times [`memtables_max`](KeyspaceOptions::memtables_max)). The minimum is
-    /// 1 MiB. A lower limit saves memory if many keyspaces are written to, but makes smaller tables.
-    /// [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is the limit in force. A store that is open
-    /// read-only holds the whole log in memory, whatever the limit.
+    /// ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times [`memtables_max`](KeyspaceOptions::memtables_max)).
+    /// The minimum is 1 MiB. A lower limit saves memory if many keyspaces are written to, but makes smaller tables.
+    /// [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is the limit in force. A
+    /// store that is open read-only holds the whole log in memory, whatever the limit.
     pub memtables_bytes_max: Option<u64>,
     /// Threads that compact, beside one that flushes. Default: the number of cores, at least one, at most eight.
     pub compaction_threads: usize,
     /// An upper bound on what compactions write, in bytes a second; 0 for none. Default: 0. Within the bound the
     /// pace follows the debt by itself.
     pub compaction_bytes_per_s_max: u64,
-    /// From this many asynchronous requests under way, [`Store::is_busy`](crate::Store::is_busy) says so. Default: 1,024:
-    /// enough to keep a disk with deep queues at work. Fewer shorten the time that each takes.
+    /// From this many asynchronous requests under way, [`Store::is_busy`](crate::Store::is_busy) says so. Default:
+    /// 1,024: enough to keep a disk with deep queues at work. Fewer shorten the time that each takes.
     pub requests_outstanding_max: usize,
-    /// Bandwidths of the fast disk, in bytes a second, between which the levels that go there stay as they are: below the
-    /// first, a deeper level is added if there is room, above the second the deepest one is taken away. Default: none; they
-    /// follow what the disk has been seen to do. Counts for stores with a fast disk only.
+    /// Bandwidths of the fast disk, in bytes a second, between which the levels that go there stay as they are: below
+    /// the first, a deeper level is added if there is room, above the second the deepest one is taken away. Default:
+    /// none; they follow what the disk has been seen to do. Counts for stores with a fast disk only.
     pub fast_disk_bytes_per_s: Option<(u64, u64)>,
-    /// Locks that pessimistic transactions may hold together. Default: 1,048,576; each takes some 200 bytes and its key.
+    /// Locks that pessimistic transactions may hold together. Default: 1,048,576; each takes some 200 bytes and its
+    /// key.
     pub transaction_locks_max: u64,
     /// Options of the keyspace `default`, and of keyspaces found at open whose options are not given.
     pub keyspace: KeyspaceOptions,
-    /// Length of a segment of the value log, a multiple of 4 KiB. Default: 64 MiB. Shorter segments are collected with less work at
-    /// a time; each takes a file. Counts for keyspaces with a [value log](KeyspaceOptions::value_log_min_bytes) only, as do the next
-    /// three.
+    /// Length of a segment of the value log, a multiple of 4 KiB. Default: 64 MiB. Shorter segments are collected with
+    /// less work at a time; each takes a file. Counts for keyspaces with a [value
+    /// log](KeyspaceOptions::value_log_min_bytes) only, as do the next three.
     pub value_segment_bytes: u64,
-    /// What is done about the dead parts of a segment before it is collected. Default: `None`, the program picks by the nature of the
-    /// disk. Discarding takes nothing but a call to the disk; zeroing pays on drives that compress, and costs writes elsewhere.
+    /// What is done about the dead parts of a segment before it is collected. Default: `None`, the program picks by the
+    /// nature of the disk. Discarding takes nothing but a call to the disk; zeroing pays on drives that compress, and
+    /// costs writes elsewhere.
     pub value_trim: Option<Trim>,
     /// Which segment is collected next. Default: the one with the greatest share of garbage.
     pub value_victims: Victims,
-    /// Segments are collected while live and dead values together, without what was trimmed, take more than so many hundredths of the
-    /// live ones. Default: 125. Less saves space, more saves writes.
+    /// Segments are collected while live and dead values together, without what was trimmed, take more than so many
+    /// hundredths of the live ones. Default: 125. Less saves space, more saves writes.
     pub value_inflation_percent_max: u32,
     /// Told about flushes, compactions, stalls and failures. Default: nobody.
     pub listener: Option<Arc<dyn Listener>>,
@@ -296,8 +302,8 @@ pub struct KeyspaceOptions {
     /// A memtable is flushed when it has grown to this size. Memory for it comes in chunks of up to 2 MiB, of which the
     /// last may be only begun. Default: 64 MiB.
     pub memtable_bytes: u64,
-    /// Memtables in memory, the active one included; writers wait when all are full. Default: 4. There may be fewer where the log
-    /// has an area of a fast disk to itself: as many as have room for their log files there;
+    /// Memtables in memory, the active one included; writers wait when all are full. Default: 4. There may be fewer
+    /// where the log has an area of a fast disk to itself: as many as have room for their log files there;
     /// [`KeyspaceProperties::memtables_max`](crate::KeyspaceProperties) is what is in force.
     pub memtables_max: usize,
     /// How blocks of each level are compressed; the last entry holds for all deeper levels. Default: LZ4 everywhere.
@@ -309,9 +315,9 @@ pub struct KeyspaceOptions {
     /// Level 0 is compacted when it has this many tables. Default: 4.
     pub level0_tables: usize,
     /// Level 0 has at most this many tables: writers are slowed from half of it, and wait at it until compactions have
-    /// made room; while these fail, writes answer [`Error::Level0Full`](crate::Error::Level0Full). Every table of level 0
-    /// costs each read of an absent key a look at its filter. At least twice `level0_tables`; a memtable that holds back
-    /// the oldest log file becomes a table even beyond. Default: 40.
+    /// made room; while these fail, writes answer [`Error::Level0Full`](crate::Error::Level0Full). Every table of level
+    /// 0 costs each read of an absent key a look at its filter. At least twice `level0_tables`; a memtable that holds
+    /// back the oldest log file becomes a table even beyond. Default: 40.
     pub level0_tables_max: usize,
     /// Target size of the first level below level 0 that is in use. Default: 256 MiB.
     pub level_base_bytes: u64,
@@ -319,15 +325,16 @@ pub struct KeyspaceOptions {
     pub level_multiplier: u64,
     /// Size at which a table is ended. Default: 64 MiB.
     pub table_bytes: u64,
-    /// Values of this length and longer ones go to the value log when a memtable is flushed; tables keep short handles for them. So
-    /// compactions do not copy large values, and a read of one costs one more access. `None`: all values stay in tables. Default:
-    /// `None`, as tasks with handles run in this process only. [`with_value_log`](KeyspaceOptions::with_value_log) takes the
-    /// length from which on it pays. A [filter](KeyspaceOptions::compaction_filter) that needs whole values keeps them in tables, too.
+    /// Values of this length and longer ones go to the value log when a memtable is flushed; tables keep short handles
+    /// for them. So compactions do not copy large values, and a read of one costs one more access. `None`: all values
+    /// stay in tables. Default: `None`, as tasks with handles run in this process only.
+    /// [`with_value_log`](KeyspaceOptions::with_value_log) takes the length from which on it pays. A
+    /// [filter](KeyspaceOptions::compaction_filter) that needs whole values keeps them in tables, too.
     pub value_log_min_bytes: Option<u64>,
     /// Decides at compaction what happens to old entries. Default: none.
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
-    /// Writes to this keyspace may use the space that is kept for deletions, when other puts are refused because a disk is full. For a
-    /// few short records without which a program cannot free space. Default: false.
+    /// Writes to this keyspace may use the space that is kept for deletions, when other puts are refused because a disk
+    /// is full. For a few short records without which a program cannot free space. Default: false.
     pub uses_reserve: bool,
 }
 
@@ -347,8 +354,9 @@ setters!(KeyspaceOptions {
     uses_reserve: bool,
 });
 
-/// From this length on, 4 KiB, values in the value log made each measured workload faster: loading, overwriting, reading and scanning.
-/// Values of 1 KiB gain in all of these but scans ([measured](../../../../docs/evidence/large-values.md)).
+/// From this length on, 4 KiB, values in the value log made each measured workload faster: loading, overwriting,
+/// reading and scanning. Values of 1 KiB gain in all of these but scans
+/// ([measured](../../../../docs/evidence/large-values.md)).
 pub const VALUE_LOG_MIN_BYTES: u64 = 4 << 10;
 
 impl KeyspaceOptions {

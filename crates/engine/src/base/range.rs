@@ -2,8 +2,9 @@
 
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// A range of keys: `"a".."b"`, `"a"..="b"`, `"a"..`, `.."b"`, `..="b"`, `..`, or a pair of [`Bound`]s. Ends are anything that
-/// is bytes: text, slices, arrays, vectors, a [`Key`](crate::Key). A range whose end lies before its beginning is empty.
+/// A range of keys: `"a".."b"`, `"a"..="b"`, `"a"..`, `.."b"`, `..="b"`, `..`, or a pair of [`Bound`]s. Ends are
+/// anything that is bytes: text, slices, arrays, vectors, a [`Key`](crate::Key). A range whose end lies before its
+/// beginning is empty.
 ///
 /// [`RangeBounds`] itself would not do: `..` is a range of anything, and the compiler would ask of what.
 #[diagnostic::on_unimplemented(

@@ -1,16 +1,17 @@
 //! How long point reads take at the 99th percentile, apart for times with pipelined compactions and for times without.
 //!
-//! 1. Reads that are measured anyway, one in sixteen, are counted here too: with pipelines if one runs when the read ends.
+//! 1. Reads that are measured anyway, one in sixteen, are counted here too: with pipelines if one runs when the read
+//!    ends.
 //! 2. Each side has four *slices*: histograms of 32 buckets for each power of two, so a time is known within 3.2%.
 //! 3. A slice ends by its age and its samples. The next one takes the memory of the oldest.
 //! 4. A summary adds up the slices that are recent enough, and gives the percentile with a confidence interval.
 //!
-//! Slices with pipelines are 2.5 s long, so the summary is of the last ten seconds: a new trial of pipelines begins without the samples
-//! of the last one. Slices without pipelines last until they have 1000 samples, or for 150 s. So what reads were like is remembered
-//! while pipelines run, for ten minutes.
+//! Slices with pipelines are 2.5 s long, so the summary is of the last ten seconds: a new trial of pipelines begins
+//! without the samples of the last one. Slices without pipelines last until they have 1000 samples, or for 150 s. So
+//! what reads were like is remembered while pipelines run, for ten minutes.
 //!
-//! **Threads**: any may record and sum up. No thread waits: one that finds another one turning the slices counts in the old slice. A
-//! thread that was stopped for four slices may count one read in a slice that is not its own.
+//! **Threads**: any may record and sum up. No thread waits: one that finds another one turning the slices counts in the
+//! old slice. A thread that was stopped for four slices may count one read in a slice that is not its own.
 //!
 //! Rejected: one histogram that is halved now and then. A reader of it could not say how old its samples are.
 
@@ -163,8 +164,8 @@ impl Tail {
     }
 }
 
-/// The 99th percentile of counted times. The rank of the percentile among n samples has a standard deviation of the root of
-/// n * 0.99 * 0.01; two of them below and above are the interval.
+/// The 99th percentile of counted times. The rank of the percentile among n samples has a standard deviation of the
+/// root of n * 0.99 * 0.01; two of them below and above are the interval.
 fn tail_of(counts: &[u64]) -> ReadTail {
     let samples: u64 = counts.iter().sum();
     if samples == 0 {

@@ -270,8 +270,8 @@ impl Stats {
     }
 }
 
-/// Debts of a store: dead entries that still take space, and the files that hold them. A busy store pays debts when memtables, levels or
-/// the log reach their limits. An idle store pays them one by one, within a minute.
+/// Debts of a store: dead entries that still take space, and the files that hold them. A busy store pays debts when
+/// memtables, levels or the log reach their limits. An idle store pays them one by one, within a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DebtProperties {
@@ -283,7 +283,8 @@ pub struct DebtProperties {
     pub tombstones: u64,
     /// Tombstones of ranges in memtables and tables.
     pub range_deletions: u64,
-    /// Estimated number of table entries that compaction filters would remove now. Counts only filters that report lifetimes.
+    /// Estimated number of table entries that compaction filters would remove now. Counts only filters that report
+    /// lifetimes.
     pub removable_entries: u64,
     /// Bytes of values in the value log to which no table has a handle.
     pub value_dead_bytes: u64,

@@ -3,33 +3,36 @@
 //! 1. *Survey.* The manifest in force, if it can be read and fits the files; without `CURRENT`, the newest that does.
 //!    Each table is verified. The log is read with its damaged records left out.
 //! 2. If nothing is wrong, nothing is done.
-//! 3. *Tables.* With a manifest, or its copy, sound tables stay where they are. Of a damaged one, every sound block is written to a
-//!    new table that takes its place in its level; missing ones are left out.
-//! 4. *Rebuild* (`repair/rebuild.rs`). A manifest that misses files while others are there that it does not name has lost its last
-//!    edits, or its files: it is not followed, and what it misses counts as lost. Without a manifest, the deepest level is made of
-//!    all tables of a keyspace: those that overlap are merged, the others stay. Names of keyspaces come from what can be
-//!    read of any manifest, else from the tables; others are called `keyspace-N`, and their names count as lost.
+//! 3. *Tables.* With a manifest, or its copy, sound tables stay where they are. Of a damaged one, every sound block is
+//!    written to a new table that takes its place in its level; missing ones are left out.
+//! 4. *Rebuild* (`repair/rebuild.rs`). A manifest that misses files while others are there that it does not name has
+//!    lost its last edits, or its files: it is not followed, and what it misses counts as lost. Without a manifest, the
+//!    deepest level is made of all tables of a keyspace: those that overlap are merged, the others stay. Names of
+//!    keyspaces come from what can be read of any manifest, else from the tables; others are called `keyspace-N`, and
+//!    their names count as lost.
 //! 5. *Build.* From here on it is an opening of the store: logs are replayed into level 0, a new log is begun, a new
 //!    manifest is put in force.
 //! 6. What could not be used whole is set aside as `NNNNNN.damaged`. Nothing that may hold something is deleted.
 //!
-//! **Invariants.** After a repair the store opens, and `verify` finds it sound. One case is excepted: after a rebuild, entries whose
-//! values are lost stay, and a read of one is told of damage (`repair/values.rs`). A key whose value is not that of the
-//! damaged store's last moment lies in a reported range, or was written last by a reported write.
+//! **Invariants.** After a repair the store opens, and `verify` finds it sound. One case is excepted: after a rebuild,
+//! entries whose values are lost stay, and a read of one is told of damage (`repair/values.rs`). A key whose value is
+//! not that of the damaged store's last moment lies in a reported range, or was written last by a reported write.
 //!
 //! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap anew, and needs the room for them.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. A crash
-//! between their renaming and the manifest leaves tables that no manifest names. If files are missing as well, the next try
-//! is a rebuild. So it is with tables that the log is replayed into on a fast disk, which have their own names at once. After it the store is repaired, and a crash only costs what was to be set aside and had not been yet.
+//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one
+//! does. A crash between their renaming and the manifest leaves tables that no manifest names. If files are missing as
+//! well, the next try is a rebuild. So it is with tables that the log is replayed into on a fast disk, which have their
+//! own names at once. After it the store is repaired, and a crash only costs what was to be set aside and had not been
+//! yet.
 //!
-//! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when
-//! the machine stopped, is found too; if the manifest that said so cannot be read at all, keys deleted at that moment
-//! may be back. A repair cannot tell rot from a torn tail where nothing says that the bytes were durable.
+//! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet
+//! when the machine stopped, is found too; if the manifest that said so cannot be read at all, keys deleted at that
+//! moment may be back. A repair cannot tell rot from a torn tail where nothing says that the bytes were durable.
 //!
-//! Rejected: putting found tables into level 0 in the order of their sequence numbers, as LevelDB does. Tables of deeper
-//! levels have wide, overlapping ranges of them, so that an older version of a key may come first.
+//! Rejected: putting found tables into level 0 in the order of their sequence numbers, as LevelDB does. Tables of
+//! deeper levels have wide, overlapping ranges of them, so that an older version of a key may come first.
 
 mod logs;
 mod rebuild;
@@ -70,12 +73,14 @@ pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 pub struct RepairOptions {
     /// Only say what a repair would do and what would be lost; change nothing. Default false.
     pub dry_run: bool,
-    /// Give up the store's fast disk and what lies on it: when that disk is dead. The report says what is gone: writes that
-    /// were in the log only, and the keys of the tables that were on it, which may be missing, have an older value, or be
-    /// back although they were deleted. The store has one disk then; another fast one can be added. Default false.
+    /// Give up the store's fast disk and what lies on it: when that disk is dead. The report says what is gone: writes
+    /// that were in the log only, and the keys of the tables that were on it, which may be missing, have an older
+    /// value, or be back although they were deleted. The store has one disk then; another fast one can be added.
+    /// Default false.
     pub without_fast_disk: bool,
-    /// Where the store's fast disk is, for [`repair_directory`]; the other functions are given it. Default `None`: where it
-    /// was when the store was opened last. To be named if it has moved, or if DISKS, which says where it is, is damaged.
+    /// Where the store's fast disk is, for [`repair_directory`]; the other functions are given it. Default `None`:
+    /// where it was when the store was opened last. To be named if it has moved, or if DISKS, which says where it is,
+    /// is damaged.
     pub fast_disk: Option<PathBuf>,
     /// How new tables are written (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
     /// the store is opened with.
@@ -116,7 +121,8 @@ pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<Rep
 }
 
 /// Makes a damaged store usable again: what is sound is kept, what is not is set aside, and the report says what is
-/// lost. A sound store is left as it is, but for files that nobody has finished. See `repair.rs` for what is done and what it costs.
+/// lost. A sound store is left as it is, but for files that nobody has finished. See `repair.rs` for what is done and
+/// what it costs.
 ///
 /// # Errors
 /// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.
@@ -127,7 +133,8 @@ pub fn repair(volume: &Arc<dyn Volume>, env: &Env, options: RepairOptions) -> Re
 /// As [`repair`], of a store on a capacity disk and a fast one.
 ///
 /// # Errors
-/// As [`repair`]; the fast disk is missing and was not [given up](RepairOptions::without_fast_disk), or not the store's.
+/// As [`repair`]; the fast disk is missing and was not [given up](RepairOptions::without_fast_disk), or not the
+/// store's.
 pub fn repair_volumes(
     capacity: &Arc<dyn Volume>,
     fast: Option<&Arc<dyn Volume>>,
@@ -321,8 +328,8 @@ impl Repair {
         self.numbers(|name| if let FileName::Table(number) = name { Some(number) } else { None })
     }
 
-    /// Whether a file is too short for a table: a crash left it, and no edit ever named it, as a table is durable before its edit
-    /// is appended.
+    /// Whether a file is too short for a table: a crash left it, and no edit ever named it, as a table is durable
+    /// before its edit is appended.
     fn was_never_finished(&self, number: u64) -> bool {
         const TABLE_BYTES_MIN: u64 = (HEADER_BYTES + FOOTER_BYTES) as u64;
         self.files.iter().any(|file| file.name == FileName::Table(number) && file.bytes < TABLE_BYTES_MIN)
@@ -400,7 +407,8 @@ impl Repair {
         let missing = state.missing_files(&self.files);
         // Files that are missing while others are too many: the manifest may have lost its last edits.
         let in_force = state.tables();
-        // An edit is appended when its tables are durable: what a crash has left of one that was begun says nothing of edits.
+        // An edit is appended when its tables are durable: what a crash has left of one that was begun says nothing of
+        // edits.
         let is_stranger = |number: &&u64| !in_force.contains(number) && self.has_footer(**number);
         let strangers = self.tables_found().iter().filter(is_stranger).count();
         let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
@@ -414,7 +422,8 @@ impl Repair {
         Ok((Ranked { number, missing, state, mended: found.damages, copy_unread: found.copy_unread }, unfit))
     }
 
-    /// Tells what an unfit manifest names and is not there as lost; and where the log is missing then, of which `logs` are found.
+    /// Tells what an unfit manifest names and is not there as lost; and where the log is missing then, of which `logs`
+    /// are found.
     fn tell_missing(&mut self, unfit: &StoreState, names: &BTreeMap<u32, String>, logs: &[u64]) -> Result<MissingLogs> {
         let mut gone = MissingLogs::default();
         for missing in unfit.missing_files(&self.files) {

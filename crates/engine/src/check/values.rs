@@ -4,8 +4,8 @@
 //! 2. The newest version counts, unless a range tombstone hides it. Its value must be there.
 //! 3. Older versions may lead to segments that are gone. A value whose segment is there must be sound, however old.
 //!
-//! A table that is not sound may hold what hides a version. So beside one, a missing segment says nothing to `verify`. A repair gives
-//! up what was in such a table: what it has hidden may be visible then, and must lead to a value.
+//! A table that is not sound may hold what hides a version. So beside one, a missing segment says nothing to `verify`.
+//! A repair gives up what was in such a table: what it has hidden may be visible then, and must lead to a value.
 
 use crate::Error;
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
@@ -63,8 +63,8 @@ impl Tables {
     }
 }
 
-/// Reads all values of a keyspace that lie in the value log, and tells of those that are lost. Tables in `unsound` are left out.
-/// The number of values that were read comes back.
+/// Reads all values of a keyspace that lie in the value log, and tells of those that are lost. Tables in `unsound` are
+/// left out. The number of values that were read comes back.
 ///
 /// # Errors
 /// A table could not be read.

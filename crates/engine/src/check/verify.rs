@@ -3,8 +3,8 @@
 //! 1. `CURRENT`, the manifest and its copy, all their edits; the invariants of the versions they add up to.
 //! 2. The listing: each file that the state names is there, in its length. Files that nothing names are orphans, which
 //!    the next open removes; they are told and are no damage.
-//! 3. Each table by itself: everything that [`Table::verify`] checks; then its keys, counts and sequence numbers against
-//!    what the manifest says of it. A table that fails is gone through once more for all its damaged places.
+//! 3. Each table by itself: everything that [`Table::verify`] checks; then its keys, counts and sequence numbers
+//!    against what the manifest says of it. A table that fails is gone through once more for all its damaged places.
 //! 4. The log: its pages and records, the order of their sequence numbers, and, if the store was closed in order, that
 //!    it is whole.
 //! 5. The sound tables of each keyspace against each other: one merge over all levels, in which the versions of a key
@@ -17,8 +17,8 @@
 //! **Threads**: the caller's. Nothing is locked or written. A store that is written to meanwhile shows damages that
 //! are none: files come and go between the steps.
 //!
-//! **Failure**: all damages are collected, up to [`DAMAGES_MAX`]; what the disk does not give is a damage as well. A volume
-//! that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right to read.
+//! **Failure**: all damages are collected, up to [`DAMAGES_MAX`]; what the disk does not give is a damage as well. A
+//! volume that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right to read.
 
 use crate::base::batch::Record;
 use crate::base::damage::{Damage, damage_of, is_known};
@@ -77,8 +77,8 @@ pub struct VerifyReport {
     pub damages: Vec<Damage>,
     /// Damages found and not kept, because there are too many.
     pub damages_left_out: u64,
-    /// What is not as usual and may be harmless: the end of a log or manifest as after a crash, an odd file. Also what was not
-    /// checked, and why.
+    /// What is not as usual and may be harmless: the end of a log or manifest as after a crash, an odd file. Also what
+    /// was not checked, and why.
     pub warnings: Vec<String>,
     /// Files that nothing needs; the next open removes them.
     pub orphans: Vec<FileName>,
@@ -141,8 +141,8 @@ fn verify_found(given: Result<Given>, progress: &mut dyn FnMut(VerifyProgress)) 
 /// now and then how far it is. See `verify.rs` for what is checked and what it costs.
 ///
 /// # Errors
-/// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an error but part
-/// of the report.
+/// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an
+/// error but part of the report.
 pub fn verify(volume: &Arc<dyn Volume>, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     verify_given(&Given::alone(Arc::clone(volume)), env, progress)
 }

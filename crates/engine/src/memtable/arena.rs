@@ -9,12 +9,12 @@
 //! 4. A piece larger than a quarter of the next chunk gets a chunk of its own, so that one large value neither wastes
 //!    the rest of the current chunk nor makes the next one large.
 //!
-//! The first chunk is small, so an idle keyspace costs [`CHUNK_BYTES_FIRST`]. While chunks are still that small, each piece
-//! that gets its own chunk also makes the next one larger.
+//! The first chunk is small, so an idle keyspace costs [`CHUNK_BYTES_FIRST`]. While chunks are still that small, each
+//! piece that gets its own chunk also makes the next one larger.
 //!
-//! Chunks of the full size are mapped, aligned to their size, and the kernel is asked to back each with one huge page. A
-//! search in a memtable of 64 MiB touches some forty nodes on as many pages, more than the processor's TLB holds; with huge
-//! pages there are 32. Where the kernel has none to give, the chunk is as good as any other.
+//! Chunks of the full size are mapped, aligned to their size, and the kernel is asked to back each with one huge page.
+//! A search in a memtable of 64 MiB touches some forty nodes on as many pages, more than the processor's TLB holds;
+//! with huge pages there are 32. Where the kernel has none to give, the chunk is as good as any other.
 //!
 //! # Invariants
 //!
@@ -29,9 +29,10 @@
 //!
 //! # Failure
 //!
-//! A chunk has a bounded length, unless it holds a piece of [`LARGE_BYTES`] or more. A write reserves memory for such pieces
-//! first ([`Arena::prepare`]), while it can still fail with an error. A replay of the log reserves memory for all pieces
-//! ([`Arena::ensure`]). If any other chunk cannot be allocated, the process aborts, as for every other Rust allocation.
+//! A chunk has a bounded length, unless it holds a piece of [`LARGE_BYTES`] or more. A write reserves memory for such
+//! pieces first ([`Arena::prepare`]), while it can still fail with an error. A replay of the log reserves memory for
+//! all pieces ([`Arena::ensure`]). If any other chunk cannot be allocated, the process aborts, as for every other Rust
+//! allocation.
 //!
 //! # Rejected
 //!
@@ -80,8 +81,8 @@ struct Chunk(NonNull<ChunkHeader>);
 unsafe impl Send for Chunk {}
 
 /// Memory for chunks of [`CHUNK_BYTES_MAX`] from the system itself: the allocator would neither align it nor give it
-/// back. Under Miri and loom all chunks come from the allocator; what lies here is exercised by the arena's other tests,
-/// which fill many chunks.
+/// back. Under Miri and loom all chunks come from the allocator; what lies here is exercised by the arena's other
+/// tests, which fill many chunks.
 #[cfg(all(target_os = "linux", not(miri), not(loom)))]
 mod mapped {
     use super::CHUNK_BYTES_MAX;
@@ -97,8 +98,8 @@ mod mapped {
         };
         let start = start.ok()?.cast::<u8>();
         let before = start.addr().wrapping_neg() & (CHUNK_BYTES_MAX - 1);
-        // SAFETY: both ranges, and what is left between them, are parts of the mapping just made, in whole pages; nobody
-        // knows of it yet. A failure leaves unused address space behind, which costs no memory.
+        // SAFETY: both ranges, and what is left between them, are parts of the mapping just made, in whole pages;
+        // nobody knows of it yet. A failure leaves unused address space behind, which costs no memory.
         unsafe {
             let chunk = start.add(before);
             if before > 0 {
@@ -248,8 +249,9 @@ impl Arena {
         self.allocate_slowly(bytes)
     }
 
-    /// Reserves memory for all pieces of [`LARGE_BYTES`] or more of a write. `bytes` is their total after rounding. The caller
-    /// chooses the number `write`; a second call with the same one does nothing. Returns false if memory runs out.
+    /// Reserves memory for all pieces of [`LARGE_BYTES`] or more of a write. `bytes` is their total after rounding. The
+    /// caller chooses the number `write`; a second call with the same one does nothing. Returns false if memory runs
+    /// out.
     pub(super) fn prepare(&self, write: usize, bytes: usize) -> bool {
         let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
         let is_prepared = |spare: &Spare| spare.write == write && chunks.owned[spare.at].room() >= bytes;
@@ -265,8 +267,8 @@ impl Arena {
         true
     }
 
-    /// Reserves memory for pieces below [`LARGE_BYTES`], `bytes` together with what each is rounded up by. The pieces find it if no others
-    /// are allocated in between. Returns false if the system has no memory.
+    /// Reserves memory for pieces below [`LARGE_BYTES`], `bytes` together with what each is rounded up by. The pieces
+    /// find it if no others are allocated in between. Returns false if the system has no memory.
     pub(super) fn ensure(&self, bytes: usize) -> bool {
         let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
         if self.current_room() >= bytes {

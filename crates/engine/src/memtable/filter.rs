@@ -2,16 +2,16 @@
 //!
 //! # How it works
 //!
-//! A search in a full memtable waits for memory some ten times, and most reads search the memtable in vain, because what
-//! they look for is in a table. So every insert sets five bits, all in one line of 512, chosen by the key's hash (a blocked
-//! Bloom filter, as tables have; the hash is the one that they need anyway), and a read asks for them first.
+//! A search in a full memtable waits for memory some ten times, and most reads search the memtable in vain, because
+//! what they look for is in a table. So every insert sets five bits, all in one line of 512, chosen by the key's hash
+//! (a blocked Bloom filter, as tables have; the hash is the one that they need anyway), and a read asks for them first.
 //!
 //! The filter is sized by what the memtable may hold, [`BYTES_PER_FILTER_BYTE`] to one: with entries of 128 bytes that
 //! is 8 bits per key, and one search in forty is in vain. Smaller entries make it worse, larger ones better.
 //!
-//! A store may have ten thousand nearly empty keyspaces, so the filter has two parts. The first [`FIRST_KEYS`] keys go into
-//! a part of [`FIRST_BYTES_MAX`], all others into the rest. Each part is allocated for its first key. A read probes both.
-//! The first part is small, and stays in the processor's cache.
+//! A store may have ten thousand nearly empty keyspaces, so the filter has two parts. The first [`FIRST_KEYS`] keys go
+//! into a part of [`FIRST_BYTES_MAX`], all others into the rest. Each part is allocated for its first key. A read
+//! probes both. The first part is small, and stays in the processor's cache.
 //!
 //! # Invariants
 //!
@@ -32,8 +32,8 @@
 //!
 //! One part that grows: all keys would have to be hashed again, with inserts going to both tables meanwhile.
 //!
-//! A hash index over the nodes (RocksDB's hash memtables) would find keys that are there, too, but costs as many bytes as
-//! entries have pointers and must be ordered against the list for readers at old snapshots.
+//! A hash index over the nodes (RocksDB's hash memtables) would find keys that are there, too, but costs as many bytes
+//! as entries have pointers and must be ordered against the list for readers at old snapshots.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
@@ -82,8 +82,8 @@ pub(super) struct Lines {
     count: usize,
 }
 
-/// Of the standard library in a model, too: the filter's order is made by others (see the module), and loom would explore
-/// every order of setting bits.
+/// Of the standard library in a model, too: the filter's order is made by others (see the module), and loom would
+/// explore every order of setting bits.
 type Word = AtomicU64;
 
 const LINE_BYTES: usize = LINE_WORDS * size_of::<Word>();
@@ -104,8 +104,8 @@ impl Filter {
         self.first.allocated_bytes() + self.rest.allocated_bytes()
     }
 
-    /// Returns the memory of the part for the key that is inserted as number `ordinal`, if there is any. Calls `grown` with the
-    /// size of memory allocated here.
+    /// Returns the memory of the part for the key that is inserted as number `ordinal`, if there is any. Calls `grown`
+    /// with the size of memory allocated here.
     #[inline(always)]
     pub(super) fn part(&self, ordinal: usize, grown: impl FnOnce(usize)) -> Option<&Lines> {
         let part = if ordinal < FIRST_KEYS || self.rest.bytes == 0 { &self.first } else { &self.rest };

@@ -8,17 +8,18 @@
 //!                             ^ the node's address: a `Header`, 24 bytes
 //! ```
 //!
-//! A search asks a node two things: does your key come before mine, and who is next on this level? The key's first eight
-//! bytes, its prefix, read as a big-endian number, answer the first for most keys by one comparison; a shorter key is
-//! followed by zeros up to there. For keys up to 24 bytes long the rest of the key still lies in the same 64 bytes. The
-//! tower grows downwards from the header, so that the low levels, on which a search misses the cache, have their links
-//! beside the prefix too.
+//! A search asks a node two things: does your key come before mine, and who is next on this level? The key's first
+//! eight bytes, its prefix, read as a big-endian number, answer the first for most keys by one comparison; a shorter
+//! key is followed by zeros up to there. For keys up to 24 bytes long the rest of the key still lies in the same 64
+//! bytes. The tower grows downwards from the header, so that the low levels, on which a search misses the cache, have
+//! their links beside the prefix too.
 //!
 //! # Invariants
 //!
 //! * All but the links is written before the node is published and never again.
 //! * A link holds null or a node of the arena in which the link itself lives.
-//! * A node's height is at least 1 and at most [`HEIGHT_MAX`]; a link beyond it does not exist, and asking for it panics.
+//! * A node's height is at least 1 and at most [`HEIGHT_MAX`]; a link beyond it does not exist, and asking for it
+//!   panics.
 //!
 //! # Threads
 //!
@@ -34,8 +35,8 @@ use situ_table::{KeyRef, Trailer};
 use super::arena::{ALIGNMENT, Arena};
 use super::sync::{AtomicPtr, Ordering, Witness, prefetch};
 
-/// The tallest tower. At two nodes per node of the next level it suits 2^20 = a million entries; with sixteen million, a
-/// search walks over eight nodes of the top level on average.
+/// The tallest tower. At two nodes per node of the next level it suits 2^20 = a million entries; with sixteen million,
+/// a search walks over eight nodes of the top level on average.
 pub(super) const HEIGHT_MAX: usize = 20;
 
 /// The longest key, in bytes.
@@ -96,8 +97,8 @@ impl<'k> Target<'k> {
     }
 }
 
-/// The first eight bytes of `key` as a big-endian number, missing ones zero: if two prefixes differ, the keys are ordered
-/// as they are.
+/// The first eight bytes of `key` as a big-endian number, missing ones zero: if two prefixes differ, the keys are
+/// ordered as they are.
 #[inline]
 fn prefix_of(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -171,8 +172,8 @@ impl<'a> Node<'a> {
             witness: Witness::written(),
         };
         // SAFETY: the piece has room for the tower, the header, the key, which is at least as long as a prefix, and the
-        // value, in this order; it is aligned for links, headers and prefixes, all of which have sizes that are multiples
-        // of their alignment; and it is ours alone.
+        // value, in this order; it is aligned for links, headers and prefixes, all of which have sizes that are
+        // multiples of their alignment; and it is ours alone.
         unsafe {
             let place = piece.add(tower_bytes).cast::<Header>();
             for level in 1..height {
@@ -288,8 +289,8 @@ impl<'a> Node<'a> {
         self.link(level).0.store(address_of(next), Ordering::Relaxed);
     }
 
-    /// Puts `new` in the place of `old` as the next node on this level, and so publishes it; false, and nothing done, if
-    /// the next node is another.
+    /// Puts `new` in the place of `old` as the next node on this level, and so publishes it; false, and nothing done,
+    /// if the next node is another.
     ///
     /// # Safety
     /// Both nodes are of one arena.

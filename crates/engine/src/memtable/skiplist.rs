@@ -11,12 +11,12 @@
 //! 1. writes the node: nobody knows it yet, so no one sees it half done;
 //! 2. finds its *splice*: on each level the last node before it and the first one behind;
 //! 3. links it level by level, from the lowest up: it points the node at the one behind, then swings the link of the
-//!    one before with a compare-and-swap, which publishes it. If another insert came between, it looks for the splice of
-//!    this level again, starting at the node before, which still is before.
+//!    one before with a compare-and-swap, which publishes it. If another insert came between, it looks for the splice
+//!    of this level again, starting at the node before, which still is before.
 //!
-//! Step 2 is where the time goes, so the last splice is remembered (the [`Finger`]): an insert close behind the last one
-//! begins there, and keys that arrive in order cost a few comparisons each. One insert at a time has the finger; one
-//! that finds it taken searches from the head instead of waiting.
+//! Step 2 is where the time goes, so the last splice is remembered (the [`Finger`]): an insert close behind the last
+//! one begins there, and keys that arrive in order cost a few comparisons each. One insert at a time has the finger;
+//! one that finds it taken searches from the head instead of waiting.
 //!
 //! # Invariants
 //!
@@ -120,8 +120,8 @@ impl SkipList {
         self.height.load(Ordering::Relaxed)
     }
 
-    /// Adds an entry whose node is to be `height` levels high. Returns by how much less than one the count of keys grows; see
-    /// [`surplus`].
+    /// Adds an entry whose node is to be `height` levels high. Returns by how much less than one the count of keys
+    /// grows; see [`surplus`].
     ///
     /// # Panics
     /// If an entry with the same key and trailer is there, or one of the limits of [`Node::create`] is passed.
@@ -276,8 +276,8 @@ impl SkipList {
 
 /// By how much less than one the count of keys grows with the version `key` between a newer and an older one.
 ///
-/// The versions of a key count together as one if the newest is no tombstone, less one if the oldest is a tombstone: that one
-/// hides an entry elsewhere. Inserts of one key at the same time may be counted as if they had not met.
+/// The versions of a key count together as one if the newest is no tombstone, less one if the oldest is a tombstone:
+/// that one hides an entry elsewhere. Inserts of one key at the same time may be counted as if they had not met.
 #[inline]
 fn surplus(key: KeyRef<'_>, newer: Option<KeyRef<'_>>, older: Option<KeyRef<'_>>) -> usize {
     let is_tombstone = |version: KeyRef<'_>| version.trailer.kind() == Some(KeyKind::Delete);

@@ -1,27 +1,27 @@
 //! A little that the log held goes on in the next log.
 //!
-//! A store that is opened for one write, again and again, finds one more write in its log each time. A table of each would
-//! fill level 0 with tables of one entry, and cost three syncs each time. So what was replayed is written into the new log
-//! as one record, if it is little, and stays in memory:
+//! A store that is opened for one write, again and again, finds one more write in its log each time. A table of each
+//! would fill level 0 with tables of one entry, and cost three syncs each time. So what was replayed is written into
+//! the new log as one record, if it is little, and stays in memory:
 //!
 //! 1. [`Carried::of`] takes the newest version of each key, and the range tombstones, in the order of their sequence
 //!    numbers. They become one batch.
-//! 2. When the new manifest is in force, which still needs the old log files, the batch is appended to the new log under new
-//!    sequence numbers, and synced ([`Carried::log`]).
-//! 3. It goes into the empty memtables ([`Carried::insert`]). An edit says that the old log files are not needed; they are
-//!    removed.
+//! 2. When the new manifest is in force, which still needs the old log files, the batch is appended to the new log
+//!    under new sequence numbers, and synced ([`Carried::log`]).
+//! 3. It goes into the empty memtables ([`Carried::insert`]). An edit says that the old log files are not needed; they
+//!    are removed.
 //!
-//! **Invariants.** The batch is one record, so a crash leaves all of it in the new log or nothing. Before the edit, the next
-//! opening replays the old files and then, if it is whole, the copy, which changes nothing: it says for each key what the old
-//! files said last. Nobody has a snapshot of a store that is being opened, so no older version is missed.
+//! **Invariants.** The batch is one record, so a crash leaves all of it in the new log or nothing. Before the edit, the
+//! next opening replays the old files and then, if it is whole, the copy, which changes nothing: it says for each key
+//! what the old files said last. Nobody has a snapshot of a store that is being opened, so no older version is missed.
 //!
-//! **Bounds.** Each keyspace carries over at most [`CARRIED_BYTES_MAX`], or an eighth of the smallest memtable if that is
-//! less. All keyspaces together carry over at most [`CARRIED_BYTES_MAX_TOTAL`]. The rest becomes tables. So a store with few
-//! writes is opened about a thousand times before it makes a table. With ten thousand keyspaces of one entry, an opening
-//! does not make ten thousand tables.
+//! **Bounds.** Each keyspace carries over at most [`CARRIED_BYTES_MAX`], or an eighth of the smallest memtable if that
+//! is less. All keyspaces together carry over at most [`CARRIED_BYTES_MAX_TOTAL`]. The rest becomes tables. So a store
+//! with few writes is opened about a thousand times before it makes a table. With ten thousand keyspaces of one entry,
+//! an opening does not make ten thousand tables.
 //!
-//! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with what it has in
-//! memory, and whoever closed the store has said that the log ends there.
+//! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with what it
+//! has in memory, and whoever closed the store has said that the log ends there.
 
 use crate::base::batch::WriteBatch;
 use crate::versions::store::Registry;
@@ -59,8 +59,9 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// What the memtables of keyspaces hold; `None` if there is nothing, or too much. `memtable_bytes` is the size that the
-    /// smallest memtable of the store may have, `since` and `last` the first and the last sequence number of what was replayed.
+    /// What the memtables of keyspaces hold; `None` if there is nothing, or too much. `memtable_bytes` is the size that
+    /// the smallest memtable of the store may have, `since` and `last` the first and the last sequence number of what
+    /// was replayed.
     pub(crate) fn of<'a>(
         slots: impl Iterator<Item = (u32, &'a Arc<MemtableSlot>)>,
         memtable_bytes: u64,

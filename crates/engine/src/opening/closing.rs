@@ -1,20 +1,20 @@
 //! Closing a store, by a call or with its last handle.
 //!
-//! 1. What opening has replayed becomes tables, if it is to and has not yet. If a compaction of level 0 is due then, the closer
-//!    waits for it: a store that is opened again and again, for a moment each time, would never get to it. The wait has bounds
-//!    (`Work::wait_for_level0`), as writers may go on meanwhile. Then the store refuses calls. All threads of the store end
-//!    when they have done what they are at.
+//! 1. What opening has replayed becomes tables, if it is to and has not yet. If a compaction of level 0 is due then,
+//!    the closer waits for it: a store that is opened again and again, for a moment each time, would never get to it.
+//!    The wait has bounds (`Work::wait_for_level0`), as writers may go on meanwhile. Then the store refuses calls. All
+//!    threads of the store end when they have done what they are at.
 //! 2. What somebody else's thread does inside is waited for, then the store's threads are.
 //! 3. The log is closed, the manifest notes it.
-//! 4. A raw disk is told of the room that closing has freed, as far as that takes less than [`TIDYING_MAX`]: whoever uses the disk next
-//!    takes its free pages for pages that the device knows of. The directory is given back.
+//! 4. A raw disk is told of the room that closing has freed, as far as that takes less than [`TIDYING_MAX`]: whoever
+//!    uses the disk next takes its free pages for pages that the device knows of. The directory is given back.
 //!
-//! **Threads.** Whoever closes waits for the store's threads, so none of these can. The last handle may be dropped on one of
-//! them nevertheless: a waker is called there, and may own the task that owns the store. Such a store is closed on a thread
-//! of its own; a call there is refused.
+//! **Threads.** Whoever closes waits for the store's threads, so none of these can. The last handle may be dropped on
+//! one of them nevertheless: a waker is called there, and may own the task that owns the store. Such a store is closed
+//! on a thread of its own; a call there is refused.
 //!
-//! **Failure.** What can be made durable is, whatever has failed before. If no thread can be had for closing, the directory
-//! stays locked until the process ends: the store's threads may still be at work in it.
+//! **Failure.** What can be made durable is, whatever has failed before. If no thread can be had for closing, the
+//! directory stays locked until the process ends: the store's threads may still be at work in it.
 
 use crate::base::store_id::is_own_thread;
 use crate::base::sync::lock;
@@ -97,8 +97,8 @@ impl Open {
         closed
     }
 
-    /// Closes a store whose last handle goes. Nobody is left to be told of a failure; what was acknowledged as synced is on
-    /// disk whatever happens here.
+    /// Closes a store whose last handle goes. Nobody is left to be told of a failure; what was acknowledged as synced
+    /// is on disk whatever happens here.
     pub(crate) fn abandon(self: &Arc<Self>) {
         if !self.is_closed_by_itself() {
             let _ = self.close();

@@ -1,13 +1,14 @@
 //! Opening a store: from files to a running [`Core`].
 //!
-//! 1. Take the lock, and that of the fast disk if there is one (`membership.rs`). `CURRENT` names the manifest; without it and without any of a store's files, a new store is made.
-//! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed, when it is
-//!    durable that nothing needs them.
+//! 1. Take the lock, and that of the fast disk if there is one (`membership.rs`). `CURRENT` names the manifest; without
+//!    it and without any of a store's files, a new store is made.
+//! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed, when
+//!    it is durable that nothing needs them.
 //! 3. Replay the log files that hold what is not in tables; each record goes to the keyspaces that have not flushed it.
-//! 4. A new log is begun, and a new manifest with a snapshot of all this is put in force; log files that nothing replayed is
-//!    from go. A crash before that leaves everything as it was, and the next open does the same again.
-//! 5. The store is open. What was replayed is in memtables (`replay.rs`), which the flusher makes tables of; then their log files
-//!    go. A crash before that leaves the old log files and the new ones, which are read one after the other.
+//! 4. A new log is begun, and a new manifest with a snapshot of all this is put in force; log files that nothing
+//!    replayed is from go. A crash before that leaves everything as it was, and the next open does the same again.
+//! 5. The store is open. What was replayed is in memtables (`replay.rs`), which the flusher makes tables of; then their
+//!    log files go. A crash before that leaves the old log files and the new ones, which are read one after the other.
 //!
 //! Read-only: nothing is locked or written, orphans stay, and what was replayed stays in memory.
 
@@ -194,9 +195,10 @@ pub(crate) fn open(
     if read_only { open_to_read(given, &open_as) } else { open_as(Mode::Write) }
 }
 
-/// Opens beside a writer, which may put another manifest in force, and give up files, between two steps of the reader. What is
-/// taken for damage, or for a missing file, is that if the next attempt finds the very same: the manifest says that a file is
-/// not needed before it is given up, and no number is used twice, so an attempt that begins later does not ask for the file.
+/// Opens beside a writer, which may put another manifest in force, and give up files, between two steps of the reader.
+/// What is taken for damage, or for a missing file, is that if the next attempt finds the very same: the manifest says
+/// that a file is not needed before it is given up, and no number is used twice, so an attempt that begins later does
+/// not ask for the file.
 fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Result<Opened> {
     let (mut all, mut before) = (true, None);
     for _ in 0..READ_ATTEMPTS_MAX {
@@ -208,8 +210,8 @@ fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Resu
         if before.as_ref() != Some(&found) {
             before = Some(found);
         } else if all {
-            // Of a table, perhaps, that nobody will ask for. And what is missing is believed only now, also by who looks whether it is
-            // on a fast disk that nobody knows of.
+            // Of a table, perhaps, that nobody will ask for. And what is missing is believed only now, also by who
+            // looks whether it is on a fast disk that nobody knows of.
             (all, before) = (false, None);
         } else {
             return Err(error.into());
@@ -325,8 +327,8 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
 }
 
 impl Core {
-    /// Opens every table, so that a writer which deletes it later does not take it away from this reader. Damage is told
-    /// when somebody reads what is damaged. If there are more than may be open, none is: it could not be kept.
+    /// Opens every table, so that a writer which deletes it later does not take it away from this reader. Damage is
+    /// told when somebody reads what is damaged. If there are more than may be open, none is: it could not be kept.
     fn hold_tables(&self, all: bool) -> Result<()> {
         let versions: Vec<_> = self.versions.keyspaces().iter().map(|k| Arc::clone(&k.view.load().version)).collect();
         let files = || versions.iter().flat_map(|version| version.files());
@@ -507,7 +509,8 @@ impl Ground<'_> {
 
         let registry = std::mem::take(&mut *crate::base::sync::lock(&scratch.versions.registry));
         let log_number = scratch.versions.new_number();
-        // The log frees whole files, so a log with a low limit consists of short ones. A disk's log area bounds the log by itself.
+        // The log frees whole files, so a log with a low limit consists of short ones. A disk's log area bounds the log
+        // by itself.
         let has_area = self.source.disks.is_some();
         let longest = if has_area { u64::MAX } else { (self.options.log_bytes_max / 4).max(LOG_FILE_BYTES_MIN) };
         let file_bytes = log_file_bytes(&registry).min(longest);
@@ -531,8 +534,8 @@ impl Ground<'_> {
             }
         }
         let oldest = registry.by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min().unwrap_or(log_number);
-        // If this is interrupted, an unused file must not be left next to an ended one, which would seem to have lost its successor's
-        // pages: so the last of them go first, one by one.
+        // If this is interrupted, an unused file must not be left next to an ended one, which would seem to have lost
+        // its successor's pages: so the last of them go first, one by one.
         let old_logs = self.logs.iter().copied().filter(|number| *number < oldest).collect();
         let is_unused = |number: &u64| *number >= oldest && unused.contains(number);
         let unused_logs = self.logs.iter().rev().copied().filter(is_unused).collect();
@@ -595,8 +598,9 @@ pub(crate) fn needed_logs(state: &StoreState, files: impl Iterator<Item = FileNa
     logs
 }
 
-/// Whether a manifest says more than one that a crash left while a store was being made: that one has no tables yet, and is
-/// no longer than a page, perhaps of zeros. What it names may lie on a fast disk of which nothing is known any more.
+/// Whether a manifest says more than one that a crash left while a store was being made: that one has no tables yet,
+/// and is no longer than a page, perhaps of zeros. What it names may lie on a fast disk of which nothing is known any
+/// more.
 fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     const UNBORN_BYTES_MAX: u64 = situ_storage::PAGE_BYTES as u64;
     let (FileName::Manifest(number) | FileName::ManifestCopy(number)) = file.name else { return Ok(false) };

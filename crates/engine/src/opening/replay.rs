@@ -1,15 +1,16 @@
 //! The log read back into memtables.
 //!
-//! What the log held stays in memory, in memtables that end where log files end, as they did when they were written: so a
-//! memtable that is flushed later, by the flusher like any other, lets go of whole log files, and nothing comes twice when the
-//! store is opened again before all are. The last one takes new writes if there may not be another. If it is little, it goes
-//! on in the new log instead (`carry.rs`).
+//! What the log held stays in memory, in memtables that end where log files end, as they did when they were written: so
+//! a memtable that is flushed later, by the flusher like any other, lets go of whole log files, and nothing comes twice
+//! when the store is opened again before all are. The last one takes new writes if there may not be another. If it is
+//! little, it goes on in the new log instead (`carry.rs`).
 //!
 //! If the limits in the options are lower now, memtables may exceed them, for one keyspace or for all together. Then
 //! everything is written to tables before the store is open. A repair does the same, and leaves no log.
 //!
-//! **Invariants.** Of one keyspace, no log file has entries in two memtables that stay in memory. The log files that are kept have
-//! all sequence numbers from the first to the last: a gap shows that something has rotted where nobody could know of it.
+//! **Invariants.** Of one keyspace, no log file has entries in two memtables that stay in memory. The log files that
+//! are kept have all sequence numbers from the first to the last: a gap shows that something has rotted where nobody
+//! could know of it.
 
 use crate::Error;
 use crate::Result;
@@ -86,7 +87,8 @@ pub(crate) struct Replay<'a> {
     /// The last sequence number of the log.
     last: u64,
     makes_tables: bool,
-    /// Total size above which memtables are written out. It rises beyond the limit if small memtables alone exceed the limit.
+    /// Total size above which memtables are written out. It rises beyond the limit if small memtables alone exceed the
+    /// limit.
     over_limit_at: u64,
     /// In a repair only.
     found: Option<FoundTables>,
@@ -98,13 +100,14 @@ const UNNAMED_OPEN_MAX: usize = 64;
 /// The tables that a repair found. They may hold what the log holds: then the replay leaves that out.
 struct FoundTables {
     volume: Arc<dyn Volume>,
-    /// Tables that this repair has written. They have temporary names yet. The other tables are opened as those of an open store are,
-    /// and no more of them than may be.
+    /// Tables that this repair has written. They have temporary names yet. The other tables are opened as those of an
+    /// open store are, and no more of them than may be.
     unnamed: BTreeMap<u64, Arc<Table>>,
 }
 
 impl FoundTables {
-    /// Whether a table holds what `operation` has made, or something newer of its key. Above it, the older version would be a damage.
+    /// Whether a table holds what `operation` has made, or something newer of its key. Above it, the older version
+    /// would be a damage.
     fn have(&mut self, version: &Version, operation: &Operation<'_>, sequence: u64) -> Result<bool> {
         if operation.kind == KeyKind::RangeDelete {
             return Ok(false);
@@ -202,8 +205,8 @@ impl<'a> Replay<'a> {
             state.closed.map_or(Ok(()), |closed| check_closed(&report, closed))?;
         }
         if replay.keep == Keep::AsManyAsMayBe && replay.last < state.last_sequence {
-            // A power failure took buffered writes that had been seen. The numbers go on behind them, and a log that is kept must
-            // have no gap.
+            // A power failure took buffered writes that had been seen. The numbers go on behind them, and a log that is
+            // kept must have no gap.
             replay.give_up_keeping()?;
         }
         let last_sequence = state.last_sequence.max(replay.last);
@@ -378,9 +381,9 @@ pub(crate) fn follows(last: u64, record: Record<'_>, position: RecordPosition) -
     Ok(record)
 }
 
-/// Whether a record comes right behind the one before it, which was in log file `file`, if it is the first of another file. Logs
-/// that are read one after the other have no gap between them: where there is one, an end that was not known to be durable has
-/// rotted since the next log was begun behind it.
+/// Whether a record comes right behind the one before it, which was in log file `file`, if it is the first of another
+/// file. Logs that are read one after the other have no gap between them: where there is one, an end that was not known
+/// to be durable has rotted since the next log was begun behind it.
 pub(crate) fn adjoins(last: u64, record: &Record<'_>, position: RecordPosition, file: u64) -> situ_storage::Result<()> {
     if last == 0 || position.file == file || record.first == last + 1 {
         return Ok(());
@@ -389,8 +392,8 @@ pub(crate) fn adjoins(last: u64, record: &Record<'_>, position: RecordPosition, 
     Err(record_error(position, &expected, record.first))
 }
 
-/// Whether the oldest of the log files has records, if there are any behind a log that was begun later: whoever began that has kept
-/// the file for the records in it. `first` is the file of the first record that was found.
+/// Whether the oldest of the log files has records, if there are any behind a log that was begun later: whoever began
+/// that has kept the file for the records in it. `first` is the file of the first record that was found.
 pub(crate) fn check_head(report: &RecoveryReport, logs: &[u64], first: Option<u64>) -> situ_storage::Result<()> {
     let (Some(oldest), Some(first)) = (logs.first(), first) else { return Ok(()) };
     match report.begun.iter().find(|begun| *oldest < **begun && **begun <= first) {

@@ -1,9 +1,11 @@
 //! The value log of a store that is being opened.
 //!
-//! A store without segments opens the log when it writes the first one. So it pays nothing for a log that it does not have.
+//! A store without segments opens the log when it writes the first one. So it pays nothing for a log that it does not
+//! have.
 //!
-//! Segments are page files at home. A disk without a file system has a small area for page files, which the write-ahead log needs. So
-//! a home on such a disk, here or on a node, takes no values: the opening is refused before it changes anything.
+//! Segments are page files at home. A disk without a file system has a small area for page files, which the write-ahead
+//! log needs. So a home on such a disk, here or on a node, takes no values: the opening is refused before it changes
+//! anything.
 
 use crate::base::options::{KeyspaceOptions, Options};
 use crate::opening::open::StoreState;
@@ -52,8 +54,8 @@ pub(crate) fn check_room_for_values(
     )))
 }
 
-/// Counts records as dead that no edit names: a crash came first, or a flush failed. The edit that names a value comes before anything
-/// that leads to it is durable. So nothing leads to these.
+/// Counts records as dead that no edit names: a crash came first, or a flush failed. The edit that names a value comes
+/// before anything that leads to it is durable. So nothing leads to these.
 fn count_unnamed(log: &ValueLog, known: &[KnownSegment]) {
     for segment in known {
         let found = log.segment(segment.number).map_or(0, |found| found.record_bytes);

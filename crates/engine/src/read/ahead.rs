@@ -1,16 +1,17 @@
 //! What a cursor has found behind its present entry, and the values that it has begun to read.
 //!
-//! A cursor over values of the value log would wait once for each value. So a cursor that goes on in one direction finds the next
-//! entries before it is asked for them, and begins to read their values ([`ReadAhead`]).
+//! A cursor over values of the value log would wait once for each value. So a cursor that goes on in one direction
+//! finds the next entries before it is asked for them, and begins to read their values ([`ReadAhead`]).
 //!
-//! 1. The cursor has made a step, and the entry that it has found lies in the value log. The entry is copied here: it is the one
-//!    that is *shown*. The merge goes on, and what it finds is queued.
+//! 1. The cursor has made a step, and the entry that it has found lies in the value log. The entry is copied here: it
+//!    is the one that is *shown*. The merge goes on, and what it finds is queued.
 //! 2. A step takes the next entry of the queue. When half of the queue is gone, it is filled again.
 //! 3. The merge stands on the last entry that was queued. So a cursor whose queue is empty goes on as it did before.
 //! 4. A turn, or a new position, drops what was queued. Reads in flight end unseen.
 //!
-//! **Bounds.** No more entries are queued than the scan has made steps, [`ENTRIES_MAX`] at most, and [`BYTES_MAX`] of keys and
-//! values. So a scan that stops early has read about twice what it gave. A page of a scan says how much of it is left.
+//! **Bounds.** No more entries are queued than the scan has made steps, [`ENTRIES_MAX`] at most, and [`BYTES_MAX`] of
+//! keys and values. So a scan that stops early has read about twice what it gave. A page of a scan says how much of it
+//! is left.
 //!
 //! **Failure.** An error of the merge, and of each value, is told when the scan gets there.
 

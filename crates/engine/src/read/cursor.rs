@@ -12,12 +12,12 @@
 //! The first reader of a long run of invisible entries steps over them and notes a gap (`dead.rs`), which later readers
 //! skip. Many versions of one key cost a few steps and a seek.
 //!
-//! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of the
-//! returned key, whose key and value were copied.
+//! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of
+//! the returned key, whose key and value were copied.
 //!
-//! **The value log.** An entry may be a handle. The cursor reads the value when it gets there, or when it is asked for the value
-//! ([`ReadOptions::values_on_demand`]). A cursor that goes on in one direction reads ahead (`ahead.rs`). Then the merge stands on the
-//! last entry that was found, and the present one was copied.
+//! **The value log.** An entry may be a handle. The cursor reads the value when it gets there, or when it is asked for
+//! the value ([`ReadOptions::values_on_demand`]). A cursor that goes on in one direction reads ahead (`ahead.rs`). Then
+//! the merge stands on the last entry that was found, and the present one was copied.
 
 use crate::base::value::Value;
 use crate::read::ahead::{Ahead, Entry, Next, Wanted};
@@ -62,9 +62,9 @@ enum Place {
 
 /// A cursor over the keys and values of a keyspace, in key order, at one moment of its life.
 ///
-/// For those who move back and forth, or want no copies; [`Keyspace::range`](crate::Keyspace::range) and its like give an
-/// [`Iterator`]. A cursor starts nowhere: position it first. Keys written after it was opened are not seen. It keeps memtables and tables
-/// alive that it may need; drop it when done.
+/// For those who move back and forth, or want no copies; [`Keyspace::range`](crate::Keyspace::range) and its like give
+/// an [`Iterator`]. A cursor starts nowhere: position it first. Keys written after it was opened are not seen. It keeps
+/// memtables and tables alive that it may need; drop it when done.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -160,8 +160,9 @@ impl Cursor {
         })
     }
 
-    /// The present value; `None` if it stands nowhere. Also `None` if values are read [on demand](ReadOptions::values_on_demand) and
-    /// this one lies in the value log and was not [read](Cursor::read_value).
+    /// The present value; `None` if it stands nowhere. Also `None` if values are read [on
+    /// demand](ReadOptions::values_on_demand) and this one lies in the value log and was not
+    /// [read](Cursor::read_value).
     #[inline]
     pub fn value(&self) -> Option<&[u8]> {
         match &self.place {
@@ -646,8 +647,8 @@ impl Cursor {
         self.value.extend_from_slice(self.merge.value());
     }
 
-    /// Seeks to the version of `self.key` that the reader sees, then moves before all versions. Returns true if the key has
-    /// a value.
+    /// Seeks to the version of `self.key` that the reader sees, then moves before all versions. Returns true if the key
+    /// has a value.
     #[cold]
     fn decide(&mut self, run: &DeadRun) -> Result<bool> {
         let key = std::mem::take(&mut self.key);
@@ -689,7 +690,8 @@ impl Cursor {
         if let Some(end) = end { self.before(end.as_deref()) } else { Ok(()) }
     }
 
-    /// Finds the newest source whose range tombstone hides an entry. Returns its index in `tombstones`, and the tombstone.
+    /// Finds the newest source whose range tombstone hides an entry. Returns its index in `tombstones`, and the
+    /// tombstone.
     fn covered(&self, user: &[u8], sequence: u64, rank: usize) -> Option<(usize, &RangeTombstone)> {
         self.tombstones.iter().enumerate().take_while(|(_, t)| t.rank <= rank).find_map(|(source, t)| {
             let covering = t.index.covering(user, self.sequence)?;
@@ -697,7 +699,8 @@ impl Cursor {
         })
     }
 
-    /// Returns the end of a range tombstone and of those of its source that adjoin it, and the number of these tombstones.
+    /// Returns the end of a range tombstone and of those of its source that adjoin it, and the number of these
+    /// tombstones.
     fn end_of_cover(&self, source: usize, tombstone: &RangeTombstone) -> (Vec<u8>, u64) {
         let index = &self.tombstones[source].index;
         let (mut end, mut tombstones) = (&tombstone.end, 1);

@@ -1,7 +1,7 @@
 //! Many sorted sources as one: the cursor under every iterator.
 //!
-//! [`LevelCursor`] walks over the disjoint tables of a level as if they were one. [`MergeCursor`] keeps a binary heap of
-//! its sources, ordered by their present keys, and can turn around: on a change of direction every source but the
+//! [`LevelCursor`] walks over the disjoint tables of a level as if they were one. [`MergeCursor`] keeps a binary heap
+//! of its sources, ordered by their present keys, and can turn around: on a change of direction every source but the
 //! present one is moved to the other side of the present key.
 //!
 //! **Invariants.** Sources are ranked newest first. While moving forward every valid source stands behind the last
@@ -284,7 +284,8 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Moves each source of a rank above `rank` before `key`, if it stands at or behind `key`. Only while moving backward.
+    /// Moves each source of a rank above `rank` before `key`, if it stands at or behind `key`. Only while moving
+    /// backward.
     pub(crate) fn skip_back_to(&mut self, rank: usize, key: &[u8]) -> Result<()> {
         debug_assert_eq!(self.direction, Direction::Backward);
         self.heap.clear();

@@ -16,8 +16,9 @@ pub struct ReadOptions {
     /// Answer from memory only: memtables and cached blocks. Where these do not know, the answer is an error of which
     /// [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and no disk was asked. Default: false.
     pub memory_only: bool,
-    /// A cursor reads a value that lies in the value log only when it is [asked to](crate::Cursor::read_value): for walks that look at
-    /// keys, or at few of the values. Iterators and pages of scans read all values nevertheless. Default: false.
+    /// A cursor reads a value that lies in the value log only when it is [asked to](crate::Cursor::read_value): for
+    /// walks that look at keys, or at few of the values. Iterators and pages of scans read all values nevertheless.
+    /// Default: false.
     pub values_on_demand: bool,
     /// An iterator ends before the first key below this one.
     pub lower_bound: Option<Vec<u8>>,

@@ -2,8 +2,8 @@
 //!
 //! One thread, `situ-locks`, started when a future first waits, sleeps until the next one's time is over.
 //!
-//! **Failure.** If the system gives no thread, nobody would end any wait: who asked for it is told why, and waits that others
-//! set meanwhile, believing in it, fail at once with the same error. The next one tries again.
+//! **Failure.** If the system gives no thread, nobody would end any wait: who asked for it is told why, and waits that
+//! others set meanwhile, believing in it, fail at once with the same error. The next one tries again.
 
 use crate::base::store_id::StoreId;
 use crate::base::store_id::belong_to;

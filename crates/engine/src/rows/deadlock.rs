@@ -2,14 +2,14 @@
 //!
 //! Edges of the wait-for graph are not kept: they follow from the rows' holders and queues. What is kept is who waits,
 //! and with what. A circle can only come to be when somebody begins to wait: a grant puts a holder where a waiter was
-//! that the others waited for already. So it is looked for then, from the one that comes, under one lock: the last one to
-//! join a circle finds it complete, and is told; the others go on when it gives back what it holds.
+//! that the others waited for already. So it is looked for then, from the one that comes, under one lock: the last one
+//! to join a circle finds it complete, and is told; the others go on when it gives back what it holds.
 //!
-//! **Cost**: each transaction that waits is looked at once, and each edge; a waiter behind an exclusive one in a queue has
-//! an edge to that one only. Who need not wait pays nothing.
+//! **Cost**: each transaction that waits is looked at once, and each edge; a waiter behind an exclusive one in a queue
+//! has an edge to that one only. Who need not wait pays nothing.
 //!
-//! **Not exact in one direction.** Rows are looked at one after the other. A wait that times out during the search may be
-//! part of the circle that is found; it was one a moment before.
+//! **Not exact in one direction.** Rows are looked at one after the other. A wait that times out during the search may
+//! be part of the circle that is found; it was one a moment before.
 
 use crate::rows::locks::{LockTable, Owner, Row, Waiter};
 use std::collections::HashMap;

@@ -1,15 +1,15 @@
 //! Row locks: who may write which key, who waits, and for how long.
 //!
-//! A *row* is a key of a keyspace. Rows that are locked or waited for lie in a table that is sharded by the key's hash; a
-//! row that nobody wants takes no memory.
+//! A *row* is a key of a keyspace. Rows that are locked or waited for lie in a table that is sharded by the key's hash;
+//! a row that nobody wants takes no memory.
 //!
-//! **Order.** First come, first served: who finds a row locked against it, or others waiting, waits at the back, so that
-//! a stream of readers does not starve a writer. Only an upgrade (shared to exclusive) goes before all that hold nothing:
-//! they could not go on before it anyway.
+//! **Order.** First come, first served: who finds a row locked against it, or others waiting, waits at the back, so
+//! that a stream of readers does not starve a writer. Only an upgrade (shared to exclusive) goes before all that hold
+//! nothing: they could not go on before it anyway.
 //!
-//! **Waiting** ends by one *verdict*, given under the shard's lock by whoever takes the waiter out of the row's queue: a
-//! release that grants, a timeout, a cancelled future, the store's closing, a deadlock found when it came, or the lack of a
-//! thread that would end it.
+//! **Waiting** ends by one *verdict*, given under the shard's lock by whoever takes the waiter out of the row's queue:
+//! a release that grants, a timeout, a cancelled future, the store's closing, a deadlock found when it came, or the
+//! lack of a thread that would end it.
 //!
 //! **Deadlocks** are looked for when a transaction is about to wait (`deadlock.rs`).
 //!
@@ -182,8 +182,8 @@ impl LockedRow {
         }
     }
 
-    /// Whom a waiter waits for, as far as the others do not wait for them as well: the nearest ones before it in the queue
-    /// that are in its way, up to an exclusive one, and behind those the holders.
+    /// Whom a waiter waits for, as far as the others do not wait for them as well: the nearest ones before it in the
+    /// queue that are in its way, up to an exclusive one, and behind those the holders.
     fn in_the_way_of(&self, waiter: &Waiter) -> Vec<Owner> {
         let mut owners = Vec::new();
         let Some(place) = self.waiters.iter().position(|other| std::ptr::eq(&**other, waiter)) else { return owners };
@@ -259,8 +259,8 @@ impl LockTable {
         Ok(())
     }
 
-    /// Asks for a row. `holds` says that the owner has it shared and asks for more. Somebody who has to wait gets a place
-    /// in the queue, if it `may_wait`; `event` is what it will sleep on, if it is a thread.
+    /// Asks for a row. `holds` says that the owner has it shared and asks for more. Somebody who has to wait gets a
+    /// place in the queue, if it `may_wait`; `event` is what it will sleep on, if it is a thread.
     pub(crate) fn acquire(
         &self,
         row: &Row,

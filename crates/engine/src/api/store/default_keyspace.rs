@@ -1,5 +1,5 @@
-//! What a store does with its keyspace `default`, as if the store were that keyspace: every operation of [`Keyspace`], under
-//! the same name. A test holds the two lists equal.
+//! What a store does with its keyspace `default`, as if the store were that keyspace: every operation of [`Keyspace`],
+//! under the same name. A test holds the two lists equal.
 
 use super::Store;
 use crate::Result;

@@ -10,12 +10,14 @@ impl Store {
         &*self.core().work.compactor
     }
 
-    /// Returns the time of the store's clock, by which a compactor's records tell times. The clock never goes back, and begins anywhere.
+    /// Returns the time of the store's clock, by which a compactor's records tell times. The clock never goes back, and
+    /// begins anywhere.
     pub fn clock(&self) -> Duration {
         self.core().env.clock.now()
     }
 
-    /// Returns the name of the keyspace that records of compaction tasks call by this number, or `None` if it was dropped.
+    /// Returns the name of the keyspace that records of compaction tasks call by this number, or `None` if it was
+    /// dropped.
     pub fn keyspace_name_of(&self, number: u32) -> Option<String> {
         let keyspaces = self.core().versions.keyspaces();
         keyspaces.iter().find(|keyspace| keyspace.id == number).map(|keyspace| keyspace.name.to_string())

@@ -1,8 +1,8 @@
 //! Cursors of transactions: the store's entries with the transaction's own over them.
 //!
 //! Two cursors walk side by side: the store's cursor, and a key of the transaction's map. Going forward both stand on
-//! their first key at or behind the position, going backward on their last one at or before it; the nearer one is shown,
-//! and on the same key the transaction's, which may be that the key is gone. On a change of direction both are
+//! their first key at or behind the position, going backward on their last one at or before it; the nearer one is
+//! shown, and on the same key the transaction's, which may be that the key is gone. On a change of direction both are
 //! positioned anew.
 
 use super::writes::{Own, OwnMap};
@@ -28,8 +28,8 @@ enum Shown {
     Own,
 }
 
-/// A cursor over the keys and values that a transaction sees of a keyspace: the store's and its own, as they were when the
-/// cursor was opened. It starts nowhere: position it first. Used as [`Cursor`].
+/// A cursor over the keys and values that a transaction sees of a keyspace: the store's and its own, as they were when
+/// the cursor was opened. It starts nowhere: position it first. Used as [`Cursor`].
 ///
 /// ```
 /// # use situ_engine as situ;

@@ -28,8 +28,8 @@ fn deadlock(core: &Core, circle: Vec<Edge>) -> Error {
     Error::Deadlock { cycle: circle.into_iter().map(|edge| lock_wait(core, edge)).collect() }
 }
 
-/// Locks that are given back when it is dropped, which may be long after the transaction was: those of a commit on its way
-/// are kept until it is visible.
+/// Locks that are given back when it is dropped, which may be long after the transaction was: those of a commit on its
+/// way are kept until it is visible.
 pub(crate) struct HeldLocks {
     transactions: Arc<Transactions>,
     owner: Owner,

@@ -30,7 +30,8 @@ impl Source for OwnMoment {
 }
 
 /// An iterator over the keys and values that a transaction sees of a keyspace, as they were when it was made; used as
-/// [`Iter`](crate::Iter). What the transaction writes after that is not seen, and may be written while the iterator is used.
+/// [`Iter`](crate::Iter). What the transaction writes after that is not seen, and may be written while the iterator is
+/// used.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -75,7 +76,8 @@ impl fmt::Debug for TransactionIter {
 }
 
 impl Transaction {
-    /// What it sees of a keyspace. It reads as of the options' snapshot, or, without one, as [`get`](Transaction::get) does now.
+    /// What it sees of a keyspace. It reads as of the options' snapshot, or, without one, as [`get`](Transaction::get)
+    /// does now.
     fn own_moment(&self, keyspace: &Keyspace, mut options: ReadOptions) -> Result<OwnMoment> {
         self.noted(self.check_keyspace(keyspace))?;
         if options.snapshot.is_none() {

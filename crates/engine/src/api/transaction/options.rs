@@ -20,9 +20,9 @@ pub enum Isolation {
     /// Each read sees what is committed when it begins. A key that is read, but not for update, may change before the
     /// transaction writes it: that change is lost.
     ReadCommitted,
-    /// All reads see one moment, that of the transaction's first operation. Of two transactions that overlap and write the
-    /// same key the first to commit wins. Two transactions may still each read what the other one writes (write skew), unless
-    /// they read it for update.
+    /// All reads see one moment, that of the transaction's first operation. Of two transactions that overlap and write
+    /// the same key the first to commit wins. Two transactions may still each read what the other one writes (write
+    /// skew), unless they read it for update.
     #[default]
     Snapshot,
 }
@@ -44,14 +44,14 @@ pub struct TransactionOptions {
     /// How long an operation waits for a lock before it answers [`Error::LockTimeout`](crate::Error::LockTimeout);
     /// 0: not at all. Default: 1000.
     pub lock_timeout_ms: u64,
-    /// Memory for its writes, for the keys it has locked or read for update, and for what its savepoints need; beyond, an
-    /// operation answers [`Error::TransactionTooLarge`](crate::Error::TransactionTooLarge). Default: 64 MiB; at most
+    /// Memory for its writes, for the keys it has locked or read for update, and for what its savepoints need; beyond,
+    /// an operation answers [`Error::TransactionTooLarge`](crate::Error::TransactionTooLarge). Default: 64 MiB; at most
     /// [`BATCH_BYTES_MAX`].
     pub bytes_max: u64,
     /// When the commit is acknowledged. Default: as the store's writes are.
     pub durability: Option<Durability>,
-    /// How often [`Store::transact`](crate::Store::transact) runs the transaction at most; then its last error is returned. At
-    /// least 1, for a single run. Default: 100. Where each run ends with a lock timeout, that is
+    /// How often [`Store::transact`](crate::Store::transact) runs the transaction at most; then its last error is
+    /// returned. At least 1, for a single run. Default: 100. Where each run ends with a lock timeout, that is
     /// `attempts_max` times `lock_timeout_ms`.
     pub attempts_max: u32,
 }

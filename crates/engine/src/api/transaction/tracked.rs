@@ -1,9 +1,9 @@
 //! The rows that a transaction relies on, and what proves at commit that they have not changed.
 //!
-//! The proof is the newest version of each row (`check.rs`), which compactions keep as long as a snapshot is held at the
-//! row's `since`. Under snapshot isolation there is one, the transaction's. Under read committed, `since` is the newest
-//! visible number when the row is tracked, and a snapshot is held at each of these numbers; when there are many, all
-//! rows are looked at, found unchanged, and moved to the present: their `since` is the same number then, and one
+//! The proof is the newest version of each row (`check.rs`), which compactions keep as long as a snapshot is held at
+//! the row's `since`. Under snapshot isolation there is one, the transaction's. Under read committed, `since` is the
+//! newest visible number when the row is tracked, and a snapshot is held at each of these numbers; when there are many,
+//! all rows are looked at, found unchanged, and moved to the present: their `since` is the same number then, and one
 //! snapshot is enough.
 
 use crate::Result;
@@ -16,8 +16,8 @@ use crate::versions::snapshot::Snapshot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Snapshots that are held before rows are moved, beside one for every second row: so that each row is moved a few times
-/// at most, however many come.
+/// Snapshots that are held before rows are moved, beside one for every second row: so that each row is moved a few
+/// times at most, however many come.
 const SNAPSHOTS_MIN: usize = 64;
 
 /// What a row takes beside its key: places in maps, here and among the locks, and its part of a snapshot.
@@ -92,8 +92,8 @@ impl Tracked {
         self.recent = Vec::new();
     }
 
-    /// The newest visible sequence number, with a snapshot at it; or a row that has changed, if all had to be looked at.
-    /// Reads no tables.
+    /// The newest visible sequence number, with a snapshot at it; or a row that has changed, if all had to be looked
+    /// at. Reads no tables.
     pub(super) fn present(
         &mut self,
         core: &Arc<Core>,
@@ -116,8 +116,8 @@ impl Tracked {
         Ok(Ok(since))
     }
 
-    /// Finds all rows unchanged, and needs one snapshot for them from then on. If it would have to read tables for that it
-    /// leaves all as it is.
+    /// Finds all rows unchanged, and needs one snapshot for them from then on. If it would have to read tables for that
+    /// it leaves all as it is.
     fn move_to_present(&mut self, core: &Arc<Core>, keyspaces: &BTreeMap<u32, Keyspace>) -> Result<Option<Row>> {
         let snapshot = Snapshot::take(&core.versions.snapshots);
         let to = snapshot.sequence();

@@ -1,7 +1,7 @@
 //! What a transaction has written: the last state of each key, in order, and how to go back to a savepoint.
 //!
-//! The map of a keyspace is shared with iterators that were opened over it, and copied when it is changed while there is one:
-//! an iterator shows the transaction as it was when it was opened.
+//! The map of a keyspace is shared with iterators that were opened over it, and copied when it is changed while there
+//! is one: an iterator shows the transaction as it was when it was opened.
 
 use crate::Result;
 use crate::api::keyspace::Keyspace;

@@ -113,8 +113,8 @@ pub struct RepairReport {
     pub was_sound: bool,
     /// The manifest was of no use: tables were found by listing the files, and make up one level.
     pub rebuilt: bool,
-    /// No manifest could be read whole: what there was is known from tables and log alone. A table or a log file that was missing
-    /// before is not noticed then, nor is a keyspace that had neither.
+    /// No manifest could be read whole: what there was is known from tables and log alone. A table or a log file that
+    /// was missing before is not noticed then, nor is a keyspace that had neither.
     pub without_manifest: bool,
     /// The keyspaces of the repaired store.
     pub keyspaces: Vec<String>,
@@ -141,8 +141,8 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
-    /// Whether every write and every name is still there; if [`without_manifest`](RepairReport::without_manifest), as far as
-    /// tables and log say.
+    /// Whether every write and every name is still there; if [`without_manifest`](RepairReport::without_manifest), as
+    /// far as tables and log say.
     pub fn nothing_lost(&self) -> bool {
         self.lost_ranges.is_empty() && self.lost_writes.is_empty() && self.lost_names.is_empty()
     }

@@ -81,8 +81,9 @@ pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Optio
 }
 
 impl Salvager {
-    /// Begins a table under a name that no later repair takes for a table, until [`name`](Salvager::name) gives it its own: one that is
-    /// left by a repair that was stopped would be taken for a table that the manifest has lost, or for a keyspace that never was.
+    /// Begins a table under a name that no later repair takes for a table, until [`name`](Salvager::name) gives it its
+    /// own: one that is left by a repair that was stopped would be taken for a table that the manifest has lost, or for
+    /// a keyspace that never was.
     fn begin(&self, number: u64, bound: u64) -> situ_storage::Result<Box<dyn Writer>> {
         self.volume.create(FileName::Temporary(number), bound)
     }

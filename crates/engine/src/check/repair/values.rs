@@ -1,13 +1,15 @@
 //! The value log in a repair.
 //!
-//! * With a manifest, segments that are missing leave it. Entries whose values are lost are left out of their tables, which are written
-//!   anew (`tables.rs`). An older version of such a key may be back, and the report names the key.
-//! * With a manifest, a segment that is damaged is *emptied*: tables get its sound values, and the segment is set aside. A segment stays
-//!   that the store's log leads to, as the log may have values that no table has. The report says so, and the next repair empties it.
-//! * Without a manifest, handles name their segments. Each segment that is there and that a handle of a keyspace leads to belongs to
-//!   this keyspace from then on. What no handle leads to is set aside. An entry whose segment is missing, or whose value is damaged,
-//!   stays as it is, and the report names its key. A read of the key is an error that names the segment, until somebody writes or
-//!   deletes the key. It is no silent loss: nobody can tell which older version of the key would be right.
+//! * With a manifest, segments that are missing leave it. Entries whose values are lost are left out of their tables,
+//!   which are written anew (`tables.rs`). An older version of such a key may be back, and the report names the key.
+//! * With a manifest, a segment that is damaged is *emptied*: tables get its sound values, and the segment is set
+//!   aside. A segment stays that the store's log leads to, as the log may have values that no table has. The report
+//!   says so, and the next repair empties it.
+//! * Without a manifest, handles name their segments. Each segment that is there and that a handle of a keyspace leads
+//!   to belongs to this keyspace from then on. What no handle leads to is set aside. An entry whose segment is missing,
+//!   or whose value is damaged, stays as it is, and the report names its key. A read of the key is an error that names
+//!   the segment, until somebody writes or deletes the key. It is no silent loss: nobody can tell which older version
+//!   of the key would be right.
 //!
 //! Nothing is written to the value log: what the log held becomes tables with whole values.
 
@@ -61,7 +63,8 @@ impl ValueRescue {
         self.emptied.iter().copied()
     }
 
-    /// Bytes of the records in emptied segments to which handles of a table lead. All of these segments, if the table is damaged.
+    /// Bytes of the records in emptied segments to which handles of a table lead. All of these segments, if the table
+    /// is damaged.
     pub(super) fn bytes_for(&self, file: &TableFile) -> u64 {
         if self.emptied.is_empty() {
             return 0;
@@ -120,8 +123,8 @@ impl Repair {
         Ok(sums.into_values().flat_map(BTreeMap::into_keys).collect())
     }
 
-    /// The entries of a keyspace whose values are lost; each is told as a damage. `damaged` segments are emptied, and those that have
-    /// lost values, but for those that are `logged`.
+    /// The entries of a keyspace whose values are lost; each is told as a damage. `damaged` segments are emptied, and
+    /// those that have lost values, but for those that are `logged`.
     pub(super) fn value_rescue(
         &mut self,
         keyspace: &KeyspaceState,
@@ -173,7 +176,8 @@ impl Repair {
         Ok(())
     }
 
-    /// Finds the segments of a state that was made from tables, and sets the others aside. The keyspaces that have handles come back.
+    /// Finds the segments of a state that was made from tables, and sets the others aside. The keyspaces that have
+    /// handles come back.
     pub(super) fn adopt_segments(&mut self, state: &mut StoreState, logs: &[u64]) -> Result<BTreeSet<u32>> {
         let there = self.segments_found();
         let mut with_handles = BTreeSet::new();
@@ -213,7 +217,8 @@ fn unfit(keyspace: &KeyspaceState, text: String) -> StorageError {
     StorageError::corruption(&keyspace.name, 0, "segments of a repaired version", "some that fit", text)
 }
 
-/// Keys of a table that overlaps no other one whose newest version leads to a value that is lost; with the segment and why.
+/// Keys of a table that overlaps no other one whose newest version leads to a value that is lost; with the segment and
+/// why.
 fn lost_values(table: &Arc<Table>, segments: &Segments) -> Result<Vec<(Vec<u8>, u64, StorageError)>> {
     let mut cursor = table.sequential_cursor(super::tables::READ_BYTES);
     let mut lost = Vec::new();
@@ -262,8 +267,8 @@ fn count_handle(pointer: &[u8], sums: &mut BTreeMap<u64, Written>) {
     (sum.records, sum.record_bytes) = (sum.records + 1, sum.record_bytes + handle.footprint());
 }
 
-/// Adds the segments that handles of the log lead to, by keyspace. The handles do not count: tables may have them, too. Damaged
-/// records are left out.
+/// Adds the segments that handles of the log lead to, by keyspace. The handles do not count: tables may have them, too.
+/// Damaged records are left out.
 fn add_logged_segments(
     volume: &Arc<dyn Volume>,
     logs: &[u64],

@@ -1,6 +1,7 @@
 //! From paths to the volumes that a caller means.
 //!
-//! 1. The capacity disk is the directory that the caller opens ([`given`]), or a volume elsewhere: on a node ([`given_home`]).
+//! 1. The capacity disk is the directory that the caller opens ([`given`]), or a volume elsewhere: on a node
+//!    ([`given_home`]).
 //! 2. The fast disk is the one that the caller names, or else the one that DISKS remembers.
 //! 3. What is at a path may be a directory, a device or a file that was prepared as a Situ disk ([`fast_disk`]).
 //!

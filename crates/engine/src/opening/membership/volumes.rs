@@ -11,8 +11,8 @@ pub(crate) struct Given {
     /// The store's home.
     pub(crate) capacity: Arc<dyn Volume>,
     pub(crate) fast: Option<FastDisk>,
-    /// Where the home is: the path of its directory, or what a volume elsewhere calls its location. `None` of volumes that a caller named
-    /// with all disks.
+    /// Where the home is: the path of its directory, or what a volume elsewhere calls its location. `None` of volumes
+    /// that a caller named with all disks.
     pub(super) place: Option<String>,
 }
 
