@@ -129,7 +129,7 @@ pub struct ScanPage {
 }
 
 impl ScanPage {
-    /// Whether the page ended at its bound and there are further entries.
+    /// Returns true if the page ended at its bound and there are further entries.
     pub fn has_more(&self) -> bool {
         self.more
     }

@@ -321,7 +321,7 @@ impl Keyspace {
         self.iter()?.next_back().transpose()
     }
 
-    /// Whether there is no key. Exact; costs what [`first`](Keyspace::first) does.
+    /// Returns true if there is no key. The answer is exact. The call costs as much as [`first`](Keyspace::first).
     ///
     /// # Errors
     /// As [`first`](Keyspace::first).

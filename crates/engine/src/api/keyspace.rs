@@ -320,7 +320,7 @@ impl Keyspace {
         }
     }
 
-    /// Whether `key` exists.
+    /// Returns true if `key` exists.
     ///
     /// # Errors
     /// As [`get`](Keyspace::get).
@@ -354,8 +354,8 @@ impl Keyspace {
         Ok(values)
     }
 
-    /// A cursor, as of the options' snapshot or of now. It goes where it is told, both ways, and copies nothing; most
-    /// walks are said in fewer words by [`iter`](Keyspace::iter), [`range`](Keyspace::range) and
+    /// Returns a cursor, as of the options' snapshot or of now. The caller moves the cursor in both directions, and the
+    /// cursor copies nothing. Most walks take less code with [`iter`](Keyspace::iter), [`range`](Keyspace::range) and
     /// [`prefix`](Keyspace::prefix).
     ///
     /// # Errors
@@ -452,7 +452,7 @@ impl Keyspace {
         Ok(bytes)
     }
 
-    /// What the keyspace looks like now.
+    /// Returns the current properties of the keyspace.
     pub fn properties(&self) -> KeyspaceProperties {
         let view = self.inner.view.load();
         let levels = &view.version.levels;
@@ -534,7 +534,7 @@ impl fmt::Debug for Keyspace {
     }
 }
 
-/// What a keyspace looks like at one moment. Sizes in bytes.
+/// The properties of a keyspace at one moment. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyspaceProperties {
@@ -542,10 +542,10 @@ pub struct KeyspaceProperties {
     pub name: String,
     /// Memtables, the active one included.
     pub memtables: usize,
-    /// How many there may be now: [`memtables_max`](crate::KeyspaceOptions::memtables_max) of the options, or fewer
-    /// where the log has an area of a disk without a file system to itself and that has no room for the log of so many.
-    /// Writers wait for a flush when there are as many. Of a store that is open read-only: of a writer with the same
-    /// options.
+    /// The maximum number of memtables now: [`memtables_max`](crate::KeyspaceOptions::memtables_max) of the options, or
+    /// fewer. The number is lower if the log has its own area of a disk without a file system, and the area has no room
+    /// for the log of all memtables. Writers wait for a flush at this number. A store that is open read-only shows the
+    /// number of a writer with the same options.
     pub memtables_max: usize,
     /// Memory of memtables.
     pub memtable_bytes: u64,
@@ -561,9 +561,9 @@ pub struct KeyspaceProperties {
     pub value_bytes: u64,
     /// Of these, bytes of values that no table has a handle for any more.
     pub value_dead_bytes: u64,
-    /// About how many keys there are. A key counts once in each memtable and in each table that has a version of it. A
-    /// tombstone counts as hiding one. So overwritten keys count more than once until compactions have met them, and
-    /// what a range deletion or a compaction filter is going to remove counts until then.
+    /// The approximate number of keys. A key counts once in each memtable and in each table that has a version of it. A
+    /// tombstone takes one off. So overwritten keys count more than once until compactions have met them. Keys that a
+    /// range deletion or a compaction filter is going to remove count until then.
     pub approximate_keys: u64,
     /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted or
     /// newer than the reader. A read adds a bounded number: the first reader steps over a run of dead entries, and
@@ -576,7 +576,7 @@ pub struct KeyspaceProperties {
     /// Compactions that failed, as by a table that cannot be read, and are tried again from time to time. The last
     /// error of one of them is in [`StoreProperties::background_failure`](crate::StoreProperties).
     pub compactions_postponed: usize,
-    /// Whether writes wait for room in memory or in level 0.
+    /// True if writes wait for room in memory or in level 0.
     pub writers_stopped: bool,
     /// The options in force, by name, in their bounds; see [`KeyspaceOptions`](crate::KeyspaceOptions).
     pub options: Vec<(&'static str, String)>,
@@ -586,7 +586,7 @@ pub struct KeyspaceProperties {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LevelProperties {
-    /// How many tables.
+    /// The number of tables.
     pub tables: usize,
     /// Their size in bytes.
     pub bytes: u64,
@@ -634,8 +634,8 @@ pub struct TableProperties {
     pub begin: Vec<u8>,
     /// The first key behind it.
     pub end: Vec<u8>,
-    /// Whether it has been read from since the store was opened.
+    /// True if the table has been read from since the store was opened.
     pub is_open: bool,
-    /// Whether it lies on the store's fast disk.
+    /// True if the table lies on the store's fast disk.
     pub on_fast_disk: bool,
 }

@@ -71,15 +71,15 @@ impl StoreBuilder {
         }
     }
 
-    /// Options of a keyspace: of one that exists at open, and of one that [`Store::keyspace`] creates later. Others get
-    /// [`Options::keyspace`]: a store does not remember with which ones it was open before.
+    /// Sets the options of a keyspace: of one that exists at open, and of one that [`Store::keyspace`] creates later.
+    /// Other keyspaces get [`Options::keyspace`]. A store does not remember the options with which it was open before.
     #[must_use]
     pub fn keyspace(mut self, name: &str, options: KeyspaceOptions) -> StoreBuilder {
         self.keyspaces.insert(name.to_owned(), options);
         self
     }
 
-    /// Time and threads from somewhere else than the operating system.
+    /// Sets a source of time and threads other than the operating system.
     #[must_use]
     pub fn env(mut self, env: Env) -> StoreBuilder {
         self.env = env;
@@ -87,35 +87,35 @@ impl StoreBuilder {
     }
 
     /// Opens without a lock and without writing anything. The state is that of the moment of opening, and stays so if
-    /// another process writes: all tables are opened at once, a descriptor and one read each. If there are more than
-    /// [`Options::open_tables_max`] they are opened as they are read, and one that the writer has deleted by then is
-    /// not found: open the store again for its newer state.
+    /// another process writes. All tables are opened at once, at the cost of a descriptor and one read each. If there
+    /// are more tables than [`Options::open_tables_max`], each is opened when it is read. A table that the writer has
+    /// deleted by then is not found: open the store again for its newer state.
     ///
     /// The writer erases values of the value log that are dead for its own readers. A read that needs such a value
     /// answers
     /// [`Error::Changed`]: open the store again.
     ///
-    /// A fast disk without a file system keeps nothing for those who only read: the pages of a table there are used
-    /// again soon after the writer has deleted it, and a read that needs them finds no such table. It never gets what
-    /// is in them now. Its error says that the store is to be opened again.
+    /// A fast disk without a file system keeps nothing for readers. The writer reuses the pages of a table there soon
+    /// after it has deleted the table. A read that needs these pages finds no such table, and never gets their present
+    /// contents. Its error says that the store is to be opened again.
     #[must_use]
     pub fn read_only(mut self) -> StoreBuilder {
         self.read_only = true;
         self
     }
 
-    /// A fast disk for the log and the upper levels: a directory of a file system on it, or, without a file system, a
-    /// device or a preallocated file that `situ disk format` has prepared. A directory is made, if the one above it is
-    /// there. A new store is made with the disk; to an existing one that has none it is added, if nothing is there yet.
-    /// The store remembers it from then on, does not open without it, and finds it by itself where it was last; name it
-    /// again if it has moved.
+    /// Sets a fast disk for the log and the upper levels. The path names a directory of a file system on the disk.
+    /// Without a file system, it names a device or a preallocated file that `situ disk format` has prepared. The store
+    /// makes the directory if its parent exists. A new store is made with the disk. An existing store that has no fast
+    /// disk adds the disk, if nothing is there yet. From then on the store remembers the disk, does not open without
+    /// it, and finds it by itself where it was last. Name the disk again if it has moved.
     #[must_use]
     pub fn fast_disk(mut self, path: impl Into<PathBuf>) -> StoreBuilder {
         self.fast_disk = Some(path.into());
         self
     }
 
-    /// Sets what makes the compactor of the store, instead of one that runs compactions on this machine's processors.
+    /// Sets the maker of the store's compactor. The default compactor runs compactions on this machine's processors.
     #[must_use]
     pub fn compactor(mut self, compactor: impl MakeCompactor + 'static) -> StoreBuilder {
         self.options.compactor = Arc::new(compactor);
@@ -205,11 +205,11 @@ struct Inner {
     core: Arc<Core>,
     open: Arc<Open>,
     default: Keyspace,
-    /// What the [builder](StoreBuilder::keyspace) was told, for keyspaces that are created later.
+    /// The options given to the [builder](StoreBuilder::keyspace), for keyspaces that are created later.
     keyspace_choices: KeyspaceChoices,
 }
 
-/// What becomes of a keyspace that is to be created and exists.
+/// The way to treat a keyspace that is to be created and exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Existing {
     Use,
@@ -247,9 +247,9 @@ impl Store {
         StoreBuilder::new(Options::default()).read_only().open(directory)
     }
 
-    /// Removes the store in `directory` with all that is in it, and the directory if nothing else is left there; of a
-    /// fast disk as well, which has to be where it was last. Files that are not a store's stay. An interrupted call can
-    /// be made again.
+    /// Removes the store in `directory` with all of its contents, and the directory if nothing else is left there. The
+    /// call does the same on the store's fast disk, which has to be where it was last. Files that are not a store's
+    /// stay. An interrupted call can be made again.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -298,8 +298,9 @@ impl Store {
     }
 
     /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or
-    /// handle answer [`Error::Closed`]. A second call does nothing. Memtables are not flushed, the log has what is in
-    /// them; but what the log had when the store was opened becomes tables first, so that it is not replayed twice.
+    /// handle answer [`Error::Closed`]. A second call does nothing. The call does not flush memtables, since the log
+    /// has their contents. The records that the log had when the store was opened become tables first, so that they are
+    /// not replayed twice.
     ///
     /// If that adds a table to level 0 and a compaction of level 0 is due, the call waits for one such compaction of
     /// the keyspace, ten seconds at most. So level 0 stays small in a store that is opened for one write at a time. The
@@ -317,9 +318,9 @@ impl Store {
         &self.inner.core
     }
 
-    /// The keyspace `name`. The store creates the keyspace if there is none of this name; a new keyspace is durable on
-    /// return. Its options are those that [`StoreBuilder::keyspace`] named for it, or else [`Options::keyspace`].
-    /// Threads that ask for the same name get the same keyspace.
+    /// Returns the keyspace `name`. The store creates the keyspace if there is none of this name; a new keyspace is
+    /// durable on return. A new keyspace gets the options that [`StoreBuilder::keyspace`] named for it, or else
+    /// [`Options::keyspace`]. Threads that ask for the same name get the same keyspace.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -344,8 +345,8 @@ impl Store {
         }
     }
 
-    /// The keyspace `name`. The store creates the keyspace with `options` if there is none of this name; an existing
-    /// keyspace keeps the options with which the store was opened.
+    /// Returns the keyspace `name`. The store creates the keyspace with `options` if there is none of this name; an
+    /// existing keyspace keeps the options with which the store was opened.
     ///
     /// # Errors
     /// [`Error::NoSuchKeyspace`] if there is none and the store is open read-only. For a new keyspace also:
@@ -364,7 +365,7 @@ impl Store {
         }
     }
 
-    /// A keyspace that exists, by name. Nothing is created: right where a name may be a mistake.
+    /// Returns an existing keyspace by name. The call creates nothing, so it suits callers whose name may be a mistake.
     ///
     /// # Errors
     /// [`Error::NoSuchKeyspace`].
@@ -375,17 +376,17 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(self.core()), inner })
     }
 
-    /// The environment that the store was opened with: its clock and its threads.
+    /// Returns the environment that the store was opened with: its clock and its threads.
     pub fn env(&self) -> &Env {
         &self.core().env
     }
 
-    /// The names of all keyspaces, oldest first.
+    /// Returns the names of all keyspaces, oldest first.
     pub fn keyspace_names(&self) -> Vec<String> {
         self.core().versions.keyspaces().iter().map(|k| k.name.clone()).collect()
     }
 
-    /// Creates a keyspace while the store is in use, and refuses one that exists. It is durable on return.
+    /// Creates a keyspace while the store is in use, and refuses one that exists. The keyspace is durable on return.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the name is taken, empty or longer than 255 bytes; the store takes no writes.
@@ -435,13 +436,14 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(core), inner })
     }
 
-    /// Removes a keyspace and all that is in it. It is durable on return, and so is every write before it. Handles to
-    /// it answer [`Error::KeyspaceDropped`] from then on; iterators that are open go on.
+    /// Removes a keyspace and all of its contents. The removal is durable on return, and so is every earlier write.
+    /// Handles to the keyspace answer [`Error::KeyspaceDropped`] from then on; open iterators go on.
     ///
     /// # Errors
     /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes. If the disk
-    /// is full or does not answer, nobody knows whether a crash would find the keyspace. It takes no writes until the
-    /// store has made sure that it is there, which the store does by itself as soon as the disk lets it.
+    /// is full or does not answer, the store cannot know whether the keyspace would be there after a crash. The
+    /// keyspace takes no writes until the store has made sure that it is there. The store does so by itself as soon as
+    /// the disk allows it.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = self.core();
         core.memory.writable()?;
@@ -507,8 +509,7 @@ impl Store {
         WriteFuture::begin(&self.core().pipeline, batch, durability)
     }
 
-    /// Begins a transaction: reads and writes that take effect together, or not at all, and in the way of nobody
-    /// else's.
+    /// Begins a transaction: reads and writes that take effect together or not at all, isolated from those of others.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -531,10 +532,11 @@ impl Store {
         Transaction::begin(self.default_keyspace(), options)
     }
 
-    /// Whether as many asynchronous requests are [under way](StoreProperties::requests_outstanding) as the store
-    /// works on well ([`Options::requests_outstanding_max`]), or writes wait for it to take them. It takes more all the
-    /// same, up to the bounds of memory that [`Keyspace::put_async`] names; but they only wait longer then. A caller
-    /// that has many to make holds back until [`ready`](Store::ready). Costs two atomic loads.
+    /// Returns true if [as many asynchronous requests](StoreProperties::requests_outstanding) are under way as the
+    /// store works on well ([`Options::requests_outstanding_max`]), or if writes wait for the store to take them. A
+    /// busy store still takes requests, up to the bounds of memory that [`Keyspace::put_async`] names, but they only
+    /// wait longer. A caller with many requests holds back until [`ready`](Store::ready). The call costs two atomic
+    /// loads.
     pub fn is_busy(&self) -> bool {
         self.core().pipeline.is_busy()
     }
@@ -571,7 +573,7 @@ impl Store {
         ReadyFuture::of(&self.core().pipeline)
     }
 
-    /// The state of now, for later reads.
+    /// Returns a snapshot of the current state, for later reads.
     ///
     /// # Errors
     /// The store is closed.
@@ -614,10 +616,10 @@ impl Store {
         self.core().work.wait_idle()
     }
 
-    /// Takes the fast disk away: the log goes on on the capacity disk, tables are copied there, and when nothing is
-    /// left on the fast disk the store is noted to have none. Reads and writes go on meanwhile. Waits for iterators
-    /// that were opened before and hold tables there. If it ends early the disk is used on, and the call can be made
-    /// again.
+    /// Takes the fast disk away. The log goes on on the capacity disk, and tables are copied there. When nothing is
+    /// left on the fast disk, the store notes that it has none. Reads and writes go on meanwhile. The call waits for
+    /// iterators that were opened before and hold tables there. If the call ends early, the store goes on using the
+    /// disk, and the call can be made again.
     ///
     /// # Errors
     /// There is no fast disk; the capacity disk has no room for what lies on it, and then nothing is moved, or is full;
@@ -627,9 +629,10 @@ impl Store {
         self.core().work.drain()
     }
 
-    /// Checks what must hold of an open store at any moment: the versions' invariants, that each table in them and each
-    /// log file that memory depends on exists in its length, and that no number is ahead of the store's own. Costs one
-    /// listing of the volume and no reading; [`verify`](crate::verify()) reads a store that is closed.
+    /// Checks the conditions that an open store meets at any moment. The versions' invariants hold. Each table in the
+    /// versions, and each log file that memory depends on, exists in its length. No number is ahead of the store's own.
+    /// The check costs one listing of the volume and no reading; [`verify`](crate::verify()) reads a store that is
+    /// closed.
     ///
     /// # Errors
     /// The first thing that does not hold; the volume cannot be listed.
@@ -638,12 +641,12 @@ impl Store {
         self.core().versions.check().inspect_err(|error| self.core().versions.source.damaged.note(error))
     }
 
-    /// Counters and latencies since the store was opened.
+    /// Returns counters and latencies since the store was opened.
     pub fn statistics(&self) -> Statistics {
         self.core().health.stats.read_all()
     }
 
-    /// What the store uses and how it is.
+    /// Returns the resources that the store uses, and its state.
     pub fn properties(&self) -> StoreProperties {
         let core = self.core();
         let cache = &core.versions.source.cache;
@@ -715,13 +718,13 @@ impl fmt::Debug for Store {
     }
 }
 
-/// What a store uses and how it is. Sizes in bytes.
+/// The resources that a store uses, and its state. Sizes are in bytes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreProperties {
-    /// Where it lies.
+    /// The location of the store.
     pub location: String,
-    /// How many keyspaces.
+    /// The number of keyspaces.
     pub keyspaces: usize,
     /// Memory of the memtables of all keyspaces, in bytes.
     pub memtable_bytes: u64,
@@ -729,14 +732,15 @@ pub struct StoreProperties {
     pub memtable_bytes_max: u64,
     /// Memory of flushed memtables that iterators still hold, in bytes.
     pub memtable_held_bytes: u64,
-    /// What is in the block cache: blocks, and what open tables pin. With the buffers that wait for further blocks it
-    /// is no more than `cache_bytes_max`, unless what is pinned alone is: then no block is kept.
+    /// The bytes in the block cache: blocks, and the parts that open tables pin. Together with the buffers that wait
+    /// for further blocks they are at most `cache_bytes_max`. If the pinned parts alone exceed `cache_bytes_max`, the
+    /// cache keeps no block.
     pub cache_bytes: u64,
-    /// Of that, what open tables pin: their top indexes, filters and range tombstones. Reads cannot do without, so it
-    /// is not bounded by `cache_bytes_max` but by how many tables may be open ([`Options::open_tables_max`]), and what
-    /// iterators and merges are at.
+    /// The part of `cache_bytes` that open tables pin: their top indexes, filters and range tombstones. Reads cannot do
+    /// without them, so `cache_bytes_max` is no bound for them. The bound is the number of tables that may be open
+    /// ([`Options::open_tables_max`]), and the blocks that iterators and merges are at.
     pub cache_pinned_bytes: u64,
-    /// What the cache may use ([`Options::cache_bytes`]).
+    /// The maximum size of the cache ([`Options::cache_bytes`]).
     pub cache_bytes_max: u64,
     /// Blocks found in the cache.
     pub cache_hits: u64,
@@ -764,20 +768,21 @@ pub struct StoreProperties {
     pub locks: u64,
     /// Bytes a second that writers are held to at the moment; none if they are not.
     pub write_limit_bytes_per_s: Option<u64>,
-    /// Files in which damage was met since the store was opened, 256 at most, with the first damage met in each. Reads
-    /// of what is damaged fail, other reads go on. Not found is what nobody has read: [`verify`](crate::verify()) reads
-    /// all. Empty if the store is open read-only.
+    /// Files in which reads met damage since the store was opened, 256 at most, with the first damage met in each.
+    /// Reads of damaged data fail, other reads go on. Damage in data that has not been read is not in the list:
+    /// [`verify`](crate::verify()) reads all data. The list is empty if the store is open read-only.
     pub damaged_files: Vec<Damage>,
-    /// Why the store takes no writes any more.
+    /// The reason why the store takes no more writes, if it takes none.
     pub failure: Option<Error>,
     /// The failure of a background job that is being tried again.
     pub background_failure: Option<Error>,
-    /// What was damaged when the store was opened and made good from a second copy; nothing is lost of it.
+    /// Damage that the store found when it was opened and repaired from a second copy. Nothing is lost.
     pub mended: Vec<String>,
-    /// When a repair of this store last lost something, in milliseconds since 1970; `None` if none ever did. Who keeps
-    /// notes in the store about what is in it compares this value with the one that held when the note was written.
+    /// When a repair of this store last lost something, in milliseconds since 1970; `None` if none ever did. An
+    /// application that keeps notes in the store about its contents compares this value with the one that held when the
+    /// note was written.
     pub lossy_repair_unix_ms: Option<u64>,
-    /// Whether a manual compaction holds back the others.
+    /// True if a manual compaction holds back the others.
     pub compactions_paused: bool,
     /// Asynchronous requests that the store has and whose futures have no outcome yet: writes, and reads that memory
     /// could not answer.
@@ -791,10 +796,10 @@ pub struct StoreProperties {
     pub options: Vec<(&'static str, String)>,
     /// Room on the volume; on the capacity disk, if there are two. With what the drive below counts of physical space.
     pub space: Space,
-    /// What is known of the physical space that the store may still use; `None` on disks that do not compress or do not
-    /// say, and before the first write.
+    /// The known physical space that the store may still use. `None` on disks that do not compress or do not report it,
+    /// and before the first write.
     pub watched_space: Option<SpaceProperties>,
-    /// How the fast disk is used, if there is one.
+    /// The use of the fast disk, if there is one.
     pub placement: Option<PlacementProperties>,
     /// The value log, if the store has one.
     pub value_log: Option<ValueLogProperties>,
@@ -802,7 +807,7 @@ pub struct StoreProperties {
     pub debts: DebtProperties,
 }
 
-/// What a value log holds, and what it has done since the store was opened. Sizes in bytes.
+/// The contents of a value log, and its work since the store was opened. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ValueLogProperties {
@@ -818,9 +823,9 @@ pub struct ValueLogProperties {
     pub collected_bytes: u64,
     /// Pages written for all this.
     pub written_bytes: u64,
-    /// What trimming has written and read to zero parts of sectors.
+    /// Bytes that trimming has written and read to zero parts of sectors.
     pub zeroed_bytes: u64,
-    /// What trimming has given back to the disk.
+    /// Bytes that trimming has given back to the disk.
     pub discarded_bytes: u64,
     /// Segments that were removed.
     pub segments_removed: u64,

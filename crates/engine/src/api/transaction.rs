@@ -1,7 +1,8 @@
-//! Transactions: reads and writes that take effect together or not at all, and in nobody's way.
+//! Transactions: reads and writes that take effect together or not at all, isolated from those of others.
 //!
 //! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`cursor.rs`), and
-//! becomes one batch when it commits: whole or absent after a crash, as every batch. What keeps it apart from others:
+//! becomes one batch when it commits: whole or absent after a crash, as every batch. The isolation rests on three
+//! things:
 //!
 //! 1. **Rows.** What it writes, or reads for update, it *tracks*: the row, and the sequence number `since` which the
 //!    row's present version is at or below: that of its snapshot, or the newest visible one when the row was tracked.
@@ -12,7 +13,7 @@
 //!    transactions, and optimistic ones. Under a snapshot it is made at once when a row is locked, and again at the
 //!    end.
 //!
-//! So both kinds may be used at the same time, beside plain writes, and none breaks the isolation of another one.
+//! So both kinds and plain writes may be used at the same time, and none breaks the isolation of another one.
 //!
 //! **Snapshot isolation** then follows: all reads are at one sequence number, and of two transactions that write one
 //! row, the second's `since` is below the first's version, so that its check fails. The snapshot is taken at the first
@@ -100,11 +101,11 @@ struct Savepoint {
 ///
 /// Methods work on the keyspace `default`; those that end in `_in` on the one that they name.
 ///
-/// It sees its own writes; nobody else does before the commit. What it sees of others, and what happens if they are in
-/// its way, is in its [options](TransactionOptions). [`Store::transact`](crate::Store::transact) runs one again when
-/// others were in its way. There is no range deletion inside a transaction: delete the keys that an iterator gives, or
-/// use [`Keyspace::delete_range`] outside of transactions, which those that rely on a key in the range find as a
-/// conflict.
+/// A transaction sees its own writes; others see them only after the commit. Its [options](TransactionOptions) decide
+/// which writes of others it sees, and what happens on a conflict. [`Store::transact`](crate::Store::transact) runs a
+/// transaction again after a conflict. There is no range deletion inside a transaction: delete the keys that an
+/// iterator gives, or use [`Keyspace::delete_range`] outside of transactions. A transaction that relies on a key in the
+/// range finds that as a conflict.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -173,14 +174,14 @@ impl Transaction {
         self.number
     }
 
-    /// What it sees under [`Isolation::Snapshot`]: the state at its first operation, or now if this is the first.
-    /// `None` under [`Isolation::ReadCommitted`].
+    /// Returns the snapshot that the transaction reads under [`Isolation::Snapshot`]. It has the state at the first
+    /// operation, or that of now if this is the first. `None` under [`Isolation::ReadCommitted`].
     pub fn snapshot(&self) -> Option<&Snapshot> {
         (self.options.isolation == Isolation::Snapshot)
             .then(|| self.moment.get_or_init(|| Snapshot::take(&self.core.versions.snapshots)))
     }
 
-    /// Whether there is nothing to commit.
+    /// Returns true if there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
@@ -210,7 +211,7 @@ impl Transaction {
         ReadOptions { snapshot: self.snapshot().cloned(), ..ReadOptions::default() }
     }
 
-    /// Remembers whether an operation failed because somebody else was in the way.
+    /// Notes if an operation failed because of a conflict with another transaction or write.
     fn noted<T>(&self, outcome: Result<T>) -> Result<T> {
         if outcome.as_ref().is_err_and(Error::is_retryable) {
             self.is_in_the_way.store(true, Ordering::Relaxed);
@@ -242,7 +243,7 @@ impl Transaction {
         })
     }
 
-    /// Whether `key` exists in the keyspace `default`, for this transaction.
+    /// Returns true if `key` exists in the keyspace `default`, for this transaction.
     ///
     /// # Errors
     /// As [`get`](Transaction::get).
@@ -250,7 +251,7 @@ impl Transaction {
         Ok(self.get(key)?.is_some())
     }
 
-    /// Whether `key` exists in `keyspace`, for this transaction.
+    /// Returns true if `key` exists in `keyspace`, for this transaction.
     ///
     /// # Errors
     /// As [`get_in`](Transaction::get_in).
@@ -282,9 +283,9 @@ impl Transaction {
         })
     }
 
-    /// The value of `key` in the keyspace `default`, which nobody else may change ([shared](LockMode::Shared): nor,
-    /// while others have it shared, this transaction) until the commit. A pessimistic transaction waits for the lock;
-    /// an optimistic one finds at commit whether somebody has.
+    /// Returns the value of `key` in the keyspace `default`, which no other writer may change until the commit. In
+    /// [shared](LockMode::Shared) mode this transaction may not change it either while others have it shared. A
+    /// pessimistic transaction waits for the lock; an optimistic one finds a change by another writer at commit.
     ///
     /// # Errors
     /// As [`get`](Transaction::get); [`Error::LockTimeout`] and [`Error::Deadlock`]; [`Error::Conflict`] if the key has
@@ -309,8 +310,8 @@ impl Transaction {
         self.read(keyspace, key)
     }
 
-    /// Like [`get_for_update`](Transaction::get_for_update), without blocking. Dropped early, the future gives up its
-    /// place in the queue for the lock. A conflict that only tables could tell is told at commit.
+    /// Like [`get_for_update`](Transaction::get_for_update), without blocking. A future that is dropped early gives up
+    /// its place in the queue for the lock. A conflict that shows only in tables is reported at commit.
     ///
     /// # Errors
     /// As [`get_for_update`](Transaction::get_for_update); some at once, others from the future.
@@ -335,7 +336,7 @@ impl Transaction {
         Ok(ForUpdateFuture::new(lock, keyspace.clone(), key.to_vec()))
     }
 
-    /// What [`get_for_update`](Transaction::get_for_update) does, but for reading the value.
+    /// Does the same as [`get_for_update`](Transaction::get_for_update), but does not read the value.
     ///
     /// # Errors
     /// As there.
@@ -344,7 +345,7 @@ impl Transaction {
         self.lock_in(&default, key, mode)
     }
 
-    /// What [`get_for_update_in`](Transaction::get_for_update_in) does, but for reading the value.
+    /// Does the same as [`get_for_update_in`](Transaction::get_for_update_in), but does not read the value.
     ///
     /// # Errors
     /// As there.
@@ -464,7 +465,8 @@ impl Transaction {
         }))
     }
 
-    /// Sees to it that the commit goes through only if nobody changes a row from now on, or from the snapshot on.
+    /// Protects a row: the commit goes through only if no other writer changes the row from now on, or from the
+    /// snapshot on.
     fn protect(&mut self, keyspace: &Keyspace, key: &Arc<[u8]>, mode: LockMode) -> Result<()> {
         let Some(wanted) = self.wanted(keyspace, key, mode)? else { return Ok(()) };
         if self.is_pessimistic() {
@@ -565,7 +567,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Without a savepoint nobody goes back.
+    /// Drops the record of earlier values if there is no savepoint to roll back to.
     fn forget_past(&mut self) {
         if self.savepoints.is_empty() {
             self.writes.forget_past();
@@ -576,12 +578,12 @@ impl Transaction {
     /// Ends it without a trace, as dropping it does.
     pub fn rollback(self) {}
 
-    /// Makes its writes visible to all, together, and durable as its options say. Returns the sequence number from
-    /// which on snapshots see them; if there are none, one at which all that it had locked or read for update was
-    /// unchanged.
+    /// Makes the transaction's writes visible to all, together, and durable as its options say. Returns the sequence
+    /// number from which on snapshots see the writes. Without writes, returns a number at which every key that the
+    /// transaction had locked or read for update was unchanged.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if a key that it wrote or read for update has been changed by somebody else; as
+    /// [`Error::Conflict`] if another writer has changed a key that the transaction wrote or read for update; as
     /// [`Store::write`](crate::Store::write). It has left no trace then, unless the store has [failed](Error::Failed):
     /// a commit that failed with it may be found, whole, when the store is opened again.
     pub fn commit(self) -> Result<SequenceNumber> {

@@ -127,12 +127,12 @@ impl WriteBatch {
         self.push_delete_range(Target::DEFAULT, begin.as_ref(), end.as_ref())
     }
 
-    /// How many changes.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if the batch has no changes.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -220,8 +220,8 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Memory that it holds beside itself, which may be far more than [`bytes`](WriteBatch::bytes): a batch that was
-    /// cleared keeps its memory.
+    /// Returns the memory that the batch holds on the heap. It may be far more than [`bytes`](WriteBatch::bytes): a
+    /// batch that was cleared keeps its memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.operations.capacity() + self.keyspaces.others.capacity() * size_of::<(u32, ())>()
     }

@@ -1,16 +1,16 @@
 //! Damage that is found while a store is open.
 //!
-//! Whoever reads damaged data has the error. But the caller of one read is seldom the person who must act on it, and
-//! compactions have no caller. So each such error is also noted here, on its way out of the store: it is counted, and
-//! the listener is told once for each file. Reads of other data go on.
+//! The caller of a read of damaged data gets the error. But the caller of one read is seldom the person who must act on
+//! it, and compactions have no caller. So each such error is also noted here, on its way out of the store. It is
+//! counted, and the listener is notified once for each file. Reads of other data go on.
 //!
-//! **Bounded.** A damaged block that is read a million times counts a million and is told once. [`FILES_MAX`] files are
-//! remembered and told; damage in further ones is counted.
+//! **Bounded.** A damaged block that is read a million times counts a million and is reported once. [`FILES_MAX`] files
+//! are remembered and reported; damage in further ones is counted.
 //!
 //! **Threads.** Any thread that reads. The lock is held for a look at the list; the listener is called without it.
 //!
 //! A file is forgotten when it is deleted. A store that is open read-only notes nothing: what it finds may be the work
-//! of the process that writes beside it.
+//! of the process that writes to the store meanwhile.
 
 use crate::Error;
 use crate::base::health::Health;
@@ -43,7 +43,7 @@ pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
     damages.iter().any(|d| d.file == new.file && d.offset == new.offset && d.what == new.what)
 }
 
-/// How many damaged files are remembered. Whoever has so many needs no longer list.
+/// The maximum number of damaged files that are remembered. A longer list would help no operator.
 const FILES_MAX: usize = 256;
 
 /// The damaged files of a store.

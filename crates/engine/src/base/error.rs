@@ -11,7 +11,8 @@ use std::fmt;
 /// A result of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation did not happen. Cheap to clone: one failed sync is told to every writer that waited for it.
+/// The reason why an operation did not happen. An error is cheap to clone: every writer that waited for a failed sync
+/// gets it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
@@ -54,8 +55,8 @@ pub enum Error {
     /// A disk is full but for what the store keeps to finish what it has accepted, and for deletions. Writes succeed
     /// again when space returns.
     SpaceShort(SpaceShortage),
-    /// A key that a transaction has locked, written or read for update was changed by somebody else. Roll the
-    /// transaction back and run it again.
+    /// Another writer changed a key that the transaction has locked, written or read for update. Roll the transaction
+    /// back and run it again.
     Conflict {
         /// The keyspace's name.
         keyspace: String,
@@ -96,8 +97,9 @@ pub enum Error {
     Disks(String),
     /// The store is missing and was not to be created, or present and was to be new.
     Existence(String),
-    /// A reader beside the process that writes: whatever it was going to read was given up before it came to it, time
-    /// and again. Nothing is known to be damaged. Try again, or when less is written.
+    /// A read-only store lost the race against the process that writes: again and again, the writer gave up files
+    /// before the reader got to them. Nothing is known to be damaged. Try again at once, or when the load of writes is
+    /// lower.
     Changed {
         /// The store's home.
         location: String,
@@ -105,26 +107,26 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether bytes on disk were found damaged.
+    /// Returns true if bytes on disk were found damaged.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_corruption())
             || matches!(self, Error::Failed { cause } if cause.is_corruption())
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_corruption())
     }
 
-    /// Whether a read that was to be answered [from memory](crate::ReadOptions::memory_only) would have needed a disk.
+    /// Returns true if a read that was limited to [memory](crate::ReadOptions::memory_only) would have needed a disk.
     pub fn is_not_in_memory(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_not_in_memory())
     }
 
-    /// Whether the caller lacks a right to a file or a device. What lies there may be sound.
+    /// Returns true if the caller lacks a right to a file or a device. The data there may be sound.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_permission_denied())
             || matches!(self, Error::Failed { cause } if cause.is_permission_denied())
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_permission_denied())
     }
 
-    /// Whether the disk is full. Such a write may be tried again when there is room.
+    /// Returns true if the disk is full. Such a write may be tried again when there is room.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_no_space())
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_no_space())
@@ -133,8 +135,8 @@ impl Error {
 }
 
 impl Error {
-    /// Whether another transaction, or a write outside of transactions, was in the way: run again from its beginning,
-    /// the transaction may succeed.
+    /// Returns true if the error is a conflict with another transaction, or with a write outside of transactions. The
+    /// transaction may succeed if it is run again from its beginning.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Conflict { .. } | Error::LockTimeout { .. } | Error::Deadlock { .. })
     }
@@ -234,7 +236,7 @@ impl std::error::Error for Error {
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     pub(crate) error: StorageError,
-    /// Nobody knows which of the two files is in force after a crash; otherwise the old one is.
+    /// True if either of the two files may be in force after a crash; otherwise the old one is.
     pub(crate) in_doubt: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a store works: its failure, its end, and who is told of both.
+//! The health of a store: its failure, its end, and the threads that both wake.
 //!
 //! A store that does not know what is on its disks any more has *failed*: it takes no more writes until it is opened
 //! again. A store that *closes* takes no more calls. Both wake every thread that waits for something of the store.
@@ -78,8 +78,8 @@ impl Health {
         self.wake_all();
     }
 
-    /// Makes the store read-only if one of its disks takes no changes any more until it is opened again: all that is to
-    /// be written there would fail for ever, and nobody would know why the store does not recover.
+    /// Makes the store read-only if one of its disks takes no more changes until it is opened again. Otherwise all
+    /// writes to that disk would fail for ever, and the user would not know why the store does not recover.
     pub(crate) fn fail_if_a_disk_has(&self) {
         if let Some(cause) = self.volume.failure() {
             self.fail(cause);

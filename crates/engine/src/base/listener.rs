@@ -120,7 +120,7 @@ pub enum StoreEvent {
         job: String,
     },
     /// A compaction failed for a reason of its own, such as a table that cannot be read; it rests, and others go on.
-    /// Told beside [`JobFailed`](StoreEvent::JobFailed).
+    /// The listener gets it in addition to [`JobFailed`](StoreEvent::JobFailed).
     CompactionPostponed {
         /// The keyspace's name.
         keyspace: String,

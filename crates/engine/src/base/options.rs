@@ -17,7 +17,7 @@ pub const VALUE_BYTES_MAX: usize = (1 << 30) - KEY_BYTES_MAX - 1024;
 /// The largest write batch, in encoded bytes.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
-/// How many levels a keyspace has.
+/// The number of levels of a keyspace.
 pub const LEVELS: usize = 7;
 
 /// The keyspace that every store has.
@@ -135,7 +135,8 @@ pub struct Options {
     /// [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is the limit in force. A
     /// store that is open read-only holds the whole log in memory, whatever the limit.
     pub memtables_bytes_max: Option<u64>,
-    /// Threads that compact, beside one that flushes. Default: the number of cores, at least one, at most eight.
+    /// The number of threads that compact, in addition to one that flushes. Default: the number of cores, at least one,
+    /// at most eight.
     pub compaction_threads: usize,
     /// An upper bound on what compactions write, in bytes a second; 0 for none. Default: 0. Within the bound the
     /// pace follows the debt by itself.
@@ -156,20 +157,20 @@ pub struct Options {
     /// less work at a time; each takes a file. Counts for keyspaces with a [value
     /// log](KeyspaceOptions::value_log_min_bytes) only, as do the next three.
     pub value_segment_bytes: u64,
-    /// What is done about the dead parts of a segment before it is collected. Default: `None`, the program picks by the
+    /// The treatment of the dead parts of a segment before it is collected. Default: `None`, the program picks by the
     /// nature of the disk. Discarding takes nothing but a call to the disk; zeroing pays on drives that compress, and
     /// costs writes elsewhere.
     pub value_trim: Option<Trim>,
     /// Which segment is collected next. Default: the one with the greatest share of garbage.
     pub value_victims: Victims,
-    /// Segments are collected while live and dead values together, without what was trimmed, take more than so many
-    /// hundredths of the live ones. Default: 125. Less saves space, more saves writes.
+    /// The maximum size of live and dead values together, without the trimmed parts, as a percentage of the live ones.
+    /// Above it, segments are collected. Default: 125. A lower value saves space, a higher one saves writes.
     pub value_inflation_percent_max: u32,
-    /// Told about flushes, compactions, stalls and failures. Default: nobody.
+    /// The listener that gets flushes, compactions, stalls and failures. Default: none.
     pub listener: Option<Arc<dyn Listener>>,
     /// Makes the compactor of the store. Default: [`Local`], which runs compactions on this machine's processors.
     pub compactor: Arc<dyn MakeCompactor>,
-    /// What is switched off. Default: nothing.
+    /// The parts that are switched off. Default: none.
     #[doc(hidden)]
     pub ablation: Ablation,
 }
@@ -223,7 +224,7 @@ impl Default for Options {
     }
 }
 
-/// How many tables may be open if nobody says: a quarter of the process's limit. The rest is for its other files and
+/// Returns the default number of open tables: a quarter of the process's limit. The rest is for its other files and
 /// connections.
 pub(crate) fn open_tables_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
@@ -292,9 +293,9 @@ impl fmt::Debug for Options {
 
 /// Options of one keyspace.
 ///
-/// They are not stored, and may differ from one opening of the store to the next: none of them bears on what the data
-/// means, every table says how it was made, and what was written under other options is brought in line as it is
-/// compacted. So whoever opens a store has to name the ones that are not the defaults each time;
+/// The store does not save them, and they may differ from one opening to the next. None of them bears on the meaning of
+/// the data, every table records its own options, and compactions bring older tables in line. So the caller that opens
+/// a store has to name the options that are not the defaults each time;
 /// [`KeyspaceProperties::options`](crate::KeyspaceProperties) shows those in force.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -306,7 +307,8 @@ pub struct KeyspaceOptions {
     /// where the log has an area of a fast disk to itself: as many as have room for their log files there;
     /// [`KeyspaceProperties::memtables_max`](crate::KeyspaceProperties) is what is in force.
     pub memtables_max: usize,
-    /// How blocks of each level are compressed; the last entry holds for all deeper levels. Default: LZ4 everywhere.
+    /// The compression of the blocks of each level; the last entry holds for all deeper levels. Default: LZ4
+    /// everywhere.
     pub compression: Vec<Compression>,
     /// Uncompressed size of a data block. Default: 4 KiB. Larger compresses better and reads more per lookup.
     pub block_bytes: usize,
@@ -459,7 +461,7 @@ impl KeyspaceOptions {
     }
 }
 
-/// What an approximate size counts.
+/// The data that an approximate size counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SizeOptions {

@@ -25,7 +25,7 @@ const SUB_BITS: u32 = 5;
 /// Longer times count as this long: 69 s.
 const NS_MAX: u64 = (1 << 36) - 1;
 const BUCKETS: usize = (36 - SUB_BITS as usize + 1) << SUB_BITS;
-/// Units are told no more often than this.
+/// The shortest time between two reports to the units.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// When a slice ends.

@@ -112,11 +112,11 @@ impl LatencyHistogram {
     }
 }
 
-/// What a latency histogram shows, in nanoseconds.
+/// A summary of a latency histogram, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LatencySummary {
-    /// How many were measured.
+    /// The number of measured operations.
     pub count: u64,
     /// Mean.
     pub mean_ns: u64,

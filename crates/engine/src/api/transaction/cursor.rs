@@ -3,7 +3,7 @@
 //! Two cursors walk side by side: the store's cursor, and a key of the transaction's map. Going forward both stand on
 //! their first key at or behind the position, going backward on their last one at or before it; the nearer one is
 //! shown, and on the same key the transaction's, which may be that the key is gone. On a change of direction both are
-//! positioned anew.
+//! positioned again.
 
 use super::writes::{Own, OwnMap};
 use crate::Result;
@@ -71,7 +71,7 @@ impl TransactionCursor {
         TransactionCursor { store, map, lower, upper, own: None, direction: Direction::Forward, shown: Shown::Nothing }
     }
 
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     pub fn valid(&self) -> bool {
         self.shown != Shown::Nothing
     }

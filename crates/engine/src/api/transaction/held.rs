@@ -148,7 +148,7 @@ pub(super) struct Pending {
     core: Arc<Core>,
     pub(super) wanted: Wanted,
     wait: Option<Wait>,
-    /// Somebody else sees to it now that the lock is given back.
+    /// True if another owner has taken over the duty to give the lock back.
     taken: bool,
 }
 

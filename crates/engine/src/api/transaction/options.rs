@@ -14,7 +14,7 @@ pub enum TransactionKind {
     Optimistic,
 }
 
-/// What a transaction sees of others.
+/// The writes of others that a transaction sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// Each read sees what is committed when it begins. A key that is read, but not for update, may change before the
@@ -27,7 +27,7 @@ pub enum Isolation {
     Snapshot,
 }
 
-/// How a transaction is to behave. The default is pessimistic, with snapshot isolation.
+/// Options of a transaction. The default is pessimistic, with snapshot isolation.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -37,12 +37,12 @@ pub enum Isolation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransactionOptions {
-    /// Whether it locks or checks at the end. Default: pessimistic.
+    /// The kind: one that locks, or one that checks at the end. Default: pessimistic.
     pub kind: TransactionKind,
-    /// What it sees of others. Default: a snapshot.
+    /// The writes of others that the transaction sees. Default: a snapshot.
     pub isolation: Isolation,
-    /// How long an operation waits for a lock before it answers [`Error::LockTimeout`](crate::Error::LockTimeout);
-    /// 0: not at all. Default: 1000.
+    /// The longest wait of an operation for a lock; then it answers [`Error::LockTimeout`](crate::Error::LockTimeout).
+    /// 0: no wait. Default: 1000.
     pub lock_timeout_ms: u64,
     /// Memory for its writes, for the keys it has locked or read for update, and for what its savepoints need; beyond,
     /// an operation answers [`Error::TransactionTooLarge`](crate::Error::TransactionTooLarge). Default: 64 MiB; at most
@@ -50,9 +50,9 @@ pub struct TransactionOptions {
     pub bytes_max: u64,
     /// When the commit is acknowledged. Default: as the store's writes are.
     pub durability: Option<Durability>,
-    /// How often [`Store::transact`](crate::Store::transact) runs the transaction at most; then its last error is
-    /// returned. At least 1, for a single run. Default: 100. Where each run ends with a lock timeout, that is
-    /// `attempts_max` times `lock_timeout_ms`.
+    /// The maximum number of times that [`Store::transact`](crate::Store::transact) runs the transaction; then it
+    /// returns the last error. At least 1, for a single run. Default: 100. If each run ends with a lock timeout, the
+    /// call takes `attempts_max` times `lock_timeout_ms`.
     pub attempts_max: u32,
 }
 

@@ -16,11 +16,11 @@ use crate::versions::snapshot::Snapshot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Snapshots that are held before rows are moved, beside one for every second row: so that each row is moved a few
-/// times at most, however many come.
+/// The number of snapshots that are held before rows are moved, in addition to one for every second row. So each row is
+/// moved a few times at most, whatever the number of rows.
 const SNAPSHOTS_MIN: usize = 64;
 
-/// What a row takes beside its key: places in maps, here and among the locks, and its part of a snapshot.
+/// The memory of a row in addition to its key: places in maps, here and among the locks, and its part of a snapshot.
 const ROW_BYTES: usize = 240;
 
 /// The memory that a row is charged.

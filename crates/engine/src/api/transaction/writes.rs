@@ -16,7 +16,7 @@ pub(super) type Own = Option<Arc<[u8]>>;
 /// A keyspace's changes.
 pub(super) type OwnMap = BTreeMap<Arc<[u8]>, Own>;
 
-/// What a change takes beside key and value: a place in a map, two allocations with their counters.
+/// The memory of a change in addition to key and value: a place in a map, two allocations with their counters.
 const CHANGE_BYTES: usize = 120;
 
 /// The memory that a change is charged.
@@ -68,7 +68,7 @@ impl OwnWrites {
         self.by_keyspace.get(&keyspace).cloned().unwrap_or_default()
     }
 
-    /// `remembers`: somebody may want to go back.
+    /// Records a change. `remembers`: keeps the old value for a rollback to a savepoint.
     pub(super) fn change(&mut self, keyspace: u32, key: Arc<[u8]>, own: Own, remembers: bool) {
         self.bytes += bytes_of(key.len(), len(&own));
         let before = self.put(keyspace, Arc::clone(&key), own);
