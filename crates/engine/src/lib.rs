@@ -11,7 +11,8 @@
 //!
 //! * [`Store`] is what a program opens, [`Keyspace`] an ordered map in it, [`WriteBatch`] an atomic change across
 //!   keyspaces, [`Snapshot`] a moment to read at, [`Cursor`] a walk over keys.
-//! * [`Transaction`]: reads and writes that take effect together and in nobody's way; `transaction.rs` says how.
+//! * [`Transaction`]: reads and writes that take effect together, isolated from those of others; `transaction.rs` says
+//!   how.
 //! * `situ-pipeline` carries writes through their stages; `pipeline.rs` is what they find in the engine: memtables and
 //!   log files.
 //! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.

@@ -15,10 +15,11 @@
 //! 6. What could not be used whole is set aside as `NNNNNN.damaged`. Nothing that may hold something is deleted.
 //!
 //! **Invariants.** After a repair the store opens, and `verify` finds it sound. One case is excepted: after a rebuild,
-//! entries whose values are lost stay, and a read of one is told of damage (`repair/values.rs`). A key whose value is
-//! not that of the damaged store's last moment lies in a reported range, or was written last by a reported write.
+//! entries whose values are lost stay, and a read of one gets an error (`repair/values.rs`). A key whose value is not
+//! that of the damaged store's last moment lies in a reported range, or was written last by a reported write.
 //!
-//! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap anew, and needs the room for them.
+//! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap again, and needs the room for
+//! them.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
 //! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one
@@ -68,7 +69,7 @@ use values::ValueRescue;
 
 pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 
-/// How to repair.
+/// Options of a repair.
 #[derive(Debug, Clone, Default)]
 pub struct RepairOptions {
     /// Only say what a repair would do and what would be lost; change nothing. Default false.
@@ -78,11 +79,11 @@ pub struct RepairOptions {
     /// value, or be back although they were deleted. The store has one disk then; another fast one can be added.
     /// Default false.
     pub without_fast_disk: bool,
-    /// Where the store's fast disk is, for [`repair_directory`]; the other functions are given it. Default `None`:
-    /// where it was when the store was opened last. To be named if it has moved, or if DISKS, which says where it is,
-    /// is damaged.
+    /// The place of the store's fast disk, for [`repair_directory`]; the other functions get the disk itself. Default
+    /// `None`: its place when the store was opened last. Name it if the disk has moved, or if DISKS, which holds the
+    /// place, is damaged.
     pub fast_disk: Option<PathBuf>,
-    /// How new tables are written (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
+    /// The options for new tables (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
     /// the store is opened with.
     pub options: Options,
 }
@@ -120,9 +121,8 @@ pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<Rep
     repair_given(&given, &Env::system(), options)
 }
 
-/// Makes a damaged store usable again: what is sound is kept, what is not is set aside, and the report says what is
-/// lost. A sound store is left as it is, but for files that nobody has finished. See `repair.rs` for what is done and
-/// what it costs.
+/// Makes a damaged store usable again. The repair keeps sound files and sets others aside. The report lists the losses.
+/// A sound store is left as it is, but for unfinished files. See `repair.rs` for the steps and their cost.
 ///
 /// # Errors
 /// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.
@@ -242,7 +242,7 @@ struct Repair {
     aside: BTreeSet<FileName>,
     /// What was on the fast disk is expected to be missing.
     without_fast_disk: bool,
-    /// The log may have gone on where nobody can look any more.
+    /// The log may have gone on in files that the repair cannot read.
     gives_up_log: bool,
 }
 
@@ -469,7 +469,7 @@ impl Repair {
                 (state, Some(fragments))
             }
         };
-        // A log that nobody closed may have gone on.
+        // A log that was not closed may have gone on.
         let mut gone = MissingLogs { head: false, tail: self.gives_up_log && state.closed.is_none() };
         for missing in state.missing_files(&self.files) {
             gone.head |= matches!(missing.name, FileName::Log(_)) && state.closed != missing.name.number();
@@ -567,7 +567,7 @@ impl Repair {
                 let changes = changes.entry(*id).or_default();
                 changes.removed.push(Removed { level, number: meta.number });
                 if matches!(error, Some(StorageError::NotFound { .. })) {
-                    // The listing has been compared with the manifest; this damage is told already.
+                    // The listing has been compared with the manifest; this damage is reported already.
                     self.report.tables_lost += 1;
                     let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
                     self.report.lost_ranges.push(lost);
@@ -637,7 +637,7 @@ impl Repair {
             let passed = state.lossy_repair.map_or(0, |before| before.saturating_add(1));
             state.lossy_repair = Some(now.max(passed));
         }
-        // Whoever listens to the store is not told of its repair.
+        // The store's listener is not notified of its repair.
         options.listener = None;
         let tables = state.tables();
         let strangers: Vec<u64> = self.tables_found().into_iter().filter(|n| !tables.contains(n)).collect();

@@ -4,8 +4,9 @@
 //! 2. The newest version counts, unless a range tombstone hides it. Its value must be there.
 //! 3. Older versions may lead to segments that are gone. A value whose segment is there must be sound, however old.
 //!
-//! A table that is not sound may hold what hides a version. So beside one, a missing segment says nothing to `verify`.
-//! A repair gives up what was in such a table: what it has hidden may be visible then, and must lead to a value.
+//! An unsound table may hold an entry that hides a version. So if a keyspace has an unsound table, a missing segment
+//! says nothing to `verify`. A repair gives up the entries of such a table. Versions that they have hidden may be
+//! visible then, and must lead to a value.
 
 use crate::Error;
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
@@ -26,7 +27,7 @@ pub(crate) struct LostValue<'a> {
     pub(crate) error: StorageError,
 }
 
-/// What handles to missing segments mean beside tables that are not sound.
+/// The meaning of handles to missing segments if there are unsound tables, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// Nothing.

@@ -1,8 +1,8 @@
-//! Reading and checking every byte of a store that nobody has open.
+//! Reading and checking every byte of a store that no process has open.
 //!
 //! 1. `CURRENT`, the manifest and its copy, all their edits; the invariants of the versions they add up to.
 //! 2. The listing: each file that the state names is there, in its length. Files that nothing names are orphans, which
-//!    the next open removes; they are told and are no damage.
+//!    the next open removes; they are reported and are no damage.
 //! 3. Each table by itself: everything that [`Table::verify`] checks; then its keys, counts and sequence numbers
 //!    against what the manifest says of it. A table that fails is gone through once more for all its damaged places.
 //! 4. The log: its pages and records, the order of their sequence numbers, and, if the store was closed in order, that
@@ -51,11 +51,11 @@ pub const DAMAGES_MAX: usize = 10_000;
 /// Index blocks are read through a cache of this size; data goes past it.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// How far a verification is.
+/// The progress of a verification.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct VerifyProgress {
-    /// What is being read: a file's name, or a step in words.
+    /// The current step: the name of the file that is read, or a step in words.
     pub at: String,
     /// Bytes read so far.
     pub bytes_done: u64,
@@ -63,7 +63,7 @@ pub struct VerifyProgress {
     pub bytes_total: u64,
 }
 
-/// What a verification found.
+/// The findings of a verification.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -77,22 +77,22 @@ pub struct VerifyReport {
     pub damages: Vec<Damage>,
     /// Damages found and not kept, because there are too many.
     pub damages_left_out: u64,
-    /// What is not as usual and may be harmless: the end of a log or manifest as after a crash, an odd file. Also what
-    /// was not checked, and why.
+    /// Unusual findings that may be harmless: the end of a log or manifest as after a crash, an odd file. Also parts
+    /// that were not checked, and the reasons.
     pub warnings: Vec<String>,
     /// Files that nothing needs; the next open removes them.
     pub orphans: Vec<FileName>,
-    /// How long it took.
+    /// The time that the verification took.
     pub duration: Duration,
 }
 
 impl VerifyReport {
-    /// Whether nothing is damaged.
+    /// Returns true if nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.damages.is_empty() && self.damages_left_out == 0
     }
 
-    /// Without what is damaged, nobody knows which disks hold the store's files.
+    /// Reports damage of DISKS or MEMBER. Without them it is unknown which disks hold the store's files.
     fn of_disks(damage: Damage) -> VerifyReport {
         let unchecked = format!("manifest, tables and logs were not checked, because {} is damaged", damage.file);
         VerifyReport { damages: vec![damage], warnings: vec![unchecked], ..VerifyReport::default() }
@@ -137,8 +137,8 @@ fn verify_found(given: Result<Given>, progress: &mut dyn FnMut(VerifyProgress)) 
     }
 }
 
-/// Reads and checks every byte of the store in `volume`, which nobody should have open for writing. `progress` is told
-/// now and then how far it is. See `verify.rs` for what is checked and what it costs.
+/// Reads and checks every byte of the store in `volume`, which no process should have open for writing. The function
+/// calls `progress` now and then. See `verify.rs` for the checks and their cost.
 ///
 /// # Errors
 /// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an
@@ -163,7 +163,7 @@ pub fn verify_volumes(
 fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     let started = env.clock.now();
     let joined = match join(given, env, Access::Read) {
-        // DISKS or MEMBER: without them nobody knows what else there is to read.
+        // DISKS or MEMBER: without them it is unknown what else there is to read.
         Err(Error::Storage(StorageError::Corruption(damage))) => {
             return Ok(VerifyReport::of_disks(*damage));
         }
@@ -205,7 +205,7 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     }
     let mut report = verifier.report;
     if let Some(refused) = verifier.refused {
-        // A file that nobody could look at must not hide what is wrong with the others.
+        // A file that could not be read must not hide damage of the others.
         if report.is_sound() {
             return Err(refused.into());
         }

@@ -4,8 +4,8 @@
 //!
 //! 1. Memory comes from the system in *chunks*. A chunk begins with its [`ChunkHeader`]; behind it, `used` moves up.
 //! 2. An allocation is one atomic add on the current chunk's `used`. If the sum fits, the piece is the caller's alone.
-//! 3. If it does not fit, the caller takes the lock. Whoever comes first makes the next chunk, twice as large as the
-//!    last one up to [`CHUNK_BYTES_MAX`]; those who come later find it there and go back to step 2.
+//! 3. If it does not fit, the caller takes the lock. The first caller makes the next chunk, twice as large as the last
+//!    one up to [`CHUNK_BYTES_MAX`]; later callers find it there and go back to step 2.
 //! 4. A piece larger than a quarter of the next chunk gets a chunk of its own, so that one large value neither wastes
 //!    the rest of the current chunk nor makes the next one large.
 //!
@@ -98,8 +98,8 @@ mod mapped {
         };
         let start = start.ok()?.cast::<u8>();
         let before = start.addr().wrapping_neg() & (CHUNK_BYTES_MAX - 1);
-        // SAFETY: both ranges, and what is left between them, are parts of the mapping just made, in whole pages;
-        // nobody knows of it yet. A failure leaves unused address space behind, which costs no memory.
+        // SAFETY: both ranges, and what is left between them, are parts of the mapping just made, in whole pages; no
+        // other code knows of it yet. A failure leaves unused address space behind, which costs no memory.
         unsafe {
             let chunk = start.add(before);
             if before > 0 {

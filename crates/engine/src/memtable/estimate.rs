@@ -7,7 +7,7 @@
 use super::node::Target;
 use super::skiplist::SkipList;
 
-/// With so many the estimate is mostly within an eighth.
+/// The number of nodes in a sample. With this many, the estimate is mostly within an eighth.
 const SAMPLE_NODES: usize = 64;
 
 impl SkipList {

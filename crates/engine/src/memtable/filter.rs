@@ -21,8 +21,9 @@
 //!
 //! # Threads
 //!
-//! Bits are set and read Relaxed. A read that must see an entry is told of it by something that the inserting thread
-//! released after the insert (a visible sequence number, a joined thread), and that brings the bits along.
+//! Bits are set and read Relaxed. A read that must see an entry learns of it from a value that the inserting thread
+//! released after the insert (a visible sequence number, a joined thread). The acquire of that value brings the bits
+//! along.
 //!
 //! # Failure
 //!

@@ -12,7 +12,7 @@
 //! eight bytes, its prefix, read as a big-endian number, answer the first for most keys by one comparison; a shorter
 //! key is followed by zeros up to there. For keys up to 24 bytes long the rest of the key still lies in the same 64
 //! bytes. The tower grows downwards from the header, so that the low levels, on which a search misses the cache, have
-//! their links beside the prefix too.
+//! their links next to the prefix too.
 //!
 //! # Invariants
 //!
@@ -23,7 +23,7 @@
 //!
 //! # Threads
 //!
-//! A node is published by storing its address in a link with Release; whoever reads a link does so with Acquire, and so
+//! A node is published by storing its address in a link with Release. A reader of a link reads it with Acquire, and so
 //! sees the node whole.
 
 use std::cmp::Ordering as KeyOrder;
@@ -144,7 +144,7 @@ impl Link {
     /// Names another node.
     ///
     /// # Safety
-    /// Whoever loads from this link must take the node's arena for the one that it has to outlive.
+    /// A caller that loads from this link must take the node's arena for the one that it has to outlive.
     #[inline]
     pub(super) unsafe fn store(&self, node: Node<'_>) {
         self.0.store(node.header.as_ptr(), Ordering::Release);
@@ -152,7 +152,7 @@ impl Link {
 }
 
 impl<'a> Node<'a> {
-    /// Writes a new node, linked to nothing and known to nobody.
+    /// Writes a new node that is linked to no other node and unknown to other threads.
     ///
     /// # Panics
     /// If the key is longer than [`KEY_BYTES_MAX`], the value than `u32` counts, or the height out of its range.
@@ -190,7 +190,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The fixed part. Made anew for each use, so that no reference to the header is ever used to reach beyond it.
+    /// Returns the fixed part. Each use makes a new reference, so that no reference to the header is ever used to reach
+    /// beyond it.
     #[inline(always)]
     fn header(self) -> &'a Header {
         // SAFETY: a node was written whole before its address came into a `Node`, nothing but its links (atomics)
@@ -279,7 +280,7 @@ impl<'a> Node<'a> {
         unsafe { self.link(level).load() }
     }
 
-    /// Links a node that nobody else knows yet on this level.
+    /// Links a node that no other thread knows yet on this level.
     ///
     /// # Safety
     /// Both nodes are of one arena.

@@ -1,8 +1,8 @@
 //! The range tombstones of a memtable.
 //!
-//! They lie in an index under a lock. Readers do not touch the lock: they share a snapshot of the index, which the
-//! first reader behind a change makes anew. A snapshot shares all of the index but for a few tens of tombstones, so
-//! that it costs the same however many there are. Many inserts in a row cost one snapshot, and a memtable without range
+//! They lie in an index under a lock. Readers do not touch the lock: they share a snapshot of the index. The first
+//! reader after a change makes a new one. A snapshot shares all of the index but for a few tens of tombstones, so that
+//! it costs the same however many there are. Many inserts in a row cost one snapshot, and a memtable without range
 //! tombstones costs its readers one atomic load.
 //!
 //! **Invariant**: the snapshot is a prefix of the index, so its length says whether it is current.

@@ -8,7 +8,7 @@
 //!
 //! An insert
 //!
-//! 1. writes the node: nobody knows it yet, so no one sees it half done;
+//! 1. writes the node: no other thread knows it yet, so none sees it half done;
 //! 2. finds its *splice*: on each level the last node before it and the first one behind;
 //! 3. links it level by level, from the lowest up: it points the node at the one behind, then swings the link of the
 //!    one before with a compare-and-swap, which publishes it. If another insert came between, it looks for the splice

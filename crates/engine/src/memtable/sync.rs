@@ -1,8 +1,8 @@
 //! The atomics and the lock that the memtable is built on: `std`'s, or loom's when a model is explored.
 //!
 //! Loom sees only what goes through its own types, so plain memory that a node publishes would escape it. A [`Witness`]
-//! stands for that memory: it is written once before a node is published and read by whoever reaches the node. It
-//! has no size and no code outside a model; inside one, a missing Release or Acquire becomes a reported race.
+//! stands for that memory: it is written once before a node is published and read by each thread that reaches the node.
+//! It has no size and no code outside a model; inside one, a missing Release or Acquire becomes a reported race.
 
 #[cfg(not(loom))]
 pub(super) use std::sync::{

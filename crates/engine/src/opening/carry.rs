@@ -13,7 +13,8 @@
 //!
 //! **Invariants.** The batch is one record, so a crash leaves all of it in the new log or nothing. Before the edit, the
 //! next opening replays the old files and then, if it is whole, the copy, which changes nothing: it says for each key
-//! what the old files said last. Nobody has a snapshot of a store that is being opened, so no older version is missed.
+//! what the old files said last. No reader has a snapshot of a store that is being opened, so no older version is
+//! missed.
 //!
 //! **Bounds.** Each keyspace carries over at most [`CARRIED_BYTES_MAX`], or an eighth of the smallest memtable if that
 //! is less. All keyspaces together carry over at most [`CARRIED_BYTES_MAX_TOTAL`]. The rest becomes tables. So a store
@@ -21,7 +22,7 @@
 //! an opening does not make ten thousand tables.
 //!
 //! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with what it
-//! has in memory, and whoever closed the store has said that the log ends there.
+//! has in memory, and the close of the store has noted that the log ends there.
 
 use crate::base::batch::WriteBatch;
 use crate::versions::store::Registry;
@@ -136,7 +137,7 @@ impl Carried {
         Ok(log.commit(lsn, Durability::Synced)?)
     }
 
-    /// Puts it into the memtables, as from log file `log_number`. Nobody else uses them yet.
+    /// Puts the batch into the memtables, as from log file `log_number`. No other thread uses them yet.
     pub(crate) fn insert(&self, registry: &Registry, first_sequence: u64, log_number: u64) {
         for (sequence, operation) in (first_sequence..).zip(self.batch.iter()) {
             let Some(keyspace) = registry.by_id.get(&operation.keyspace) else { continue };

@@ -195,10 +195,10 @@ pub(crate) fn open(
     if read_only { open_to_read(given, &open_as) } else { open_as(Mode::Write) }
 }
 
-/// Opens beside a writer, which may put another manifest in force, and give up files, between two steps of the reader.
-/// What is taken for damage, or for a missing file, is that if the next attempt finds the very same: the manifest says
-/// that a file is not needed before it is given up, and no number is used twice, so an attempt that begins later does
-/// not ask for the file.
+/// Opens a store that a writer may have open. Between two steps of the reader, the writer may put another manifest in
+/// force and give up files. So the reader believes in damage, or in a missing file, only if the next attempt finds the
+/// very same. The manifest says that a file is not needed before the writer gives up the file. No number is used twice,
+/// so an attempt that begins later does not ask for the file.
 fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Result<Opened> {
     let (mut all, mut before) = (true, None);
     for _ in 0..READ_ATTEMPTS_MAX {
@@ -210,8 +210,8 @@ fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Resu
         if before.as_ref() != Some(&found) {
             before = Some(found);
         } else if all {
-            // Of a table, perhaps, that nobody will ask for. And what is missing is believed only now, also by who
-            // looks whether it is on a fast disk that nobody knows of.
+            // The table may be one that no read asks for, so the next attempts open none. Only with `all` off is a
+            // missing file believed, and looked for on a fast disk that the caller has not named.
             (all, before) = (false, None);
         } else {
             return Err(error.into());
@@ -260,7 +260,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
             })?
         }
         None => match new_state(&volume, &options, read_only) {
-            // Somebody has made the store since.
+            // Another process has made the store since.
             Err(Error::Existence(_)) if read_only && manifest::current(&*volume)?.is_some() => {
                 let path = format!("{}/{}", volume.location(), FileName::Current);
                 return Err(StorageError::NotFound { path }.into());
@@ -270,7 +270,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     };
     let files = volume.list()?;
     if current.is_some() {
-        // A writer may delete tables under a reader; what a reader misses, it is told when it gets there.
+        // A writer may delete tables under a reader; a read of such a table gets the error.
         let missing =
             state.missing_files(&files).into_iter().find(|m| !read_only || matches!(m.name, FileName::Log(_)));
         if let Some(missing) = missing {
@@ -308,7 +308,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     orphans.into_iter().try_for_each(|name| remove(&*volume, name))?;
     open_values(&volume, &ground.env, &ground.options, &ground.state, &ground.source, false)?;
     let Built { core, manifest_number, old_logs, unused_logs } = ground.build()?;
-    // Whoever listens hears of it when it is mended: the new manifest and its copy are whole.
+    // The listener is notified after the repair: the new manifest and its copy are whole.
     core.versions.note_mended(damages);
     let is_old = |name: &FileName| match name {
         FileName::Manifest(number) | FileName::ManifestCopy(number) => *number != manifest_number,
@@ -327,8 +327,9 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
 }
 
 impl Core {
-    /// Opens every table, so that a writer which deletes it later does not take it away from this reader. Damage is
-    /// told when somebody reads what is damaged. If there are more than may be open, none is: it could not be kept.
+    /// Opens every table, so that a writer which deletes it later does not take it away from this reader. A read of
+    /// damaged data reports the damage. If there are more tables than may be open, the reader opens none: it could not
+    /// keep them open.
     fn hold_tables(&self, all: bool) -> Result<()> {
         let versions: Vec<_> = self.versions.keyspaces().iter().map(|k| Arc::clone(&k.view.load().version)).collect();
         let files = || versions.iter().flat_map(|version| version.files());
@@ -451,7 +452,7 @@ pub(crate) struct Built {
 
 impl Ground<'_> {
     /// # Errors
-    /// The system has no memory for so many keyspaces.
+    /// The system has no memory for this many keyspaces.
     fn registry(&self) -> Result<Registry> {
         let count = self.state.keyspaces.len();
         require(OPENING_BYTES + count * KEYSPACE_BYTES, format_args!("a store with {count} keyspaces"))?;
@@ -608,7 +609,7 @@ fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     Ok(file.bytes > UNBORN_BYTES_MAX || names_tables(manifest::readable_edits(volume, number)?))
 }
 
-/// A directory with a hash store gets no ordered store, and nobody repairs it as one.
+/// Refuses a directory with a hash store: it gets no ordered store, and no repair as one.
 pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()> {
     if !files.iter().any(|file| file.name == FileName::Superblock) {
         return Ok(());
@@ -617,7 +618,7 @@ pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()
 }
 
 /// The state of a store that does not exist yet. A crash while a store is being made leaves an empty log and perhaps a
-/// manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is somebody's data.
+/// manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is a user's data.
 fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Result<StoreState> {
     let location = volume.location();
     let files = volume.list()?;

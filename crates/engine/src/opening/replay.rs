@@ -9,8 +9,8 @@
 //! everything is written to tables before the store is open. A repair does the same, and leaves no log.
 //!
 //! **Invariants.** Of one keyspace, no log file has entries in two memtables that stay in memory. The log files that
-//! are kept have all sequence numbers from the first to the last: a gap shows that something has rotted where nobody
-//! could know of it.
+//! are kept have all sequence numbers from the first to the last: a gap shows that records have rotted in a place that
+//! gives no other sign of it.
 
 use crate::Error;
 use crate::Result;
@@ -162,7 +162,7 @@ pub(crate) struct Replayed {
 }
 
 impl<'a> Replay<'a> {
-    /// Puts what is in the log files into the keyspaces of `core`, which nobody else uses yet.
+    /// Puts the records of the log files into the keyspaces of `core`, which no other thread uses yet.
     pub(crate) fn run(
         core: &'a Arc<Core>,
         logs: &[u64],
@@ -248,7 +248,8 @@ impl<'a> Replay<'a> {
         }
         self.last = sequence.saturating_sub(1).max(record.first.saturating_sub(1));
         match self.keep {
-            // A memtable takes what one log file holds beside what it had, so it may pass its size, but not by much.
+            // A memtable takes the contents of one log file in addition to its own, so it may pass its size, but not by
+            // much.
             Keep::AsManyAsMayBe if grown >= 2 || self.is_over_limit() => self.give_up_keeping(),
             Keep::Nothing if grown >= 1 => {
                 self.write_out(|target| target.active.bytes() >= target.keyspace.options.memtable_bytes)
@@ -392,8 +393,9 @@ pub(crate) fn adjoins(last: u64, record: &Record<'_>, position: RecordPosition, 
     Err(record_error(position, &expected, record.first))
 }
 
-/// Whether the oldest of the log files has records, if there are any behind a log that was begun later: whoever began
-/// that has kept the file for the records in it. `first` is the file of the first record that was found.
+/// Checks that the oldest of the log files has records, if there are any behind a log that was begun later. The opening
+/// that began the later log has kept the oldest file for the records in it. `first` is the file of the first record
+/// that was found.
 pub(crate) fn check_head(report: &RecoveryReport, logs: &[u64], first: Option<u64>) -> situ_storage::Result<()> {
     let (Some(oldest), Some(first)) = (logs.first(), first) else { return Ok(()) };
     match report.begun.iter().find(|begun| *oldest < **begun && **begun <= first) {
@@ -405,7 +407,7 @@ pub(crate) fn check_head(report: &RecoveryReport, logs: &[u64], first: Option<u6
     }
 }
 
-/// Whether a log whose store was closed in order is whole. `closed` is its last file.
+/// Checks that the log of a store that was closed in order is whole. `closed` is its last file.
 pub(crate) fn check_closed(report: &RecoveryReport, closed: u64) -> situ_storage::Result<()> {
     let (offset, found) = match &report.tail {
         Tail::Closed => return Ok(()),

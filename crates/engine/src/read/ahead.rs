@@ -13,7 +13,7 @@
 //! keys and values. So a scan that stops early has read about twice what it gave. A page of a scan says how much of it
 //! is left.
 //!
-//! **Failure.** An error of the merge, and of each value, is told when the scan gets there.
+//! **Failure.** The scan gets an error of the merge, or of a value, when it comes to that entry.
 
 use crate::Result;
 use crate::base::value::Value;
@@ -22,7 +22,7 @@ use situ_values::ReadAhead;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// So many entries are queued at most.
+/// The maximum number of queued entries.
 pub(crate) const ENTRIES_MAX: usize = 32;
 /// Keys and values that are queued: the entry that reaches this is the last one.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
@@ -139,7 +139,7 @@ impl Ahead {
     }
 
     fn begin(&mut self, entries: Range<usize>, segments: &Segments) {
-        // The value that is shown first may lie beside the next ones.
+        // The value that is shown first may lie next to the following ones.
         let first = self.reads.is_none().then_some(&self.shown);
         let handles = self.queue.range(entries).chain(first).filter_map(|entry| Some(entry.pointer()?.handle));
         let handles: Vec<_> = handles.filter(|handle| segments.find(handle.segment).is_some()).collect();

@@ -48,7 +48,7 @@ enum Direction {
 
 /// Where the present value is.
 enum Place {
-    /// Where the merge stands.
+    /// The entry at which the merge stands.
     Merge,
     /// In the cursor's copy.
     Copy,
@@ -139,12 +139,12 @@ impl Cursor {
         }
     }
 
-    /// The caller will ask for so many entries, or bytes, behind the next one at most.
+    /// Sets a bound: the caller will ask for at most this many entries, or bytes, behind the next one.
     pub(crate) fn expect_at_most(&mut self, entries: usize, bytes: usize) {
         self.wanted = Wanted::MOST.at_most(entries, bytes);
     }
 
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.valid

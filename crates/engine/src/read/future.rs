@@ -112,8 +112,8 @@ impl Readers {
     }
 }
 
-/// What a read answers. A panic in it is the answer to whoever awaits it, and harms nobody else: reads change nothing,
-/// so the thread and the store go on.
+/// Returns the answer of a read. A panic in the read becomes the answer to the task that awaits it, and harms no other
+/// task. Reads change nothing, so the thread and the store go on.
 fn answer<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let text = format!("a bug: the read panicked: {}; other reads are not affected", panic_text(&*panic));

@@ -406,7 +406,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
 }
 
 impl<C: Cursor> MergeCursor<C> {
-    /// After a turn the heap is not in order around the root: build it anew.
+    /// Rebuilds the heap: after a turn it is not in order around the root.
     fn after_turn(&mut self, moved: Result<()>) -> Result<()> {
         self.heap.clear();
         moved?;

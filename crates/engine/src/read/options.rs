@@ -6,7 +6,7 @@ use crate::versions::snapshot::Snapshot;
 use situ_table::{Reach, ReadOptions as TableReadOptions};
 use std::ops::Bound;
 
-/// How to read.
+/// Options of a read.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
     /// Read as of this snapshot; the newest state otherwise.

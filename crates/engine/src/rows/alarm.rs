@@ -2,8 +2,9 @@
 //!
 //! One thread, `situ-locks`, started when a future first waits, sleeps until the next one's time is over.
 //!
-//! **Failure.** If the system gives no thread, nobody would end any wait: who asked for it is told why, and waits that
-//! others set meanwhile, believing in it, fail at once with the same error. The next one tries again.
+//! **Failure.** If the system gives no thread, no wait would ever end. The caller that asked for the thread gets the
+//! error. Waits that others set meanwhile, relying on the thread, fail at once with the same error. The next wait tries
+//! again.
 
 use crate::base::store_id::StoreId;
 use crate::base::store_id::belong_to;
@@ -110,7 +111,7 @@ impl Alarm {
         }
     }
 
-    /// Ends the thread. The locks have been closed, so that nobody waits any more.
+    /// Ends the thread. The locks have been closed, so that no transaction waits any more.
     pub(crate) fn close(&self) {
         let thread = {
             let mut state = lock(&self.state);

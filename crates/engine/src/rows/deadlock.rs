@@ -1,9 +1,10 @@
 //! Deadlocks: transactions that wait for each other in a circle.
 //!
-//! Edges of the wait-for graph are not kept: they follow from the rows' holders and queues. What is kept is who waits,
-//! and with what. A circle can only come to be when somebody begins to wait: a grant puts a holder where a waiter was
-//! that the others waited for already. So it is looked for then, from the one that comes, under one lock: the last one
-//! to join a circle finds it complete, and is told; the others go on when it gives back what it holds.
+//! Edges of the wait-for graph are not kept: they follow from the rows' holders and queues. The table keeps the waiting
+//! transactions, each with its waiter. A circle can only come to be when a transaction begins to wait: a grant puts a
+//! holder where a waiter was that the others waited for already. So the search runs then, from the new waiter, under
+//! one lock. The last transaction to join a circle finds it complete, and gets the error. The others go on when it
+//! gives back its locks.
 //!
 //! **Cost**: each transaction that waits is looked at once, and each edge; a waiter behind an exclusive one in a queue
 //! has an edge to that one only. Who need not wait pays nothing.

@@ -1,22 +1,22 @@
-//! Row locks: who may write which key, who waits, and for how long.
+//! Row locks: the transactions that may write a key, those that wait for it, and the time that they wait.
 //!
 //! A *row* is a key of a keyspace. Rows that are locked or waited for lie in a table that is sharded by the key's hash;
-//! a row that nobody wants takes no memory.
+//! a row that no transaction wants takes no memory.
 //!
-//! **Order.** First come, first served: who finds a row locked against it, or others waiting, waits at the back, so
-//! that a stream of readers does not starve a writer. Only an upgrade (shared to exclusive) goes before all that hold
-//! nothing: they could not go on before it anyway.
+//! **Order.** First come, first served. A transaction that finds a row locked against it, or others waiting, waits at
+//! the back, so that a stream of readers does not starve a writer. Only an upgrade (shared to exclusive) goes before
+//! all that hold nothing: they could not go on before it anyway.
 //!
-//! **Waiting** ends by one *verdict*, given under the shard's lock by whoever takes the waiter out of the row's queue:
-//! a release that grants, a timeout, a cancelled future, the store's closing, a deadlock found when it came, or the
-//! lack of a thread that would end it.
+//! **Waiting** ends by one *verdict*, given under the shard's lock by the event that takes the waiter out of the row's
+//! queue: a release that grants, a timeout, a cancelled future, the store's closing, a deadlock found when it came, or
+//! the lack of a thread that would end it.
 //!
 //! **Deadlocks** are looked for when a transaction is about to wait (`deadlock.rs`).
 //!
 //! **Bounded.** Locks, held and waited for, are counted over all transactions.
 //!
-//! **Threads.** The wait-for graph's lock is taken before that of a shard, and one shard at a time. Nobody is notified
-//! under either of them.
+//! **Threads.** The wait-for graph's lock is taken before that of a shard, and one shard at a time. No waiter is
+//! notified under either of them.
 
 use crate::base::sync::{lock, wake};
 use crate::rows::deadlock::Edge;
@@ -29,12 +29,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
-/// How a key is locked.
+/// The mode of a lock on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockMode {
-    /// Others may lock it shared, too; nobody may write it.
+    /// Others may lock the key shared, too; no transaction may write it.
     Shared,
-    /// Nobody else may lock it.
+    /// No other transaction may lock the key.
     Exclusive,
 }
 
@@ -51,27 +51,27 @@ pub(crate) struct Row {
     pub(crate) key: Arc<[u8]>,
 }
 
-/// How waiting ended.
+/// The end of a wait.
 #[derive(Debug, Clone)]
 pub(crate) enum LockOutcome {
     Granted,
-    /// The time was over, or nobody waits any more.
+    /// The time was over, or the waiter has given up.
     GivenUp,
-    /// Nobody would have ended the wait in time, and this is why.
+    /// No thread would have ended the wait in time, for this reason.
     Failed(Error),
     /// The store closes.
     Closed,
 }
 
-/// Somebody who waits for a row.
+/// A waiter for a row.
 pub(crate) struct Waiter {
     pub(crate) owner: Owner,
     pub(crate) mode: LockMode,
     pub(crate) row: Row,
-    /// It holds the row already, shared.
+    /// True if it holds the row already, shared.
     upgrade: bool,
     state: Mutex<WaiterState>,
-    /// What its thread sleeps on, if a thread waits.
+    /// The event that its thread sleeps on, if a thread waits.
     event: Option<Arc<dyn Event>>,
 }
 
@@ -259,8 +259,8 @@ impl LockTable {
         Ok(())
     }
 
-    /// Asks for a row. `holds` says that the owner has it shared and asks for more. Somebody who has to wait gets a
-    /// place in the queue, if it `may_wait`; `event` is what it will sleep on, if it is a thread.
+    /// Asks for a row. `holds` says that the owner has it shared and asks for more. An owner that has to wait gets a
+    /// place in the queue, if it `may_wait`. A thread will sleep on `event`.
     pub(crate) fn acquire(
         &self,
         row: &Row,
@@ -287,7 +287,7 @@ impl LockTable {
             true => self.enqueue(row, owner, mode, holds, event),
             false => Ok(Acquired::Taken(taken_by)),
         };
-        // Whoever gives up a place in the queue, as after a deadlock, has given back this, too.
+        // A waiter that gives up its place in the queue, as after a deadlock, has given back this count, too.
         if !holds && matches!(outcome, Ok(Acquired::Taken(_)) | Err(_)) {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
@@ -356,7 +356,7 @@ impl LockTable {
         self.end_wait(waiter, LockOutcome::GivenUp)
     }
 
-    /// As [`give_up`](LockTable::give_up), for a reason that the waiter's transaction is told.
+    /// As [`give_up`](LockTable::give_up), for a reason that the waiter's transaction gets.
     pub(crate) fn fail(&self, waiter: &Waiter, error: Error) -> bool {
         self.end_wait(waiter, LockOutcome::Failed(error))
     }
@@ -419,7 +419,7 @@ impl LockTable {
         self.shard(&waiter.row).get(&waiter.row).map_or_else(Vec::new, |locked| locked.in_the_way_of(waiter))
     }
 
-    /// Nobody waits any more, and nobody gets a lock.
+    /// Closes the table: all waits end, and no transaction gets a lock.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for shard in &self.shards {

@@ -1,8 +1,8 @@
 //! A state from the tables that are found, where no manifest says which tables make up the store.
 //!
 //! 1. Each table says which keyspace it is of, by number and name. What can still be read of a manifest counts more.
-//! 2. Nobody knows which level a table was in, and neither file numbers nor sequence numbers say which of two versions
-//!    of a key is newer: compactions give old entries new files, and entries of the deepest level the sequence number
+//! 2. The level of a table is unknown, and neither file numbers nor sequence numbers say which of two versions of a key
+//!    is newer: compactions give old entries new files, and entries of the deepest level the sequence number
 //!    0. So tables whose keys overlap are merged, entry by entry, into one sorted run.
 //! 3. A sound table that overlaps no other one stays as it is. All of them make up the deepest level.
 //!

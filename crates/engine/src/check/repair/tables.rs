@@ -1,4 +1,4 @@
-//! Tables in a repair: judged, rewritten from what is sound of them, merged when nobody knows their order.
+//! Tables in a repair: judged, rewritten from their sound parts, merged if their order is unknown.
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::base::sync::lock;
@@ -184,8 +184,8 @@ impl Salvager {
         Ok(salvage(&*reader, &mut |_, _| Ok(()))?.properties)
     }
 
-    /// Merges tables of one keyspace, of which nobody knows the levels, into one sorted run for the deepest level. An
-    /// entry that is in several tables is taken from the one with the highest number.
+    /// Merges tables of one keyspace, whose levels are unknown, into one sorted run for the deepest level. An entry
+    /// that is in several tables is taken from the one with the highest number.
     pub(super) fn merge(&self, id: u32, keyspace: &str, mut metas: Vec<TableMeta>) -> Result<Vec<Added>> {
         metas.sort_by_key(|meta| std::cmp::Reverse(meta.number));
         let mut sources = Vec::with_capacity(metas.len());

@@ -1,15 +1,15 @@
 //! The value log in a repair.
 //!
 //! * With a manifest, segments that are missing leave it. Entries whose values are lost are left out of their tables,
-//!   which are written anew (`tables.rs`). An older version of such a key may be back, and the report names the key.
+//!   which are rewritten (`tables.rs`). An older version of such a key may be back, and the report names the key.
 //! * With a manifest, a segment that is damaged is *emptied*: tables get its sound values, and the segment is set
 //!   aside. A segment stays that the store's log leads to, as the log may have values that no table has. The report
 //!   says so, and the next repair empties it.
 //! * Without a manifest, handles name their segments. Each segment that is there and that a handle of a keyspace leads
 //!   to belongs to this keyspace from then on. What no handle leads to is set aside. An entry whose segment is missing,
 //!   or whose value is damaged, stays as it is, and the report names its key. A read of the key is an error that names
-//!   the segment, until somebody writes or deletes the key. It is no silent loss: nobody can tell which older version
-//!   of the key would be right.
+//!   the segment, until a caller writes or deletes the key. The loss is not silent, as the right older version of the
+//!   key cannot be known.
 //!
 //! Nothing is written to the value log: what the log held becomes tables with whole values.
 
@@ -106,7 +106,7 @@ impl Repair {
         Ok(with_values)
     }
 
-    /// The segments in which the value log has found something damaged. Each is told as a damage.
+    /// Returns the segments in which the value log has found damage. Each is reported as a damage.
     pub(super) fn damaged_segments(&mut self) -> Result<BTreeSet<u64>> {
         let damaged = self.salvager.source.values.log_if_open().map(|log| log.damaged()).unwrap_or_default();
         let numbers = damaged.iter().map(|(number, _)| *number).collect();
@@ -123,8 +123,8 @@ impl Repair {
         Ok(sums.into_values().flat_map(BTreeMap::into_keys).collect())
     }
 
-    /// The entries of a keyspace whose values are lost; each is told as a damage. `damaged` segments are emptied, and
-    /// those that have lost values, but for those that are `logged`.
+    /// Returns the entries of a keyspace whose values are lost; each is reported as a damage. `damaged` segments are
+    /// emptied, and those that have lost values, but for those that are `logged`.
     pub(super) fn value_rescue(
         &mut self,
         keyspace: &KeyspaceState,

@@ -265,7 +265,7 @@ impl Opening<'_> {
         refusals::another_store(self.member().store, self.at(), self.home(), &self.at_home())
     }
 
-    /// Another process that uses the disk, and damage that both disks show together, are told first.
+    /// Reports another process that uses the disk, and damage that both disks show together, first.
     fn refuse_once_both_are_seen(mut self, why: fn(&str, &str) -> Error) -> Result<Joined> {
         self.lock_fast_disk()?;
         self.unite()?;

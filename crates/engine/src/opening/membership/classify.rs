@@ -33,7 +33,7 @@ pub(super) enum Known {
     Used,
 }
 
-/// What MEMBER on a given disk says, beside DISKS.
+/// The contents of MEMBER on a given disk, compared with DISKS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Says {
     /// There is no MEMBER.
@@ -61,7 +61,7 @@ pub(super) enum Offer {
     Remembered(Says),
     /// One that the caller names.
     Named(Says),
-    /// One that the caller names, although a repair is to go on without one. Nobody looks at it.
+    /// One that the caller names, although a repair is to go on without one. The repair ignores it.
     NotWanted,
 }
 
@@ -189,7 +189,7 @@ pub(super) fn classify_unmarked(known: Known, has_files: bool) -> Case {
 pub(super) enum Addition {
     /// There is nothing on the disk but what an interrupted addition or drain has left.
     Empty,
-    /// The disk has files of the store. They may be all there is of somebody's data, and stay.
+    /// The disk has files of the store. They may be all that is left of a user's data, and stay.
     FilesOfThisStore,
     /// The disk has files of a store, and does not say of which.
     FilesOfSomeStore,

@@ -26,7 +26,7 @@ pub(crate) fn clear_fast_disk_of(home: &dyn Volume, place: Option<&str>) -> Resu
     remove_all(&*fast)?;
     while fast.tidy() {}
     drop(lock);
-    // Something of somebody else's may be there, too, and its directory then stays.
+    // The directory may hold files of others, too, and then it stays.
     let _ = fs::remove_dir(path_of(&at));
     Ok(())
 }

@@ -49,9 +49,9 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
     Ok(FastDisk { volume, at, cache_bytes, remembered: None })
 }
 
-/// Whether a new directory may become a fast disk. It has to be next to something that is there. A name that is spelled
-/// wrong, or a file system that is not mounted, would give the log a place where nobody looks for it. It may not be
-/// among the devices, as what is made there lies in memory.
+/// Checks that a new directory may become a fast disk. It has to be next to something that is there. A name that is
+/// spelled wrong, or a file system that is not mounted, would give the log a place where no later opening looks for it.
+/// It may not be among the devices, as what is made there lies in memory.
 fn may_be_made(path: &Path, create: bool) -> Result<()> {
     let refuse = |why: &str| {
         Err(Error::Disks(format!(

@@ -1,8 +1,8 @@
 //! A fast disk that is needed and was not given: what lies on it, and how to go on without a loss.
 //!
 //! DISKS at home says whether there is a fast disk. Three more signs count:
-//! * DISKS is gone, and the manifest names tables on a fast disk that are not at home. If manifests are damaged, or
-//!   nobody knows which one is in force, what can be read of the youngest counts.
+//! * DISKS is gone, and the manifest names tables on a fast disk that are not at home. If manifests are damaged, or it
+//!   is unknown which one is in force, the readable part of the youngest counts.
 //! * DISKS knows of no fast disk, and the manifest in force does. Then DISKS is not believed.
 //! * DISKS is gone, and so is the first log file that the store needs. The log may be on a fast disk, unless the
 //!   manifest says that the store never had one.

@@ -20,11 +20,12 @@ pub(crate) struct Given {
 #[derive(Clone)]
 pub(crate) struct FastDisk {
     pub(crate) volume: Arc<dyn Volume>,
-    /// Where it is found again.
+    /// The place where it is found again.
     pub(super) at: String,
-    /// How much memory its own cache may take.
+    /// The memory that its own cache may take, in bytes.
     pub(super) cache_bytes: u64,
-    /// Nobody asked for it: it is where DISKS said, before the lock was taken, that the disk with this id is.
+    /// The disk's id, if the caller has not named the disk. Then it comes from the place that DISKS named before the
+    /// lock was taken.
     pub(super) remembered: Option<Id>,
 }
 
@@ -35,8 +36,9 @@ impl From<Arc<dyn Volume>> for FastDisk {
 }
 
 impl FastDisk {
-    /// Whether nobody asked for the disk, and `home`, which is what DISKS says under the lock, does not name it any
-    /// more. Another process has drained it meanwhile. Only a caller who names the disk gives it to the store again.
+    /// Returns true if the caller has not named the disk, and `home`, the contents of DISKS under the lock, no longer
+    /// names it. Another process has drained it meanwhile. Only a caller who names the disk gives it to the store
+    /// again.
     pub(super) fn was_drained(&self, home: Option<&Home>) -> bool {
         let now = home.map_or(Fast::None, |home| home.fast);
         self.remembered.is_some_and(|disk| !matches!(now, Fast::Adding(other) | Fast::Used(other) if other == disk))

@@ -33,7 +33,7 @@ use situ_storage::{FileName, Volume};
 use situ_table::BlockCache;
 use std::sync::Arc;
 
-/// So many tables are open at a time.
+/// The maximum number of tables that are open at a time.
 const OPEN_TABLES_MAX: usize = 16;
 
 /// Looks for what the manifest knows; the error says in words why that is not enough. `was_named`: DISKS is there,
