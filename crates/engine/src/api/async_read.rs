@@ -89,7 +89,7 @@ impl Default for ScanOptions {
 }
 
 impl ScanOptions {
-    /// A page has all values.
+    /// Returns the read options of a page, which has all values.
     fn for_page(&self) -> ReadOptions {
         ReadOptions { values_on_demand: false, ..self.read.clone() }
     }
@@ -199,7 +199,7 @@ pub struct DiskRead<'a> {
     keyspace: &'a Keyspace,
     key: &'a [u8],
     options: &'a ReadOptions,
-    /// When the attempt began, for one of the sample.
+    /// The time at which the attempt began, for a read of the sample.
     begun: Option<Duration>,
     view: Arc<View>,
     sequence: u64,
@@ -230,7 +230,7 @@ impl DiskRead<'_> {
     }
 }
 
-/// How far a read came on the caller's thread.
+/// The outcome of an attempt to read on the caller's thread.
 enum Attempt<'a> {
     Settled(Result<Option<Value>>),
     OnDisk(DiskRead<'a>),
@@ -253,9 +253,9 @@ impl Keyspace {
         }
     }
 
-    /// The value of `key` if it can be had at once, without blocking and without a future; otherwise a [`DiskRead`],
-    /// which the caller begins or drops. For a caller with many keys that decides itself how many reads wait for a
-    /// disk.
+    /// Returns the value of `key` if it can be had at once, without blocking and without a future; otherwise a
+    /// [`DiskRead`], which the caller begins or drops. The call suits a caller with many keys that limits the number of
+    /// reads that wait for a disk.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -353,8 +353,8 @@ impl Keyspace {
         })
     }
 
-    /// A page of entries in key order, without blocking: ready at once if all of it can be had so; otherwise a thread
-    /// of the store goes on from the first entry that is not. [`ScanOptions::after`] leads to the next page.
+    /// Returns a page of entries in key order, without blocking: ready at once if all of it can be had so; otherwise a
+    /// thread of the store goes on from the first entry that is not. [`ScanOptions::after`] leads to the next page.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
@@ -384,13 +384,13 @@ fn in_memory(options: &ReadOptions) -> TableReadOptions {
     TableReadOptions { reach: Reach::Cache, ..table_read_options(options) }
 }
 
-/// For the caller's thread: not to wait for a disk.
+/// Returns the options for the caller's thread, which does not wait for a disk.
 fn at_once(options: &ReadOptions) -> TableReadOptions {
     let reach = if options.memory_only { Reach::Cache } else { Reach::AtOnce };
     TableReadOptions { reach, ..table_read_options(options) }
 }
 
-/// What could be had at once of a read; `None` if a disk is to be asked.
+/// Returns the outcome of a read that needed no wait; `None` if a disk is to be asked.
 fn settled<T>(outcome: Result<T>, options: &ReadOptions) -> Option<Result<T>> {
     match outcome {
         Err(Error::Storage(error)) if error.is_not_in_memory() && !options.memory_only => None,

@@ -1,4 +1,4 @@
-//! What a store takes on its disks: whole pages of everything that has a name.
+//! The disk space that a store takes: whole pages of every file.
 
 use crate::Result;
 use crate::api::store::Store;

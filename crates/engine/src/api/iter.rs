@@ -26,7 +26,7 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-/// What a cursor can do, with a transaction's writes or without.
+/// The operations of a cursor, with a transaction's writes or without.
 pub(crate) trait Walk {
     fn seek_to_first(&mut self) -> Result<()>;
     fn seek_to_last(&mut self) -> Result<()>;
@@ -238,7 +238,7 @@ impl fmt::Debug for Iter {
 }
 
 impl Keyspace {
-    /// All keys with their values, in key order.
+    /// Returns all keys with their values, in key order.
     ///
     /// # Errors
     /// The store is closed, or a table with range tombstones could not be opened. Errors of later reads come from the
@@ -247,7 +247,7 @@ impl Keyspace {
         self.iter_with(ReadOptions::default())
     }
 
-    /// The keys within the options' bounds, with their values, as of the options' snapshot.
+    /// Returns the keys within the options' bounds, with their values, as of the options' snapshot.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -270,7 +270,8 @@ impl Keyspace {
         Ok(Iter(Ends::new(Moment::of(self, options)?)?))
     }
 
-    /// The keys in a range, with their values, in key order: `"a".."b"`, `"a"..="b"`, `"a"..`; see [`KeyRange`].
+    /// Returns the keys in a range, with their values, in key order: `"a".."b"`, `"a"..="b"`, `"a"..`; see
+    /// [`KeyRange`].
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
@@ -278,7 +279,8 @@ impl Keyspace {
         self.range_with(range, ReadOptions::default())
     }
 
-    /// The keys in a range that are also within the options' bounds, with their values, as of the options' snapshot.
+    /// Returns the keys in a range that are also within the options' bounds, with their values, as of the options'
+    /// snapshot.
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
@@ -286,7 +288,7 @@ impl Keyspace {
         self.iter_with(options.within(&range))
     }
 
-    /// The keys that begin with `prefix`, with their values, in key order.
+    /// Returns the keys that begin with `prefix`, with their values, in key order.
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
@@ -294,8 +296,8 @@ impl Keyspace {
         self.prefix_with(prefix, ReadOptions::default())
     }
 
-    /// The keys that begin with `prefix` and are within the options' bounds, with their values, as of the options'
-    /// snapshot.
+    /// Returns the keys that begin with `prefix` and are within the options' bounds, with their values, as of the
+    /// options' snapshot.
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).

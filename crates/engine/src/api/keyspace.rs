@@ -27,7 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What an iterator merges, newest first, and the range tombstones in it.
+/// Returns the sources that an iterator merges, newest first, and the range tombstones in them.
 fn iterator_sources(view: &View, options: TableReadOptions) -> Result<(Vec<Source>, Vec<RankedTombstones>)> {
     let mut sources = Vec::new();
     let mut tombstones: Vec<RankedTombstones> = Vec::new();
@@ -104,7 +104,7 @@ impl Keyspace {
         Target::of(self.store_id(), self.id())
     }
 
-    /// The keyspace's name.
+    /// Returns the keyspace's name.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -125,8 +125,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// The view to read, and the sequence number to read at. The view comes first: what is visible then is in it, or
-    /// came later.
+    /// Returns the view to read, and the sequence number to read at. The view comes first: what is visible then is in
+    /// it, or came later.
     pub(crate) fn at(&self, options: &ReadOptions) -> Result<(arc_swap::Guard<Arc<View>>, u64)> {
         self.check()?;
         let view = self.inner.view.load();
@@ -139,10 +139,10 @@ impl Keyspace {
         Ok((view, sequence))
     }
 
-    /// A view and what is visible, of a keyspace with a value log. A collection writes handles into a memtable that
-    /// this view may have, and adds their segments to the next view. So the view has the segments of all that is
-    /// visible only if it had the newest list of segments when the number was taken. That holds for a view without
-    /// segments, too: a flush of an older memtable may write the first ones.
+    /// Returns a view and the visible sequence number, for a keyspace with a value log. A collection writes handles
+    /// into a memtable that this view may have, and adds their segments to the next view. So the view has the segments
+    /// of all that is visible only if it had the newest list of segments when the number was taken. That holds for a
+    /// view without segments, too: a flush of an older memtable may write the first ones.
     fn with_its_segments(&self, mut view: arc_swap::Guard<Arc<View>>) -> (arc_swap::Guard<Arc<View>>, u64) {
         loop {
             let sequence = self.core.versions.snapshots.visible();
@@ -154,7 +154,7 @@ impl Keyspace {
         }
     }
 
-    /// A batch of one put.
+    /// Returns a batch of one put.
     fn put_of(&self, key: &[u8], value: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
@@ -162,7 +162,7 @@ impl Keyspace {
         Ok(batch)
     }
 
-    /// A batch of one delete.
+    /// Returns a batch of one delete.
     fn delete_of(&self, key: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
@@ -170,7 +170,7 @@ impl Keyspace {
         Ok(batch)
     }
 
-    /// A batch of one range delete, or of nothing if the range is empty.
+    /// Returns a batch of one range delete, or of nothing if the range is empty.
     fn delete_range_of(&self, begin: &[u8], end: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
@@ -285,7 +285,7 @@ impl Keyspace {
         WriteFuture::begin(&self.core.pipeline, batch, durability)
     }
 
-    /// The newest value of `key`.
+    /// Returns the newest value of `key`.
     ///
     /// # Errors
     /// A table could not be read, or is damaged.
@@ -293,7 +293,7 @@ impl Keyspace {
         self.get_bytes(key.as_ref(), &ReadOptions::default())
     }
 
-    /// The value of `key`, as of the options' snapshot.
+    /// Returns the value of `key`, as of the options' snapshot.
     ///
     /// # Errors
     /// As [`get`](Keyspace::get).
@@ -332,7 +332,7 @@ impl Keyspace {
         Ok(found)
     }
 
-    /// The newest values of several keys, all of one moment, in the order of the keys.
+    /// Returns the newest values of several keys, all of one moment, in the order of the keys.
     ///
     /// # Errors
     /// As [`get`](Keyspace::get), for the first key that fails.
@@ -340,7 +340,7 @@ impl Keyspace {
         self.multi_get_with(keys, &ReadOptions::default())
     }
 
-    /// The values of several keys as of the options' snapshot, or of now, in the order of the keys.
+    /// Returns the values of several keys as of the options' snapshot, or of now, in the order of the keys.
     ///
     /// # Errors
     /// As [`multi_get`](Keyspace::multi_get).
@@ -366,7 +366,7 @@ impl Keyspace {
         self.cursor_over(arc_swap::Guard::into_inner(view), sequence, options, table_options)
     }
 
-    /// An iterator over what was there at a moment.
+    /// Returns a cursor over a view at a sequence number.
     pub(crate) fn cursor_over(
         &self,
         view: Arc<View>,
@@ -407,8 +407,8 @@ impl Keyspace {
         self.core.work.compact_range(&self.inner, begin, end)
     }
 
-    /// About how many bytes of tables hold the keys in `begin..end`. What is still in memory is not counted; see
-    /// [`approximate_bytes_with`](Keyspace::approximate_bytes_with).
+    /// Returns the approximate number of bytes of tables that hold the keys in `begin..end`. Entries in memory are not
+    /// counted; see [`approximate_bytes_with`](Keyspace::approximate_bytes_with).
     ///
     /// # Errors
     /// A table could not be opened.
@@ -416,8 +416,8 @@ impl Keyspace {
         self.approximate_bytes_with(begin, end, &SizeOptions::default())
     }
 
-    /// About how many bytes the keys in `begin..end` take in tables, in memtables, or both. Old versions and tombstones
-    /// count like all else.
+    /// Returns the approximate number of bytes that the keys in `begin..end` take in tables, in memtables, or both. Old
+    /// versions and tombstones count like all else.
     ///
     /// # Errors
     /// A table could not be opened.
@@ -500,7 +500,7 @@ impl Keyspace {
         segments
     }
 
-    /// The tables of the keyspace, shallowest level first.
+    /// Returns the tables of the keyspace, shallowest level first.
     pub fn tables(&self) -> Vec<TableProperties> {
         let view = self.inner.view.load();
         view.version
@@ -628,7 +628,7 @@ pub struct TableProperties {
     pub smallest_sequence: u64,
     /// The newest sequence number inside.
     pub largest_sequence: u64,
-    /// When it was written, in seconds since 1970.
+    /// The time at which the table was written, in seconds since 1970.
     pub created_unix_s: u64,
     /// Its first key.
     pub begin: Vec<u8>,

@@ -778,9 +778,9 @@ pub struct StoreProperties {
     pub background_failure: Option<Error>,
     /// Damage that the store found when it was opened and repaired from a second copy. Nothing is lost.
     pub mended: Vec<String>,
-    /// When a repair of this store last lost something, in milliseconds since 1970; `None` if none ever did. An
-    /// application that keeps notes in the store about its contents compares this value with the one that held when the
-    /// note was written.
+    /// The time at which a repair of this store last lost something, in milliseconds since 1970; `None` if none ever
+    /// did. An application that keeps notes in the store about its contents compares this value with the one that held
+    /// when the note was written.
     pub lossy_repair_unix_ms: Option<u64>,
     /// True if a manual compaction holds back the others.
     pub compactions_paused: bool,

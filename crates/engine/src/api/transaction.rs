@@ -87,7 +87,7 @@ impl Drop for Live {
     }
 }
 
-/// Where a transaction may go back to.
+/// A point that a transaction may go back to.
 struct Savepoint {
     writes: writes::Mark,
     rows: usize,
@@ -131,7 +131,7 @@ pub struct Transaction {
     default: Keyspace,
     number: u64,
     options: TransactionOptions,
-    /// What all reads see, under snapshot isolation; taken at the first operation.
+    /// The snapshot of all reads, under snapshot isolation; taken at the first operation.
     moment: OnceLock<Snapshot>,
     writes: OwnWrites,
     tracked: Tracked,
@@ -139,9 +139,10 @@ pub struct Transaction {
     /// Those that it has written to or read for update in, by id.
     keyspaces: BTreeMap<u32, Keyspace>,
     savepoints: Vec<Savepoint>,
-    /// What its thread sleeps on when it waits for a lock.
+    /// The event that its thread sleeps on when it waits for a lock.
     event: OnceLock<Arc<dyn Event>>,
-    /// Whether an operation failed in a way that a run from the beginning may not, and was not taken back since.
+    /// True if an operation failed in a way that a run from the beginning may not, and no rollback has undone the
+    /// operation.
     is_in_the_way: AtomicBool,
     _live: Live,
 }
@@ -186,7 +187,7 @@ impl Transaction {
         self.writes.is_empty()
     }
 
-    /// The memory that counts towards [`TransactionOptions::bytes_max`].
+    /// Returns the memory that counts towards [`TransactionOptions::bytes_max`].
     pub fn bytes(&self) -> u64 {
         self.writes.bytes() + self.tracked.bytes()
     }
@@ -219,7 +220,8 @@ impl Transaction {
         outcome
     }
 
-    /// The value of `key` in the keyspace `default`: its own, or what its isolation lets it see.
+    /// Returns the value of `key` in the keyspace `default`: the transaction's own, or the one that its isolation lets
+    /// it see.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -227,7 +229,7 @@ impl Transaction {
         self.read(&self.default, key.as_ref())
     }
 
-    /// The value of `key` in `keyspace`, as [`get`](Transaction::get).
+    /// Returns the value of `key` in `keyspace`, as [`get`](Transaction::get).
     ///
     /// # Errors
     /// As [`get`](Transaction::get); [`Error::Invalid`] if the keyspace is another store's.
@@ -295,7 +297,7 @@ impl Transaction {
         self.get_for_update_in(&default, key, mode)
     }
 
-    /// The value of `key` in `keyspace`, as [`get_for_update`](Transaction::get_for_update).
+    /// Returns the value of `key` in `keyspace`, as [`get_for_update`](Transaction::get_for_update).
     ///
     /// # Errors
     /// As there; [`Error::Invalid`] if the keyspace is another store's.
@@ -448,7 +450,8 @@ impl Transaction {
         self.options.kind == TransactionKind::Pessimistic
     }
 
-    /// What it has to ask for before it may rely on a row; nothing if it does already.
+    /// Returns the request that the transaction has to make before it may rely on a row; none if it relies on the row
+    /// already.
     fn wanted(&self, keyspace: &Keyspace, key: &Arc<[u8]>, mode: LockMode) -> Result<Option<Wanted>> {
         let tracked = self.tracked.mode(keyspace.id(), key);
         match tracked {
@@ -654,7 +657,7 @@ impl PreparedCommit {
         self.commitment.as_ref().map_or(Ok(true), |commitment| commitment.check_published(read_tables))
     }
 
-    /// The outcome of a commit of reads only, after its check.
+    /// Returns the outcome of a commit of reads only, after its check.
     fn nothing_to_write(&self, core: &Core) -> SequenceNumber {
         core.health.stats.counters.transactions_committed.add(1);
         let checked_to = self.commitment.as_ref().map(|commitment| commitment.checked_to());

@@ -17,7 +17,7 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 /// more bytes of header say since when.
 const CARRIED_OVER: u64 = 1 << 56;
 
-/// Where a change goes.
+/// The destination of a change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     /// The store whose keyspace it is; none for the keyspace `default`, which has the same number in every store.
@@ -96,7 +96,7 @@ impl<T> Touched<T> {
 }
 
 impl WriteBatch {
-    /// An empty batch.
+    /// Returns an empty batch.
     pub fn new() -> WriteBatch {
         WriteBatch::default()
     }
@@ -137,7 +137,7 @@ impl WriteBatch {
         self.count == 0
     }
 
-    /// Encoded size in bytes.
+    /// Returns the encoded size in bytes.
     pub fn bytes(&self) -> usize {
         self.operations.len()
     }
@@ -247,18 +247,18 @@ impl WriteBatch {
         header
     }
 
-    /// The header of a record that stands for all writes since `since` which no table holds.
+    /// Returns the header of a record that stands for all writes since `since` which no table holds.
     pub(crate) fn carried_header(&self, first: SequenceNumber, since: SequenceNumber) -> Vec<u8> {
         [&self.header(first | CARRIED_OVER)[..], &since.to_le_bytes()].concat()
     }
 
-    /// The changes in order. They were encoded here, so that the decoding cannot fail.
+    /// Returns the changes in order. They were encoded here, so that the decoding cannot fail.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
         operations(&self.operations)
     }
 }
 
-/// The operations in an encoding that is known to be sound.
+/// Returns the operations in an encoding that is known to be sound.
 fn operations(encoded: &[u8]) -> impl Iterator<Item = Operation<'_>> {
     let mut decoder = Decoder::new(encoded);
     std::iter::from_fn(move || Operation::decode(&mut decoder))
@@ -341,12 +341,12 @@ impl<'a> Record<'a> {
         Ok(Record { first, since, count, encoded })
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// The operations in order.
+    /// Returns the operations in order.
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation<'a>> + use<'a> {
         operations(self.encoded)
     }

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 /// One damaged place: file, offset, what it is, what was expected and what was found.
 pub type Damage = Corruption;
 
-/// Any failure as a damage: what cannot be read is as bad as what is wrong.
+/// Returns any failure as a damage: unreadable data is as bad as wrong data.
 pub(crate) fn damage_of(file: &str, error: StorageError) -> Damage {
     match error {
         StorageError::Corruption(corruption) => *corruption,
@@ -38,7 +38,7 @@ pub(crate) fn damage_of(file: &str, error: StorageError) -> Damage {
     }
 }
 
-/// Whether a damage of the same place has been told; two steps may find it.
+/// Returns true if a damage of the same place is in the list; two steps may find it.
 pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
     damages.iter().any(|d| d.file == new.file && d.offset == new.offset && d.what == new.what)
 }
@@ -49,14 +49,14 @@ const FILES_MAX: usize = 256;
 /// The damaged files of a store.
 #[derive(Default)]
 pub(crate) struct DamagedFiles {
-    /// Whom to tell; none while the store is being opened, and if it is open read-only.
+    /// The receiver of reports; none while the store is being opened, and if it is open read-only.
     health: OnceLock<Weak<Health>>,
     /// By the file's name, the first damage that was met in it.
     files: Mutex<BTreeMap<String, Damage>>,
 }
 
 impl DamagedFiles {
-    /// From now on damage is noted.
+    /// Sets the receiver of reports. From now on damage is noted.
     pub(crate) fn tell_to(&self, health: &Arc<Health>) {
         // The first one stays; there is no other.
         let _ = self.health.set(Arc::downgrade(health));
@@ -85,19 +85,19 @@ impl DamagedFiles {
         }
     }
 
-    /// The file is gone, and its damage with it.
+    /// Forgets the damage of a file that is gone.
     pub(crate) fn forget(&self, name: FileName) {
         lock(&self.files).retain(|file, _| file_name(file) != Some(name));
     }
 
-    /// The first damage that was met in each file.
+    /// Returns the first damage that was met in each file.
     pub(crate) fn list(&self) -> Vec<Damage> {
         lock(&self.files).values().cloned().collect()
     }
 }
 
-/// The name in what a volume calls a file: the last component of a path, or what a disk without a file system has
-/// before its own place (`000012.table on /dev/sdb`).
+/// Returns the name in what a volume calls a file: the last component of a path, or what a disk without a file system
+/// has before its own place (`000012.table on /dev/sdb`).
 fn file_name(file: &str) -> Option<FileName> {
     let on_raw_disk = file.split_once(" on ").and_then(|(name, _)| name.parse().ok());
     on_raw_disk.or_else(|| file.rsplit('/').next()?.parse().ok())

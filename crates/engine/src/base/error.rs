@@ -1,4 +1,4 @@
-//! What a store can answer instead of doing what was asked.
+//! Errors: the answers of a store that does not carry out an operation.
 
 use crate::base::lock_wait::LockWait;
 use crate::base::value::Key;
@@ -38,22 +38,22 @@ pub enum Error {
         /// Its name.
         name: String,
     },
-    /// An asynchronous write was refused because too much waits already for a store that cannot take it.
+    /// The store refused an asynchronous write because too many bytes wait for it already.
     TooManyWaiting {
-        /// The memory that asynchronous writes take which wait to begin.
+        /// The memory of asynchronous writes that wait to begin.
         waiting_bytes: u64,
     },
     /// Level 0 of a keyspace has as many tables as it may have, and compacting them fails.
     Level0Full {
         /// The keyspace's name.
         keyspace: String,
-        /// How many tables there are.
+        /// The number of tables.
         tables: usize,
-        /// Why compactions fail.
+        /// The error of the compactions.
         cause: Box<Error>,
     },
-    /// A disk is full but for what the store keeps to finish what it has accepted, and for deletions. Writes succeed
-    /// again when space returns.
+    /// A disk is full but for a reserve. The store keeps the reserve to finish work that it has accepted, and for
+    /// deletions. Writes succeed again when space returns.
     SpaceShort(SpaceShortage),
     /// Another writer changed a key that the transaction has locked, written or read for update. Roll the transaction
     /// back and run it again.
@@ -66,29 +66,29 @@ pub enum Error {
     /// Another transaction kept a key locked for too long. The transaction goes on without the lock; it may try again,
     /// or be rolled back.
     LockTimeout {
-        /// Which transaction waited for which.
+        /// The waiting transaction, and the one that it waited for.
         wait: Box<LockWait>,
-        /// How long.
+        /// The time waited, in milliseconds.
         waited_ms: u64,
     },
     /// Waiting for a lock would never end, because the transactions that have it wait for this one. Roll it back, so
     /// that they go on, and run it again.
     Deadlock {
-        /// Who waits for whom, from this transaction round to it again.
+        /// The waits of the circle, from this transaction round to it again.
         cycle: Vec<LockWait>,
     },
     /// A transaction would take more memory than it may.
     TransactionTooLarge {
-        /// What it would take.
+        /// The memory that it would take.
         bytes: u64,
-        /// What it may take.
+        /// The memory that it may take.
         bytes_max: u64,
     },
     /// All transactions together hold as many locks as they may.
     TooManyLocks {
-        /// How many there are.
+        /// The number of locks.
         locks: u64,
-        /// How many there may be.
+        /// The maximum number of locks.
         locks_max: u64,
     },
     /// An argument is out of bounds; the text says which bounds.

@@ -111,17 +111,17 @@ impl Health {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// True for the one caller that has to do the closing.
+    /// Begins closing. Returns true for the one caller that has to do it.
     pub(crate) fn begin_closing(&self) -> bool {
         !self.closing.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether calls are taken at all.
+    /// Checks that the store takes calls.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Whether the store takes changes, if it was opened for them.
+    /// Checks that the store takes changes, if it was opened for them.
     #[inline]
     pub(crate) fn check_sound(&self) -> Result<()> {
         self.check_open()?;

@@ -1,4 +1,4 @@
-//! Who waits for whom.
+//! A wait for a lock: the transaction that waits, and the one that it waits for.
 
 use situ_storage::Excerpt;
 use std::fmt;

@@ -24,13 +24,13 @@ pub const LEVELS: usize = 7;
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
 pub(crate) const DEFAULT_KEYSPACE_ID: u32 = 0;
 
-/// When a write is acknowledged.
+/// The moment at which a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// When the operating system has it: it survives this process, but power failure may take the latest writes.
+    /// Once the operating system has the write: it survives this process, but power failure may take the latest writes.
     #[default]
     Buffered,
-    /// When the disk has it: it survives power failure.
+    /// Once the disk has the write: it survives power failure.
     Synced,
 }
 
@@ -105,7 +105,7 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open a store that exists. Default: false.
     pub error_if_exists: bool,
-    /// When writes are acknowledged that do not say so themselves. Default: [`Durability::Buffered`].
+    /// The durability of writes that do not name their own. Default: [`Durability::Buffered`].
     pub durability: Durability,
     /// Room for blocks, indexes, filters and range tombstones of tables, shared by all keyspaces. Default: 256 MiB.
     /// More makes reads faster until the working set fits. Blocks make room for the rest, which open tables pin; if
@@ -246,7 +246,7 @@ impl Options {
 }
 
 impl Options {
-    /// The options by name, but for those that only count at opening and those of keyspaces.
+    /// Returns the options by name, but for those that only count at opening and those of keyspaces.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         let mut named = vec![
             ("durability", self.durability.to_string()),
@@ -408,7 +408,7 @@ impl fmt::Debug for KeyspaceOptions {
 }
 
 impl KeyspaceOptions {
-    /// The options by name.
+    /// Returns the options by name.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         let filter = self.compaction_filter.as_ref().map_or("none".to_owned(), |filter| filter.name().to_owned());
         let compression: Vec<String> = self.compression.iter().map(ToString::to_string).collect();
@@ -448,7 +448,8 @@ impl KeyspaceOptions {
         self.compression.get(level).or(self.compression.last()).copied().unwrap_or(Compression::None)
     }
 
-    /// How tables of `level` are written. A repair without a manifest knows them by the keyspace's id and name.
+    /// Returns the options for tables of `level`. A repair without a manifest knows the tables by the keyspace's id and
+    /// name.
     pub(crate) fn table_options(&self, keyspace_id: u32, name: &str, level: usize) -> TableOptions {
         TableOptions {
             block_bytes: self.block_bytes,

@@ -13,7 +13,7 @@ use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, 
     note = "write a range whose ends are bytes: `\"a\"..\"b\"`, `&key[..]..`, `..=end`, or `..` for all keys"
 )]
 pub trait KeyRange {
-    /// Where the range begins and ends.
+    /// Returns the bounds of the range.
     fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>);
 }
 

@@ -45,7 +45,7 @@ impl Counter {
 const SUB_BITS: u32 = 3;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 
-/// How long something took, many times.
+/// A histogram of latencies.
 #[derive(Debug)]
 pub(crate) struct LatencyHistogram {
     buckets: Box<[AtomicU64]>,
@@ -60,7 +60,7 @@ impl Default for LatencyHistogram {
     }
 }
 
-/// The bucket of a value: its highest four bits and where they are.
+/// Returns the bucket of a value: its highest four bits and where they are.
 fn bucket(ns: u64) -> usize {
     if ns < 1 << SUB_BITS {
         return ns as usize;
@@ -69,7 +69,7 @@ fn bucket(ns: u64) -> usize {
     (((shift + 1) as usize) << SUB_BITS) + ((ns >> shift) as usize & ((1 << SUB_BITS) - 1))
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn bucket_end(index: usize) -> u64 {
     if index < 1 << SUB_BITS {
         return index as u64;
@@ -164,7 +164,7 @@ macro_rules! counters {
         }
 
         impl Statistics {
-            /// All counters with their names and what they count, for reports and metrics.
+            /// Returns all counters with their names and descriptions, for reports and metrics.
             pub fn counters(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
             }

@@ -120,7 +120,7 @@ impl Deref for Value {
     }
 }
 
-/// What both are as bytes.
+/// The byte traits of both types.
 macro_rules! bytes_like {
     ($name:ident) => {
         impl AsRef<[u8]> for $name {

@@ -30,7 +30,7 @@ impl<'a> Decoder<'a> {
         self.rest.is_empty()
     }
 
-    /// What is not decoded yet.
+    /// Returns the bytes that are not decoded yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -246,7 +246,7 @@ struct Repair {
     gives_up_log: bool,
 }
 
-/// Whether a failure is about what lies on the disk, and not about who asks or with what program.
+/// Returns true if a failure is about what lies on the disk, and not about who asks or with what program.
 fn is_damage(error: &StorageError) -> bool {
     match error {
         StorageError::Corruption(_) | StorageError::NotFound { .. } => true,
@@ -328,14 +328,14 @@ impl Repair {
         self.numbers(|name| if let FileName::Table(number) = name { Some(number) } else { None })
     }
 
-    /// Whether a file is too short for a table: a crash left it, and no edit ever named it, as a table is durable
-    /// before its edit is appended.
+    /// Returns true if a file is too short for a table: a crash left it, and no edit ever named it, as a table is
+    /// durable before its edit is appended.
     fn was_never_finished(&self, number: u64) -> bool {
         const TABLE_BYTES_MIN: u64 = (HEADER_BYTES + FOOTER_BYTES) as u64;
         self.files.iter().any(|file| file.name == FileName::Table(number) && file.bytes < TABLE_BYTES_MIN)
     }
 
-    /// Whether a table was finished, as far as its end can be read.
+    /// Returns true if a table was finished, as far as its end can be read.
     fn has_footer(&self, number: u64) -> bool {
         let reader = self.volume.open(FileName::Table(number));
         reader.and_then(|reader| Table::open(reader, number, BlockCache::new(0))).is_ok()
@@ -394,7 +394,7 @@ impl Repair {
         Ok(Basis::Fragments(fragments))
     }
 
-    /// The state of a manifest, and what is wrong with it if it does not fit the files.
+    /// Returns the state of a manifest, and what is wrong with it if it does not fit the files.
     fn read_manifest(&self, number: u64) -> situ_storage::Result<(Ranked, Option<StorageError>)> {
         let name = FileName::Manifest(number);
         let wrong = |offset, what: &str, expected: &str, found: String| {
@@ -617,7 +617,7 @@ impl Repair {
         }
     }
 
-    /// The table, if it is sound.
+    /// Returns the table, if it is sound.
     fn open_table(&self, number: u64) -> situ_storage::Result<Arc<Table>> {
         let reader = self.volume.open(FileName::Table(number))?;
         // A cache of its own: numbers of tables in the store's cache belong to the store.
@@ -691,7 +691,7 @@ impl Repair {
     }
 }
 
-/// The tables of a keyspace that are damaged, or are not those that the manifest names.
+/// Returns the tables of a keyspace that are damaged, or are not those that the manifest names.
 fn unsound_tables(state: &StoreState, id: u32, keyspace: &KeyspaceState) -> HashSet<u64> {
     let is_unsound = |file: &Arc<TableFile>| match file.table() {
         Ok(table) => table.verify(&mut |_| {}).is_err() || !differences(state, id, &file.meta, &table).is_empty(),
@@ -701,7 +701,7 @@ fn unsound_tables(state: &StoreState, id: u32, keyspace: &KeyspaceState) -> Hash
     files.filter(|file| is_unsound(file)).map(|file| file.meta.number).collect()
 }
 
-/// Whether no entry of a sound table has lost its value.
+/// Checks that no entry of a sound table has lost its value.
 fn check_values(file: &TableFile, values: &ValueRescue) -> situ_storage::Result<()> {
     let table = file.table()?;
     match values.lost_keys_in(file, &table)?.first() {

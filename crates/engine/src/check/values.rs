@@ -110,7 +110,8 @@ pub(crate) fn for_each_lost_value(
     Ok(count)
 }
 
-/// Whether a handle leads to a segment that is there. What is no handle leads nowhere, and should not be in a table.
+/// Returns true if a handle leads to a segment that is there. What is no handle leads nowhere, and should not be in a
+/// table.
 fn has_segment(version: &Version, pointer: &[u8]) -> bool {
     Pointer::decode(pointer).is_none_or(|pointer| version.segments.find(pointer.handle.segment).is_some())
 }

@@ -151,7 +151,7 @@ impl Chunk {
         unsafe { dealloc(start, Chunk::layout(capacity)) };
     }
 
-    /// A chunk of `capacity` bytes, of which `used` are taken. `used` covers the header.
+    /// Returns a chunk of `capacity` bytes, of which `used` are taken. `used` covers the header.
     fn new(capacity: usize, used: usize) -> Chunk {
         Chunk::try_new(capacity, used).unwrap_or_else(|| handle_alloc_error(Chunk::layout(capacity)))
     }
@@ -173,7 +173,7 @@ impl Chunk {
         header.capacity.saturating_sub(header.used.load(Ordering::Relaxed))
     }
 
-    /// The piece at `offset`.
+    /// Returns the piece at `offset`.
     ///
     /// # Safety
     /// `header` is a live chunk's, and `offset` does not exceed its capacity.

@@ -36,7 +36,7 @@ impl MemtableCursor {
         unsafe { address.resolve() }
     }
 
-    /// The node it stands on.
+    /// Returns the node it stands on.
     #[inline]
     fn node(&self) -> Node<'_> {
         self.resolve(self.node.expect("the cursor stands on an entry"))
@@ -49,7 +49,7 @@ impl MemtableCursor {
         self.path_levels = 0;
     }
 
-    /// The path to the node before `node`: fills in the levels that are unknown or do not lie before it.
+    /// Returns the path to the node before `node`: fills in the levels that are unknown or do not lie before it.
     fn path_before(&self, node: Node<'_>) -> ([NodeAddress; HEIGHT_MAX], usize) {
         let list = &self.memtable.list;
         let mut path = self.path;

@@ -11,7 +11,7 @@ use super::skiplist::SkipList;
 const SAMPLE_NODES: usize = 64;
 
 impl SkipList {
-    /// About how many entries are at or behind `begin` and before `end`.
+    /// Returns about how many entries are at or behind `begin` and before `end`.
     pub(super) fn estimate_entries(&self, begin: &Target<'_>, end: &Target<'_>) -> usize {
         let mut before = self.head();
         let mut after = None;

@@ -90,7 +90,7 @@ type Word = AtomicU64;
 const LINE_BYTES: usize = LINE_WORDS * size_of::<Word>();
 
 impl Filter {
-    /// A filter for a memtable of about `memtable_bytes`.
+    /// Returns a filter for a memtable of about `memtable_bytes`.
     pub(super) fn new(memtable_bytes: u64) -> Filter {
         let bytes = ((memtable_bytes / BYTES_PER_FILTER_BYTE).min(BYTES_MAX) as usize).max(LINE_BYTES);
         let part = |bytes| Part { bytes, lines: OnceLock::new() };
@@ -99,7 +99,7 @@ impl Filter {
         Filter { first: part(bytes.min(FIRST_BYTES_MAX)), rest: part(rest) }
     }
 
-    /// The memory it takes.
+    /// Returns the memory it takes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.first.allocated_bytes() + self.rest.allocated_bytes()

@@ -97,8 +97,8 @@ impl<'k> Target<'k> {
     }
 }
 
-/// The first eight bytes of `key` as a big-endian number, missing ones zero: if two prefixes differ, the keys are
-/// ordered as they are.
+/// Returns the first eight bytes of `key` as a big-endian number, missing ones zero: if two prefixes differ, the keys
+/// are ordered as they are.
 #[inline]
 fn prefix_of(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -127,12 +127,12 @@ fn compare_behind_prefix(key: &[u8], other: &[u8]) -> KeyOrder {
 }
 
 impl Link {
-    /// A link to nothing.
+    /// Returns a link to nothing.
     pub(super) fn empty() -> Link {
         Link(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The node it names.
+    /// Returns the node it names.
     ///
     /// # Safety
     /// The arena of that node must outlive `'a`.
@@ -205,7 +205,7 @@ impl<'a> Node<'a> {
         (self.header().shape & 0xff) as usize
     }
 
-    /// The key's first eight bytes as a big-endian number, missing ones zero.
+    /// Returns the key's first eight bytes as a big-endian number, missing ones zero.
     #[inline(always)]
     fn prefix(self) -> u64 {
         // SAFETY: that many bytes at least were written behind the header, aligned as it is, and the pointer covers the
@@ -213,7 +213,7 @@ impl<'a> Node<'a> {
         u64::from_be(unsafe { self.header.add(1).cast::<u64>().read() })
     }
 
-    /// The key and its version.
+    /// Returns the key and its version.
     #[inline]
     pub(super) fn key(self) -> KeyRef<'a> {
         let header = self.header();
@@ -226,14 +226,14 @@ impl<'a> Node<'a> {
         KeyRef::new(user, header.trailer)
     }
 
-    /// The node's key if it is a version of the key `user`.
+    /// Returns the node's key if it is a version of the key `user`.
     #[inline]
     pub(super) fn version_of(self, user: &[u8]) -> Option<KeyRef<'a>> {
         let key = self.key();
         (key.user == user).then_some(key)
     }
 
-    /// The value.
+    /// Returns the value.
     #[inline]
     pub(super) fn value(self) -> &'a [u8] {
         let header = self.header();
@@ -258,13 +258,13 @@ impl<'a> Node<'a> {
         compare_behind_prefix(key.user, target.key.user).then_with(|| target.key.trailer.cmp(&key.trailer))
     }
 
-    /// Whether the node's key comes before the target.
+    /// Returns true if the node's key comes before the target.
     #[inline]
     pub(super) fn is_before(self, target: &Target<'_>) -> bool {
         self.compare(target).is_lt()
     }
 
-    /// The node's link on this level.
+    /// Returns the node's link on this level.
     #[inline(always)]
     fn link(self, level: usize) -> &'a Link {
         assert!(level < self.height());
@@ -273,7 +273,7 @@ impl<'a> Node<'a> {
         unsafe { self.header.cast::<Link>().sub(level).as_ref() }
     }
 
-    /// The next node on this level.
+    /// Returns the next node on this level.
     #[inline(always)]
     pub(super) fn next(self, level: usize) -> Option<Node<'a>> {
         // SAFETY: a node's link names a node of its own arena, which lives for `'a`.
@@ -308,7 +308,7 @@ impl<'a> Node<'a> {
         prefetch(self.header.as_ptr());
     }
 
-    /// The node's address, to be resolved later.
+    /// Returns the node's address, to be resolved later.
     pub(super) fn address(self) -> NodeAddress {
         NodeAddress(self.header)
     }
@@ -322,7 +322,7 @@ impl PartialEq for Node<'_> {
 }
 
 impl NodeAddress {
-    /// The node.
+    /// Returns the node.
     ///
     /// # Safety
     /// The arena that the node was created in must live for `'a`.

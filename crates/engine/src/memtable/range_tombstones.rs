@@ -46,7 +46,7 @@ impl RangeTombstones {
         self.count.store(all.len(), Ordering::Release);
     }
 
-    /// Whether there are any. One atomic load.
+    /// Returns true if there are any. One atomic load.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
@@ -57,7 +57,7 @@ impl RangeTombstones {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// All whose insert has returned. Costs a reference count, and behind a change some tens of them.
+    /// Returns all whose insert has returned. Costs a reference count, and behind a change some tens of them.
     pub(super) fn all(&self) -> Arc<TombstoneIndex> {
         let snapshot = self.snapshot.load();
         if snapshot.len() >= self.count.load(Ordering::Acquire) {

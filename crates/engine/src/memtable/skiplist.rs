@@ -68,7 +68,7 @@ unsafe impl Sync for SkipList {}
 
 /// Where the last insert took place: on each level a node at or before the last one inserted.
 struct Finger {
-    /// Whether an insert is using the finger.
+    /// True if an insert is using the finger.
     taken: AtomicBool,
     before: [Link; HEIGHT_MAX],
 }
@@ -101,12 +101,12 @@ impl SkipList {
         list
     }
 
-    /// The memory the nodes live in.
+    /// Returns the memory the nodes live in.
     pub(super) fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// The node before all others, which has no key.
+    /// Returns the node before all others, which has no key.
     #[inline]
     pub(super) fn head(&self) -> Node<'_> {
         // SAFETY: the head was created in this list's arena, which lives as long as the list.
@@ -148,13 +148,13 @@ impl SkipList {
         )
     }
 
-    /// The first entry at or behind the target.
+    /// Returns the first entry at or behind the target.
     #[inline]
     pub(super) fn first_at_or_behind(&self, target: &Target<'_>) -> Option<Node<'_>> {
         self.neighbours(target).1
     }
 
-    /// The last node before the target, which may be the head, and the first one that is not.
+    /// Returns the last node before the target, which may be the head, and the first one that is not.
     #[inline]
     pub(super) fn neighbours(&self, target: &Target<'_>) -> (Node<'_>, Option<Node<'_>>) {
         let mut before = self.head();
@@ -165,7 +165,7 @@ impl SkipList {
         (before, after)
     }
 
-    /// The last node; the head if there is none.
+    /// Returns the last node; the head if there is none.
     pub(super) fn last(&self) -> Node<'_> {
         let mut node = self.head();
         for level in (0..self.height()).rev() {
@@ -242,7 +242,7 @@ impl SkipList {
         list_height
     }
 
-    /// The finger's node on a level.
+    /// Returns the finger's node on a level.
     #[inline]
     fn finger_on(&self, level: usize) -> Node<'_> {
         // SAFETY: the finger holds this list's nodes, whose arena lives as long as the list.

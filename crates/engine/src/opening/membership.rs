@@ -71,8 +71,8 @@ pub(crate) fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
     Err(refusals::fast_disk_as_home(&at_home, &whose, has_home_files))
 }
 
-/// All files of the store in a directory as one volume, wherever they lie, for those who look at them one by one.
-/// Nothing is locked or written.
+/// Returns all files of the store in a directory as one volume, wherever they lie, for those who look at them one by
+/// one. Nothing is locked or written.
 ///
 /// # Errors
 /// The directory, or the store's fast disk, is not there.

@@ -139,12 +139,12 @@ impl StoreState {
         Ok(())
     }
 
-    /// The numbers of all segments in force.
+    /// Returns the numbers of all segments in force.
     pub(crate) fn segments(&self) -> HashSet<u64> {
         self.keyspaces.values().flat_map(|k| k.version.segments.files().iter().map(|file| file.number)).collect()
     }
 
-    /// The numbers of all tables in force.
+    /// Returns the numbers of all tables in force.
     pub(crate) fn tables(&self) -> HashSet<u64> {
         self.keyspaces.values().flat_map(|k| k.version.files().map(|(_, f)| f.meta.number)).collect()
     }
@@ -220,7 +220,7 @@ fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Resu
     Err(Error::Changed { location: given.capacity.location() })
 }
 
-/// The manifest in force, and its length. Any edit changes it.
+/// Returns the manifest in force, and its length. Any edit changes it.
 fn edits_seen(volume: &dyn Volume) -> Option<(u64, u64)> {
     let number = manifest::current(volume).ok()??;
     Some((number, volume.open(FileName::Manifest(number)).ok()?.bytes()))
@@ -361,7 +361,7 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// Whether nothing of it is there.
+    /// Returns true if nothing of it is there.
     pub(crate) fn is_gone(&self) -> bool {
         self.what == FILE
     }
@@ -586,7 +586,7 @@ impl Ground<'_> {
     }
 }
 
-/// The log files that may hold something that is in no table, ascending.
+/// Returns the log files that may hold something that is in no table, ascending.
 pub(crate) fn needed_logs(state: &StoreState, files: impl Iterator<Item = FileName>) -> Vec<u64> {
     let oldest = state.keyspaces.values().map(|k| k.log_number).min().unwrap_or(0);
     let mut logs: Vec<u64> = files
@@ -599,9 +599,9 @@ pub(crate) fn needed_logs(state: &StoreState, files: impl Iterator<Item = FileNa
     logs
 }
 
-/// Whether a manifest says more than one that a crash left while a store was being made: that one has no tables yet,
-/// and is no longer than a page, perhaps of zeros. What it names may lie on a fast disk of which nothing is known any
-/// more.
+/// Returns true if a manifest says more than one that a crash left while a store was being made: that one has no tables
+/// yet, and is no longer than a page, perhaps of zeros. What it names may lie on a fast disk of which nothing is known
+/// any more.
 fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     const UNBORN_BYTES_MAX: u64 = situ_storage::PAGE_BYTES as u64;
     let (FileName::Manifest(number) | FileName::ManifestCopy(number)) = file.name else { return Ok(false) };
@@ -617,8 +617,8 @@ pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()
     Err(Error::Invalid(format!("{location} holds a hash store, and this needs an ordered store; nothing was changed")))
 }
 
-/// The state of a store that does not exist yet. A crash while a store is being made leaves an empty log and perhaps a
-/// manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is a user's data.
+/// Returns the state of a store that does not exist yet. A crash while a store is being made leaves an empty log and
+/// perhaps a manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is a user's data.
 fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Result<StoreState> {
     let location = volume.location();
     let files = volume.list()?;

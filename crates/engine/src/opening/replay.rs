@@ -69,7 +69,7 @@ impl Target {
         self.sealed.insert(0, std::mem::replace(&mut self.active, fresh));
     }
 
-    /// Whether there may be a memtable more.
+    /// Returns true if there may be a memtable more.
     fn has_memtable(&self) -> bool {
         self.sealed.len() + 1 < self.keyspace.options.memtables_max
     }
@@ -106,8 +106,8 @@ struct FoundTables {
 }
 
 impl FoundTables {
-    /// Whether a table holds what `operation` has made, or something newer of its key. Above it, the older version
-    /// would be a damage.
+    /// Returns true if a table holds what `operation` has made, or something newer of its key. Above it, the older
+    /// version would be a damage.
     fn have(&mut self, version: &Version, operation: &Operation<'_>, sequence: u64) -> Result<bool> {
         if operation.kind == KeyKind::RangeDelete {
             return Ok(false);
@@ -382,9 +382,9 @@ pub(crate) fn follows(last: u64, record: Record<'_>, position: RecordPosition) -
     Ok(record)
 }
 
-/// Whether a record comes right behind the one before it, which was in log file `file`, if it is the first of another
-/// file. Logs that are read one after the other have no gap between them: where there is one, an end that was not known
-/// to be durable has rotted since the next log was begun behind it.
+/// Checks that a record comes right behind the one before it, which was in log file `file`, if it is the first of
+/// another file. Logs that are read one after the other have no gap between them: where there is one, an end that was
+/// not known to be durable has rotted since the next log was begun behind it.
 pub(crate) fn adjoins(last: u64, record: &Record<'_>, position: RecordPosition, file: u64) -> situ_storage::Result<()> {
     if last == 0 || position.file == file || record.first == last + 1 {
         return Ok(());

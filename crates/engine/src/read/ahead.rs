@@ -108,7 +108,7 @@ impl Ahead {
         }
     }
 
-    /// Whether so much is gone that more is to be queued. Where all values lie in tables, nothing is.
+    /// Returns true if so much is gone that more is to be queued. Where all values lie in tables, nothing is.
     pub(crate) fn is_low(&self, wanted: Wanted) -> bool {
         let is_low = self.queue.len() * 2 <= wanted.entries && self.bytes * 2 <= wanted.bytes;
         let mut entries = self.queue.iter().chain([&self.shown]);
@@ -151,7 +151,7 @@ impl Ahead {
         }
     }
 
-    /// The value of the shown entry, which lies in the value log.
+    /// Returns the value of the shown entry, which lies in the value log.
     pub(crate) fn read(&mut self, segments: &Segments) -> Result<Value> {
         segments.read_begun(&self.shown.key, &self.shown.value, self.reads.as_mut())
     }

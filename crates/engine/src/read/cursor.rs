@@ -46,7 +46,7 @@ enum Direction {
     Backward,
 }
 
-/// Where the present value is.
+/// The place of the present value.
 enum Place {
     /// The entry at which the merge stands.
     Merge,
@@ -100,9 +100,9 @@ pub struct Cursor {
     reach: Reach,
     /// Steps in this direction since the cursor was positioned.
     steps: usize,
-    /// What is worth finding ahead.
+    /// The bounds of read-ahead that is worth its cost.
     wanted: Wanted,
-    /// What was found ahead; the present entry is the one that it shows.
+    /// The entries found ahead; the present entry is the one that it shows.
     ahead: Option<Box<Ahead>>,
     view: Arc<View>,
 }
@@ -150,7 +150,7 @@ impl Cursor {
         self.valid
     }
 
-    /// The present key; `None` if it stands nowhere.
+    /// Returns the present key; `None` if the cursor stands nowhere.
     #[inline]
     pub fn key(&self) -> Option<&[u8]> {
         self.valid.then(|| match (&self.ahead, self.direction) {
@@ -160,7 +160,7 @@ impl Cursor {
         })
     }
 
-    /// The present value; `None` if it stands nowhere. Also `None` if values are read [on
+    /// Returns the present value; `None` if the cursor stands nowhere. Also `None` if values are read [on
     /// demand](ReadOptions::values_on_demand) and this one lies in the value log and was not
     /// [read](Cursor::read_value).
     #[inline]
@@ -175,7 +175,7 @@ impl Cursor {
         }
     }
 
-    /// The present value, which is read if it lies in the value log; `None` if the cursor stands nowhere.
+    /// Returns the present value, which is read if it lies in the value log; `None` if the cursor stands nowhere.
     ///
     /// # Errors
     /// The value cannot be read, or is damaged. The cursor stays where it is.
@@ -199,7 +199,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// What was found last: its key, and what stands there for its value.
+    /// Returns the entry found last: its key, and the bytes that stand there for its value.
     fn found(&self) -> (&[u8], &[u8]) {
         match self.direction {
             Direction::Forward => (self.merge.key().user, self.merge.value()),
@@ -207,7 +207,7 @@ impl Cursor {
         }
     }
 
-    /// To the first key (of the bounds).
+    /// Moves to the first key (of the bounds).
     ///
     /// # Errors
     /// A table could not be read, or is damaged; the iterator stands nowhere then and may be positioned again.
@@ -221,7 +221,7 @@ impl Cursor {
         }
     }
 
-    /// To the last key (of the bounds).
+    /// Moves to the last key (of the bounds).
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -232,7 +232,7 @@ impl Cursor {
         })
     }
 
-    /// To the first key at or behind `key`.
+    /// Moves to the first key at or behind `key`.
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -247,7 +247,7 @@ impl Cursor {
         })
     }
 
-    /// To the last key at or before `key`.
+    /// Moves to the last key at or before `key`.
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -261,7 +261,7 @@ impl Cursor {
         })
     }
 
-    /// One key forward. Nothing happens if it stands nowhere.
+    /// Moves one key forward. Does nothing if the cursor stands nowhere.
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -281,7 +281,7 @@ impl Cursor {
         })
     }
 
-    /// One key backward. Nothing happens if it stands nowhere.
+    /// Moves one key backward. Does nothing if the cursor stands nowhere.
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -316,7 +316,7 @@ impl Cursor {
         })
     }
 
-    /// One entry on in the cursor's direction.
+    /// Moves one entry on in the cursor's direction.
     fn step(&mut self) -> Result<bool, Error> {
         self.steps = self.steps.saturating_add(1);
         let Some(mut ahead) = self.ahead.take() else { return self.find_next() };
@@ -357,7 +357,7 @@ impl Cursor {
         Entry { key: key.to_vec(), value: value.to_vec(), is_in_log: matches!(self.place, Place::Log) }
     }
 
-    /// The value of the present entry is wanted, and lies in the value log.
+    /// Fetches the value of the present entry, which lies in the value log.
     fn fetch(&mut self) -> Result<()> {
         let is_sequential = self.steps > 0 && self.reach == Reach::Disk && !self.wanted.is_nothing();
         if is_sequential && self.ahead.is_none() {

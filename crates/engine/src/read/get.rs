@@ -55,7 +55,7 @@ impl<'a> Lookup<'a> {
         found.map(Some).inspect_err(|error| view.version.note_damage(error))
     }
 
-    /// Whether the key exists. A value in the value log is not read.
+    /// Returns true if the key exists. A value in the value log is not read.
     pub(crate) fn exists(&mut self, view: &View) -> Result<bool> {
         let found = self.search(view).inspect_err(|error| view.version.note_damage(error))?;
         Ok(matches!(found, Answer::Value(_) | Answer::Pointer(_)))

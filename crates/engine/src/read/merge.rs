@@ -82,7 +82,7 @@ impl LevelCursor {
         LevelCursor { files, options, at: usize::MAX, cursor: None }
     }
 
-    /// The cursor of file `at`, opened if it is not the present one.
+    /// Returns the cursor of file `at`, opened if it is not the present one.
     fn enter(&mut self, at: usize) -> Result<Option<&mut TableCursor>> {
         if self.at != at || self.cursor.is_none() {
             self.cursor = None;
@@ -207,7 +207,7 @@ impl<C: Cursor> MergeCursor<C> {
         MergeCursor { sources, heap: Vec::new(), direction: Direction::Forward }
     }
 
-    /// The rank of the source that the present entry comes from.
+    /// Returns the rank of the source that the present entry comes from.
     pub(crate) fn rank(&self) -> usize {
         self.heap[0] as usize
     }

@@ -57,7 +57,7 @@ impl ReadOptions {
     }
 }
 
-/// The first key behind all keys that begin with `prefix`; `None` if there is none (the prefix is all 0xff).
+/// Returns the first key behind all keys that begin with `prefix`; `None` if there is none (the prefix is all 0xff).
 pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();
@@ -65,7 +65,7 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// The first key behind `key`.
+/// Returns the first key behind `key`.
 fn successor(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }

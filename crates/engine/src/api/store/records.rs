@@ -1,4 +1,4 @@
-//! What a program needs to read the records of a compactor: the clock, and the names of keyspaces.
+//! Access for programs that read the records of a compactor: the clock, and the names of keyspaces.
 
 use super::Store;
 use situ_compaction::Compactor;

@@ -28,7 +28,7 @@ enum Stage {
     Done(SequenceNumber),
 }
 
-/// What has become of a commit once it is checked.
+/// The state of a commit after its check.
 #[derive(Clone)]
 pub(super) enum CommitState {
     Writing(Admission<Memory>),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// An edge of the graph of waits, in words for people.
+/// Returns an edge of the graph of waits, in words for people.
 fn lock_wait(core: &Core, edge: Edge) -> LockWait {
     LockWait {
         transaction: edge.owner,
@@ -63,7 +63,7 @@ impl Drop for HeldLocks {
     }
 }
 
-/// What a transaction asks for.
+/// A lock that a transaction asks for.
 pub(super) struct Wanted {
     pub(super) row: Row,
     pub(super) owner: Owner,
@@ -158,7 +158,7 @@ struct Wait {
 }
 
 impl Pending {
-    /// When it is ready with `Ok`, the lock is the caller's to give back.
+    /// Polls the wait. Once it is ready with `Ok`, the caller has to give the lock back.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(wait) = &self.wait else {
             self.taken = true;

@@ -1,8 +1,8 @@
-//! How a transaction is to behave.
+//! Options of transactions.
 
 use crate::base::options::{BATCH_BYTES_MAX, Durability, setters};
 
-/// When a transaction learns that another one is in its way.
+/// The moment at which a transaction finds a conflict with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransactionKind {
     /// At once: what it writes or reads for update is locked against other pessimistic transactions, which wait.
@@ -48,7 +48,7 @@ pub struct TransactionOptions {
     /// an operation answers [`Error::TransactionTooLarge`](crate::Error::TransactionTooLarge). Default: 64 MiB; at most
     /// [`BATCH_BYTES_MAX`].
     pub bytes_max: u64,
-    /// When the commit is acknowledged. Default: as the store's writes are.
+    /// The moment at which the commit is acknowledged. Default: that of the store's writes.
     pub durability: Option<Durability>,
     /// The maximum number of times that [`Store::transact`](crate::Store::transact) runs the transaction; then it
     /// returns the last error. At least 1, for a single run. Default: 100. If each run ends with a lock timeout, the
@@ -79,17 +79,17 @@ impl Default for TransactionOptions {
 }
 
 impl TransactionOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn pessimistic() -> TransactionOptions {
         TransactionOptions::default()
     }
 
-    /// The defaults, but optimistic.
+    /// Returns the defaults, but optimistic.
     pub fn optimistic() -> TransactionOptions {
         TransactionOptions { kind: TransactionKind::Optimistic, ..TransactionOptions::default() }
     }
 
-    /// With [`Isolation::ReadCommitted`].
+    /// Sets [`Isolation::ReadCommitted`].
     #[must_use]
     pub fn read_committed(mut self) -> TransactionOptions {
         self.isolation = Isolation::ReadCommitted;

@@ -123,7 +123,7 @@ impl Store {
     }
 }
 
-/// How long to wait after a run that failed.
+/// Returns the pause after a run that failed.
 fn pause(transaction: u64, attempt: u32) -> Duration {
     let longest = PAUSE_FIRST.saturating_mul(1 << attempt.min(16).saturating_sub(1)).min(PAUSE_MAX);
     let nanoseconds = longest.as_nanos() as u64;

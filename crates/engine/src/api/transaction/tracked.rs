@@ -23,7 +23,7 @@ const SNAPSHOTS_MIN: usize = 64;
 /// The memory of a row in addition to its key: places in maps, here and among the locks, and its part of a snapshot.
 const ROW_BYTES: usize = 240;
 
-/// The memory that a row is charged.
+/// Returns the memory that counts for a row.
 pub(super) fn bytes_of(key_bytes: usize) -> u64 {
     (ROW_BYTES + key_bytes) as u64
 }
@@ -41,7 +41,7 @@ pub(super) struct Tracked {
     bytes: u64,
     /// At every `since` of a row, under read committed; ascending.
     snapshots: Vec<Snapshot>,
-    /// How many there may be before rows are moved, if that could not be done before.
+    /// The number of snapshots above which rows are moved, if an earlier move was not possible.
     snapshots_max: usize,
     /// Rows added since there is a savepoint.
     recent: Vec<Row>,
@@ -52,7 +52,7 @@ impl Tracked {
         self.bytes
     }
 
-    /// How a row is tracked, if it is.
+    /// Returns the mode in which a row is tracked, if it is.
     pub(super) fn mode(&self, keyspace: u32, key: &[u8]) -> Option<LockMode> {
         Some(self.rows.get(&keyspace)?.get(key)?.mode)
     }
@@ -63,7 +63,7 @@ impl Tracked {
         }
     }
 
-    /// `remembers`: it may be taken back.
+    /// Adds a row. `remembers`: a rollback to a savepoint may take it back.
     pub(super) fn add(&mut self, row: Row, mode: LockMode, since: u64, remembers: bool) {
         self.bytes += bytes_of(row.key.len());
         self.count += 1;
@@ -92,8 +92,8 @@ impl Tracked {
         self.recent = Vec::new();
     }
 
-    /// The newest visible sequence number, with a snapshot at it; or a row that has changed, if all had to be looked
-    /// at. Reads no tables.
+    /// Returns the newest visible sequence number, with a snapshot at it; or a row that has changed, if all had to be
+    /// looked at. Reads no tables.
     pub(super) fn present(
         &mut self,
         core: &Arc<Core>,
@@ -141,7 +141,7 @@ impl Tracked {
         Ok(None)
     }
 
-    /// All rows in order, and the snapshots that have to be held until they are checked.
+    /// Returns all rows in order, and the snapshots that have to be held until they are checked.
     pub(super) fn into_rows(self) -> (Vec<CheckedRow>, Vec<Snapshot>) {
         let rows = self.rows.into_iter().flat_map(|(keyspace, rows)| {
             rows.into_iter().map(move |(key, row)| CheckedRow { keyspace, key, since: row.since })

@@ -36,7 +36,7 @@ pub(super) struct Fragments {
 }
 
 impl Fragments {
-    /// The keyspace and the span of a table, if a manifest that does not fit describes it.
+    /// Returns the keyspace and the span of a table, if a manifest that does not fit describes it.
     pub(super) fn described(&self, number: u64) -> Option<(u32, KeySpan)> {
         let mut keyspaces = self.unfit.iter().flat_map(|unfit| &unfit.keyspaces);
         keyspaces.find_map(|(id, keyspace)| {
@@ -146,7 +146,8 @@ impl Repair {
         Ok(())
     }
 
-    /// The tables found that may hold something, in the order of their numbers; `names` gets the names that they say.
+    /// Returns the tables found that may hold something, in the order of their numbers; `names` gets the names that
+    /// they say.
     fn candidates(&mut self, known: &Fragments, names: &mut BTreeMap<u32, String>) -> Result<Vec<Candidate>> {
         let mut candidates = Vec::new();
         let mut said: BTreeMap<u32, String> = BTreeMap::new();

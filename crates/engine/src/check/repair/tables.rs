@@ -61,7 +61,7 @@ pub(super) struct TreePlace<'a> {
     pub(super) rescued_bytes: u64,
 }
 
-/// The user keys that a table says something about.
+/// Returns the user keys that a table says something about.
 fn span_of<T: Borrow<RangeTombstone>>(properties: &Properties, tombstones: &[T]) -> Option<KeySpan> {
     let keys = properties.smallest_key().zip(properties.largest_key());
     let keys = keys.map(|(smallest, largest)| KeySpan::including(smallest.user, largest.user));
@@ -72,7 +72,7 @@ fn span_of<T: Borrow<RangeTombstone>>(properties: &Properties, tombstones: &[T])
     ranges.chain(keys).reduce(KeySpan::union)
 }
 
-/// The table as a version would hold it, by its own account; `None` if it is empty.
+/// Returns the table as a version would hold it, by its own account; `None` if it is empty.
 pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Option<TableMeta> {
     let span = span_of(table.properties(), table.range_tombstones())?;
     let summary = situ_table::TableSummary { bytes: table.bytes(), properties: table.properties().clone() };
@@ -101,7 +101,7 @@ impl Salvager {
         self.volume.sync_names()
     }
 
-    /// The table, be it an old one or one of this repair.
+    /// Returns the table, be it an old one or one of this repair.
     pub(super) fn open(&self, meta: TableMeta) -> situ_storage::Result<Arc<Table>> {
         if !lock(&self.unnamed).contains(&meta.number) {
             return Ok(Arc::clone(&*TableFile::new(meta, &self.source).table()?));

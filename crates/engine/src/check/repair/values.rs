@@ -46,7 +46,7 @@ impl ValueRescue {
         self.lost.get(key).is_some_and(|pointers| pointers.contains(pointer))
     }
 
-    /// The keys whose lost entries are in a table.
+    /// Returns the keys whose lost entries are in a table.
     pub(super) fn lost_keys_in(&self, file: &TableFile, table: &Table) -> situ_storage::Result<Vec<Vec<u8>>> {
         let span = &file.meta.span;
         let mut keys = Vec::new();
@@ -79,7 +79,7 @@ impl ValueRescue {
         }
     }
 
-    /// The value that a table gets for an entry, if its segment is emptied.
+    /// Returns the value that a table gets for an entry, if its segment is emptied.
     pub(super) fn rescued(&self, key: KeyRef<'_>, pointer: &[u8]) -> Result<Option<Value>> {
         let is_handle = key.trailer.kind() == Some(KeyKind::ValueHandle);
         match Pointer::decode(pointer).filter(|pointer| is_handle && self.emptied.contains(&pointer.handle.segment)) {
@@ -116,7 +116,7 @@ impl Repair {
         Ok(numbers)
     }
 
-    /// The segments that handles of the store's log lead to.
+    /// Returns the segments that handles of the store's log lead to.
     pub(super) fn logged_segments(&self, logs: &[u64]) -> Result<BTreeSet<u64>> {
         let mut sums = BTreeMap::new();
         add_logged_segments(&self.volume, logs, &mut sums)?;

@@ -20,8 +20,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ disk.
-/// With `create`, a directory is made where nothing is and one may be.
+/// Returns the fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ
+/// disk. With `create`, a directory is made where nothing is and one may be.
 pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -> Result<FastDisk> {
     let failed = |op, error| Error::from(StorageError::io(op, path.display(), error));
     let raw = match fs::metadata(path) {
@@ -80,8 +80,8 @@ fn may_be_made(path: &Path, create: bool) -> Result<()> {
     }
 }
 
-/// The volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is taken, if
-/// there is anything where it was last.
+/// Returns the volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is
+/// taken, if there is anything where it was last.
 pub(crate) fn given(
     directory: DirectoryVolume,
     fast: Option<&Path>,

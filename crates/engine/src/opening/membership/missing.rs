@@ -94,7 +94,7 @@ fn no_such_file(place: &str, name: FileName, expected: &str) -> Corruption {
     Corruption { file, offset: 0, what: "file".to_owned(), expected: expected.to_owned(), found }
 }
 
-/// Whether the store needs a file that is not at home.
+/// Returns true if the store needs a file that is not at home.
 pub(super) fn home_lacks_a_file(home: &dyn Volume, state: &StoreState) -> situ_storage::Result<bool> {
     Ok(!state.missing_files(&home.list()?).is_empty())
 }
@@ -170,8 +170,8 @@ fn refuse_unnamed(given: &Given, state: &StoreState, files: &[FileMeta]) -> Resu
     Err(refusal(given, lost, known.as_ref()))
 }
 
-/// Whether the manifest leaves it open that the store has a fast disk. One that has a copy comes from a program that
-/// would have noted the disk in it.
+/// Returns true if the manifest leaves it open that the store has a fast disk. One that has a copy comes from a program
+/// that would have noted the disk in it.
 fn may_have_fast_disk(home: &dyn Volume, state: &StoreState, files: &[FileMeta]) -> Result<bool> {
     let Some(number) = manifest::current(home)? else { return Ok(true) };
     let notes_disks = files.iter().any(|file| file.name == FileName::ManifestCopy(number));

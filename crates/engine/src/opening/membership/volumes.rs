@@ -54,7 +54,7 @@ impl Given {
         Given { capacity, fast, place: None }
     }
 
-    /// Whether there is no file of a store at home, but perhaps for a lock that was left.
+    /// Returns true if there is no file of a store at home, but perhaps for a lock that was left.
     pub(crate) fn is_empty(&self) -> Result<bool> {
         Ok(self.capacity.list()?.iter().all(|file| file.name == FileName::Lock))
     }

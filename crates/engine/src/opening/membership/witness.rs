@@ -82,7 +82,7 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
     log_goes_on(&volume, &logs, &state)
 }
 
-/// The edits of the manifest in force, and true; or what can be read of the youngest that is there, and false.
+/// Returns the edits of the manifest in force, and true; or what can be read of the youngest that is there, and false.
 fn edits_known(home: &dyn Volume) -> Result<(Vec<Edit>, bool), String> {
     let why =
         match manifest::current(home).and_then(|number| number.map(|n| manifest::read_damaged(home, n)).transpose()) {
@@ -95,7 +95,7 @@ fn edits_known(home: &dyn Volume) -> Result<(Vec<Edit>, bool), String> {
     if edits.is_empty() { Err(why) } else { Ok((edits, false)) }
 }
 
-/// Whether the sequence numbers of the log fit those of the manifest.
+/// Checks that the sequence numbers of the log fit those of the manifest.
 fn log_goes_on(volume: &Arc<dyn Volume>, logs: &[u64], state: &StoreState) -> Result<(), String> {
     let mut numbers: Option<(u64, u64)> = None;
     let report = recover(volume, logs, RecoveryMode::Repair, &mut |_, bytes| {
