@@ -191,7 +191,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     done.map(|()| repair.report)
 }
 
-/// What the rest of the repair begins with.
+/// The base of the rest of the repair.
 enum Basis {
     /// A manifest describes it.
     Manifest(StoreState),
@@ -199,25 +199,25 @@ enum Basis {
     Fragments(Fragments),
 }
 
-/// The state of a manifest, and how many files it misses.
+/// The state of a manifest, and the number of files that it misses.
 struct Ranked {
     number: u64,
     missing: usize,
     state: StoreState,
-    /// What is damaged in the manifest or in its copy, and whole in the other one.
+    /// The damages of the manifest or of its copy that are whole in the other one.
     mended: Vec<StorageError>,
-    /// Why the copy could not be read.
+    /// The reason why the copy could not be read.
     copy_unread: Option<StorageError>,
 }
 
 impl Ranked {
-    /// Fewest missing files first, then the youngest.
+    /// Returns the rank: fewest missing files first, then the youngest.
     fn rank(&self) -> (usize, std::cmp::Reverse<u64>) {
         (self.missing, std::cmp::Reverse(self.state.next_file))
     }
 }
 
-/// What happens to a keyspace's tables, and which of its segments are emptied.
+/// The changes of a keyspace's tables, and the segments that are emptied.
 #[derive(Default)]
 struct Changes {
     removed: Vec<Removed>,
@@ -240,13 +240,13 @@ struct Repair {
     report: RepairReport,
     /// Files to set aside at the end.
     aside: BTreeSet<FileName>,
-    /// What was on the fast disk is expected to be missing.
+    /// True if files of the fast disk are expected to be missing.
     without_fast_disk: bool,
-    /// The log may have gone on in files that the repair cannot read.
+    /// True if the log may have gone on in files that the repair cannot read.
     gives_up_log: bool,
 }
 
-/// Returns true if a failure is about what lies on the disk, and not about who asks or with what program.
+/// Returns true if a failure comes from the data on the disk, and not from the caller's rights or the program.
 fn is_damage(error: &StorageError) -> bool {
     match error {
         StorageError::Corruption(_) | StorageError::NotFound { .. } => true,
@@ -295,7 +295,7 @@ impl Repair {
         Ok(())
     }
 
-    /// What is wrong with DISKS or MEMBER, or with there being no fast disk any more.
+    /// Reports damages of DISKS or MEMBER, and a fast disk that is given up.
     fn disks(&mut self, joined: &Joined) {
         self.report.damages.extend(joined.damages.iter().cloned());
         if joined.given_up.is_some() {
@@ -394,7 +394,7 @@ impl Repair {
         Ok(Basis::Fragments(fragments))
     }
 
-    /// Returns the state of a manifest, and what is wrong with it if it does not fit the files.
+    /// Returns the state of a manifest, and its damage if it does not fit the files.
     fn read_manifest(&self, number: u64) -> situ_storage::Result<(Ranked, Option<StorageError>)> {
         let name = FileName::Manifest(number);
         let wrong = |offset, what: &str, expected: &str, found: String| {

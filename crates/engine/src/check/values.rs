@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// A value that is not there, or is not sound.
 pub(crate) struct LostValue<'a> {
     pub(crate) key: &'a [u8],
-    /// What the table has for it.
+    /// The bytes that the table has for it.
     pub(crate) pointer: &'a [u8],
     pub(crate) error: StorageError,
 }
@@ -110,8 +110,8 @@ pub(crate) fn for_each_lost_value(
     Ok(count)
 }
 
-/// Returns true if a handle leads to a segment that is there. What is no handle leads nowhere, and should not be in a
-/// table.
+/// Returns true if a handle leads to a segment that is there. Bytes that are no handle lead nowhere, and should not be
+/// in a table.
 fn has_segment(version: &Version, pointer: &[u8]) -> bool {
     Pointer::decode(pointer).is_none_or(|pointer| version.segments.find(pointer.handle.segment).is_some())
 }

@@ -580,7 +580,8 @@ fn lost_handles(state: &StoreState, record: &Record<'_>, file: u64) -> Vec<(u64,
     lost.collect()
 }
 
-/// Where a sound table and the manifest do not agree: what, what the manifest says, what the table says.
+/// Returns the differences between a sound table and the manifest: the property, its value in the manifest, and its
+/// value in the table.
 pub(crate) fn differences(
     state: &StoreState,
     id: u32,

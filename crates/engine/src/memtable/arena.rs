@@ -57,7 +57,7 @@ pub(super) const CHUNK_BYTES_MAX: usize = 2 << 20;
 /// Minimum length of pieces that always get their own memory.
 pub(super) const LARGE_BYTES: usize = CHUNK_BYTES_MAX / 4;
 
-/// What every piece is aligned to.
+/// The alignment of every piece.
 pub(super) const ALIGNMENT: usize = 8;
 
 /// The alignment of a chunk, and the room for its header: the header is written on every allocation and must not share
@@ -196,7 +196,7 @@ impl Drop for Chunk {
     }
 }
 
-/// What the lock protects.
+/// The data under the lock.
 struct Chunks {
     owned: Vec<Chunk>,
     next_capacity: usize,

@@ -16,7 +16,7 @@ use super::node::{HEIGHT_MAX, Node, NodeAddress, Target};
 
 /// A [`Cursor`] over the point entries of a memtable. Its movements never fail. It keeps the memtable alive.
 pub struct MemtableCursor {
-    /// Where it stands.
+    /// The node at which the cursor stands.
     node: Option<NodeAddress>,
     /// On each level below `path_levels` a node of that level, or the head, that is before `node`.
     path: [NodeAddress; HEIGHT_MAX],

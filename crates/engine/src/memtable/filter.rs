@@ -45,7 +45,7 @@ use situ_table::{filter_bits, filter_line};
 
 use super::sync::prefetch;
 
-/// How many bytes of entries there are to a byte of filter.
+/// The bytes of entries for each byte of filter.
 const BYTES_PER_FILTER_BYTE: u64 = 128;
 
 /// The largest filter: four gigabytes of entries.
@@ -54,7 +54,7 @@ const BYTES_MAX: u64 = 32 << 20;
 /// Words of a line, the unit that a key's bits are in: a cache line of most processors.
 const LINE_WORDS: usize = 8;
 
-/// How many bits a key sets: near the best for 6 to 10 bits per key.
+/// The number of bits that a key sets: near the best for 6 to 10 bits per key.
 const PROBES: u32 = 5;
 
 /// Number of keys that go into the first part.
@@ -99,7 +99,7 @@ impl Filter {
         Filter { first: part(bytes.min(FIRST_BYTES_MAX)), rest: part(rest) }
     }
 
-    /// Returns the memory it takes.
+    /// Returns the memory that the filter takes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.first.allocated_bytes() + self.rest.allocated_bytes()

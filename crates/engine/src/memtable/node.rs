@@ -82,7 +82,7 @@ unsafe impl Send for NodeAddress {}
 /// The bytes of a key that are compared first, and that every node has room for.
 const PREFIX_BYTES: usize = size_of::<u64>();
 
-/// What a search looks for: a key and its prefix, computed once.
+/// The target of a search: a key and its prefix, computed once.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'k> {
     prefix: u64,
@@ -109,7 +109,7 @@ fn prefix_of(key: &[u8]) -> u64 {
     }
 }
 
-/// Whether `key` comes before `other`, given that their prefixes are equal.
+/// Compares `key` with `other`, given that their prefixes are equal.
 #[inline]
 fn compare_behind_prefix(key: &[u8], other: &[u8]) -> KeyOrder {
     // Equal prefixes of keys of which one has at most eight bytes: the shorter key is the beginning of the longer.
@@ -132,7 +132,7 @@ impl Link {
         Link(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Returns the node it names.
+    /// Returns the node that the link names.
     ///
     /// # Safety
     /// The arena of that node must outlive `'a`.
@@ -199,7 +199,7 @@ impl<'a> Node<'a> {
         unsafe { self.header.as_ref() }
     }
 
-    /// How many levels the node is on.
+    /// Returns the number of levels that the node is on.
     #[inline(always)]
     pub(super) fn height(self) -> usize {
         (self.header().shape & 0xff) as usize
@@ -245,7 +245,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// How the node's key is ordered against the target.
+    /// Compares the node's key with the target.
     #[inline]
     pub(super) fn compare(self, target: &Target<'_>) -> KeyOrder {
         let header = self.header();

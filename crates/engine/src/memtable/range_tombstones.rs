@@ -18,7 +18,7 @@ use super::sync::{AtomicUsize, Mutex, Ordering};
 /// The range tombstones of a memtable, in the order of their insertion.
 pub(super) struct RangeTombstones {
     all: Mutex<TombstoneIndex>,
-    /// How many there are in `all`.
+    /// The number of tombstones in `all`.
     count: AtomicUsize,
     bytes: AtomicUsize,
     snapshot: ArcSwap<TombstoneIndex>,
@@ -46,7 +46,7 @@ impl RangeTombstones {
         self.count.store(all.len(), Ordering::Release);
     }
 
-    /// Returns true if there are any. One atomic load.
+    /// Returns true if there are any. Costs one atomic load.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
@@ -57,7 +57,7 @@ impl RangeTombstones {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns all whose insert has returned. Costs a reference count, and behind a change some tens of them.
+    /// Returns all tombstones whose insert has returned. Costs a reference count, and after a change some tens of them.
     pub(super) fn all(&self) -> Arc<TombstoneIndex> {
         let snapshot = self.snapshot.load();
         if snapshot.len() >= self.count.load(Ordering::Acquire) {

@@ -66,7 +66,7 @@ pub(super) struct SkipList {
 // by atomics and by memory that never changes.
 unsafe impl Sync for SkipList {}
 
-/// Where the last insert took place: on each level a node at or before the last one inserted.
+/// The place of the last insert: on each level a node at or before the last one inserted.
 struct Finger {
     /// True if an insert is using the finger.
     taken: AtomicBool,
@@ -113,7 +113,7 @@ impl SkipList {
         unsafe { self.head.resolve() }
     }
 
-    /// How many levels have nodes.
+    /// Returns the number of levels that have nodes.
     #[inline]
     pub(super) fn height(&self) -> usize {
         // Relaxed: a search that starts too low is only slower.
@@ -274,7 +274,8 @@ impl SkipList {
     }
 }
 
-/// By how much less than one the count of keys grows with the version `key` between a newer and an older one.
+/// Returns the surplus of the version `key` between a newer and an older one: the amount by which the count of keys
+/// grows less than one.
 ///
 /// The versions of a key count together as one if the newest is no tombstone, less one if the oldest is a tombstone:
 /// that one hides an entry elsewhere. Inserts of one key at the same time may be counted as if they had not met.

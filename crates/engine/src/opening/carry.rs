@@ -39,10 +39,10 @@ const CARRIED_BYTES_MAX: u64 = 64 << 10;
 /// Maximum that all keyspaces together carry over. It is one record, which is in memory twice.
 const CARRIED_BYTES_MAX_TOTAL: u64 = 4 << 20;
 
-/// Space in a log file besides the record: the file's header, and a header for each page of 4 KiB.
+/// Space in a log file in addition to the record: the file's header, and a header for each page of 4 KiB.
 const LOG_ROOM_BYTES: u64 = 256 << 10;
 
-/// What was replayed last for a key or a range of keys.
+/// The last replayed change of a key or a range of keys.
 struct Change {
     sequence: u64,
     keyspace: u32,
@@ -52,7 +52,7 @@ struct Change {
     value: Vec<u8>,
 }
 
-/// What was replayed, as one batch.
+/// The replayed changes, as one batch.
 pub(crate) struct Carried {
     batch: WriteBatch,
     /// The first sequence number that was replayed, or that a record of the replayed log stood for.
@@ -60,9 +60,9 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// What the memtables of keyspaces hold; `None` if there is nothing, or too much. `memtable_bytes` is the size that
-    /// the smallest memtable of the store may have, `since` and `last` the first and the last sequence number of what
-    /// was replayed.
+    /// Returns the contents of the keyspaces' memtables; `None` if there is nothing, or too much. `memtable_bytes` is
+    /// the size that the smallest memtable of the store may have. `since` and `last` are the first and the last
+    /// replayed sequence number.
     pub(crate) fn of<'a>(
         slots: impl Iterator<Item = (u32, &'a Arc<MemtableSlot>)>,
         memtable_bytes: u64,
@@ -121,7 +121,7 @@ impl Carried {
         self.batch.bytes() as u64 + LOG_ROOM_BYTES
     }
 
-    /// How many sequence numbers it takes.
+    /// Returns the number of sequence numbers that the batch takes.
     pub(crate) fn len(&self) -> u64 {
         self.batch.len() as u64
     }

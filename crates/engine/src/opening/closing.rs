@@ -27,7 +27,7 @@ use situ_storage::Volume;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long closing goes on telling a raw disk of free room; a part that is begun is ended.
+/// The longest time for which closing reports free room to a raw disk; a part that is begun is finished.
 const TIDYING_MAX: Duration = Duration::from_secs(1);
 
 /// A store that is open: what ends with it.

@@ -53,7 +53,8 @@ fn lock_capacity_disk(given: &Given, access: Access) -> Result<Locks> {
     Ok(locks)
 }
 
-/// What is made in place of a store there would take the names of the files of the store whose fast disk it is.
+/// Refuses the fast disk of a store as a home. A store made there would take the names of the files of the store whose
+/// fast disk it is.
 ///
 /// # Errors
 /// A directory that is to be a store's home says that it is the fast disk of a store.
@@ -71,8 +72,8 @@ pub(crate) fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
     Err(refusals::fast_disk_as_home(&at_home, &whose, has_home_files))
 }
 
-/// Returns all files of the store in a directory as one volume, wherever they lie, for those who look at them one by
-/// one. Nothing is locked or written.
+/// Returns all files of the store in a directory as one volume, wherever they lie, for tools that look at them one by
+/// one. Locks and writes nothing.
 ///
 /// # Errors
 /// The directory, or the store's fast disk, is not there.

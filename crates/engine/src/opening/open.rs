@@ -58,7 +58,7 @@ pub(crate) struct StoreState {
     pub(crate) keyspaces: BTreeMap<u32, KeyspaceState>,
     /// The store was closed in order, with this log file as the last.
     pub(crate) closed: Option<u64>,
-    /// When a repair has lost something last, in milliseconds since 1970.
+    /// The time at which a repair last lost something, in milliseconds since 1970.
     pub(crate) lossy_repair: Option<u64>,
     /// The store has a fast disk, or had one.
     pub(crate) fast_disk: bool,
@@ -150,12 +150,12 @@ impl StoreState {
     }
 }
 
-/// What of these belongs to a keyspace.
+/// Returns the items of a keyspace.
 fn of_keyspace<T: Copy>(all: &[(u32, T)], id: u32) -> Vec<T> {
     all.iter().filter(|(of, _)| *of == id).map(|(_, one)| *one).collect()
 }
 
-/// What opening gives.
+/// The result of an opening.
 pub(crate) struct Opened {
     pub(crate) core: Arc<Core>,
     pub(crate) locks: Locks,
@@ -171,7 +171,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// How a store is opened.
+/// The mode of an opening.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Write,
@@ -361,7 +361,7 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// Returns true if nothing of it is there.
+    /// Returns true if no part of the file is there.
     pub(crate) fn is_gone(&self) -> bool {
         self.what == FILE
     }
@@ -374,7 +374,7 @@ impl Missing {
 }
 
 impl StoreState {
-    /// What is not there of the tables and the log files that are needed.
+    /// Returns the needed tables, segments and log files that are missing.
     pub(crate) fn missing_files(&self, files: &[FileMeta]) -> Vec<Missing> {
         let lengths: HashMap<FileName, u64> = files.iter().map(|f| (f.name, f.bytes)).collect();
         let mut missing = Vec::new();
@@ -417,7 +417,7 @@ impl StoreState {
         missing
     }
 
-    /// New files must not get numbers that a file has already.
+    /// Moves the next file number past those of `files`: new files must not get numbers that a file has already.
     pub(crate) fn pass_numbers_of(&mut self, files: &[FileMeta]) {
         let highest = files.iter().filter_map(|f| f.name.number()).max().unwrap_or(0);
         self.next_file = self.next_file.max(highest.saturating_add(1));
@@ -490,7 +490,7 @@ impl Ground<'_> {
         Replay::run(core, &self.logs, &self.state, self.mode, keep)
     }
 
-    /// Everything in memory, nothing written.
+    /// Builds the core in memory, and writes nothing.
     fn read_only(self) -> Result<Arc<Core>> {
         let core = Core::new(self.parts(self.registry()?));
         let replayed = self.replay(&core, Keep::All)?;
@@ -599,9 +599,9 @@ pub(crate) fn needed_logs(state: &StoreState, files: impl Iterator<Item = FileNa
     logs
 }
 
-/// Returns true if a manifest says more than one that a crash left while a store was being made: that one has no tables
-/// yet, and is no longer than a page, perhaps of zeros. What it names may lie on a fast disk of which nothing is known
-/// any more.
+/// Returns true if a manifest says more than one that a crash left while a store was being made. Such a manifest has no
+/// tables yet, and is no longer than a page, perhaps of zeros. The tables that a longer one names may lie on a fast
+/// disk of which nothing else is known.
 fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     const UNBORN_BYTES_MAX: u64 = situ_storage::PAGE_BYTES as u64;
     let (FileName::Manifest(number) | FileName::ManifestCopy(number)) = file.name else { return Ok(false) };

@@ -1,9 +1,9 @@
 //! The log read back into memtables.
 //!
-//! What the log held stays in memory, in memtables that end where log files end, as they did when they were written: so
-//! a memtable that is flushed later, by the flusher like any other, lets go of whole log files, and nothing comes twice
-//! when the store is opened again before all are. The last one takes new writes if there may not be another. If it is
-//! little, it goes on in the new log instead (`carry.rs`).
+//! The contents of the log stay in memory, in memtables that end where log files end, as they did when they were
+//! written: so a memtable that is flushed later, by the flusher like any other, lets go of whole log files, and nothing
+//! comes twice when the store is opened again before all are. The last one takes new writes if there may not be
+//! another. If it is little, it goes on in the new log instead (`carry.rs`).
 //!
 //! If the limits in the options are lower now, memtables may exceed them, for one keyspace or for all together. Then
 //! everything is written to tables before the store is open. A repair does the same, and leaves no log.
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What becomes of what is replayed.
+/// The destination of replayed records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// All of it stays in memory, in one memtable for each keyspace.
@@ -69,7 +69,7 @@ impl Target {
         self.sealed.insert(0, std::mem::replace(&mut self.active, fresh));
     }
 
-    /// Returns true if there may be a memtable more.
+    /// Returns true if the keyspace may have one more memtable.
     fn has_memtable(&self) -> bool {
         self.sealed.len() + 1 < self.keyspace.options.memtables_max
     }
@@ -106,7 +106,7 @@ struct FoundTables {
 }
 
 impl FoundTables {
-    /// Returns true if a table holds what `operation` has made, or something newer of its key. Above it, the older
+    /// Returns true if a table holds the version that `operation` made, or a newer one of its key. Above it, the older
     /// version would be a damage.
     fn have(&mut self, version: &Version, operation: &Operation<'_>, sequence: u64) -> Result<bool> {
         if operation.kind == KeyKind::RangeDelete {
@@ -151,7 +151,7 @@ impl FoundTables {
     }
 }
 
-/// What a replay found.
+/// The result of a replay.
 pub(crate) struct Replayed {
     /// The last sequence number there is.
     pub(crate) last_sequence: u64,
@@ -263,7 +263,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A log file has ended: so do memtables that are full, or would hardly have room for what comes with the next one.
+    /// Ends memtables at the end of a log file: those that are full, or would hardly have room for the records of the
+    /// next one.
     fn end_memtables(&mut self) -> Result<()> {
         if self.keep != Keep::AsManyAsMayBe {
             return Ok(());
@@ -285,7 +286,7 @@ impl<'a> Replay<'a> {
         self.core.memory.meter.bytes() > self.over_limit_at
     }
 
-    /// From now on, everything becomes tables.
+    /// Stops keeping records in memory: from now on, everything becomes tables.
     fn give_up_keeping(&mut self) -> Result<()> {
         self.keep = Keep::Nothing;
         self.write_out(|_| true)
@@ -367,7 +368,7 @@ fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Memtab
     Ok(())
 }
 
-/// Where a record lies, for messages.
+/// Returns an error about a record, with its place in the log.
 pub(crate) fn record_error(position: RecordPosition, expected: &str, found: impl std::fmt::Display) -> StorageError {
     let offset = u64::from(position.page) * PAGE_BYTES as u64;
     StorageError::corruption(FileName::Log(position.file), offset, "record", expected, found)
@@ -382,9 +383,9 @@ pub(crate) fn follows(last: u64, record: Record<'_>, position: RecordPosition) -
     Ok(record)
 }
 
-/// Checks that a record comes right behind the one before it, which was in log file `file`, if it is the first of
-/// another file. Logs that are read one after the other have no gap between them: where there is one, an end that was
-/// not known to be durable has rotted since the next log was begun behind it.
+/// Checks the first record of a log file: it comes right behind the last record of the one before, which is `file`.
+/// Logs that are read one after the other have no gap between them. A gap shows that an end that was not known to be
+/// durable has rotted since the next log was begun behind it.
 pub(crate) fn adjoins(last: u64, record: &Record<'_>, position: RecordPosition, file: u64) -> situ_storage::Result<()> {
     if last == 0 || position.file == file || record.first == last + 1 {
         return Ok(());

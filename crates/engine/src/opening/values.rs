@@ -18,7 +18,7 @@ use situ_storage::Volume;
 use situ_values::{KnownSegment, Options as ValueOptions, ValueLog};
 use std::sync::{Arc, Weak};
 
-/// How the value log of a store works on a drive of this nature.
+/// Returns the options of a store's value log on a drive of this nature.
 fn value_options(options: &Options, nature: &Nature, read_only: bool) -> ValueOptions {
     let chosen = ValueOptions::for_nature(nature);
     ValueOptions {

@@ -1,4 +1,4 @@
-//! What a cursor has found behind its present entry, and the values that it has begun to read.
+//! Read-ahead of a cursor: the entries found behind its present entry, and the values that it has begun to read.
 //!
 //! A cursor over values of the value log would wait once for each value. So a cursor that goes on in one direction
 //! finds the next entries before it is asked for them, and begins to read their values ([`ReadAhead`]).
@@ -27,7 +27,7 @@ pub(crate) const ENTRIES_MAX: usize = 32;
 /// Keys and values that are queued: the entry that reaches this is the last one.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// How much is worth queueing.
+/// The number of entries and bytes that are worth queueing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) entries: usize,
@@ -50,7 +50,7 @@ impl Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
-    /// The value, or what stands for it.
+    /// The value, or the pointer that stands for it.
     pub(crate) value: Vec<u8>,
     pub(crate) is_in_log: bool,
 }
@@ -65,7 +65,7 @@ impl Entry {
     }
 }
 
-/// What the merge has to say behind the last entry.
+/// The state of the merge behind the last entry.
 enum Behind {
     /// The merge stands on the last entry.
     More,
@@ -108,7 +108,7 @@ impl Ahead {
         }
     }
 
-    /// Returns true if so much is gone that more is to be queued. Where all values lie in tables, nothing is.
+    /// Returns true if the queue is low enough to be filled again. If all values lie in tables, nothing is queued.
     pub(crate) fn is_low(&self, wanted: Wanted) -> bool {
         let is_low = self.queue.len() * 2 <= wanted.entries && self.bytes * 2 <= wanted.bytes;
         let mut entries = self.queue.iter().chain([&self.shown]);

@@ -1,4 +1,4 @@
-//! How to read: as of when, which keys, and from where.
+//! Options of a read: the moment, the keys, and the sources.
 
 use crate::base::options::setters;
 use crate::base::range::KeyRange;
@@ -13,8 +13,8 @@ pub struct ReadOptions {
     pub snapshot: Option<Snapshot>,
     /// Do not put blocks that had to be read into the cache (for one-off scans). Default: false.
     pub bypass_cache: bool,
-    /// Answer from memory only: memtables and cached blocks. Where these do not know, the answer is an error of which
-    /// [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and no disk was asked. Default: false.
+    /// Answer from memory only: memtables and cached blocks. If these do not have the answer, the read returns an error
+    /// of which [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and asks no disk. Default: false.
     pub memory_only: bool,
     /// A cursor reads a value that lies in the value log only when it is [asked to](crate::Cursor::read_value): for
     /// walks that look at keys, or at few of the values. Iterators and pages of scans read all values nevertheless.
@@ -71,7 +71,7 @@ fn successor(key: &[u8]) -> Vec<u8> {
 }
 
 impl ReadOptions {
-    /// The same, but only keys that are also in `range`.
+    /// Narrows the bounds to keys that are also in `range`.
     pub(crate) fn within(mut self, range: &impl KeyRange) -> ReadOptions {
         let (begin, end) = range.bounds();
         let lower = match begin {
@@ -88,7 +88,7 @@ impl ReadOptions {
         self
     }
 
-    /// The same, but only keys that begin with `prefix`, too.
+    /// Narrows the bounds to keys that also begin with `prefix`.
     pub(crate) fn within_prefix(mut self, prefix: &[u8]) -> ReadOptions {
         self.narrow(Some(prefix.to_vec()), prefix_end(prefix));
         self

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// When a wait ends, and which of several that end then.
+/// The end of a wait, and its number among those that end then.
 pub(crate) type Due = (Duration, u64);
 
 /// See the [module](self).
@@ -83,7 +83,7 @@ impl Alarm {
         Ok(due)
     }
 
-    /// The wait has ended.
+    /// Forgets a wait that has ended.
     pub(crate) fn forget(&self, due: Due) {
         lock(&self.state).waits.remove(&due);
     }

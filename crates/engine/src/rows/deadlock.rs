@@ -7,7 +7,7 @@
 //! gives back its locks.
 //!
 //! **Cost**: each transaction that waits is looked at once, and each edge; a waiter behind an exclusive one in a queue
-//! has an edge to that one only. Who need not wait pays nothing.
+//! has an edge to that one only. A transaction that need not wait pays nothing.
 //!
 //! **Not exact in one direction.** Rows are looked at one after the other. A wait that times out during the search may
 //! be part of the circle that is found; it was one a moment before.
@@ -26,9 +26,9 @@ pub(crate) struct Edge {
 }
 
 impl LockTable {
-    /// The circle that `start` is part of, if there is one, beginning with it.
+    /// Returns the circle that `start` is part of, if there is one, beginning with it.
     pub(crate) fn find_circle(&self, waiting: &HashMap<Owner, Arc<Waiter>>, start: &Arc<Waiter>) -> Option<Vec<Edge>> {
-        // How each transaction was reached.
+        // The edge by which each transaction was reached.
         let mut reached: HashMap<Owner, Edge> = HashMap::new();
         let mut next = vec![Arc::clone(start)];
         while let Some(waiter) = next.pop() {

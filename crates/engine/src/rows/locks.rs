@@ -78,7 +78,7 @@ pub(crate) struct Waiter {
 #[derive(Default)]
 struct WaiterState {
     verdict: Option<LockOutcome>,
-    /// Who was in the way when it was given up.
+    /// The owner that was in the way when the waiter gave up.
     waited_for: Owner,
     waker: Option<Waker>,
 }
@@ -88,7 +88,7 @@ impl Waiter {
         lock(&self.state).verdict.clone()
     }
 
-    /// Leaves word whom to wake, and tells the verdict if there is one already.
+    /// Returns the verdict if there is one already. Otherwise keeps the waker for the verdict.
     pub(crate) fn verdict_or_wake(&self, waker: &Waker) -> Option<LockOutcome> {
         let mut state = lock(&self.state);
         if state.verdict.is_none() {
@@ -97,7 +97,7 @@ impl Waiter {
         state.verdict.clone()
     }
 
-    /// Who was in the way when the wait was given up.
+    /// Returns the owner that was in the way when the waiter gave up.
     pub(crate) fn waited_for(&self) -> Owner {
         lock(&self.state).waited_for
     }
@@ -106,7 +106,7 @@ impl Waiter {
         lock(&self.state).verdict.get_or_insert(verdict);
     }
 
-    /// With no lock held.
+    /// Notifies the waiter. The caller holds no lock.
     fn tell(&self) {
         if let Some(event) = &self.event {
             event.notify();
@@ -118,7 +118,7 @@ impl Waiter {
     }
 }
 
-/// Who has a row.
+/// The holders of a row.
 enum Holders {
     Nobody,
     Exclusive(Owner),
@@ -182,8 +182,8 @@ impl LockedRow {
         }
     }
 
-    /// Whom a waiter waits for, as far as the others do not wait for them as well: the nearest ones before it in the
-    /// queue that are in its way, up to an exclusive one, and behind those the holders.
+    /// Returns the owners that a waiter waits for, except those that the returned ones wait for as well. These are the
+    /// nearest ones before it in the queue that are in its way, up to an exclusive one, and behind those the holders.
     fn in_the_way_of(&self, waiter: &Waiter) -> Vec<Owner> {
         let mut owners = Vec::new();
         let Some(place) = self.waiters.iter().position(|other| std::ptr::eq(&**other, waiter)) else { return owners };
@@ -221,7 +221,7 @@ pub(crate) enum Acquired {
 /// See the [module](self).
 pub(crate) struct LockTable {
     shards: [Mutex<Shard>; SHARDS],
-    /// Who waits; see `deadlock.rs`.
+    /// The waiting owners; see `deadlock.rs`.
     pub(crate) waiting: Mutex<HashMap<Owner, Arc<Waiter>>>,
     /// Held and waited for.
     count: AtomicU64,
@@ -351,7 +351,7 @@ impl LockTable {
         }
     }
 
-    /// Ends a wait that is not decided yet; true if it was this call that ended it.
+    /// Ends a wait that is not decided yet. Returns true if this call ended it.
     pub(crate) fn give_up(&self, waiter: &Waiter) -> bool {
         self.end_wait(waiter, LockOutcome::GivenUp)
     }
@@ -385,7 +385,7 @@ impl LockTable {
         true
     }
 
-    /// The wait is over: the graph need not know of it any more.
+    /// Removes a wait that is over from the graph.
     pub(crate) fn forget_wait(&self, waiter: &Arc<Waiter>) {
         let mut waiting = lock(&self.waiting);
         if waiting.get(&waiter.owner).is_some_and(|other| Arc::ptr_eq(other, waiter)) {
@@ -414,7 +414,7 @@ impl LockTable {
         granted.iter().for_each(|waiter| waiter.tell());
     }
 
-    /// Whom a waiter waits for; see [`LockedRow::in_the_way_of`].
+    /// Returns the owners that a waiter waits for; see [`LockedRow::in_the_way_of`].
     pub(crate) fn in_the_way_of(&self, waiter: &Waiter) -> Vec<Owner> {
         self.shard(&waiter.row).get(&waiter.row).map_or_else(Vec::new, |locked| locked.in_the_way_of(waiter))
     }

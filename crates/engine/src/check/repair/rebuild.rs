@@ -1,6 +1,6 @@
 //! A state from the tables that are found, where no manifest says which tables make up the store.
 //!
-//! 1. Each table says which keyspace it is of, by number and name. What can still be read of a manifest counts more.
+//! 1. Each table says which keyspace it is of, by number and name. The readable part of a manifest counts more.
 //! 2. The level of a table is unknown, and neither file numbers nor sequence numbers say which of two versions of a key
 //!    is newer: compactions give old entries new files, and entries of the deepest level the sequence number
 //!    0. So tables whose keys overlap are merged, entry by entry, into one sorted run.
@@ -30,8 +30,8 @@ pub(super) struct Fragments {
     pub(super) last_sequence: u64,
     pub(super) lossy_repair: Option<u64>,
     pub(super) fast_disk: bool,
-    /// What a manifest says that does not fit the files. What it names and is not there may have been replaced by what
-    /// it does not name, or be lost.
+    /// The state of a manifest that does not fit the files. Files that it names and that are missing may have been
+    /// replaced by others that it does not name, or be lost.
     pub(super) unfit: Option<StoreState>,
 }
 
@@ -243,7 +243,8 @@ impl Repair {
         }
     }
 
-    /// What is left of a damaged table that is in no manifest that fits; `span`: what one that does not says of it.
+    /// Rescues the rest of a damaged table that is in no manifest that fits. `span`: its span in a manifest that does
+    /// not fit.
     fn rescue(&mut self, number: u64, id: u32, keyspace: &str, span: Option<&KeySpan>) -> Result<Option<TableMeta>> {
         let remains = self.salvager.salvage(
             number,

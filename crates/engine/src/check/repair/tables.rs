@@ -26,21 +26,21 @@ use std::time::Duration;
 /// Tables are read in pieces of this size.
 pub(super) const READ_BYTES: usize = 64 << 10;
 
-/// Where new tables go.
+/// The writer of new tables, and their destination.
 pub(super) struct Salvager {
     pub(super) volume: Arc<dyn Volume>,
     pub(super) env: Env,
     pub(super) source: Arc<TableSource>,
     pub(super) next_file: AtomicU64,
-    /// How tables are written; keyspaces' own options are not known to a repair.
+    /// The options for new tables; keyspaces' own options are not known to a repair.
     pub(super) options: KeyspaceOptions,
-    /// Nothing is written then.
+    /// True if nothing is written.
     pub(super) dry_run: bool,
     /// Tables that are finished, under temporary names.
     pub(super) unnamed: Mutex<BTreeSet<u64>>,
 }
 
-/// What came of a table that is not sound.
+/// The outcome of the rescue of an unsound table.
 pub(super) struct Remains {
     /// The table that takes its place; `None` if nothing is left of it, or in a dry run.
     pub(super) table: Option<TableMeta>,
@@ -50,7 +50,7 @@ pub(super) struct Remains {
     pub(super) damages: Vec<StorageError>,
 }
 
-/// Where a damaged table belongs.
+/// The place of a damaged table in the store.
 pub(super) struct TreePlace<'a> {
     pub(super) keyspace: &'a str,
     pub(super) id: u32,
@@ -178,7 +178,7 @@ impl Salvager {
         Ok(Remains { table, usable, lost, damages: salvaged.damages })
     }
 
-    /// What a table says of itself, sound or not; `None` if that cannot be read.
+    /// Returns the properties that a table has of itself, sound or not; `None` if they cannot be read.
     pub(super) fn properties(&self, number: u64) -> Result<Option<Properties>> {
         let reader = self.volume.open(FileName::Table(number))?;
         Ok(salvage(&*reader, &mut |_, _| Ok(()))?.properties)

@@ -30,10 +30,10 @@ use situ_values::Written;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// What becomes of the entries of a keyspace whose values lie in the value log.
+/// The treatment of a keyspace's entries whose values lie in the value log.
 #[derive(Default)]
 pub(super) struct ValueRescue {
-    /// Entries whose values are lost: keys, and what tables have for the values.
+    /// Entries whose values are lost: keys, and the bytes that tables have for the values.
     lost: BTreeMap<Vec<u8>, HashSet<Vec<u8>>>,
     /// Segments that are given up. Tables get the values of them that are sound.
     emptied: BTreeSet<u64>,

@@ -16,7 +16,7 @@
 
 use super::volumes::Access;
 
-/// What DISKS on the capacity disk says.
+/// The contents of DISKS on the capacity disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
     /// There is no DISKS.
@@ -65,7 +65,7 @@ pub(super) enum Offer {
     NotWanted,
 }
 
-/// What opening does. The first ten go on; the others refuse, and change nothing.
+/// The action of an opening. The first ten go on; the others refuse, and change nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Case {
     /// The store has one disk.
@@ -93,7 +93,7 @@ pub(super) enum Case {
     MemberUnread,
     /// A disk was given to a repair that is to go on without one.
     GivenAndGivenUp,
-    /// DISKS is damaged, and a repair was not told where the disk is.
+    /// DISKS is damaged, and the caller of a repair did not name the disk's place.
     PlaceUnknown,
     /// The store needs a fast disk, and none was given.
     Missing,
@@ -174,7 +174,7 @@ fn repaired_with(known: Known, says: Says) -> Case {
     }
 }
 
-/// What [`Case::LookOnDisk`] comes to. `has_files`: the disk has files of a store.
+/// Classifies the disk for [`Case::LookOnDisk`]. `has_files`: the disk has files of a store.
 pub(super) fn classify_unmarked(known: Known, has_files: bool) -> Case {
     match (known, has_files) {
         (Known::Unreadable, _) => Case::DisksUnread,
@@ -184,7 +184,7 @@ pub(super) fn classify_unmarked(known: Known, has_files: bool) -> Case {
     }
 }
 
-/// What [`Case::Add`] comes to.
+/// The outcome of [`Case::Add`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Addition {
     /// There is nothing on the disk but what an interrupted addition or drain has left.
@@ -195,7 +195,8 @@ pub(super) enum Addition {
     FilesOfSomeStore,
 }
 
-/// `is_marked`: MEMBER names the store. `has_files`: the disk has files of a store.
+/// Classifies the disk for [`Case::Add`]. `is_marked`: MEMBER names the store. `has_files`: the disk has files of a
+/// store.
 pub(super) fn classify_addition(is_marked: bool, has_files: bool) -> Addition {
     match (has_files, is_marked) {
         (false, _) => Addition::Empty,

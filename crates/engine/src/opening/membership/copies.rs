@@ -16,7 +16,7 @@ use situ_disks::members::{Fast, Home, Member};
 use situ_disks::path_text::{is_one, path_of};
 use situ_storage::DirectoryVolume;
 
-/// What the home says that was, or is, where `known` has its own place, if that is another one than `place`.
+/// Returns the home at the place that `known` names as its own, if that is another one than `place`.
 fn other_home<'a>(place: Option<&str>, known: &'a Home) -> Option<(&'a str, Home)> {
     let (place, was) = (place?, known.place.as_deref()?);
     if is_one(place, was) {

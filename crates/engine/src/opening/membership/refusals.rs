@@ -1,4 +1,4 @@
-//! Why an opening is refused, in words: what was found, that nothing was changed, and the cure.
+//! The errors of a refused opening, in words: the finding, the assurance that nothing was changed, and the cure.
 //!
 //! These functions look at nothing; the cases (`cases.rs`) have looked.
 
@@ -13,7 +13,7 @@ pub(super) fn given_and_given_up(at: &str) -> Error {
     Error::Invalid(format!("a repair without the fast disk was asked for, and {at} was given as one"))
 }
 
-/// DISKS is damaged, and a repair was not told where the disk is.
+/// DISKS is damaged, and the caller of a repair did not name the disk's place.
 pub(super) fn place_unknown(damage: &Corruption) -> Error {
     Error::Disks(format!(
         "{damage}; so it is not known where the store's fast disk is. To keep everything, run `situ repair --fast-disk \
@@ -139,7 +139,7 @@ pub(super) fn not_there_to_clear(known: &Home, at_home: &str) -> Error {
     ))
 }
 
-/// Why a store that has a fast disk does not open with the one that was named.
+/// Returns the error of a store that has a fast disk and does not open with the one that was named.
 pub(super) fn named_unusable(home: &str, path: &Path, error: Error, known: &Home, access: Access) -> Error {
     if error.is_corruption() && !access.repairs() {
         return error;
@@ -152,7 +152,7 @@ pub(super) fn named_unusable(home: &str, path: &Path, error: Error, known: &Home
     ))
 }
 
-/// Why a store does not open with a fast disk that is there.
+/// Returns the error of a store that does not open with a fast disk that is there.
 pub(super) fn unusable(home: &str, at: &str, error: Error, access: Access) -> Error {
     if error.is_corruption() && !access.repairs() {
         return error;
@@ -171,7 +171,7 @@ pub(super) fn unusable(home: &str, at: &str, error: Error, access: Access) -> Er
     ))
 }
 
-/// What to do where a disk is not the one that the store has, as sentences with a space before them.
+/// Returns the cure if a disk is not the one that the store has, as sentences with a space before them.
 fn has_another(home: &Home, at_home: &str) -> String {
     format!(
         "{} Its own disk has another name now, or is lost: if it is there, name it (`situ disk add {at_home} PATH`, which notes \
@@ -181,7 +181,7 @@ fn has_another(home: &Home, at_home: &str) -> String {
     )
 }
 
-/// Where the disk was last, as a sentence with a space before it.
+/// Returns the last place of the disk, as a sentence with a space before it.
 pub(super) fn last_seen(home: &Home) -> String {
     home.at.as_ref().map_or(String::new(), |at| format!(" It was at {at} when the store was opened last."))
 }

@@ -11,8 +11,8 @@ pub(crate) struct Given {
     /// The store's home.
     pub(crate) capacity: Arc<dyn Volume>,
     pub(crate) fast: Option<FastDisk>,
-    /// Where the home is: the path of its directory, or what a volume elsewhere calls its location. `None` of volumes
-    /// that a caller named with all disks.
+    /// The place of the home: the path of its directory, or the location that a volume elsewhere reports. `None` for
+    /// volumes that a caller named with all disks.
     pub(super) place: Option<String>,
 }
 
@@ -54,13 +54,13 @@ impl Given {
         Given { capacity, fast, place: None }
     }
 
-    /// Returns true if there is no file of a store at home, but perhaps for a lock that was left.
+    /// Returns true if there is no file of a store at home, except perhaps a lock that was left.
     pub(crate) fn is_empty(&self) -> Result<bool> {
         Ok(self.capacity.list()?.iter().all(|file| file.name == FileName::Lock))
     }
 }
 
-/// What the volumes are wanted for.
+/// The purpose for which the volumes are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,

@@ -1,4 +1,4 @@
-//! Whether a fast disk is the store's when one of the two files that say so, DISKS and MEMBER, cannot be read.
+//! The proof that a fast disk is the store's if one of the two files that say so, DISKS and MEMBER, cannot be read.
 //!
 //! What the other file says is no proof. A path that is spelled wrong leads to the disk of another store. The MEMBER of
 //! that disk is as sound as the one of this store's disk. Its tables would hide those of the same numbers at home, and
