@@ -1,12 +1,12 @@
 //! Iterators: `for pair in store.range("a".."b")? { let (key, value) = pair?; … }`.
 //!
-//! An iterator is made of cursors. Whichever end is used first gets the cursor that was opened with the iterator; a
-//! second one is opened only when the other end is used, too, over the same view, sequence number and (of a
+//! An iterator is made of cursors. The end that is used first gets the cursor that was opened with the iterator. A
+//! second cursor is opened only when the other end is used, too. Both have the same view, sequence number and (of a
 //! transaction) own writes.
 //!
-//! **Invariants.** A cursor stands on the entry that it gave last. So what is left lies strictly between the two, and
-//! the iterator has ended when a step takes one of them to where the other one stands, or beyond, or nowhere: each
-//! entry is given exactly once. Both see the same entries, whatever is written, flushed or compacted meanwhile.
+//! **Invariants.** A cursor stands on the entry that it gave last. So the entries that are left lie strictly between
+//! the two. The iterator has ended when a step takes one cursor to the other one, or beyond, or nowhere. So each entry
+//! is given exactly once. Both see the same entries, whatever is written, flushed or compacted meanwhile.
 //!
 //! **Failure.** An error is given once and ends the iterator.
 //!
@@ -67,7 +67,7 @@ pub(crate) use walk_by_own_methods;
 
 walk_by_own_methods!(Cursor);
 
-/// Opens cursors over the same entries, as many as are asked for.
+/// A source that opens any number of cursors over the same entries.
 pub(crate) trait Source {
     type Cursor: Walk;
 
@@ -110,7 +110,7 @@ impl<S: Source> Ends<S> {
         }
         let outcome = self.step(end).transpose();
         if !matches!(outcome, Some(Ok(_))) {
-            // What the cursors keep alive can go before the iterator does.
+            // The memory that the cursors keep alive can go before the iterator does.
             self.ended = true;
             (self.opened, self.front, self.back) = (None, None, None);
         }
@@ -189,11 +189,11 @@ impl Source for Moment {
     }
 }
 
-/// An iterator over keys and values in key order, at one moment of the keyspace's life; what is written after it was
-/// made is not seen. It goes from both ends, so that `.rev()` begins with the last key. After an error it ends.
+/// An iterator over keys and values in key order, at one moment of the keyspace's life. It does not see writes that
+/// come after it was made. It goes from both ends, so that `.rev()` begins with the last key. After an error it ends.
 ///
-/// Keys and values are copied out of the store. Where that matters, use a [`Cursor`]. An iterator keeps memtables and
-/// tables alive that it may need; drop it when done.
+/// The iterator copies keys and values out of the store. If the copies matter, use a [`Cursor`]. An iterator keeps
+/// memtables and tables alive that it may need; drop it when done.
 ///
 /// ```
 /// # use situ_engine as situ;

@@ -125,8 +125,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Returns the view to read, and the sequence number to read at. The view comes first: what is visible then is in
-    /// it, or came later.
+    /// Returns the view to read, and the sequence number to read at. The view is loaded first: every entry that is
+    /// visible then is in the view, or came later.
     pub(crate) fn at(&self, options: &ReadOptions) -> Result<(arc_swap::Guard<Arc<View>>, u64)> {
         self.check()?;
         let view = self.inner.view.load();
@@ -141,7 +141,7 @@ impl Keyspace {
 
     /// Returns a view and the visible sequence number, for a keyspace with a value log. A collection writes handles
     /// into a memtable that this view may have, and adds their segments to the next view. So the view has the segments
-    /// of all that is visible only if it had the newest list of segments when the number was taken. That holds for a
+    /// of all visible entries only if it had the newest list of segments when the number was taken. This holds for a
     /// view without segments, too: a flush of an older memtable may write the first ones.
     fn with_its_segments(&self, mut view: arc_swap::Guard<Arc<View>>) -> (arc_swap::Guard<Arc<View>>, u64) {
         loop {
@@ -236,16 +236,17 @@ impl Keyspace {
     }
 
     /// Like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable if it
-    /// is to be. On a store that is not busy a buffered write is done on return; its pages are handed to the operating
-    /// system on the calling thread. Where the log lies on a disk without a file system there is no page cache that
-    /// could take them: then a thread of the store writes them, and the future is ready soon after.
+    /// is to be. On a store that is not busy a buffered write is done on return: the calling thread hands its pages to
+    /// the operating system. If the log lies on a disk without a file system, no page cache can take the pages. Then a
+    /// thread of the store writes them, and the future is ready soon after.
     ///
     /// If the store cannot take the write now, because writers are slowed down or all memtables are full, the future
-    /// stays pending and is woken when it has. The write takes place whether the future is polled or dropped. A store
-    /// that closes answers what has not [begun](WriteFuture::has_begun) with [`Error::Closed`].
+    /// stays pending. It is woken when the store has taken the write. The write takes place whether the future is
+    /// polled or dropped. A store that closes answers writes that have not [begun](WriteFuture::has_begun) with
+    /// [`Error::Closed`].
     ///
-    /// Writes begin in the order of the calls, and become visible in that order: of two writes that one caller makes
-    /// one after the other, blocking or not, and that both succeed, the second one is the newer. Works with any
+    /// Writes begin in the order of the calls, and become visible in that order. If one caller makes two writes one
+    /// after the other, blocking or not, and both succeed, the second one is the newer. The future works with any
     /// runtime.
     ///
     /// # Errors
@@ -387,8 +388,8 @@ impl Keyspace {
         Ok(Cursor::new(view, sources, tombstones, known, sequence, options, table_options.reach))
     }
 
-    /// Writes everything that is in memory to tables, and waits for it; also for compactions, while level 0 has as many
-    /// tables as [it may have](crate::KeyspaceOptions::level0_tables_max).
+    /// Writes all memtables to tables, and waits for them. While level 0 has as many tables as [it may
+    /// have](crate::KeyspaceOptions::level0_tables_max), the call also waits for compactions.
     ///
     /// # Errors
     /// The store takes no writes, or the flush failed (a full disk); [`Error::Level0Full`].
@@ -397,8 +398,8 @@ impl Keyspace {
         self.core.work.flush(&self.inner, Level0::Heeded)
     }
 
-    /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it.
-    /// Space of deleted and overwritten entries is given back, but for what snapshots see.
+    /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it. The
+    /// compaction gives back the space of deleted and overwritten entries, except those that snapshots see.
     ///
     /// # Errors
     /// The store takes no writes, or the compaction failed.
@@ -417,7 +418,7 @@ impl Keyspace {
     }
 
     /// Returns the approximate number of bytes that the keys in `begin..end` take in tables, in memtables, or both. Old
-    /// versions and tombstones count like all else.
+    /// versions and tombstones count like all other entries.
     ///
     /// # Errors
     /// A table could not be opened.
@@ -538,7 +539,7 @@ impl fmt::Debug for Keyspace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyspaceProperties {
-    /// Its name.
+    /// The name of the keyspace.
     pub name: String,
     /// Memtables, the active one included.
     pub memtables: usize,
@@ -549,17 +550,17 @@ pub struct KeyspaceProperties {
     pub memtables_max: usize,
     /// Memory of memtables.
     pub memtable_bytes: u64,
-    /// Entries in memtables, tombstones included: what is in the log and in no table.
+    /// Entries in memtables, tombstones included. They are in the log and in no table.
     pub memtable_entries: u64,
-    /// Tables.
+    /// The number of tables.
     pub tables: usize,
-    /// Bytes of tables.
+    /// The bytes of all tables.
     pub table_bytes: u64,
     /// Segments of the value log.
     pub value_segments: usize,
     /// Bytes of the values in them, with keys and headers, dead ones included.
     pub value_bytes: u64,
-    /// Of these, bytes of values that no table has a handle for any more.
+    /// The part of `value_bytes` to which no table has a handle any more.
     pub value_dead_bytes: u64,
     /// The approximate number of keys. A key counts once in each memtable and in each table that has a version of it. A
     /// tombstone takes one off. So overwritten keys count more than once until compactions have met them. Keys that a
@@ -569,11 +570,11 @@ pub struct KeyspaceProperties {
     /// newer than the reader. A read adds a bounded number: the first reader steps over a run of dead entries, and
     /// later ones skip it.
     pub dead_steps: u64,
-    /// Level 0 first.
+    /// The levels, level 0 first.
     pub levels: Vec<LevelProperties>,
     /// Compactions running.
     pub compactions_running: usize,
-    /// Compactions that failed, as by a table that cannot be read, and are tried again from time to time. The last
+    /// Compactions that failed, such as by a table that cannot be read, and are tried again from time to time. The last
     /// error of one of them is in [`StoreProperties::background_failure`](crate::StoreProperties).
     pub compactions_postponed: usize,
     /// True if writes wait for room in memory or in level 0.

@@ -1,4 +1,4 @@
-//! The store: what a program opens.
+//! The store that a program opens.
 
 mod default_keyspace;
 mod records;
@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Chooses how to open a store. [`Store::open`] is the short form.
+/// A builder that opens a store. [`Store::open`] is the short form.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -125,8 +125,8 @@ impl StoreBuilder {
     /// Opens the store in a directory.
     ///
     /// # Errors
-    /// The directory cannot be used, another process has the store open, there is (or is not) a store, or something in
-    /// it is damaged, or its fast disk is missing or another's; the text says what to do.
+    /// The directory cannot be used; another process has the store open; there is (or is not) a store; the store is
+    /// damaged; its fast disk is missing or another's. The text says what to do.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Store> {
         let create = self.options.create_if_missing && !self.read_only;
         let directory = directory.as_ref();
@@ -302,10 +302,10 @@ impl Store {
     /// has their contents. The records that the log had when the store was opened become tables first, so that they are
     /// not replayed twice.
     ///
-    /// If that adds a table to level 0 and a compaction of level 0 is due, the call waits for one such compaction of
-    /// the keyspace, ten seconds at most. So level 0 stays small in a store that is opened for one write at a time. The
-    /// call waits for no compaction once the store has flushed anything that was written since it was opened. Any other
-    /// compaction is called off, and a later opening begins it again. Other threads may write until the waits are over.
+    /// If these tables make a compaction of level 0 due, the call waits for one such compaction of the keyspace, ten
+    /// seconds at most. So level 0 stays small in a store that is opened for one write at a time. The call waits for no
+    /// compaction once the store has flushed a write that came after its opening. The call cancels any other
+    /// compaction, and a later opening restarts it. Other threads may write until the waits are over.
     ///
     /// # Errors
     /// The store had failed, or the log could not be synced: writes that were acknowledged as buffered may be lost at
@@ -454,7 +454,8 @@ impl Store {
         if keyspace.id == DEFAULT_KEYSPACE_ID {
             return Err(Error::Invalid("the keyspace \"default\" always exists; delete its keys instead".to_owned()));
         }
-        // What was copied out of the keyspace before must not be lost with the log's tail when the keyspace is gone.
+        // Entries that were copied out of the keyspace before must not be lost with the log's tail when the keyspace is
+        // gone.
         self.sync()?;
         let edit = Edit { dropped: vec![keyspace.id], ..Edit::default() };
         let dropped = editor.apply(edit, || {
@@ -541,7 +542,7 @@ impl Store {
         self.core().pipeline.is_busy()
     }
 
-    /// Waits, without blocking, until the store is not [busy](Store::is_busy), or takes no requests any more.
+    /// Waits, without blocking, until the store is not [busy](Store::is_busy), or takes no more requests.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -598,7 +599,7 @@ impl Store {
     /// Flushes all keyspaces; see [`Keyspace::flush`].
     ///
     /// # Errors
-    /// See there.
+    /// As [`Keyspace::flush`].
     pub fn flush(&self) -> Result<()> {
         self.core().health.check_open()?;
         self.core()
@@ -622,9 +623,9 @@ impl Store {
     /// disk, and the call can be made again.
     ///
     /// # Errors
-    /// There is no fast disk; the capacity disk has no room for what lies on it, and then nothing is moved, or is full;
-    /// one of the disks fails; there is a file on the fast disk that is not the store's, or one that a repair has set
-    /// aside and that cannot be read; the store is closed meanwhile.
+    /// There is no fast disk. The capacity disk has no room for the files of the fast disk, and then nothing is moved.
+    /// The capacity disk is full. One of the disks fails. The fast disk has a file that is not the store's, or one that
+    /// a repair has set aside and that cannot be read. The store is closed meanwhile.
     pub fn drain_fast_disk(&self) -> Result<()> {
         self.core().work.drain()
     }
@@ -635,7 +636,7 @@ impl Store {
     /// closed.
     ///
     /// # Errors
-    /// The first thing that does not hold; the volume cannot be listed.
+    /// The first condition that does not hold; the volume cannot be listed.
     pub fn check(&self) -> Result<()> {
         self.core().health.check_open()?;
         self.core().versions.check().inspect_err(|error| self.core().versions.source.damaged.note(error))
@@ -699,7 +700,8 @@ impl Store {
 /// Removes all files of a home that is locked.
 fn remove_files(home: &dyn Volume) -> Result<()> {
     let mut files = home.list()?;
-    // The lock goes last. The log goes before what names it, so that no half of a store looks like a whole one.
+    // The lock goes last. The log goes before the files that name it, so that no half of a store looks like a whole
+    // one.
     files.sort_by_key(|file| match file.name {
         FileName::Log(_) => 0,
         FileName::Table(_) | FileName::Values(_) => 1,
@@ -750,9 +752,9 @@ pub struct StoreProperties {
     pub tables_open: usize,
     /// Descriptors of tables, at most [`Options::open_tables_max`].
     pub table_descriptors: usize,
-    /// Tables on disk.
+    /// Bytes of tables on disk.
     pub table_bytes: u64,
-    /// Log files on disk, spares included.
+    /// Bytes of log files on disk, spares included.
     pub log_bytes: u64,
     /// Pages of 4 KiB written to the log since the store was opened.
     pub log_pages_written: u64,
@@ -766,7 +768,7 @@ pub struct StoreProperties {
     pub transactions: usize,
     /// Locks that transactions hold or wait for.
     pub locks: u64,
-    /// Bytes a second that writers are held to at the moment; none if they are not.
+    /// The present limit of writers, in bytes a second; `None` if there is no limit.
     pub write_limit_bytes_per_s: Option<u64>,
     /// Files in which reads met damage since the store was opened, 256 at most, with the first damage met in each.
     /// Reads of damaged data fail, other reads go on. Damage in data that has not been read is not in the list:
@@ -789,12 +791,13 @@ pub struct StoreProperties {
     pub requests_outstanding: usize,
     /// Asynchronous writes that wait for the store to take them.
     pub writes_waiting: usize,
-    /// The memory they take, 64 MiB at most unless a single one is larger.
+    /// The memory of these writes, 64 MiB at most unless a single one is larger.
     pub waiting_bytes: u64,
     /// The options in force, by name, in their bounds; those of keyspaces are in
     /// [`KeyspaceProperties`](crate::KeyspaceProperties).
     pub options: Vec<(&'static str, String)>,
-    /// Room on the volume; on the capacity disk, if there are two. With what the drive below counts of physical space.
+    /// The space on the volume; on the capacity disk, if there are two. It includes the physical space that the drive
+    /// below counts.
     pub space: Space,
     /// The known physical space that the store may still use. `None` on disks that do not compress or do not report it,
     /// and before the first write.
@@ -811,9 +814,9 @@ pub struct StoreProperties {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ValueLogProperties {
-    /// Values that are alive, with keys and headers.
+    /// Live values, with keys and headers.
     pub live_bytes: u64,
-    /// Values that are dead.
+    /// Dead values.
     pub dead_bytes: u64,
     /// The part of the dead values that was zeroed or given back to the disk.
     pub trimmed_bytes: u64,
@@ -830,7 +833,7 @@ pub struct ValueLogProperties {
     /// Segments that were removed.
     pub segments_removed: u64,
     /// Segments that could not be collected, as they or the tables that lead there are damaged. They keep their garbage
-    /// until the store is opened again; [`damaged_files`](StoreProperties::damaged_files) has why.
+    /// until the store is opened again; [`damaged_files`](StoreProperties::damaged_files) has the reason.
     pub segments_set_aside: usize,
 }
 

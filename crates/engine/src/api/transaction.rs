@@ -4,30 +4,32 @@
 //! becomes one batch when it commits: whole or absent after a crash, as every batch. The isolation rests on three
 //! things:
 //!
-//! 1. **Rows.** What it writes, or reads for update, it *tracks*: the row, and the sequence number `since` which the
-//!    row's present version is at or below: that of its snapshot, or the newest visible one when the row was tracked.
-//! 2. **Locks.** A pessimistic one locks a row before it tracks it (`locks.rs`, `held.rs`; `deadlock.rs` finds circles,
-//!    `alarm.rs` ends waits of futures). Locks are given back when the commit is visible: who gets one then, sees it.
-//! 3. **The check.** The commit goes through only if no tracked row has changed above its `since` (`check.rs`). Of an
-//!    optimistic transaction that is all. For a pessimistic one it catches what takes no locks: writes outside of
-//!    transactions, and optimistic ones. Under a snapshot it is made at once when a row is locked, and again at the
-//!    end.
+//! 1. **Rows.** A transaction *tracks* each row that it writes or reads for update: the row, and a sequence number
+//!    `since`. The row's present version is at or below `since`. This is the number of the transaction's snapshot, or
+//!    the newest visible one when the row was tracked.
+//! 2. **Locks.** A pessimistic transaction locks a row before it tracks it (`locks.rs`, `held.rs`; `deadlock.rs` finds
+//!    circles, `alarm.rs` ends waits of futures). It gives back its locks when the commit is visible, so the next
+//!    holder of a lock sees the commit.
+//! 3. **The check.** The commit goes through only if no tracked row has changed above its `since` (`check.rs`). An
+//!    optimistic transaction needs nothing else. For a pessimistic one the check catches writes without locks: those
+//!    outside of transactions, and those of optimistic ones. Under a snapshot the check runs at once when a row is
+//!    locked, and again at the end.
 //!
 //! So both kinds and plain writes may be used at the same time, and none breaks the isolation of another one.
 //!
-//! **Snapshot isolation** then follows: all reads are at one sequence number, and of two transactions that write one
-//! row, the second's `since` is below the first's version, so that its check fails. The snapshot is taken at the first
-//! operation, after the lock if it takes one: a transaction that begins by locking what it is about never fails because
-//! it waited.
+//! **Snapshot isolation** then follows: all reads are at one sequence number. If two transactions write one row, the
+//! second's `since` is below the first's version, so that its check fails. The snapshot is taken at the first
+//! operation, after the lock if the operation takes one. So a transaction that begins by locking its rows never fails
+//! because it waited.
 //!
-//! **Memory**: each transaction's is bounded by its options, locks by the store's.
+//! **Memory**: the memory of each transaction is bounded by its options, that of locks by the store's.
 //!
 //! **Threads.** A transaction belongs to one thread at a time. Locks: see `locks.rs`, whose own come before no others.
 //!
 //! **Rejected.** *Plain writes that lock rows* (RocksDB's TransactionDB): every asynchronous write would need a queue
 //! for locks before the one for admission, and a store without transactions would pay for it. *Range locks* for a
-//! `delete_range` inside a transaction: the check above can tell that a known row was touched by others, not that
-//! others have added one to a range; so there is none, rather than one that is only nearly right.
+//! `delete_range` inside a transaction: the check above can find that others have changed a known row, not that others
+//! have added one to a range. So there is no range deletion, rather than one that is only nearly right.
 
 mod cursor;
 mod future;
@@ -96,10 +98,11 @@ struct Savepoint {
     is_in_the_way: bool,
 }
 
-/// Reads and writes that take effect together at [`commit`](Transaction::commit), or not at all; begun by
-/// [`Store::begin`](crate::Store::begin). Dropped without a commit, it leaves no trace.
+/// Reads and writes that take effect together at [`commit`](Transaction::commit), or not at all.
+/// [`Store::begin`](crate::Store::begin) begins a transaction. A transaction that is dropped without a commit leaves no
+/// trace.
 ///
-/// Methods work on the keyspace `default`; those that end in `_in` on the one that they name.
+/// Methods work on the keyspace `default`; those that end in `_in` work on the keyspace that they name.
 ///
 /// A transaction sees its own writes; others see them only after the commit. Its [options](TransactionOptions) decide
 /// which writes of others it sees, and what happens on a conflict. [`Store::transact`](crate::Store::transact) runs a
@@ -136,7 +139,7 @@ pub struct Transaction {
     writes: OwnWrites,
     tracked: Tracked,
     locks: HeldLocks,
-    /// Those that it has written to or read for update in, by id.
+    /// The keyspaces that the transaction has written to or read for update in, by id.
     keyspaces: BTreeMap<u32, Keyspace>,
     savepoints: Vec<Savepoint>,
     /// The event that its thread sleeps on when it waits for a lock.
@@ -170,7 +173,8 @@ impl Transaction {
         })
     }
 
-    /// Its number among the transactions of this opening of the store; errors name transactions by it.
+    /// Returns the transaction's number among those of this opening of the store. Errors name transactions by their
+    /// numbers.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -479,7 +483,7 @@ impl Transaction {
         self.protected(wanted.row, mode, wanted.holds, true)
     }
 
-    /// The row is locked, if it has to be: from now on it is the transaction's to check and to give back.
+    /// Tracks a row that is locked, if it has to be. From now on the transaction checks the row and gives it back.
     fn protected(&mut self, row: Row, mode: LockMode, held: bool, read_tables: bool) -> Result<()> {
         if held {
             self.tracked.set_mode(&row, mode);
@@ -533,7 +537,7 @@ impl Transaction {
         Error::Conflict { keyspace: self.core.versions.keyspace_name(row.keyspace), key: Key::copied(&row.key) }
     }
 
-    /// Remembers this point; any number of them lie one behind the other.
+    /// Sets a savepoint at this point. Any number of savepoints lie one behind the other.
     pub fn set_savepoint(&mut self) {
         self.savepoints.push(Savepoint {
             writes: self.writes.mark(),
@@ -543,10 +547,10 @@ impl Transaction {
         });
     }
 
-    /// Takes back everything since the last savepoint, and that savepoint: writes, and locks of keys that were locked
-    /// or read for update since; others may change these now. A lock that was made exclusive since stays exclusive.
-    /// [`Store::transact`](crate::Store::transact) forgets failures since the savepoint, too, and does not run again
-    /// for them.
+    /// Takes back everything since the last savepoint, and the savepoint itself. This includes writes, and locks of
+    /// keys that were locked or read for update since; others may change these keys now. A lock that was made exclusive
+    /// since stays exclusive. [`Store::transact`](crate::Store::transact) forgets failures since the savepoint, too,
+    /// and does not run again for them.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no savepoint.
@@ -560,7 +564,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Forgets the last savepoint, and keeps what was done since.
+    /// Forgets the last savepoint, and keeps the operations since.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no savepoint.
@@ -578,7 +582,7 @@ impl Transaction {
         }
     }
 
-    /// Ends it without a trace, as dropping it does.
+    /// Ends the transaction without a trace, as a drop does.
     pub fn rollback(self) {}
 
     /// Makes the transaction's writes visible to all, together, and durable as its options say. Returns the sequence
@@ -587,8 +591,9 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::Conflict`] if another writer has changed a key that the transaction wrote or read for update; as
-    /// [`Store::write`](crate::Store::write). It has left no trace then, unless the store has [failed](Error::Failed):
-    /// a commit that failed with it may be found, whole, when the store is opened again.
+    /// [`Store::write`](crate::Store::write). The transaction has left no trace then, unless the store has
+    /// [failed](Error::Failed). A commit that failed together with the store may be there, whole, when the store is
+    /// opened again.
     pub fn commit(self) -> Result<SequenceNumber> {
         let core = Arc::clone(&self.core);
         let (commit, durability) = self.into_commit()?;
@@ -599,8 +604,8 @@ impl Transaction {
         write_numbered(&core.pipeline, commit.into_write(), durability)
     }
 
-    /// Like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins. It takes
-    /// place, or is refused, whether the future is polled or dropped, and its locks are given back then.
+    /// Like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins. The
+    /// commit takes place, or is refused, whether the future is polled or dropped. Its locks are given back then.
     ///
     /// # Errors
     /// As [`commit`](Transaction::commit); some at once, others from the future.
@@ -628,7 +633,7 @@ impl Transaction {
         Ok(CommitFuture::checking(admission))
     }
 
-    /// The batch, and what has to hold when it begins.
+    /// Returns the batch, and the conditions that have to hold when it begins.
     fn into_commit(self) -> Result<(PreparedCommit, Durability)> {
         self.core.memory.writable()?;
         let durability = self.options.durability.unwrap_or(self.core.options.durability);
@@ -644,7 +649,7 @@ impl Transaction {
     }
 }
 
-/// The batch of a transaction that ends, and what has to hold when it begins.
+/// The batch of a transaction that ends, and the conditions that have to hold when it begins.
 struct PreparedCommit {
     batch: WriteBatch,
     /// None if the transaction relies on nothing.

@@ -2,7 +2,7 @@
 //!
 //! Two cursors walk side by side: the store's cursor, and a key of the transaction's map. Going forward both stand on
 //! their first key at or behind the position, going backward on their last one at or before it; the nearer one is
-//! shown, and on the same key the transaction's, which may be that the key is gone. On a change of direction both are
+//! shown. On the same key the transaction's entry is shown, which may be a deletion. On a change of direction both are
 //! positioned again.
 
 use super::writes::{Own, OwnMap};
@@ -20,7 +20,7 @@ enum Direction {
     Backward,
 }
 
-/// Which of the two cursors shows the present entry.
+/// The cursor that shows the present entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Nothing,
@@ -178,7 +178,7 @@ impl TransactionCursor {
         })
     }
 
-    /// Positions both cursors by `position`, and shows what they find.
+    /// Positions both cursors by `position`, and shows the entry that they find.
     fn moving(&mut self, direction: Direction, position: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.direction = direction;
         let outcome = position(self).and_then(|()| self.settle());

@@ -28,8 +28,8 @@ fn deadlock(core: &Core, circle: Vec<Edge>) -> Error {
     Error::Deadlock { cycle: circle.into_iter().map(|edge| lock_wait(core, edge)).collect() }
 }
 
-/// Locks that are given back when it is dropped, which may be long after the transaction was: those of a commit on its
-/// way are kept until it is visible.
+/// Locks that are given back when the value is dropped. The drop may be long after that of the transaction: a commit on
+/// its way keeps its locks until it is visible.
 pub(crate) struct HeldLocks {
     transactions: Arc<Transactions>,
     owner: Owner,
@@ -68,7 +68,7 @@ pub(super) struct Wanted {
     pub(super) row: Row,
     pub(super) owner: Owner,
     pub(super) mode: LockMode,
-    /// It has the row shared already.
+    /// True if the transaction has the row shared already.
     pub(super) holds: bool,
     pub(super) timeout_ms: u64,
 }

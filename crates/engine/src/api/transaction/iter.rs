@@ -30,8 +30,8 @@ impl Source for OwnMoment {
 }
 
 /// An iterator over the keys and values that a transaction sees of a keyspace, as they were when it was made; used as
-/// [`Iter`](crate::Iter). What the transaction writes after that is not seen, and may be written while the iterator is
-/// used.
+/// [`Iter`](crate::Iter). The iterator does not see later writes of the transaction, which may go on while the iterator
+/// is used.
 ///
 /// ```
 /// # use situ_engine as situ;

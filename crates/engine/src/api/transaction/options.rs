@@ -5,23 +5,24 @@ use crate::base::options::{BATCH_BYTES_MAX, Durability, setters};
 /// The moment at which a transaction finds a conflict with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransactionKind {
-    /// At once: what it writes or reads for update is locked against other pessimistic transactions, which wait.
-    /// Right where transactions meet often.
+    /// At once: the transaction locks each row that it writes or reads for update. Other pessimistic transactions wait.
+    /// This kind suits transactions that meet often.
     #[default]
     Pessimistic,
-    /// At commit: it takes no locks and never waits for others; if what it wrote or read for update has been changed,
-    /// the commit answers [`Error::Conflict`](crate::Error::Conflict). Right where transactions seldom meet.
+    /// At commit: the transaction takes no locks and never waits for others. If a row that it wrote or read for update
+    /// has been changed, the commit answers [`Error::Conflict`](crate::Error::Conflict). This kind suits transactions
+    /// that seldom meet.
     Optimistic,
 }
 
 /// The writes of others that a transaction sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// Each read sees what is committed when it begins. A key that is read, but not for update, may change before the
-    /// transaction writes it: that change is lost.
+    /// Each read sees the writes that are committed when it begins. A key that is read, but not for update, may change
+    /// before the transaction writes it: that change is lost.
     ReadCommitted,
-    /// All reads see one moment, that of the transaction's first operation. Of two transactions that overlap and write
-    /// the same key the first to commit wins. Two transactions may still each read what the other one writes (write
+    /// All reads see one moment, that of the transaction's first operation. If two transactions overlap and write the
+    /// same key, the first to commit wins. Two transactions may still each read a key that the other one writes (write
     /// skew), unless they read it for update.
     #[default]
     Snapshot,
@@ -44,9 +45,9 @@ pub struct TransactionOptions {
     /// The longest wait of an operation for a lock; then it answers [`Error::LockTimeout`](crate::Error::LockTimeout).
     /// 0: no wait. Default: 1000.
     pub lock_timeout_ms: u64,
-    /// Memory for its writes, for the keys it has locked or read for update, and for what its savepoints need; beyond,
-    /// an operation answers [`Error::TransactionTooLarge`](crate::Error::TransactionTooLarge). Default: 64 MiB; at most
-    /// [`BATCH_BYTES_MAX`].
+    /// The maximum memory for its writes, for the keys that it has locked or read for update, and for its savepoints.
+    /// Beyond it, an operation answers [`Error::TransactionTooLarge`](crate::Error::TransactionTooLarge). Default: 64
+    /// MiB; at most [`BATCH_BYTES_MAX`].
     pub bytes_max: u64,
     /// The moment at which the commit is acknowledged. Default: that of the store's writes.
     pub durability: Option<Durability>,

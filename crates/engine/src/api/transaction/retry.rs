@@ -1,4 +1,4 @@
-//! Transactions that are run again when others were in their way.
+//! Transactions that are run again after a conflict with others.
 //!
 //! The error type of the caller's closure may be any that can be made of ours, so it does not say whether a run failed
 //! because of others. The transaction does: it remembers that an operation failed so, until it goes back to a savepoint
@@ -53,13 +53,13 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// What `body` answers; as [`begin`](Store::begin) and [`Transaction::commit`].
+    /// The error of `body`; as [`begin`](Store::begin) and [`Transaction::commit`].
     pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(TransactionOptions::default(), body)
     }
 
-    /// Like [`transact`](Store::transact), with options, and with any error type that an [`Error`] can become. Where
-    /// the compiler cannot tell that type, name it as the closure's return type.
+    /// Like [`transact`](Store::transact), with options, and with any error type that an [`Error`] can become. If the
+    /// compiler cannot infer that type, name it as the closure's return type.
     ///
     /// ```
     /// # use situ_engine as situ;

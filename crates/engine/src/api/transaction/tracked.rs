@@ -1,10 +1,10 @@
-//! The rows that a transaction relies on, and what proves at commit that they have not changed.
+//! The rows that a transaction relies on, and the proof at commit that they have not changed.
 //!
 //! The proof is the newest version of each row (`check.rs`), which compactions keep as long as a snapshot is held at
 //! the row's `since`. Under snapshot isolation there is one, the transaction's. Under read committed, `since` is the
 //! newest visible number when the row is tracked, and a snapshot is held at each of these numbers; when there are many,
-//! all rows are looked at, found unchanged, and moved to the present: their `since` is the same number then, and one
-//! snapshot is enough.
+//! the transaction checks that all rows are unchanged, and moves them to the present. Their `since` is the same number
+//! then, and one snapshot is enough.
 
 use crate::Result;
 use crate::api::keyspace::Keyspace;

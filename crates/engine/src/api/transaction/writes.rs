@@ -24,7 +24,7 @@ pub(super) fn bytes_of(key_bytes: usize, value_bytes: usize) -> u64 {
     (CHANGE_BYTES + key_bytes + value_bytes) as u64
 }
 
-/// A change, and what was there before.
+/// A change, and the state before it.
 struct Past {
     keyspace: u32,
     key: Arc<[u8]>,
