@@ -302,10 +302,10 @@ impl Store {
     /// has their contents. The records that the log had when the store was opened become tables first, so that they are
     /// not replayed twice.
     ///
-    /// If these tables make a compaction of level 0 due, the call waits for one such compaction of the keyspace, ten
-    /// seconds at most. So level 0 stays small in a store that is opened for one write at a time. The call waits for no
-    /// compaction once the store has flushed a write that came after its opening. The call cancels any other
-    /// compaction, and a later opening restarts it. Other threads may write until the waits are over.
+    /// If this adds a table to level 0, and a compaction of level 0 is due, the call waits for one such compaction of
+    /// the keyspace, ten seconds at most. So level 0 stays small in a store that is opened for one write at a time. The
+    /// call waits for no compaction once the store has flushed a write that came after its opening. The call cancels
+    /// any other compaction, and a later opening restarts it. Other threads may write until the waits are over.
     ///
     /// # Errors
     /// The store had failed, or the log could not be synced: writes that were acknowledged as buffered may be lost at
@@ -599,7 +599,7 @@ impl Store {
     /// Flushes all keyspaces; see [`Keyspace::flush`].
     ///
     /// # Errors
-    /// As [`Keyspace::flush`].
+    /// The same as for one keyspace.
     pub fn flush(&self) -> Result<()> {
         self.core().health.check_open()?;
         self.core()

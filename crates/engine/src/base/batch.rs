@@ -14,13 +14,13 @@ use std::fmt;
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 
 /// Set in the field of the first sequence number, whose numbers have 56 bits: the record was carried over, and eight
-/// more bytes of header say since when.
+/// more bytes of header have the number since which.
 const CARRIED_OVER: u64 = 1 << 56;
 
 /// The destination of a change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
-    /// The store whose keyspace it is; none for the keyspace `default`, which has the same number in every store.
+    /// The store of the keyspace; none for the keyspace `default`, which has the same number in every store.
     store: Option<StoreId>,
     keyspace: u32,
 }
@@ -37,8 +37,8 @@ impl Target {
 ///
 /// [`put`](WriteBatch::put), [`delete`](WriteBatch::delete) and [`delete_range`](WriteBatch::delete_range) change the
 /// keyspace `default`; a batch of these alone can be written to any store. Methods that end in `_in` change the
-/// keyspace that they name. Such a batch can be written to that keyspace's store only, and no more when the store has
-/// been closed and opened again.
+/// keyspace that they name. Such a batch can be written to that keyspace's store only, and only until the store is
+/// closed.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -60,7 +60,7 @@ pub struct WriteBatch {
     count: u32,
     largest_bytes: usize,
     keyspaces: Touched<()>,
-    /// The store whose keyspaces are meant. What is encoded are their numbers, which other stores have too.
+    /// The store of the keyspaces. The encoding has only their numbers, which other stores have too.
     store: Option<StoreId>,
 }
 
@@ -118,8 +118,8 @@ impl WriteBatch {
         self.push_delete(Target::DEFAULT, key.as_ref())
     }
 
-    /// Removes all keys in `begin..end` from the keyspace `default`. Costs the same however many there are. An empty
-    /// range is no change.
+    /// Removes all keys in `begin..end` from the keyspace `default`. The cost does not depend on the number of keys. An
+    /// empty range is no change.
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put), for both keys; `begin` may be empty.
@@ -310,15 +310,15 @@ impl<'a> Operation<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(crate) first: SequenceNumber,
-    /// `first`, or of a record that was carried over, the oldest write that it stands for.
+    /// Equal to `first`. For a record that was carried over, the oldest write that it stands for.
     pub(crate) since: SequenceNumber,
     count: u32,
-    /// All of them decode: [`Record::decode`] has seen to it.
+    /// The encoded operations. All of them decode, as [`Record::decode`] has checked.
     encoded: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Decodes any bytes, down to the last operation; the error says in words what is wrong.
+    /// Decodes any bytes, down to the last operation; the error describes the fault in words.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Record<'a>, &'static str> {
         let mut decoder = Decoder::new(bytes);
         let field = decoder.u64().ok_or("no room for the sequence number")?;

@@ -7,10 +7,11 @@
 //! **Bounded.** A damaged block that is read a million times counts a million and is reported once. [`FILES_MAX`] files
 //! are remembered and reported; damage in further ones is counted.
 //!
-//! **Threads.** Any thread that reads. The lock is held for a look at the list; the listener is called without it.
+//! **Threads.** Any thread that reads may note damage. The lock is held for a look at the list; the listener is called
+//! without it.
 //!
-//! A file is forgotten when it is deleted. A store that is open read-only notes nothing: what it finds may be the work
-//! of the process that writes to the store meanwhile.
+//! A file is forgotten when it is deleted. A store that is open read-only notes nothing: the damage may be the work of
+//! the process that writes to the store meanwhile.
 
 use crate::Error;
 use crate::base::health::Health;
@@ -21,7 +22,7 @@ use situ_storage::{Error as StorageError, FileName};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// One damaged place: file, offset, what it is, what was expected and what was found.
+/// One damaged place: file, offset, its kind, the expected and the found contents.
 pub type Damage = Corruption;
 
 /// Returns any failure as a damage: unreadable data is as bad as wrong data.
@@ -96,8 +97,8 @@ impl DamagedFiles {
     }
 }
 
-/// Returns the name in what a volume calls a file: the last component of a path, or what a disk without a file system
-/// has before its own place (`000012.table on /dev/sdb`).
+/// Returns the file name in a volume's text for a file. It is the last component of a path. On a disk without a file
+/// system it comes before the disk's own place (`000012.table on /dev/sdb`).
 fn file_name(file: &str) -> Option<FileName> {
     let on_raw_disk = file.split_once(" on ").and_then(|(name, _)| name.parse().ok());
     on_raw_disk.or_else(|| file.rsplit('/').next()?.parse().ok())

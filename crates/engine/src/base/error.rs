@@ -16,7 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// The disk, or what was found on it. The text names file, place and cure.
+    /// An error of the disk, or of the data on it. The text names file, place and cure.
     Storage(storage::Error),
     /// The store takes no writes since a write or sync of its log or manifest failed; reads still work.
     /// Close it, remove the cause, open it again.
@@ -28,9 +28,9 @@ pub enum Error {
     ReadOnly,
     /// The store is closed, or closing.
     Closed,
-    /// No keyspace of this name.
+    /// The store has no keyspace of this name.
     NoSuchKeyspace {
-        /// The name asked for.
+        /// The name that the caller asked for.
         name: String,
     },
     /// The keyspace was dropped while the handle was kept.
@@ -91,9 +91,10 @@ pub enum Error {
         /// The maximum number of locks.
         locks_max: u64,
     },
-    /// An argument is out of bounds; the text says which bounds.
+    /// An argument is out of bounds; the text names the bounds.
     Invalid(String),
-    /// A fast disk is missing, is not this store's, or is there where none belongs; the text says which and what to do.
+    /// A fast disk is missing, is not this store's, or is there where none belongs; the text names the case and the
+    /// cure.
     Disks(String),
     /// The store is missing and was not to be created, or present and was to be new.
     Existence(String),

@@ -82,14 +82,14 @@ pub enum StoreEvent {
         /// Its file number.
         table: u64,
     },
-    /// Writers began (or ceased, at zero) to be slowed down.
+    /// The store began to slow down writers, or stopped doing so (zero).
     Slowed {
         /// Allowed bytes a second; zero if there is no limit any more.
         bytes_per_s: u64,
         /// The part of the store that asked for the limit.
         reason: String,
     },
-    /// Writes to a keyspace wait from now on, until there is room for what they write.
+    /// Writes to a keyspace wait from now on, until there is room for them.
     WritersStopped {
         /// The keyspace's name.
         keyspace: String,
@@ -131,7 +131,7 @@ pub enum StoreEvent {
         to_level: usize,
         /// File numbers of the tables that take part in it.
         tables: Vec<u64>,
-        /// It is tried again after this time.
+        /// The time after which it is tried again.
         rest: Duration,
         /// The error of the compaction.
         error: Error,
@@ -181,7 +181,7 @@ pub enum StoreEvent {
         /// The reason.
         reason: String,
     },
-    /// A disk has another level of space.
+    /// The level of free space of a disk has changed.
     Space(SpaceChange),
     /// While the fast disk is being drained: a file that a repair had set aside there is on the capacity disk now.
     DamagedFileMoved {
@@ -273,9 +273,9 @@ impl fmt::Display for StoreEvent {
     }
 }
 
-/// Hears of events. Called on the store's own threads and, for what callers meet themselves (waiting for room, damage),
-/// on theirs; with no lock held. It should return quickly and must not wait for the store. A panic in it is caught and
-/// counted ([`Statistics::listener_panics`](crate::Statistics)).
+/// A listener for events. The store calls it with no lock held, on the store's own threads. For events that callers
+/// meet themselves (waiting for room, damage), it is called on the callers' threads. It should return quickly and must
+/// not wait for the store. A panic in it is caught and counted ([`Statistics::listener_panics`](crate::Statistics)).
 pub trait Listener: Send + Sync {
     /// Handles an event.
     fn event(&self, event: &StoreEvent);

@@ -61,7 +61,7 @@ pub struct Ablation {
     /// The log has one write in flight at a time, and one logger carries all asynchronous writes.
     pub serial_log: bool,
     /// New tables of levels below this one, and no others, go to the fast disk as far as there is room, whatever the
-    /// load is. The store does not copy tables there that are read often.
+    /// load is. Frequent reads do not move a table there.
     pub pinned_level: Option<usize>,
 }
 

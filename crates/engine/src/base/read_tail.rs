@@ -10,8 +10,9 @@
 //! without the samples of the last one. Slices without pipelines last until they have 1000 samples, or for 150 s. So
 //! the latencies of earlier reads are remembered while pipelines run, for ten minutes.
 //!
-//! **Threads**: any may record and sum up. No thread waits: one that finds another one turning the slices counts in the
-//! old slice. A thread that was stopped for four slices may count one read in a slice that is not its own.
+//! **Threads**: any thread may record and sum up. No thread waits: a thread that finds another one turning the slices
+//! counts in the old slice. A thread that was stopped for four slices may count one read in a slice that is not its
+//! own.
 //!
 //! Rejected: one histogram that is halved now and then. A reader of it could not say how old its samples are.
 
@@ -83,7 +84,7 @@ struct Tail {
     ends: Ends,
     slices: [Slice; SLICES],
     current: AtomicUsize,
-    /// A thread turns the slices.
+    /// True while a thread turns the slices.
     turning: AtomicBool,
 }
 
@@ -208,7 +209,7 @@ impl Default for ReadTails {
 }
 
 impl ReadTails {
-    /// Says whose pipelined runs count; once.
+    /// Sets the units whose pipelined runs count; called once.
     pub(crate) fn watch(&self, pipelines: Vec<Pipelines>) {
         let is_first = self.pipelines.set(pipelines).is_ok();
         assert!(is_first, "the units of a store are named once");

@@ -229,7 +229,7 @@ counters! {
     waker_panics,
 }
 
-/// Says yes once in sixteen times on each thread.
+/// Returns true once in sixteen times on each thread.
 #[inline]
 pub(crate) fn sampled() -> bool {
     thread_local!(static TURN: Cell<u8> = const { Cell::new(0) });

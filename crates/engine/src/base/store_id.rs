@@ -1,4 +1,4 @@
-//! Which opening of a store something belongs to.
+//! Identities of openings of a store.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;

@@ -1,7 +1,8 @@
-//! Keys and values that a read gives away: bytes that belong to the caller and outlive the read.
+//! Keys and values that a read returns: bytes that belong to the caller and outlive the read.
 //!
 //! A [`Value`] that [`get`](crate::Keyspace::get) finds in a table shares the cached block that it lies in, so nothing
-//! is copied. Iterators copy what they give. A [`Key`] of up to [`INLINE_BYTES_MAX`] bytes takes no memory of its own.
+//! is copied. Iterators copy the entries that they return. A [`Key`] of up to [`INLINE_BYTES_MAX`] bytes takes no
+//! memory of its own.
 
 use situ_storage::Excerpt;
 use situ_table::ValueRef;

@@ -12,16 +12,16 @@
 //! The first chunk is small, so an idle keyspace costs [`CHUNK_BYTES_FIRST`]. While chunks are still that small, each
 //! piece that gets its own chunk also makes the next one larger.
 //!
-//! Chunks of the full size are mapped, aligned to their size, and the kernel is asked to back each with one huge page.
-//! A search in a memtable of 64 MiB touches some forty nodes on as many pages, more than the processor's TLB holds;
-//! with huge pages there are 32. Where the kernel has none to give, the chunk is as good as any other.
+//! Chunks of the full size are mapped, aligned to their size, and the arena asks the kernel to back each with one huge
+//! page. A search in a memtable of 64 MiB touches some forty nodes on as many pages, more than the processor's TLB
+//! holds; with huge pages there are 32. If the kernel has none to give, the chunk is as good as any other.
 //!
 //! # Invariants
 //!
 //! * A piece is aligned to [`ALIGNMENT`], belongs to one caller, and stays where it is until the arena is dropped.
 //! * The current chunk is never freed before the arena, so its header can be read without the lock.
-//! * A failed attempt leaves `used` beyond the chunk's capacity. That seals the chunk; it cannot overflow, because each
-//!   thread that fails goes on to a new chunk, and a piece is at most a quarter of a chunk.
+//! * A failed attempt leaves `used` beyond the chunk's capacity. This seals the chunk. `used` cannot overflow, because
+//!   each thread that fails goes on to a new chunk, and a piece is at most a quarter of a chunk.
 //!
 //! # Threads
 //!
@@ -45,7 +45,7 @@ use std::ptr::NonNull;
 use super::meter::Share;
 use super::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, OwnCacheLine};
 
-/// The size of the first chunk: what an empty memtable costs.
+/// The size of the first chunk: the memory of an empty memtable.
 pub(super) const CHUNK_BYTES_FIRST: usize = 2 << 10;
 
 /// Maximum length of pieces that mostly come from the current chunk, without the lock.
@@ -89,7 +89,7 @@ mod mapped {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
     use std::ptr::{NonNull, null_mut};
 
-    /// Zeroed memory of [`CHUNK_BYTES_MAX`], aligned to as much; `None` if the system has none.
+    /// Returns zeroed memory of [`CHUNK_BYTES_MAX`], aligned to its size; `None` if the system has none.
     pub(super) fn map() -> Option<NonNull<u8>> {
         // As much again, so that an aligned piece is inside wherever the system puts it.
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
@@ -127,7 +127,7 @@ impl Chunk {
         Layout::from_size_align(capacity, CHUNK_ALIGNMENT).expect("a chunk is smaller than the address space")
     }
 
-    /// Memory for a chunk. Where it comes from is decided by its size alone, so that [`free`](Chunk::free) knows it.
+    /// Returns memory for a chunk. The size alone decides its source, so that [`free`](Chunk::free) knows the source.
     fn allocate(capacity: usize) -> Option<NonNull<u8>> {
         #[cfg(all(target_os = "linux", not(miri), not(loom)))]
         if capacity == CHUNK_BYTES_MAX {
@@ -233,8 +233,8 @@ impl Arena {
         }
     }
 
-    /// `bytes` bytes of uninitialised memory, aligned to [`ALIGNMENT`], valid until the arena is dropped, and the
-    /// caller's alone. The pointer covers exactly those bytes' chunk.
+    /// Returns `bytes` bytes of uninitialised memory, aligned to [`ALIGNMENT`]. The memory is valid until the arena is
+    /// dropped, and the caller's alone. The pointer covers exactly those bytes' chunk.
     #[inline]
     pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
@@ -267,8 +267,8 @@ impl Arena {
         true
     }
 
-    /// Reserves memory for pieces below [`LARGE_BYTES`], `bytes` together with what each is rounded up by. The pieces
-    /// find it if no others are allocated in between. Returns false if the system has no memory.
+    /// Reserves memory for pieces below [`LARGE_BYTES`]: `bytes`, including the rounding of each. The pieces find it if
+    /// no others are allocated in between. Returns false if the system has no memory.
     pub(super) fn ensure(&self, bytes: usize) -> bool {
         let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
         if self.current_room() >= bytes {
@@ -283,7 +283,7 @@ impl Arena {
         true
     }
 
-    /// Bytes of the current chunk that are not handed out.
+    /// Returns the bytes of the current chunk that are not handed out.
     fn current_room(&self) -> usize {
         // SAFETY: the current chunk is never freed before the arena; nothing but its atomic ever changes.
         let header = unsafe { &*self.current.0.load(Ordering::Acquire) };
@@ -303,7 +303,7 @@ impl Arena {
         piece
     }
 
-    /// Bytes handed out, rounding to [`ALIGNMENT`] included. Exact whenever no allocation is under way.
+    /// Returns the bytes handed out, rounding to [`ALIGNMENT`] included. Exact whenever no allocation is under way.
     pub(super) fn used_bytes(&self) -> usize {
         self.used_bytes.0.load(Ordering::Relaxed)
     }

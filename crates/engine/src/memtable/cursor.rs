@@ -36,7 +36,7 @@ impl MemtableCursor {
         unsafe { address.resolve() }
     }
 
-    /// Returns the node it stands on.
+    /// Returns the node that the cursor stands on.
     #[inline]
     fn node(&self) -> Node<'_> {
         self.resolve(self.node.expect("the cursor stands on an entry"))

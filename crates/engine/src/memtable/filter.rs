@@ -1,13 +1,14 @@
-//! Tells most keys that a memtable does not have, for one cache line instead of a search.
+//! A filter that rules out most keys that a memtable does not have, for one cache line instead of a search.
 //!
 //! # How it works
 //!
 //! A search in a full memtable waits for memory some ten times, and most reads search the memtable in vain, because
-//! what they look for is in a table. So every insert sets five bits, all in one line of 512, chosen by the key's hash
-//! (a blocked Bloom filter, as tables have; the hash is the one that they need anyway), and a read asks for them first.
+//! their key is in a table. So every insert sets five bits, all in one line of 512, chosen by the key's hash, and a
+//! read checks them first. This is a blocked Bloom filter, as tables have; tables need the same hash anyway.
 //!
-//! The filter is sized by what the memtable may hold, [`BYTES_PER_FILTER_BYTE`] to one: with entries of 128 bytes that
-//! is 8 bits per key, and one search in forty is in vain. Smaller entries make it worse, larger ones better.
+//! The size of the filter follows the size that the memtable may have, [`BYTES_PER_FILTER_BYTE`] to one: with entries
+//! of 128 bytes that is 8 bits per key, and one search in forty is in vain. Smaller entries make it worse, larger ones
+//! better.
 //!
 //! A store may have ten thousand nearly empty keyspaces, so the filter has two parts. The first [`FIRST_KEYS`] keys go
 //! into a part of [`FIRST_BYTES_MAX`], all others into the rest. Each part is allocated for its first key. A read
@@ -83,7 +84,7 @@ pub(super) struct Lines {
     count: usize,
 }
 
-/// Of the standard library in a model, too: the filter's order is made by others (see the module), and loom would
+/// The type is the standard library's in a model, too. Other values order the filter (see the module), and loom would
 /// explore every order of setting bits.
 type Word = AtomicU64;
 

@@ -8,11 +8,11 @@
 //!                             ^ the node's address: a `Header`, 24 bytes
 //! ```
 //!
-//! A search asks a node two things: does your key come before mine, and who is next on this level? The key's first
-//! eight bytes, its prefix, read as a big-endian number, answer the first for most keys by one comparison; a shorter
-//! key is followed by zeros up to there. For keys up to 24 bytes long the rest of the key still lies in the same 64
-//! bytes. The tower grows downwards from the header, so that the low levels, on which a search misses the cache, have
-//! their links next to the prefix too.
+//! A search asks a node two things: does its key come before the target, and which node is next on this level? The
+//! key's first eight bytes, its prefix, read as a big-endian number, answer the first question for most keys by one
+//! comparison. A shorter key is followed by zeros up to there. For keys up to 24 bytes long the rest of the key still
+//! lies in the same 64 bytes. The tower grows downwards from the header, so that the low levels, on which a search
+//! misses the cache, have their links next to the prefix too.
 //!
 //! # Invariants
 //!
@@ -72,7 +72,7 @@ pub(super) struct Node<'a> {
     arena: PhantomData<&'a Arena>,
 }
 
-/// A node's address, for those who keep the arena alive by other means than a borrow.
+/// A node's address, for owners that keep the arena alive by other means than a borrow.
 #[derive(Clone, Copy)]
 pub(super) struct NodeAddress(NonNull<Header>);
 
@@ -290,8 +290,8 @@ impl<'a> Node<'a> {
         self.link(level).0.store(address_of(next), Ordering::Relaxed);
     }
 
-    /// Puts `new` in the place of `old` as the next node on this level, and so publishes it; false, and nothing done,
-    /// if the next node is another.
+    /// Puts `new` in the place of `old` as the next node on this level, and so publishes it. Returns false, and does
+    /// nothing, if the next node is another.
     ///
     /// # Safety
     /// Both nodes are of one arena.

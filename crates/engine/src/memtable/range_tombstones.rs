@@ -1,9 +1,9 @@
 //! The range tombstones of a memtable.
 //!
 //! They lie in an index under a lock. Readers do not touch the lock: they share a snapshot of the index. The first
-//! reader after a change makes a new one. A snapshot shares all of the index but for a few tens of tombstones, so that
-//! it costs the same however many there are. Many inserts in a row cost one snapshot, and a memtable without range
-//! tombstones costs its readers one atomic load.
+//! reader after a change makes a new one. A snapshot shares all of the index but for a few tens of tombstones, so its
+//! cost does not depend on the number of tombstones. Many inserts in a row cost one snapshot, and a memtable without
+//! range tombstones costs its readers one atomic load.
 //!
 //! **Invariant**: the snapshot is a prefix of the index, so its length says whether it is current.
 
@@ -52,7 +52,7 @@ impl RangeTombstones {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Bytes of keys, bookkeeping, and what it takes to search them.
+    /// Returns the bytes of keys, bookkeeping and the index.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -48,8 +48,8 @@ use super::meter::Share;
 use super::node::{HEIGHT_MAX, Link, Node, NodeAddress, Target};
 use super::sync::{AtomicBool, AtomicUsize, Ordering, OwnCacheLine};
 
-/// On how many levels an insert looks whether its place is at the finger before it searches from the head. Nodes on
-/// higher levels are so rare that a search from the head is as short.
+/// The number of levels on which an insert checks for its place at the finger before it searches from the head. Nodes
+/// on higher levels are so rare that a search from the head is as short.
 const FINGER_LEVELS: usize = 4;
 
 /// A sorted list that only grows.
@@ -101,7 +101,7 @@ impl SkipList {
         list
     }
 
-    /// Returns the memory the nodes live in.
+    /// Returns the memory that the nodes live in.
     pub(super) fn arena(&self) -> &Arena {
         &self.arena
     }
@@ -120,8 +120,8 @@ impl SkipList {
         self.height.load(Ordering::Relaxed)
     }
 
-    /// Adds an entry whose node is to be `height` levels high. Returns by how much less than one the count of keys
-    /// grows; see [`surplus`].
+    /// Adds an entry whose node is to be `height` levels high. Returns the amount by which the count of keys grows less
+    /// than one; see [`surplus`].
     ///
     /// # Panics
     /// If an entry with the same key and trailer is there, or one of the limits of [`Node::create`] is passed.
@@ -188,7 +188,7 @@ impl SkipList {
     ) -> (Node<'a>, Option<Node<'a>>) {
         loop {
             let after = before.next(level);
-            // Whichever way the comparison goes, it waits for `after`; ask meanwhile for where the way down leads.
+            // The comparison waits for `after` in any case; prefetch meanwhile the node that the way down leads to.
             if level > 0
                 && let Some(below) = before.next(level - 1)
             {
@@ -213,8 +213,8 @@ impl SkipList {
         }
     }
 
-    /// Fills in the splice on the levels below `height` at least, and returns on how many levels, from the lowest, it
-    /// did. The caller has the finger.
+    /// Fills in the splice on the levels below `height` at least, and returns the number of filled levels, from the
+    /// lowest. The caller has the finger.
     #[inline]
     fn locate_near_finger<'a>(&'a self, target: &Target<'_>, height: usize, splice: &mut Splice<'a>) -> usize {
         let list_height = self.height();

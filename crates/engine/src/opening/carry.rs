@@ -1,8 +1,8 @@
-//! A little that the log held goes on in the next log.
+//! Few records of the log go on in the next log.
 //!
 //! A store that is opened for one write, again and again, finds one more write in its log each time. A table of each
-//! would fill level 0 with tables of one entry, and cost three syncs each time. So what was replayed is written into
-//! the new log as one record, if it is little, and stays in memory:
+//! would fill level 0 with tables of one entry, and cost three syncs each time. So replayed records, if they are few,
+//! are written into the new log as one record, and stay in memory:
 //!
 //! 1. [`Carried::of`] takes the newest version of each key, and the range tombstones, in the order of their sequence
 //!    numbers. They become one batch.
@@ -33,7 +33,8 @@ use situ_storage::Error as StorageError;
 use situ_table::{Cursor, KeyKind, KeyRef, MAX_SEQUENCE};
 use std::sync::Arc;
 
-/// More is not carried over: to write it again at each opening would cost more than a table does once.
+/// The maximum size that a keyspace carries over. To write more again at each opening would cost more than a table does
+/// once.
 const CARRIED_BYTES_MAX: u64 = 64 << 10;
 
 /// Maximum that all keyspaces together carry over. It is one record, which is in memory twice.
@@ -48,7 +49,7 @@ struct Change {
     keyspace: u32,
     kind: KeyKind,
     key: Vec<u8>,
-    /// The end, of a range.
+    /// The end of a range.
     value: Vec<u8>,
 }
 
@@ -126,7 +127,7 @@ impl Carried {
         self.batch.len() as u64
     }
 
-    /// Writes it into a log to which nothing has been written, durably.
+    /// Writes the batch durably into a log to which nothing has been written.
     ///
     /// # Errors
     /// The log's.

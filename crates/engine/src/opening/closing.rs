@@ -3,7 +3,7 @@
 //! 1. The records that the opening has replayed become tables, if they are to and have not yet. If a compaction of
 //!    level 0 is due then, the closer waits for it: a store that is opened again and again, for a moment each time,
 //!    would never get to it. The wait has bounds (`Work::wait_for_level0`), as writers may go on meanwhile. Then the
-//!    store refuses calls. All threads of the store end when they have done what they are at.
+//!    store refuses calls. All threads of the store end when they have finished their present work.
 //! 2. The closer waits for callers' threads that are inside the store, then for the store's own threads.
 //! 3. The log is closed, the manifest notes it.
 //! 4. The store reports the room that closing has freed to a raw disk, as far as that takes less than [`TIDYING_MAX`]:
@@ -13,8 +13,8 @@
 //! dropped on one of them nevertheless: a waker is called there, and may own the task that owns the store. Such a store
 //! is closed on a thread of its own; a call there is refused.
 //!
-//! **Failure.** What can be made durable is, whatever has failed before. If no thread can be had for closing, the
-//! directory stays locked until the process ends: the store's threads may still be at work in it.
+//! **Failure.** The closer makes durable whatever it can, even after a failure. If no thread can be had for closing,
+//! the directory stays locked until the process ends: the store's threads may still be at work in it.
 
 use crate::base::store_id::is_own_thread;
 use crate::base::sync::lock;
@@ -30,7 +30,7 @@ use std::time::Duration;
 /// The longest time for which closing reports free room to a raw disk; a part that is begun is finished.
 const TIDYING_MAX: Duration = Duration::from_secs(1);
 
-/// A store that is open: what ends with it.
+/// An open store, and the parts that end with it.
 pub(crate) struct Open {
     core: Arc<Core>,
     /// None if the store is open read-only.
@@ -79,11 +79,11 @@ impl Open {
             background.join(&core.work);
         }
         core.work.land_the_last();
-        // The thread of a task is a little longer there than the task: what it holds must not be the last of the store.
+        // The thread of a task ends a little later than the task: it must not hold the last handle of the store.
         core.work.compactor.close();
         core.versions.delete_obsolete();
         core.end_value_writers();
-        // Even after a failure: what can be made durable is.
+        // Even after a failure, the log is made as durable as possible.
         let closed = core.memory.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
         // The next opening would not find data in files that were moved or removed.
         core.health.fail_if_a_disk_has();
@@ -116,7 +116,7 @@ impl Open {
 }
 
 impl Core {
-    /// Seals the segments that values go to. What is not sealed here is read through by the next opening.
+    /// Seals the segments that values go to. The next opening reads through a segment that is not sealed here.
     fn end_value_writers(&self) {
         for keyspace in self.versions.keyspaces() {
             let writers = [&keyspace.flushed_values, &keyspace.collected_values].map(|writer| lock(writer).take());

@@ -1,16 +1,18 @@
 //! Opening a store: from files to a running [`Core`].
 //!
-//! 1. Take the lock, and that of the fast disk if there is one (`membership.rs`). `CURRENT` names the manifest; without
-//!    it and without any of a store's files, a new store is made.
+//! 1. Take the lock, and that of the fast disk if there is one (`membership.rs`). `CURRENT` names the manifest. Without
+//!    `CURRENT`, and without any of a store's files, a new store is made.
 //! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed, when
 //!    it is durable that nothing needs them.
-//! 3. Replay the log files that hold what is not in tables; each record goes to the keyspaces that have not flushed it.
-//! 4. A new log is begun, and a new manifest with a snapshot of all this is put in force; log files that nothing
-//!    replayed is from go. A crash before that leaves everything as it was, and the next open does the same again.
-//! 5. The store is open. What was replayed is in memtables (`replay.rs`), which the flusher makes tables of; then their
-//!    log files go. A crash before that leaves the old log files and the new ones, which are read one after the other.
+//! 3. Replay the log files that hold writes which are not in tables; each record goes to the keyspaces that have not
+//!    flushed it.
+//! 4. Begin a new log, and put a new manifest with a snapshot of this state in force. Remove log files without replayed
+//!    records. A crash before that leaves everything as it was, and the next open does the same again.
+//! 5. The store is open. The replayed records are in memtables (`replay.rs`). The flusher makes tables of them, and
+//!    then their log files go. A crash before that leaves the old log files and the new ones, which are read one after
+//!    the other.
 //!
-//! Read-only: nothing is locked or written, orphans stay, and what was replayed stays in memory.
+//! A read-only opening locks and writes nothing. Orphans stay, and the replayed records stay in memory.
 
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{KeyspaceOptions, Options};
@@ -60,7 +62,7 @@ pub(crate) struct StoreState {
     pub(crate) closed: Option<u64>,
     /// The time at which a repair last lost something, in milliseconds since 1970.
     pub(crate) lossy_repair: Option<u64>,
-    /// The store has a fast disk, or had one.
+    /// True if the store has a fast disk, or had one.
     pub(crate) fast_disk: bool,
 }
 
@@ -71,7 +73,7 @@ pub(crate) struct KeyspaceState {
 }
 
 impl StoreState {
-    /// Applies edits in order; the error says in words which one does not fit.
+    /// Applies edits in order; the error describes the one that does not fit.
     pub(crate) fn replay(edits: Vec<Edit>, source: &Arc<TableSource>) -> Result<StoreState, String> {
         let mut state = StoreState::default();
         for (at, edit) in edits.into_iter().enumerate() {
@@ -181,7 +183,7 @@ enum Mode {
     },
 }
 
-/// A reader starts again so often when files change under it.
+/// The maximum number of attempts of a reader when files change under it.
 const READ_ATTEMPTS_MAX: usize = 20;
 
 pub(crate) fn open(
@@ -210,8 +212,9 @@ fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Resu
         if before.as_ref() != Some(&found) {
             before = Some(found);
         } else if all {
-            // The table may be one that no read asks for, so the next attempts open none. Only with `all` off is a
-            // missing file believed, and looked for on a fast disk that the caller has not named.
+            // The missing file may be a table that no read asks for, so the next attempts go on without missing tables.
+            // Only these attempts believe that a file is missing, and look for a fast disk that the caller has not
+            // named.
             (all, before) = (false, None);
         } else {
             return Err(error.into());
@@ -242,7 +245,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         chosen.try_for_each(|options| check_room_for_values(&source, &volume, options))?;
     }
     let current = manifest::current(&*volume)?;
-    // Before the edits are read: what comes later counts as a change.
+    // Before the edits are read: a later edit counts as a change.
     let seen = read_only.then(|| edits_seen(&*volume));
     let mut damages = Vec::new();
     let mut state = match current {
@@ -352,11 +355,11 @@ const FILE: &str = "file";
 /// A file that the state needs and the volume does not have, or has in another length.
 pub(crate) struct Missing {
     pub(crate) name: FileName,
-    /// [`FILE`], or what of it is wrong.
+    /// [`FILE`], or the property of the file that is wrong.
     pub(crate) what: &'static str,
     pub(crate) expected: String,
     pub(crate) found: String,
-    /// It was on the fast disk, or, of a log file, may have been.
+    /// True if the file was on the fast disk, or, for a log file, may have been.
     pub(crate) on_fast_disk: bool,
 }
 
@@ -440,7 +443,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) before_manifest: &'a dyn Fn() -> Result<()>,
 }
 
-/// A running core, and what the files were for that it does not need.
+/// A running core, and the files that it does not need.
 pub(crate) struct Built {
     pub(crate) core: Arc<Core>,
     /// Of the manifest in force; the others are old.
@@ -498,13 +501,14 @@ impl Ground<'_> {
         Ok(core)
     }
 
-    /// Replays the logs, begins a new one, and puts a new manifest in force. What was there before is still there then.
+    /// Replays the logs, begins a new one, and puts a new manifest in force. The files from before are still there
+    /// then.
     pub(crate) fn build(self) -> Result<Built> {
         // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
         // A repair that is stopped must not leave tables that the next one takes for some which the manifest has lost.
         let names_tables_later = self.mode == RecoveryMode::Repair;
         let scratch = Core::new(Parts { names_tables_later, ..self.parts(self.registry()?) });
-        // What repair has left out must not be met again.
+        // No later opening may meet the data that the repair has left out.
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
         let Replayed { mut last_sequence, unused, carried } = self.replay(&scratch, keep)?;
 
@@ -527,7 +531,7 @@ impl Ground<'_> {
         // On a disk that small, flushes need the room more than later files do.
         log_options.short_file_bytes = log_options.first_file_bytes;
         let log = Log::create(Arc::clone(&self.volume), self.env.clone(), log_options, log_number)?;
-        // What is carried over is needed until it is in the new log.
+        // The carried records are needed until they are in the new log.
         if carried.is_none() {
             for keyspace in registry.by_id.values() {
                 let needed = keyspace.view.load().first_log().unwrap_or(log_number);
@@ -664,7 +668,7 @@ pub(crate) fn remove(volume: &dyn Volume, name: FileName) -> Result<()> {
     }
 }
 
-/// Files that nothing needs, of an interrupted job.
+/// Returns the files of an interrupted job, which nothing needs.
 fn orphans(files: &[FileMeta], tables: &HashSet<u64>, segments: &HashSet<u64>, logs: &[u64]) -> Vec<FileName> {
     let is_orphan = |name: &FileName| match name {
         FileName::Table(number) => !tables.contains(number),

@@ -1,9 +1,9 @@
 //! The log read back into memtables.
 //!
 //! The contents of the log stay in memory, in memtables that end where log files end, as they did when they were
-//! written: so a memtable that is flushed later, by the flusher like any other, lets go of whole log files, and nothing
-//! comes twice when the store is opened again before all are. The last one takes new writes if there may not be
-//! another. If it is little, it goes on in the new log instead (`carry.rs`).
+//! written. So a memtable that the flusher flushes later frees whole log files. No record comes twice if the store is
+//! opened again before all memtables are flushed. The last one takes new writes if there may not be another. If it is
+//! little, it goes on in the new log instead (`carry.rs`).
 //!
 //! If the limits in the options are lower now, memtables may exceed them, for one keyspace or for all together. Then
 //! everything is written to tables before the store is open. A repair does the same, and leaves no log.
@@ -43,7 +43,7 @@ pub(crate) enum Keep {
     Nothing,
 }
 
-/// A keyspace, and what was replayed for it so far.
+/// A keyspace, and the records replayed for it so far.
 struct Target {
     keyspace: Arc<KeyspaceCore>,
     /// Log files before this one are not needed for it.
@@ -97,7 +97,7 @@ pub(crate) struct Replay<'a> {
 /// Tables with temporary names that a replay keeps open.
 const UNNAMED_OPEN_MAX: usize = 64;
 
-/// The tables that a repair found. They may hold what the log holds: then the replay leaves that out.
+/// The tables that a repair found. They may hold records of the log, which the replay then leaves out.
 struct FoundTables {
     volume: Arc<dyn Volume>,
     /// Tables that this repair has written. They have temporary names yet. The other tables are opened as those of an
@@ -153,11 +153,11 @@ impl FoundTables {
 
 /// The result of a replay.
 pub(crate) struct Replayed {
-    /// The last sequence number there is.
+    /// The last sequence number of the store.
     pub(crate) last_sequence: u64,
     /// Log files behind the end in which nothing was ever written.
     pub(crate) unused: Vec<u64>,
-    /// All that was replayed, if it is to go on in the next log; memtables are empty then.
+    /// The replayed records, if they are to go on in the next log; memtables are empty then.
     pub(crate) carried: Option<Carried>,
 }
 
@@ -307,7 +307,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Takes all that was replayed out of the memtables, if it is little enough to go on in the next log.
+    /// Takes the replayed records out of the memtables, if they are few enough to go on in the next log.
     fn carry_over(&mut self, last: u64) -> Result<Option<Carried>> {
         let all_in_memory = self.keep == Keep::AsManyAsMayBe && !self.makes_tables;
         if !all_in_memory || self.targets.values().any(|target| !target.sealed.is_empty()) {
@@ -323,7 +323,7 @@ impl<'a> Replay<'a> {
         Ok(carried)
     }
 
-    /// Shows what stays in memory. `last` is the last sequence number there is.
+    /// Shows the memtables that stay in memory. `last` is the last sequence number of the store.
     fn finish(mut self, last: u64) -> Result<()> {
         if self.keep == Keep::Nothing {
             self.write_out(|_| true)?;

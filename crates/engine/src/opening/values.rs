@@ -54,8 +54,8 @@ pub(crate) fn check_room_for_values(
     )))
 }
 
-/// Counts records as dead that no edit names: a crash came first, or a flush failed. The edit that names a value comes
-/// before anything that leads to it is durable. So nothing leads to these.
+/// Counts records as dead that no edit names: a crash came first, or a flush failed. The edit that names a value is
+/// durable before anything that leads to the value. So nothing leads to these records.
 fn count_unnamed(log: &ValueLog, known: &[KnownSegment]) {
     for segment in known {
         let found = log.segment(segment.number).map_or(0, |found| found.record_bytes);
@@ -63,7 +63,7 @@ fn count_unnamed(log: &ValueLog, known: &[KnownSegment]) {
     }
 }
 
-/// Says how the log is opened, and opens it if there are segments.
+/// Sets the options with which the log is opened, and opens it if there are segments.
 pub(crate) fn open_values(
     volume: &Arc<dyn Volume>,
     env: &Env,
@@ -80,7 +80,7 @@ pub(crate) fn open_values(
     let numbers = Arc::downgrade(&source.values);
     source.values.open_by(Arc::new(move || {
         let numbers = Weak::clone(&numbers);
-        // Who writes values has the source.
+        // A writer of values holds a handle to the source.
         let numbers = Arc::new(move || numbers.upgrade().map_or(0, |values| values.new_number()));
         let log = ValueLog::open(Arc::clone(&volume), &env, options.clone(), numbers, &known)?;
         count_unnamed(&log, &known);

@@ -1,17 +1,17 @@
 //! Read-ahead of a cursor: the entries found behind its present entry, and the values that it has begun to read.
 //!
 //! A cursor over values of the value log would wait once for each value. So a cursor that goes on in one direction
-//! finds the next entries before it is asked for them, and begins to read their values ([`ReadAhead`]).
+//! finds the next entries before the caller asks for them, and begins to read their values ([`ReadAhead`]).
 //!
 //! 1. The cursor has made a step, and the entry that it has found lies in the value log. The entry is copied here: it
-//!    is the one that is *shown*. The merge goes on, and what it finds is queued.
+//!    is the one that is *shown*. The merge goes on, and the entries that it finds are queued.
 //! 2. A step takes the next entry of the queue. When half of the queue is gone, it is filled again.
 //! 3. The merge stands on the last entry that was queued. So a cursor whose queue is empty goes on as it did before.
-//! 4. A turn, or a new position, drops what was queued. Reads in flight end unseen.
+//! 4. A turn, or a new position, drops the queue. Reads in flight end unseen.
 //!
 //! **Bounds.** No more entries are queued than the scan has made steps, [`ENTRIES_MAX`] at most, and [`BYTES_MAX`] of
-//! keys and values. So a scan that stops early has read about twice what it gave. A page of a scan says how much of it
-//! is left.
+//! keys and values. So a scan that stops early has read about twice as much as it returned. A page of a scan tells the
+//! cursor the rest that it needs.
 //!
 //! **Failure.** The scan gets an error of the merge, or of a value, when it comes to that entry.
 
@@ -24,7 +24,7 @@ use std::ops::Range;
 
 /// The maximum number of queued entries.
 pub(crate) const ENTRIES_MAX: usize = 32;
-/// Keys and values that are queued: the entry that reaches this is the last one.
+/// The maximum size of queued keys and values: the entry that reaches it is the last one.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
 /// The number of entries and bytes that are worth queueing.
@@ -115,7 +115,7 @@ impl Ahead {
         is_low && matches!(self.behind, Behind::More) && entries.any(|entry| entry.is_in_log)
     }
 
-    /// Queues what `find` finds, and begins to read the values.
+    /// Queues the entries that `find` finds, and begins to read their values.
     pub(crate) fn fill(
         &mut self,
         wanted: Wanted,

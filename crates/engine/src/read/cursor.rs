@@ -1,8 +1,8 @@
-//! Cursors over a keyspace: what a user sees of the merged internal entries.
+//! Cursors over a keyspace: the user's view of the merged internal entries.
 //!
-//! The merge below yields every version of every key, newest first within a key. Going forward, the first version at
-//! or below the snapshot decides: a value is returned, a tombstone hides the key. Going backward, versions come oldest
-//! first, so the last one at or below the snapshot decides, and the key is left only then.
+//! The merge below yields every version of every key, newest first within a key. Going forward, the first version at or
+//! below the snapshot decides: a value is returned, a tombstone hides the key. Going backward, versions come oldest
+//! first. So the last one at or below the snapshot decides, and the cursor leaves the key only then.
 //!
 //! Range tombstones are looked up by key for each candidate. When a tombstone of one source covers an entry of an older
 //! source, all older sources jump past the tombstone (backward: to before it). So a scan over a deleted
@@ -52,9 +52,9 @@ enum Place {
     Merge,
     /// In the cursor's copy.
     Copy,
-    /// In the value log. Where the value would be, there is its handle.
+    /// In the value log. The entry has its handle in the place of the value.
     Log,
-    /// It was read from the value log.
+    /// In this value, which was read from the value log.
     Read(Value),
     /// In the entry that is shown while others are found ahead.
     Shown,
@@ -62,9 +62,9 @@ enum Place {
 
 /// A cursor over the keys and values of a keyspace, in key order, at one moment of its life.
 ///
-/// For those who move back and forth, or want no copies; [`Keyspace::range`](crate::Keyspace::range) and its like give
-/// an [`Iterator`]. A cursor starts nowhere: position it first. Keys written after it was opened are not seen. It keeps
-/// memtables and tables alive that it may need; drop it when done.
+/// A cursor suits callers that move back and forth, or want no copies. [`Keyspace::range`](crate::Keyspace::range) and
+/// its like return an [`Iterator`]. A cursor starts nowhere: position it first. It does not see keys written after it
+/// was opened. It keeps memtables and tables alive that it may need; drop it when done.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -210,7 +210,7 @@ impl Cursor {
     /// Moves to the first key (of the bounds).
     ///
     /// # Errors
-    /// A table could not be read, or is damaged; the iterator stands nowhere then and may be positioned again.
+    /// A table could not be read, or is damaged. The cursor stands nowhere then and may be positioned again.
     pub fn seek_to_first(&mut self) -> Result<()> {
         match self.lower.clone() {
             Some(lower) => self.seek(&lower),
@@ -303,7 +303,7 @@ impl Cursor {
         self.key().map_or_else(Vec::new, <[u8]>::to_vec)
     }
 
-    /// Goes to a place that has nothing to do with what was found ahead.
+    /// Goes to a new place, and drops the entries found ahead.
     fn positioning(
         &mut self,
         direction: Direction,
@@ -341,7 +341,7 @@ impl Cursor {
         self.settle_forward(true, DeadRun::new())
     }
 
-    /// Shows the present entry of `ahead`, and sees to it that enough is found behind it.
+    /// Shows the present entry of `ahead`, and fills its queue if it is low.
     fn look_ahead(&mut self, mut ahead: Box<Ahead>) {
         let wanted = self.wanted.at_most(self.steps, usize::MAX);
         if ahead.is_low(wanted) {
@@ -570,7 +570,7 @@ impl Cursor {
     }
 
     fn find_backward(&mut self, run: &mut DeadRun) -> Result<bool, Error> {
-        // What the versions of `self.key` met so far add up to.
+        // The sum of the versions of `self.key` met so far.
         let mut alive = false;
         let mut have_key = false;
         while self.merge.valid() {

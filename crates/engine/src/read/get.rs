@@ -143,7 +143,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// An entry of a kind that this store never writes as a point entry.
+/// Returns the error for an entry of a kind that this store never writes as a point entry.
 pub(crate) fn unexpected_kind(key: &[u8], kind: Option<KeyKind>) -> Error {
     let what = format!("entry of key {}", Excerpt(key));
     Error::Storage(StorageError::corruption(

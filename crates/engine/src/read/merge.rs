@@ -16,7 +16,7 @@ use situ_table::{Cursor, KeyRef, ReadOptions as TableReadOptions, TableCursor, T
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The sources there are, without a virtual call for each step.
+/// The kinds of sources, without a virtual call for each step.
 pub(crate) enum Source {
     Memtable(MemtableCursor),
     Table(Box<TableCursor>),
@@ -72,7 +72,7 @@ impl Cursor for Source {
 pub(crate) struct LevelCursor {
     files: Vec<Arc<TableFile>>,
     options: TableReadOptions,
-    /// Which file `cursor` is in.
+    /// The index of the file that `cursor` is in.
     at: usize,
     cursor: Option<TableCursor>,
 }
@@ -218,7 +218,7 @@ impl<C: Cursor> MergeCursor<C> {
             Direction::Forward => x.key().cmp(&y.key()),
             Direction::Backward => y.key().cmp(&x.key()),
         };
-        // Equal internal keys exist only if a crash left a flushed memtable's log behind; the newer source speaks.
+        // Equal internal keys exist only if a crash left a flushed memtable's log behind; the newer source decides.
         order == Ordering::Less || order == Ordering::Equal && a < b
     }
 
@@ -250,7 +250,7 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
-    /// The root has moved or ended.
+    /// Restores the heap after the root has moved or ended.
     fn settle_root(&mut self) {
         let root = self.heap[0] as usize;
         if !self.sources[root].valid() {
@@ -271,7 +271,7 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Every source of a rank behind `rank` that stands before `key` goes to it. Only while moving forward.
+    /// Moves each source of a rank behind `rank` to `key`, if it stands before `key`. Only while moving forward.
     pub(crate) fn skip_to(&mut self, rank: usize, key: &[u8]) -> Result<()> {
         debug_assert_eq!(self.direction, Direction::Forward);
         self.heap.clear();

@@ -9,20 +9,21 @@ use std::ops::Bound;
 /// Options of a read.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
-    /// Read as of this snapshot; the newest state otherwise.
+    /// The snapshot that the read sees; the newest state if `None`.
     pub snapshot: Option<Snapshot>,
-    /// Do not put blocks that had to be read into the cache (for one-off scans). Default: false.
+    /// True if the read puts no blocks into the cache (for one-off scans). Default: false.
     pub bypass_cache: bool,
-    /// Answer from memory only: memtables and cached blocks. If these do not have the answer, the read returns an error
-    /// of which [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and asks no disk. Default: false.
+    /// True if the read answers from memory only: memtables and cached blocks. If these do not have the answer, the
+    /// read returns an error of which [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and asks no
+    /// disk. Default: false.
     pub memory_only: bool,
-    /// A cursor reads a value that lies in the value log only when it is [asked to](crate::Cursor::read_value): for
+    /// True if a cursor reads a value in the value log only when it is [asked to](crate::Cursor::read_value). Meant for
     /// walks that look at keys, or at few of the values. Iterators and pages of scans read all values nevertheless.
     /// Default: false.
     pub values_on_demand: bool,
-    /// An iterator ends before the first key below this one.
+    /// The lower bound: an iterator ends before the first key below this one.
     pub lower_bound: Option<Vec<u8>>,
-    /// An iterator ends before this key.
+    /// The upper bound: an iterator ends before this key.
     pub upper_bound: Option<Vec<u8>>,
 }
 

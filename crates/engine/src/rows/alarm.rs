@@ -1,6 +1,6 @@
 //! Ends waits for locks that no thread sleeps through: those of futures, which belong to no runtime and have no clock.
 //!
-//! One thread, `situ-locks`, started when a future first waits, sleeps until the next one's time is over.
+//! One thread, `situ-locks`, sleeps until the time of the next wait is over. It is started when a future first waits.
 //!
 //! **Failure.** If the system gives no thread, no wait would ever end. The caller that asked for the thread gets the
 //! error. Waits that others set meanwhile, relying on the thread, fail at once with the same error. The next wait tries

@@ -41,7 +41,7 @@ pub enum LockMode {
 /// A transaction, as the locks know it.
 pub(crate) type Owner = u64;
 
-/// Enough that threads on different keys seldom meet.
+/// The number of shards: enough that threads on different keys seldom meet.
 const SHARDS: usize = 64;
 
 /// A key of a keyspace.
@@ -170,7 +170,7 @@ struct LockedRow {
 }
 
 impl LockedRow {
-    /// Gives the row to those at the front of the queue who can have it; they are to be told.
+    /// Gives the row to the waiters at the front of the queue that can have it. The caller notifies them.
     fn grant(&mut self, granted: &mut Vec<Arc<Waiter>>) {
         while let Some(front) = self.waiters.front() {
             if !self.holders.admit(front.owner, front.mode) {
@@ -208,11 +208,11 @@ impl LockedRow {
 
 type Shard = HashMap<Row, LockedRow>;
 
-/// The outcome of asking for a lock.
+/// The outcome of a request for a lock.
 pub(crate) enum Acquired {
     Held,
     Queued(Arc<Waiter>),
-    /// This one has it, and waiting was not allowed.
+    /// This owner has the row, and waiting was not allowed.
     Taken(Owner),
     /// Waiting would close this circle.
     Deadlock(Vec<Edge>),
@@ -223,7 +223,7 @@ pub(crate) struct LockTable {
     shards: [Mutex<Shard>; SHARDS],
     /// The waiting owners; see `deadlock.rs`.
     pub(crate) waiting: Mutex<HashMap<Owner, Arc<Waiter>>>,
-    /// Held and waited for.
+    /// The number of locks held and waited for.
     count: AtomicU64,
     count_max: u64,
     closed: AtomicBool,
@@ -240,7 +240,7 @@ impl LockTable {
         }
     }
 
-    /// Locks that are held or waited for.
+    /// Returns the number of locks that are held or waited for.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -326,7 +326,7 @@ impl LockTable {
         let mut waiting = lock(&self.waiting);
         {
             let mut shard = self.shard(row);
-            // Looked at under the shard's lock: closing comes to each shard after it has said so.
+            // Looked at under the shard's lock: closing comes to each shard after it has set the flag.
             if self.closed.load(Ordering::Acquire) {
                 return Err(Error::Closed);
             }
@@ -344,7 +344,7 @@ impl LockTable {
         let Some(circle) = self.find_circle(&waiting, &waiter) else { return Ok(Acquired::Queued(waiter)) };
         waiting.remove(&owner);
         drop(waiting);
-        // It may have been granted while the circle was looked for: then there is none any more.
+        // The lock may have been granted during the search: then the circle is gone.
         match self.give_up(&waiter) {
             true => Ok(Acquired::Deadlock(circle)),
             false => Ok(Acquired::Queued(waiter)),

@@ -16,7 +16,7 @@ use situ_disks::{Disks, FAST, Locks, NewDisk, Role};
 use situ_storage::{Corruption, FileName, Result as StorageResult, Volume};
 use std::sync::Arc;
 
-/// An opening whose capacity disk is locked, and what was read.
+/// An opening whose capacity disk is locked, and the facts that were read.
 pub(super) struct Opening<'a> {
     pub(super) given: &'a Given,
     pub(super) env: &'a Env,
@@ -70,7 +70,7 @@ impl Opening<'_> {
         }
     }
 
-    // What the cases were chosen by.
+    // The facts that the cases were chosen by.
 
     fn disk(&self) -> &Disk<'_> {
         fact(self.facts.disk.as_ref())
@@ -194,7 +194,7 @@ impl Opening<'_> {
         (has_moved || !taken.damages.is_empty()).then_some(Pending::Write(home, taken.member))
     }
 
-    /// Neither DISKS nor MEMBER names a store.
+    /// Looks on the disk, since neither DISKS nor MEMBER names a store.
     fn look_on_disk(self) -> Result<Joined> {
         let has_files = files_of_a_store(&*self.disk().fast.volume)?.is_some();
         let case = classify_unmarked(self.facts.known, has_files);
@@ -230,7 +230,7 @@ impl Opening<'_> {
         }
     }
 
-    // What several cases share.
+    // Steps that several cases share.
 
     fn lock_fast_disk(&mut self) -> Result<()> {
         if self.access.writes() {

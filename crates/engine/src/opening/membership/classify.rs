@@ -1,8 +1,8 @@
-//! Which case an opening is: a pure function of what is known, what is given, and how the store is opened.
+//! The case of an opening: a pure function of the known facts, the given disk, and the mode of the opening.
 //!
 //! 1. [`classify`] names the [`Case`] from what `facts.rs` has read. `cases.rs` has one function for each case.
-//! 2. Two cases need another look at the disk. [`classify_unmarked`] and [`classify_addition`] decide what that look
-//!    means.
+//! 2. Two cases need another look at the disk. [`classify_unmarked`] and [`classify_addition`] decide the case after
+//!    that look.
 //!
 //! `testdata/membership/cases.txt` lists every combination and its case.
 //!
@@ -11,8 +11,8 @@
 //! - A repair finds one or both of them lost, and there is proof (`TakeWithout...`, `witness.rs`).
 //! - A writer adds a disk, and the disk is empty (`Add`).
 //!
-//! **Rejected.** Cases that carry what was read. The table would then need homes and members, and no line of it would
-//! be short.
+//! **Rejected.** Cases that carry the facts that were read. The table would then need homes and members, and no line of
+//! it would be short.
 
 use super::volumes::Access;
 
@@ -83,7 +83,7 @@ pub(super) enum Case {
     TakeWithoutDisks,
     /// Both files are lost, and there are files of a store.
     TakeWithoutEither,
-    /// Both files are lost. What is on the disk decides ([`classify_unmarked`]).
+    /// Both files are lost. The files on the disk decide ([`classify_unmarked`]).
     LookOnDisk,
     /// The disk becomes the store's, if nothing is on it ([`classify_addition`]).
     Add,
@@ -122,7 +122,7 @@ pub(super) fn classify(known: Known, offer: Offer, access: Access) -> Case {
     }
 }
 
-/// A repair that goes on without the fast disk.
+/// Classifies a repair that goes on without the fast disk.
 fn giving_up(known: Known, offer: Offer) -> Case {
     match (known, offer) {
         (Known::Unreadable, _) => Case::DisksUnread,
@@ -131,7 +131,7 @@ fn giving_up(known: Known, offer: Offer) -> Case {
     }
 }
 
-/// No fast disk is given.
+/// Classifies an opening that gets no fast disk.
 fn without(known: Known, repairs: bool) -> Case {
     match known {
         Known::Damaged if repairs => Case::PlaceUnknown,
@@ -142,7 +142,8 @@ fn without(known: Known, repairs: bool) -> Case {
     }
 }
 
-/// A reader or a writer gives a fast disk. Neither goes on while a file that says whose the disk is cannot be read.
+/// Classifies a reader or a writer with a fast disk. Neither goes on while a file that names the disk's store cannot be
+/// read.
 fn opened_with(known: Known, says: Says, writes: bool) -> Case {
     match (known, says) {
         (_, Says::Damaged | Says::Unreadable) => Case::MemberUnread,
@@ -157,7 +158,7 @@ fn opened_with(known: Known, says: Says, writes: bool) -> Case {
     }
 }
 
-/// A repair is given a fast disk, and takes it with one of the two files if there is proof.
+/// Classifies a repair with a fast disk. The repair takes the disk with one of the two files if there is proof.
 fn repaired_with(known: Known, says: Says) -> Case {
     match (known, says) {
         (_, Says::Unreadable) => Case::MemberUnread,
@@ -187,11 +188,11 @@ pub(super) fn classify_unmarked(known: Known, has_files: bool) -> Case {
 /// The outcome of [`Case::Add`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Addition {
-    /// There is nothing on the disk but what an interrupted addition or drain has left.
+    /// The disk has no files but those that an interrupted addition or drain has left.
     Empty,
     /// The disk has files of the store. They may be all that is left of a user's data, and stay.
     FilesOfThisStore,
-    /// The disk has files of a store, and does not say of which.
+    /// The disk has files of a store, and does not name the store.
     FilesOfSomeStore,
 }
 

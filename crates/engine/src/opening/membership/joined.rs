@@ -12,14 +12,14 @@ use std::sync::Arc;
 /// The volume that a store lies on.
 pub(crate) struct Joined {
     pub(crate) volume: Arc<dyn Volume>,
-    /// If there are two.
+    /// The disks, if there are two.
     pub(crate) disks: Option<Arc<Disks>>,
     pub(crate) locks: Locks,
     /// The contents that DISKS gets before anything else is written, if they differ from the present ones.
     pub(super) pending: Option<Pending>,
-    /// A fast disk was there and is given up: what DISKS is to say then.
+    /// The contents that DISKS gets if a fast disk was there and is given up.
     pub(crate) given_up: Option<Home>,
-    /// The home says that there was a fast disk which is given up: the log may have gone on there.
+    /// True if the home names a fast disk which is given up: the log may have gone on there.
     pub(crate) gives_up_log: bool,
     /// The damages of DISKS and MEMBER whose contents came from elsewhere.
     pub(crate) damages: Vec<Corruption>,

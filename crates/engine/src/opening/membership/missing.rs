@@ -1,4 +1,4 @@
-//! A fast disk that is needed and was not given: what lies on it, and how to go on without a loss.
+//! A fast disk that is needed and was not given: its files, and the ways to go on without a loss.
 //!
 //! DISKS at home says whether there is a fast disk. Three more signs count:
 //! * DISKS is gone, and the manifest names tables on a fast disk that are not at home. If manifests are damaged, or it
@@ -7,8 +7,8 @@
 //! * DISKS is gone, and so is the first log file that the store needs. The log may be on a fast disk, unless the
 //!   manifest says that the store never had one.
 //!
-//! Then neither an opening nor a repair goes on before its caller says where the disk is, or that there is none. A
-//! repair that goes on without an answer would give up what lies there.
+//! Then neither an opening nor a repair goes on before its caller names the place of the disk, or confirms that there
+//! is none. A repair that goes on without an answer would give up the files there.
 //!
 //! **Limits.** A caller that names volumes and not a directory has named all that there are, and is asked about tables
 //! only. A store may have no table on the fast disk, and a log that began at home and goes on there. Opening then finds
@@ -100,7 +100,7 @@ pub(super) fn home_lacks_a_file(home: &dyn Volume, state: &StoreState) -> situ_s
 }
 
 /// # Errors
-/// As [`refuse_unnamed`]. Of damaged manifests, what can be read counts.
+/// As [`refuse_unnamed`]. The readable parts of damaged manifests count.
 pub(super) fn look_for_unnamed(given: &Given, env: &Env) -> Result<()> {
     let files = given.capacity.list()?;
     match in_force(given, env) {
@@ -143,10 +143,10 @@ enum Lost {
     Log(FileName),
 }
 
-/// `files` are all that the home has.
+/// Refuses an opening without a fast disk that the store needs. `files` are all that the home has.
 ///
 /// # Errors
-/// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs. What is missing is, or may
+/// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs. The missing file is, or may
 /// be, on a fast disk.
 fn refuse_unnamed(given: &Given, state: &StoreState, files: &[FileMeta]) -> Result<()> {
     let known = Home::read(&*given.capacity)?;

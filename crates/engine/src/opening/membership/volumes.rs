@@ -1,4 +1,4 @@
-//! The volumes that a caller names, and what the caller wants them for.
+//! The volumes that a caller names, and their purpose.
 
 use crate::Result;
 use situ_disks::members::{Fast, Home, Id};
@@ -37,7 +37,7 @@ impl From<Arc<dyn Volume>> for FastDisk {
 
 impl FastDisk {
     /// Returns true if the caller has not named the disk, and `home`, the contents of DISKS under the lock, no longer
-    /// names it. Another process has drained it meanwhile. Only a caller who names the disk gives it to the store
+    /// names it. Another process has drained it meanwhile. Only a caller that names the disk gives it to the store
     /// again.
     pub(super) fn was_drained(&self, home: Option<&Home>) -> bool {
         let now = home.map_or(Fast::None, |home| home.fast);
@@ -65,7 +65,7 @@ impl Given {
 pub(crate) enum Access {
     Read,
     Write,
-    /// Writing to what may be damaged.
+    /// Writing to a store that may be damaged.
     Repair {
         without_fast_disk: bool,
     },
