@@ -1,18 +1,19 @@
-//! Making a damaged store usable again, and saying exactly what is lost.
+//! Making a damaged store usable again, with an exact report of the losses.
 //!
 //! 1. *Survey.* The manifest in force, if it can be read and fits the files; without `CURRENT`, the newest that does.
 //!    Each table is verified. The log is read with its damaged records left out.
 //! 2. If nothing is wrong, nothing is done.
-//! 3. *Tables.* With a manifest, or its copy, sound tables stay where they are. Of a damaged one, every sound block is
-//!    written to a new table that takes its place in its level; missing ones are left out.
-//! 4. *Rebuild* (`repair/rebuild.rs`). A manifest that misses files while others are there that it does not name has
-//!    lost its last edits, or its files: it is not followed, and what it misses counts as lost. Without a manifest, the
-//!    deepest level is made of all tables of a keyspace: those that overlap are merged, the others stay. Names of
-//!    keyspaces come from what can be read of any manifest, else from the tables; others are called `keyspace-N`, and
-//!    their names count as lost.
-//! 5. *Build.* From here on it is an opening of the store: logs are replayed into level 0, a new log is begun, a new
-//!    manifest is put in force.
-//! 6. What could not be used whole is set aside as `NNNNNN.damaged`. Nothing that may hold something is deleted.
+//! 3. *Tables.* With a manifest, or its copy, sound tables stay where they are. Every sound block of a damaged table is
+//!    written to a new table that takes its place in its level; missing tables are left out.
+//! 4. *Rebuild* (`repair/rebuild.rs`). A manifest that misses files, while there are others that it does not name, has
+//!    lost its last edits, or its files. The repair does not follow it, and the missing files count as lost. Without a
+//!    manifest, the deepest level is made of all tables of a keyspace: those that overlap are merged, the others stay.
+//!    Names of keyspaces come from the readable part of any manifest, else from the tables. Other keyspaces are called
+//!    `keyspace-N`, and their names count as lost.
+//! 5. *Build.* From here on the repair is an opening of the store: it replays logs into level 0, begins a new log, and
+//!    puts a new manifest in force.
+//! 6. Files that could not be used whole are set aside as `NNNNNN.damaged`. The repair deletes no file that may hold
+//!    data.
 //!
 //! **Invariants.** After a repair the store opens, and `verify` finds it sound. One case is excepted: after a rebuild,
 //! entries whose values are lost stay, and a read of one gets an error (`repair/values.rs`). A key whose value is not
@@ -22,15 +23,15 @@
 //! them.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one
+//! tried again: new tables have temporary names until just before. A repair that fails removes them, or the next repair
 //! does. A crash between their renaming and the manifest leaves tables that no manifest names. If files are missing as
-//! well, the next try is a rebuild. So it is with tables that the log is replayed into on a fast disk, which have their
-//! own names at once. After it the store is repaired, and a crash only costs what was to be set aside and had not been
-//! yet.
+//! well, the next try is a rebuild. The same holds for tables that the log is replayed into on a fast disk, which have
+//! their own names at once. After the manifest the store is repaired, and a crash costs only the files that were still
+//! to be set aside.
 //!
-//! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet
-//! when the machine stopped, is found too; if the manifest that said so cannot be read at all, keys deleted at that
-//! moment may be back. A repair cannot tell rot from a torn tail where nothing says that the bytes were durable.
+//! **Limits.** A rebuild takes all tables that it finds. This includes a table that a compaction had replaced, and that
+//! was not deleted yet when the machine stopped. If the manifest of that compaction cannot be read at all, keys deleted
+//! at that moment may be back. A repair cannot tell rot from a torn tail if nothing shows that the bytes were durable.
 //!
 //! Rejected: putting found tables into level 0 in the order of their sequence numbers, as LevelDB does. Tables of
 //! deeper levels have wide, overlapping ranges of them, so that an older version of a key may come first.
@@ -72,12 +73,12 @@ pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 /// Options of a repair.
 #[derive(Debug, Clone, Default)]
 pub struct RepairOptions {
-    /// Only say what a repair would do and what would be lost; change nothing. Default false.
+    /// True for a report only: the actions of a repair and the losses. Nothing is changed. Default false.
     pub dry_run: bool,
-    /// Give up the store's fast disk and what lies on it: when that disk is dead. The report says what is gone: writes
-    /// that were in the log only, and the keys of the tables that were on it, which may be missing, have an older
-    /// value, or be back although they were deleted. The store has one disk then; another fast one can be added.
-    /// Default false.
+    /// True to give up the store's fast disk and its files, if that disk is dead. The report lists the losses: writes
+    /// that were in the log only, and the keys of the tables on the disk. Such a key may be missing, have an older
+    /// value, or be back although it was deleted. The store has one disk then; another fast one can be added. Default
+    /// false.
     pub without_fast_disk: bool,
     /// The place of the store's fast disk, for [`repair_directory`]; the other functions get the disk itself. Default
     /// `None`: its place when the store was opened last. Name it if the disk has moved, or if DISKS, which holds the
@@ -185,7 +186,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     }
     let done = repair.carry_out(&joined, env, store_options);
     if done.is_err() && !options.dry_run {
-        // It has room of what is to be mended; and if it stays, the next try takes it back.
+        // The files take room that the next repair needs; if they stay, the next try removes them.
         let _ = repair.files_again().and_then(|()| repair.remove_unfinished());
     }
     done.map(|()| repair.report)
@@ -193,7 +194,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
 
 /// The base of the rest of the repair.
 enum Basis {
-    /// A manifest describes it.
+    /// The state in a manifest.
     Manifest(StoreState),
     /// Names, keyspaces that were dropped, tables that were replaced: as far as damaged manifests can be read.
     Fragments(Fragments),
@@ -229,7 +230,7 @@ struct Changes {
 struct RepairPlan {
     state: StoreState,
     logs: Vec<u64>,
-    /// All these logs can be set aside rather than removed.
+    /// True if all these logs can be set aside rather than removed.
     keep_logs: bool,
 }
 
@@ -260,7 +261,7 @@ impl Repair {
         format!("{}/{name}", self.volume.location())
     }
 
-    /// Steps 1 to 6.
+    /// Carries out steps 1 to 6.
     fn carry_out(&mut self, joined: &Joined, env: &Env, options: Options) -> Result<()> {
         if let Err(error) = check_identity(&*self.volume) {
             self.damage(FileName::Identity, error)?;
@@ -285,7 +286,7 @@ impl Repair {
         Ok(())
     }
 
-    /// Takes back the room of what a repair, or a store, had not finished when it was stopped.
+    /// Removes the files that a repair, or a store, had not finished when it was stopped.
     fn remove_unfinished(&mut self) -> Result<()> {
         let is_unfinished = |file: &FileMeta| matches!(file.name, FileName::Temporary(_));
         for file in self.files.iter().filter(|file| is_unfinished(file)) {
@@ -341,7 +342,7 @@ impl Repair {
         reader.and_then(|reader| Table::open(reader, number, BlockCache::new(0))).is_ok()
     }
 
-    /// Step 1: the manifest.
+    /// Carries out step 1: the manifest.
     fn state(&mut self) -> Result<Basis> {
         let manifests = manifest::numbers(&self.files);
         let candidates = match manifest::current(&*self.volume) {
@@ -407,7 +408,7 @@ impl Repair {
         let missing = state.missing_files(&self.files);
         // Files that are missing while others are too many: the manifest may have lost its last edits.
         let in_force = state.tables();
-        // An edit is appended when its tables are durable: what a crash has left of one that was begun says nothing of
+        // An edit is appended when its tables are durable: an unfinished table that a crash has left says nothing of
         // edits.
         let is_stranger = |number: &&u64| !in_force.contains(number) && self.has_footer(**number);
         let strangers = self.tables_found().iter().filter(is_stranger).count();
@@ -422,8 +423,8 @@ impl Repair {
         Ok((Ranked { number, missing, state, mended: found.damages, copy_unread: found.copy_unread }, unfit))
     }
 
-    /// Tells what an unfit manifest names and is not there as lost; and where the log is missing then, of which `logs`
-    /// are found.
+    /// Reports files that an unfit manifest names and that are missing as lost; also the missing parts of the log, of
+    /// which `logs` are found.
     fn tell_missing(&mut self, unfit: &StoreState, names: &BTreeMap<u32, String>, logs: &[u64]) -> Result<MissingLogs> {
         let mut gone = MissingLogs::default();
         for missing in unfit.missing_files(&self.files) {
@@ -438,7 +439,7 @@ impl Repair {
                 && !missing.is_gone()
                 && self.open_table(number).is_err()
             {
-                // It is there, and its rescue tells what of it is not.
+                // The table is there, and its rescue reports the losses in it.
                 continue;
             }
             for (id, keyspace) in &unfit.keyspaces {
@@ -454,7 +455,7 @@ impl Repair {
         Ok(gone)
     }
 
-    /// Steps 1 to 4 for tables and logs.
+    /// Carries out steps 1 to 4 for tables and logs.
     fn survey(&mut self, basis: Basis) -> Result<RepairPlan> {
         let (mut state, known) = match basis {
             Basis::Manifest(state) => (state, None),
@@ -523,7 +524,7 @@ impl Repair {
         Ok(survey)
     }
 
-    /// Step 3: the tables of a state that is known.
+    /// Carries out step 3: the tables of a known state.
     fn tables(&mut self, state: &mut StoreState, logs: &[u64]) -> Result<()> {
         let mut changes: BTreeMap<u32, Changes> = BTreeMap::new();
         let with_values = self.drop_missing_segments(state)?;
@@ -578,7 +579,7 @@ impl Repair {
                 }
                 self.aside.insert(name);
                 if self.salvager.properties(meta.number)?.is_some_and(|found| !meta.differences(&found).is_empty()) {
-                    // Another table lies in its place: what it holds is not what was here.
+                    // Another table lies in its place: its contents are not those of this table.
                     self.report.tables_lost += 1;
                     let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
                     self.report.lost_ranges.push(lost);
@@ -626,7 +627,7 @@ impl Repair {
         Ok(table)
     }
 
-    /// Steps 5 and 6.
+    /// Carries out steps 5 and 6.
     fn finish(&mut self, plan: RepairPlan, env: &Env, mut options: Options) -> Result<()> {
         let RepairPlan { mut state, logs, keep_logs } = plan;
         let default = || KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };

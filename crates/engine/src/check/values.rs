@@ -30,9 +30,9 @@ pub(crate) struct LostValue<'a> {
 /// The meaning of handles to missing segments if there are unsound tables, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
-    /// Nothing.
+    /// A missing segment means nothing.
     Verify,
-    /// Each may become visible.
+    /// Each handle may become visible.
     Repair,
 }
 
@@ -64,8 +64,8 @@ impl Tables {
     }
 }
 
-/// Reads all values of a keyspace that lie in the value log, and tells of those that are lost. Tables in `unsound` are
-/// left out. The number of values that were read comes back.
+/// Reads all values of a keyspace that lie in the value log, and reports those that are lost. Tables in `unsound` are
+/// left out. Returns the number of values that were read.
 ///
 /// # Errors
 /// A table could not be read.

@@ -26,9 +26,9 @@ type PagePlace = (u64, u32);
 /// The log files that are known to be missing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MissingLogs {
-    /// Some before the first that was found.
+    /// True if files before the first one found are missing.
     pub(super) head: bool,
-    /// Some behind the last one.
+    /// True if files behind the last one are missing.
     pub(super) tail: bool,
 }
 

@@ -11,11 +11,11 @@ use std::fmt;
 pub enum LossKind {
     /// Entries are gone: a key may be missing, have an older value, or be back although it was deleted.
     Entries,
-    /// Range deletions are gone: what they had deleted may be back.
+    /// Range deletions are gone: entries that they had deleted may be back.
     RangeDeletions,
 }
 
-/// Keys of one keyspace that a damaged table may have said something newer or more about.
+/// A range of keys of one keyspace, for which a damaged table may have had newer or further entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostRange {

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Tables are read in pieces of this size.
+/// The size of the pieces in which tables are read.
 pub(super) const READ_BYTES: usize = 64 << 10;
 
 /// The writer of new tables, and their destination.
@@ -61,7 +61,7 @@ pub(super) struct TreePlace<'a> {
     pub(super) rescued_bytes: u64,
 }
 
-/// Returns the user keys that a table says something about.
+/// Returns the span of user keys that a table has entries for.
 fn span_of<T: Borrow<RangeTombstone>>(properties: &Properties, tombstones: &[T]) -> Option<KeySpan> {
     let keys = properties.smallest_key().zip(properties.largest_key());
     let keys = keys.map(|(smallest, largest)| KeySpan::including(smallest.user, largest.user));
@@ -82,7 +82,7 @@ pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Optio
 
 impl Salvager {
     /// Begins a table under a name that no later repair takes for a table, until [`name`](Salvager::name) gives it its
-    /// own: one that is left by a repair that was stopped would be taken for a table that the manifest has lost, or for
+    /// own. Otherwise the next repair would take a table of a stopped repair for one that the manifest has lost, or for
     /// a keyspace that never was.
     fn begin(&self, number: u64, bound: u64) -> situ_storage::Result<Box<dyn Writer>> {
         self.volume.create(FileName::Temporary(number), bound)
@@ -110,7 +110,7 @@ impl Salvager {
         Table::open(reader, meta.number, BlockCache::new(0))
     }
 
-    /// Rewrites what is sound of table `number`. Values come into it from segments that are emptied.
+    /// Rewrites the sound parts of table `number`. Values come into it from segments that are emptied.
     pub(super) fn salvage(&self, number: u64, place: &TreePlace<'_>, values: &ValueRescue) -> Result<Remains> {
         let reader = self.volume.open(FileName::Table(number))?;
         let created = self.env.clock.unix().as_secs();

@@ -6,12 +6,12 @@
 //!   aside. A segment stays that the store's log leads to, as the log may have values that no table has. The report
 //!   says so, and the next repair empties it.
 //! * Without a manifest, handles name their segments. Each segment that is there and that a handle of a keyspace leads
-//!   to belongs to this keyspace from then on. What no handle leads to is set aside. An entry whose segment is missing,
-//!   or whose value is damaged, stays as it is, and the report names its key. A read of the key is an error that names
-//!   the segment, until a caller writes or deletes the key. The loss is not silent, as the right older version of the
-//!   key cannot be known.
+//!   to belongs to this keyspace from then on. A segment that no handle leads to is set aside. An entry whose segment
+//!   is missing, or whose value is damaged, stays as it is, and the report names its key. A read of the key is an error
+//!   that names the segment, until a caller writes or deletes the key. The loss is not silent, as the right older
+//!   version of the key cannot be known.
 //!
-//! Nothing is written to the value log: what the log held becomes tables with whole values.
+//! Nothing is written to the value log: the records of the log become tables with whole values.
 
 use super::Repair;
 use super::report::{LossKind, LostRange};
@@ -63,8 +63,8 @@ impl ValueRescue {
         self.emptied.iter().copied()
     }
 
-    /// Bytes of the records in emptied segments to which handles of a table lead. All of these segments, if the table
-    /// is damaged.
+    /// Returns the bytes of the records in emptied segments to which handles of a table lead. Returns those of all
+    /// these segments, if the table is damaged.
     pub(super) fn bytes_for(&self, file: &TableFile) -> u64 {
         if self.emptied.is_empty() {
             return 0;
