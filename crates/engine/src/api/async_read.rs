@@ -1,14 +1,14 @@
 //! Asynchronous reads.
 //!
-//! The store first tries a read on the caller's thread, with data that needs no wait: memtables, cached blocks, what
-//! the system's page cache holds, and blocks on a raw disk that has lately answered as fast as another thread would
-//! ([`read_now`](situ_storage::Reader::read_now)). Mostly this gives the answer, and the future is ready. Going to
-//! another thread and back would take longer than the read. Otherwise a thread of the store does the rest
+//! The store first tries a read on the caller's thread, with data that needs no wait: memtables, cached blocks, and
+//! data in the system's page cache. Blocks on a raw disk count too, if it has lately answered as fast as another thread
+//! would ([`read_now`](situ_storage::Reader::read_now)). Mostly this gives the answer, and the future is ready. Going
+//! to another thread and back would take longer than the read. Otherwise a thread of the store does the rest
 //! ([`Readers`](crate::read::future::Readers)), as of the same moment.
 //!
 //! So the caller's thread does not wait for a slow disk. If thousands of reads wait for a thread already, or no thread
-//! can be had, the caller's thread reads itself. The try costs the search of the memtables and filters, which the
-//! thread of the store repeats, and a system call for each file that the page cache does not hold.
+//! can be had, the caller's thread reads itself. The try costs a search of the memtables and filters, which the thread
+//! of the store repeats. It also costs a system call for each file that the page cache does not hold.
 //!
 //! [`Keyspace::get_at_once`] ends after the try: the caller decides whether the read is worth a thread's time, and an
 //! answer that can be had at once costs no future.

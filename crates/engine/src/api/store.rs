@@ -126,7 +126,7 @@ impl StoreBuilder {
     ///
     /// # Errors
     /// The directory cannot be used; another process has the store open; there is (or is not) a store; the store is
-    /// damaged; its fast disk is missing or another's. The text says what to do.
+    /// damaged; its fast disk is missing or another's. The text names the cure.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Store> {
         let create = self.options.create_if_missing && !self.read_only;
         let directory = directory.as_ref();

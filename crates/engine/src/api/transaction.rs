@@ -1,8 +1,8 @@
 //! Transactions: reads and writes that take effect together or not at all, isolated from those of others.
 //!
 //! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`cursor.rs`), and
-//! becomes one batch when it commits: whole or absent after a crash, as every batch. The isolation rests on three
-//! things:
+//! becomes one batch when it commits. After a crash the batch is whole or absent, as every batch. The isolation rests
+//! on three things:
 //!
 //! 1. **Rows.** A transaction *tracks* each row that it writes or reads for update: the row, and a sequence number
 //!    `since`. The row's present version is at or below `since`. This is the number of the transaction's snapshot, or
@@ -104,8 +104,8 @@ struct Savepoint {
 ///
 /// Methods work on the keyspace `default`; those that end in `_in` work on the keyspace that they name.
 ///
-/// A transaction sees its own writes; others see them only after the commit. Its [options](TransactionOptions) decide
-/// which writes of others it sees, and what happens on a conflict. [`Store::transact`](crate::Store::transact) runs a
+/// A transaction sees its own writes; others see them only after the commit. Its [options](TransactionOptions) select
+/// the writes of others that it sees, and the effect of a conflict. [`Store::transact`](crate::Store::transact) runs a
 /// transaction again after a conflict. There is no range deletion inside a transaction: delete the keys that an
 /// iterator gives, or use [`Keyspace::delete_range`] outside of transactions. A transaction that relies on a key in the
 /// range finds that as a conflict.

@@ -13,8 +13,8 @@ use std::fmt;
 /// Bytes of a record before its operations: first sequence number and count.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 
-/// Set in the field of the first sequence number, whose numbers have 56 bits: the record was carried over, and eight
-/// more bytes of header have the number since which.
+/// A flag in the field of the first sequence number, whose numbers have 56 bits: the record was carried over. Eight
+/// more bytes of header have the oldest write that the record stands for.
 const CARRIED_OVER: u64 = 1 << 56;
 
 /// The destination of a change.

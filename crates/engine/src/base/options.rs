@@ -129,9 +129,10 @@ pub struct Options {
     /// exceed the limit. So may memtables of less than 64 KiB, because they are not sealed for it. Memtables that only
     /// iterators hold do not count.
     ///
-    /// Default: `None`. The limit is then 512 MiB, or twice what the largest keyspace may take if that is more
-    /// ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times [`memtables_max`](KeyspaceOptions::memtables_max)).
-    /// The minimum is 1 MiB. A lower limit saves memory if many keyspaces are written to, but makes smaller tables.
+    /// Default: `None`. The limit is then 512 MiB, or twice the memory that the largest keyspace may take if that is
+    /// more ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times
+    /// [`memtables_max`](KeyspaceOptions::memtables_max)). The minimum is 1 MiB. A lower limit saves memory if many
+    /// keyspaces are written to, but makes smaller tables.
     /// [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is the limit in force. A
     /// store that is open read-only holds the whole log in memory, whatever the limit.
     pub memtables_bytes_max: Option<u64>,

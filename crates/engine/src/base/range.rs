@@ -6,7 +6,7 @@ use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, 
 /// anything that is bytes: text, slices, arrays, vectors, a [`Key`](crate::Key). A range whose end lies before its
 /// beginning is empty.
 ///
-/// [`RangeBounds`] itself would not do: `..` is a range of anything, and the compiler would ask of what.
+/// [`RangeBounds`] itself would not do: `..` is a range of anything, and the compiler would ask for its type.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a range of keys",
     label = "not a range of keys",

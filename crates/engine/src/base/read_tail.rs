@@ -6,7 +6,7 @@
 //! 3. A slice ends by its age and its samples. The next one takes the memory of the oldest.
 //! 4. A summary adds up the slices that are recent enough, and gives the percentile with a confidence interval.
 //!
-//! Slices with pipelines are 2.5 s long, so the summary is of the last ten seconds: a new trial of pipelines begins
+//! Slices with pipelines are 2.5 s long, so the summary is of the last ten seconds. A new trial of pipelines begins
 //! without the samples of the last one. Slices without pipelines last until they have 1000 samples, or for 150 s. So
 //! the latencies of earlier reads are remembered while pipelines run, for ten minutes.
 //!
@@ -294,7 +294,7 @@ mod tests {
         assert!((7..=11).contains(&samples), "{samples}");
     }
 
-    /// While pipelines run for minutes, what reads were like before is remembered; it is not remembered for ever.
+    /// While pipelines run for minutes, the earlier latencies are remembered, but not for ever.
     #[test]
     fn without_pipelines_the_last_samples_count_for_ten_minutes() {
         let tail = Tail::new(WITHOUT);

@@ -329,8 +329,8 @@ impl Repair {
         self.numbers(|name| if let FileName::Table(number) = name { Some(number) } else { None })
     }
 
-    /// Returns true if a file is too short for a table: a crash left it, and no edit ever named it, as a table is
-    /// durable before its edit is appended.
+    /// Returns true if a file is too short for a table: a crash left it. No edit ever named it, as a table is durable
+    /// before its edit is appended.
     fn was_never_finished(&self, number: u64) -> bool {
         const TABLE_BYTES_MIN: u64 = (HEADER_BYTES + FOOTER_BYTES) as u64;
         self.files.iter().any(|file| file.name == FileName::Table(number) && file.bytes < TABLE_BYTES_MIN)

@@ -164,7 +164,7 @@ pub fn verify_volumes(
 fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     let started = env.clock.now();
     let joined = match join(given, env, Access::Read) {
-        // DISKS or MEMBER: without them it is unknown what else there is to read.
+        // DISKS or MEMBER: without them the other files to read are unknown.
         Err(Error::Storage(StorageError::Corruption(damage))) => {
             return Ok(VerifyReport::of_disks(*damage));
         }
@@ -500,7 +500,7 @@ impl Verifier<'_> {
         lost.into_iter().chain(checked.err()).for_each(|error| self.add(damage_of(&what, error)));
     }
 
-    /// Carries out step 6 for the headers of the segments themselves.
+    /// Carries out step 6 for the damage that the segments themselves show.
     fn segments(&mut self, state: &StoreState) {
         let lengths: HashMap<FileName, u64> = self.files.iter().map(|file| (file.name, file.bytes)).collect();
         for number in state.segments() {

@@ -60,7 +60,7 @@ pub(super) const LARGE_BYTES: usize = CHUNK_BYTES_MAX / 4;
 /// The alignment of every piece.
 pub(super) const ALIGNMENT: usize = 8;
 
-/// The alignment of a chunk, and the room for its header: the header is written on every allocation and must not share
+/// The alignment of a chunk, and the room for its header. The header is written on every allocation and must not share
 /// a cache line with the first piece.
 const CHUNK_ALIGNMENT: usize = 128;
 
@@ -81,8 +81,8 @@ struct Chunk(NonNull<ChunkHeader>);
 unsafe impl Send for Chunk {}
 
 /// Memory for chunks of [`CHUNK_BYTES_MAX`] from the system itself: the allocator would neither align it nor give it
-/// back. Under Miri and loom all chunks come from the allocator; what lies here is exercised by the arena's other
-/// tests, which fill many chunks.
+/// back. Under Miri and loom all chunks come from the allocator. The arena's other tests, which fill many chunks,
+/// exercise this module.
 #[cfg(all(target_os = "linux", not(miri), not(loom)))]
 mod mapped {
     use super::CHUNK_BYTES_MAX;
@@ -98,8 +98,8 @@ mod mapped {
         };
         let start = start.ok()?.cast::<u8>();
         let before = start.addr().wrapping_neg() & (CHUNK_BYTES_MAX - 1);
-        // SAFETY: both ranges, and what is left between them, are parts of the mapping just made, in whole pages; no
-        // other code knows of it yet. A failure leaves unused address space behind, which costs no memory.
+        // SAFETY: both ranges, and the part that is left between them, are parts of the mapping just made, in whole
+        // pages; no other code knows of it yet. A failure leaves unused address space behind, which costs no memory.
         unsafe {
             let chunk = start.add(before);
             if before > 0 {
@@ -112,7 +112,7 @@ mod mapped {
         }
     }
 
-    /// Gives back what [`map`] returned.
+    /// Gives back memory that [`map`] returned.
     ///
     /// # Safety
     /// `start` came from [`map`], and nothing in it is used from now on.

@@ -62,8 +62,8 @@ pub(super) struct SkipList {
     arena: Arena,
 }
 
-// SAFETY: `head` is the only part that is not `Sync` by itself; it is never changed, and what it names is shared only
-// by atomics and by memory that never changes.
+// SAFETY: `head` is the only part that is not `Sync` by itself; it is never changed, and its node is shared only by
+// atomics and by memory that never changes.
 unsafe impl Sync for SkipList {}
 
 /// The place of the last insert: on each level a node at or before the last one inserted.
@@ -297,7 +297,7 @@ impl Finger {
     /// Takes the finger, unless another insert has it.
     #[inline]
     fn try_take(&self) -> bool {
-        // Acquire: what the last insert left here is used.
+        // Acquire: this insert uses the finger that the last insert left here.
         !self.taken.load(Ordering::Relaxed)
             && self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }

@@ -1,6 +1,6 @@
 //! The atomics and the lock that the memtable is built on: `std`'s, or loom's when a model is explored.
 //!
-//! Loom sees only what goes through its own types, so plain memory that a node publishes would escape it. A [`Witness`]
+//! Loom sees only accesses through its own types, so plain memory that a node publishes would escape it. A [`Witness`]
 //! stands for that memory: it is written once before a node is published and read by each thread that reaches the node.
 //! It has no size and no code outside a model; inside one, a missing Release or Acquire becomes a reported race.
 
@@ -65,7 +65,7 @@ pub(super) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Keeps what one side writes often off the cache lines that the other side reads often. Two lines, because x86
+/// Keeps data that one side writes often off the cache lines that the other side reads often. Two lines, because x86
 /// fetches them in pairs.
 #[repr(align(128))]
 pub(super) struct OwnCacheLine<T>(pub(super) T);

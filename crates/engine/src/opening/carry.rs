@@ -6,14 +6,14 @@
 //!
 //! 1. [`Carried::of`] takes the newest version of each key, and the range tombstones, in the order of their sequence
 //!    numbers. They become one batch.
-//! 2. When the new manifest is in force, which still needs the old log files, the batch is appended to the new log
+//! 2. The new manifest, which still needs the old log files, is put in force. Then the batch is appended to the new log
 //!    under new sequence numbers, and synced ([`Carried::log`]).
 //! 3. It goes into the empty memtables ([`Carried::insert`]). An edit says that the old log files are not needed; they
 //!    are removed.
 //!
 //! **Invariants.** The batch is one record, so a crash leaves all of it in the new log or nothing. Before the edit, the
-//! next opening replays the old files and then, if it is whole, the copy, which changes nothing: it says for each key
-//! what the old files said last. No reader has a snapshot of a store that is being opened, so no older version is
+//! next opening replays the old files and then, if it is whole, the copy. The copy changes nothing: it has for each key
+//! the last version of the old files. No reader has a snapshot of a store that is being opened, so no older version is
 //! missed.
 //!
 //! **Bounds.** Each keyspace carries over at most [`CARRIED_BYTES_MAX`], or an eighth of the smallest memtable if that
@@ -21,8 +21,8 @@
 //! with few writes is opened about a thousand times before it makes a table. With ten thousand keyspaces of one entry,
 //! an opening does not make ten thousand tables.
 //!
-//! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with what it
-//! has in memory, and the close of the store has noted that the log ends there.
+//! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with pages in
+//! memory. And the close of the store has noted that the log ends there.
 
 use crate::base::batch::WriteBatch;
 use crate::versions::store::Registry;

@@ -1,13 +1,13 @@
 //! Closing a store, by a call or with its last handle.
 //!
 //! 1. The records that the opening has replayed become tables, if they are to and have not yet. If a compaction of
-//!    level 0 is due then, the closer waits for it: a store that is opened again and again, for a moment each time,
-//!    would never get to it. The wait has bounds (`Work::wait_for_level0`), as writers may go on meanwhile. Then the
-//!    store refuses calls. All threads of the store end when they have finished their present work.
+//!    level 0 is due then, the closer waits for it. A store that is opened again and again, for a moment each time,
+//!    would never get to it otherwise. The wait has bounds (`Work::wait_for_level0`), as writers may go on meanwhile.
+//!    Then the store refuses calls. All threads of the store end when they have finished their present work.
 //! 2. The closer waits for callers' threads that are inside the store, then for the store's own threads.
 //! 3. The log is closed, the manifest notes it.
-//! 4. The store reports the room that closing has freed to a raw disk, as far as that takes less than [`TIDYING_MAX`]:
-//!    the next user of the disk takes its free pages for pages that the device knows of. The directory is given back.
+//! 4. The store reports the room that closing has freed to a raw disk, as far as that takes less than [`TIDYING_MAX`].
+//!    The next user of the disk assumes that the device knows of its free pages. The directory is given back.
 //!
 //! **Threads.** The closer waits for the store's threads, so none of these can close the store. The last handle may be
 //! dropped on one of them nevertheless: a waker is called there, and may own the task that owns the store. Such a store

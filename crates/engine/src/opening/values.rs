@@ -34,7 +34,7 @@ fn value_options(options: &Options, nature: &Nature, read_only: bool) -> ValueOp
 /// Refuses a keyspace whose large values would go to a home that has no room for segments.
 ///
 /// # Errors
-/// [`Error::Invalid`], which says what to do.
+/// [`Error::Invalid`], which names the cure.
 pub(crate) fn check_room_for_values(
     source: &TableSource,
     home: &Arc<dyn Volume>,

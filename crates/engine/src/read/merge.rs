@@ -1,7 +1,7 @@
 //! Many sorted sources as one: the cursor under every iterator.
 //!
 //! [`LevelCursor`] walks over the disjoint tables of a level as if they were one. [`MergeCursor`] keeps a binary heap
-//! of its sources, ordered by their present keys, and can turn around: on a change of direction every source but the
+//! of its sources, ordered by their present keys, and can turn around. On a change of direction every source but the
 //! present one is moved to the other side of the present key.
 //!
 //! **Invariants.** Sources are ranked newest first. While moving forward every valid source stands behind the last

@@ -6,8 +6,8 @@
 //! one lock. The last transaction to join a circle finds it complete, and gets the error. The others go on when it
 //! gives back its locks.
 //!
-//! **Cost**: each transaction that waits is looked at once, and each edge; a waiter behind an exclusive one in a queue
-//! has an edge to that one only. A transaction that need not wait pays nothing.
+//! **Cost**: the search visits each waiting transaction once, and each edge. A waiter behind an exclusive one in a
+//! queue has an edge to that one only. A transaction that need not wait pays nothing.
 //!
 //! **Not exact in one direction.** Rows are looked at one after the other. A wait that times out during the search may
 //! be part of the circle that is found; it was one a moment before.

@@ -5,7 +5,7 @@ use situ_compaction::Compactor;
 use std::time::Duration;
 
 impl Store {
-    /// Returns the store's compactor. Its own type may tell more of what it does.
+    /// Returns the store's compactor. Its own type may tell more of its work.
     pub fn compactor(&self) -> &dyn Compactor {
         &*self.core().work.compactor
     }

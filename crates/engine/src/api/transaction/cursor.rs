@@ -1,9 +1,9 @@
 //! Cursors of transactions: the store's entries with the transaction's own over them.
 //!
-//! Two cursors walk side by side: the store's cursor, and a key of the transaction's map. Going forward both stand on
-//! their first key at or behind the position, going backward on their last one at or before it; the nearer one is
-//! shown. On the same key the transaction's entry is shown, which may be a deletion. On a change of direction both are
-//! positioned again.
+//! Two cursors walk side by side: the store's cursor, and a key of the transaction's map. Going forward, both stand on
+//! their first key at or behind the position. Going backward, they stand on their last one at or before it. The nearer
+//! one is shown. On the same key the transaction's entry is shown, which may be a deletion. On a change of direction
+//! both are positioned again.
 
 use super::writes::{Own, OwnMap};
 use crate::Result;

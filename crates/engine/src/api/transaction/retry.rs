@@ -1,11 +1,11 @@
 //! Transactions that are run again after a conflict with others.
 //!
-//! The error type of the caller's closure may be any that can be made of ours, so it does not say whether a run failed
-//! because of others. The transaction does: it remembers that an operation failed so, until it goes back to a savepoint
-//! from before that operation. Later operations that succeed change nothing: a closure may make several, and look at
-//! their outcomes afterwards. So a closure that goes on after such an error and fails with an error of its own is run
-//! again, too. That may be in vain, and is bounded. The other way round, a caller would get the retryable error that it
-//! was promised not to see.
+//! The error type of the caller's closure may be any that can be made of ours, so it does not show a conflict with
+//! others. The transaction does: it remembers such a failure of an operation, until it goes back to a savepoint from
+//! before that operation. Later operations that succeed change nothing: a closure may make several, and look at their
+//! outcomes afterwards. So a closure that goes on after such an error and fails with an error of its own is run again,
+//! too. That may be in vain, and is bounded. The other way round, a caller would get the retryable error that it was
+//! promised not to see.
 //!
 //! **Bounded**: by [`TransactionOptions::attempts_max`]. Between two runs the caller's thread sleeps, at random up to
 //! [`PAUSE_FIRST`] at first and twice as long each time, [`PAUSE_MAX`] at most: transactions that meet again and again

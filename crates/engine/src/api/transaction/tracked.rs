@@ -2,7 +2,7 @@
 //!
 //! The proof is the newest version of each row (`check.rs`), which compactions keep as long as a snapshot is held at
 //! the row's `since`. Under snapshot isolation there is one, the transaction's. Under read committed, `since` is the
-//! newest visible number when the row is tracked, and a snapshot is held at each of these numbers; when there are many,
+//! newest visible number when the row is tracked, and a snapshot is held at each of these numbers. When there are many,
 //! the transaction checks that all rows are unchanged, and moves them to the present. Their `since` is the same number
 //! then, and one snapshot is enough.
 

@@ -1,7 +1,7 @@
 //! The writes of a transaction: the last state of each key, in order, and the record that leads back to a savepoint.
 //!
-//! The map of a keyspace is shared with iterators that were opened over it, and copied when it is changed while there
-//! is one: an iterator shows the transaction as it was when it was opened.
+//! Iterators that were opened over a keyspace's map share the map. A change copies the map while there is such an
+//! iterator. So an iterator shows the transaction as it was when the iterator was opened.
 
 use crate::Result;
 use crate::api::keyspace::Keyspace;

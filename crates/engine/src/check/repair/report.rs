@@ -5,7 +5,7 @@ use situ_compaction::KeySpan;
 use situ_storage::FileName;
 use std::fmt;
 
-/// The kind of a loss: the reason why keys are not what they were.
+/// The kind of a loss: the reason why keys or values have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossKind {
@@ -128,7 +128,7 @@ pub struct RepairReport {
     pub log_records: u64,
     /// The damages that the repair found.
     pub damages: Vec<Damage>,
-    /// Keys that may not be what they were.
+    /// Keys that may be missing or changed.
     pub lost_ranges: Vec<LostRange>,
     /// Writes that are gone.
     pub lost_writes: Vec<LostWrites>,
@@ -141,8 +141,8 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
-    /// Returns true if every write and every name is still there. [Without a manifest](RepairReport::without_manifest),
-    /// it is true as far as tables and log say.
+    /// Returns true if every write and every name is still there. If
+    /// [`without_manifest`](RepairReport::without_manifest), it is true as far as tables and log say.
     pub fn nothing_lost(&self) -> bool {
         self.lost_ranges.is_empty() && self.lost_writes.is_empty() && self.lost_names.is_empty()
     }

@@ -217,8 +217,8 @@ fn unfit(keyspace: &KeyspaceState, text: String) -> StorageError {
     StorageError::corruption(&keyspace.name, 0, "segments of a repaired version", "some that fit", text)
 }
 
-/// Keys of a table that overlaps no other one whose newest version leads to a value that is lost; with the segment and
-/// why.
+/// Returns the keys of a table that overlaps no other one whose newest version leads to a lost value; with the segment
+/// and why.
 fn lost_values(table: &Arc<Table>, segments: &Segments) -> Result<Vec<(Vec<u8>, u64, StorageError)>> {
     let mut cursor = table.sequential_cursor(super::tables::READ_BYTES);
     let mut lost = Vec::new();

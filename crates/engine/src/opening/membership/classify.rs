@@ -1,6 +1,7 @@
 //! The case of an opening: a pure function of the known facts, the given disk, and the mode of the opening.
 //!
-//! 1. [`classify`] names the [`Case`] from what `facts.rs` has read. `cases.rs` has one function for each case.
+//! 1. [`classify`] names the [`Case`] from the facts that `facts.rs` has read. `cases.rs` has one function for each
+//!    case.
 //! 2. Two cases need another look at the disk. [`classify_unmarked`] and [`classify_addition`] decide the case after
 //!    that look.
 //!
@@ -21,7 +22,7 @@ use super::volumes::Access;
 pub(super) enum Known {
     /// There is no DISKS.
     Nothing,
-    /// DISKS is there, and its contents are not what a store wrote.
+    /// DISKS is there, and its contents are not those of a store.
     Damaged,
     /// The capacity disk does not give DISKS: a right is missing, or the device fails.
     Unreadable,
@@ -38,7 +39,7 @@ pub(super) enum Known {
 pub(super) enum Says {
     /// There is no MEMBER.
     Nothing,
-    /// MEMBER is there, and its contents are not what a store wrote.
+    /// MEMBER is there, and its contents are not those of a store.
     Damaged,
     /// The disk does not give MEMBER.
     Unreadable,
@@ -196,7 +197,7 @@ pub(super) enum Addition {
     FilesOfSomeStore,
 }
 
-/// Classifies the disk for [`Case::Add`]. `is_marked`: MEMBER names the store. `has_files`: the disk has files of a
+/// Classifies a disk that is to be added. `is_marked`: MEMBER names the store. `has_files`: the disk has files of a
 /// store.
 pub(super) fn classify_addition(is_marked: bool, has_files: bool) -> Addition {
     match (has_files, is_marked) {

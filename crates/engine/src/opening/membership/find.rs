@@ -33,8 +33,8 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
         }
         Err(error) => return Err(failed("open", error)),
     };
-    // The home remembers the place, from wherever it was named, by the name that it was given: a link to a device still
-    // leads there when the system has given that another name.
+    // The home remembers the whole path by the name that the caller gave. A link to a device still leads there when the
+    // system has given the device another name.
     let whole = std::path::absolute(path).map_err(|error| failed("open", error))?;
     let at = line_of(&whole);
     let options = RawOptions::default();

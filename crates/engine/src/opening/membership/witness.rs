@@ -82,7 +82,8 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
     log_goes_on(&volume, &logs, &state)
 }
 
-/// Returns the edits of the manifest in force, and true; or what can be read of the youngest that is there, and false.
+/// Returns the edits of the manifest in force, and true; or the readable edits of the youngest that is there, and
+/// false.
 fn edits_known(home: &dyn Volume) -> Result<(Vec<Edit>, bool), String> {
     let why =
         match manifest::current(home).and_then(|number| number.map(|n| manifest::read_damaged(home, n)).transpose()) {
