@@ -186,7 +186,7 @@ impl Drop for Pending {
         let waited = self.wait.is_some();
         let verdict = self.end_wait();
         let has = !waited || matches!(verdict, Some(LockOutcome::Granted));
-        // Of an upgrade the transaction keeps what it had, and a little more.
+        // After an upgrade the transaction keeps its lock, which is now exclusive.
         if has && !self.taken && !self.wanted.holds {
             self.core.transactions.locks.release(&self.wanted.row, self.wanted.owner);
         }
