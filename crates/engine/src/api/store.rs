@@ -92,8 +92,7 @@ impl StoreBuilder {
     /// deleted by then is not found: open the store again for its newer state.
     ///
     /// The writer erases values of the value log that are dead for its own readers. A read that needs such a value
-    /// answers
-    /// [`Error::Changed`]: open the store again.
+    /// answers [`Error::Changed`]: open the store again.
     ///
     /// A fast disk without a file system keeps nothing for readers. The writer reuses the pages of a table there soon
     /// after it has deleted the table. A read that needs these pages finds no such table, and never gets their present
