@@ -191,7 +191,7 @@ impl Filling {
 pub enum AtOnce<'a> {
     /// The value of the key, or `None` if the key does not exist.
     Known(Option<Value>),
-    /// A disk has to be asked, and no disk was asked.
+    /// The value may be on a disk; no disk was asked.
     OnDisk(DiskRead<'a>),
 }
 
@@ -238,8 +238,8 @@ enum Attempt<'a> {
 }
 
 impl Keyspace {
-    /// Like [`get_with`](Keyspace::get_with), without blocking: the future is ready at once if the answer needs no
-    /// wait; otherwise a thread of the store reads it.
+    /// Works like [`get_with`](Keyspace::get_with), without blocking: the future is ready at once if the answer needs
+    /// no wait; otherwise a thread of the store reads it.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
@@ -310,8 +310,8 @@ impl Keyspace {
         }
     }
 
-    /// Like [`multi_get_with`](Keyspace::multi_get_with), without blocking: the future is ready at once if no answer
-    /// needs a wait; otherwise a thread of the store reads the missing values.
+    /// Works like [`multi_get_with`](Keyspace::multi_get_with), without blocking: the future is ready at once if no
+    /// answer needs a wait; otherwise a thread of the store reads the missing values.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.

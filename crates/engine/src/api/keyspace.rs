@@ -235,10 +235,10 @@ impl Keyspace {
         write(&self.core.pipeline, batch, durability)
     }
 
-    /// Like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable if it
-    /// is to be. On a store that is not busy a buffered write is done on return: the calling thread hands its pages to
-    /// the operating system. If the log lies on a disk without a file system, no page cache can take the pages. Then a
-    /// thread of the store writes them, and the future is ready soon after.
+    /// Works like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable
+    /// if it is to be. On a store that is not busy a buffered write is done on return: the calling thread hands its
+    /// pages to the operating system. If the log lies on a disk without a file system, no page cache can take the
+    /// pages. Then a thread of the store writes them, and the future is ready soon after.
     ///
     /// If the store cannot take the write now, because writers are slowed down or all memtables are full, the future
     /// stays pending. It is woken when the store has taken the write. The write takes place whether the future is
@@ -262,7 +262,7 @@ impl Keyspace {
         WriteFuture::begin(&self.core.pipeline, batch, durability)
     }
 
-    /// Like [`delete`](Keyspace::delete), without blocking; see [`put_async`](Keyspace::put_async).
+    /// Works like [`delete`](Keyspace::delete), without blocking; see [`put_async`](Keyspace::put_async).
     ///
     /// # Errors
     /// As [`put_async`](Keyspace::put_async).
@@ -271,8 +271,8 @@ impl Keyspace {
         WriteFuture::begin(&self.core.pipeline, batch, durability)
     }
 
-    /// Like [`delete_range`](Keyspace::delete_range), without blocking; see [`put_async`](Keyspace::put_async). The
-    /// future of an empty range, which is no change, is ready.
+    /// Works like [`delete_range`](Keyspace::delete_range), without blocking; see [`put_async`](Keyspace::put_async).
+    /// The future of an empty range, which is no change, is ready.
     ///
     /// # Errors
     /// As [`put_async`](Keyspace::put_async).

@@ -96,7 +96,7 @@ impl StoreBuilder {
     ///
     /// A fast disk without a file system keeps nothing for readers. The writer reuses the pages of a table there soon
     /// after it has deleted the table. A read that needs these pages finds no such table, and never gets their present
-    /// contents. Its error says that the store is to be opened again.
+    /// contents. Its error names the cure: open the store again.
     #[must_use]
     pub fn read_only(mut self) -> StoreBuilder {
         self.read_only = true;
@@ -208,7 +208,7 @@ struct Inner {
     keyspace_choices: KeyspaceChoices,
 }
 
-/// The way to treat a keyspace that is to be created and exists.
+/// The treatment of an existing keyspace that a caller wants to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Existing {
     Use,
@@ -500,7 +500,7 @@ impl Store {
         write(&self.core().pipeline, batch, durability)
     }
 
-    /// Like [`write_with`](Store::write_with), without blocking; see [`Keyspace::put_async`].
+    /// Works like [`write_with`](Store::write_with), without blocking; see [`Keyspace::put_async`].
     ///
     /// # Errors
     /// As [`write`](Store::write); some at once, others from the future.

@@ -265,7 +265,7 @@ impl Transaction {
         Ok(self.get_in(keyspace, key)?.is_some())
     }
 
-    /// Like [`get`](Transaction::get), without blocking; see [`Keyspace::get_async`].
+    /// Works like [`get`](Transaction::get), without blocking; see [`Keyspace::get_async`].
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
@@ -273,7 +273,7 @@ impl Transaction {
         self.read_async(&self.default, key.as_ref())
     }
 
-    /// Like [`get_in`](Transaction::get_in), without blocking; see [`Keyspace::get_async`].
+    /// Works like [`get_in`](Transaction::get_in), without blocking; see [`Keyspace::get_async`].
     ///
     /// # Errors
     /// As [`get_async`](Transaction::get_async); [`Error::Invalid`] if the keyspace is another store's.
@@ -316,8 +316,8 @@ impl Transaction {
         self.read(keyspace, key)
     }
 
-    /// Like [`get_for_update`](Transaction::get_for_update), without blocking. A future that is dropped early gives up
-    /// its place in the queue for the lock. A conflict that shows only in tables is reported at commit.
+    /// Works like [`get_for_update`](Transaction::get_for_update), without blocking. A future that is dropped early
+    /// gives up its place in the queue for the lock. A conflict that shows only in tables is reported at commit.
     ///
     /// # Errors
     /// As [`get_for_update`](Transaction::get_for_update); some at once, others from the future.
@@ -326,7 +326,7 @@ impl Transaction {
         self.get_for_update_in_async(&default, key, mode)
     }
 
-    /// Like [`get_for_update_in`](Transaction::get_for_update_in), without blocking; see
+    /// Works like [`get_for_update_in`](Transaction::get_for_update_in), without blocking; see
     /// [`get_for_update_async`](Transaction::get_for_update_async).
     ///
     /// # Errors
@@ -366,7 +366,7 @@ impl Transaction {
         self.protect(keyspace, &key.into(), mode)
     }
 
-    /// Like [`lock`](Transaction::lock), without blocking. Afterwards a [`put`](Transaction::put) or
+    /// Works like [`lock`](Transaction::lock), without blocking. Afterwards a [`put`](Transaction::put) or
     /// [`delete`](Transaction::delete) of the key does not wait either, if it was locked [`LockMode::Exclusive`].
     ///
     /// # Errors
@@ -376,7 +376,7 @@ impl Transaction {
         self.lock_in_async(&default, key, mode)
     }
 
-    /// Like [`lock_in`](Transaction::lock_in), without blocking; see [`lock_async`](Transaction::lock_async).
+    /// Works like [`lock_in`](Transaction::lock_in), without blocking; see [`lock_async`](Transaction::lock_async).
     ///
     /// # Errors
     /// As [`get_for_update_in_async`](Transaction::get_for_update_in_async).
@@ -604,8 +604,8 @@ impl Transaction {
         write_numbered(&core.pipeline, commit.into_write(), durability)
     }
 
-    /// Like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins. The
-    /// commit takes place, or is refused, whether the future is polled or dropped. Its locks are given back then.
+    /// Works like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins.
+    /// The commit takes place, or is refused, whether the future is polled or dropped. Its locks are given back then.
     ///
     /// # Errors
     /// As [`commit`](Transaction::commit); some at once, others from the future.

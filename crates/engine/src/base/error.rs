@@ -96,7 +96,7 @@ pub enum Error {
     /// A fast disk is missing, is not this store's, or is there where none belongs; the text names the case and the
     /// cure.
     Disks(String),
-    /// The store is missing and was not to be created, or present and was to be new.
+    /// The store is missing, and the options do not create it; or it exists, and the options ask for a new one.
     Existence(String),
     /// A read-only store lost the race against the process that writes: again and again, the writer gave up files
     /// before the reader got to them. Nothing is known to be damaged. Try again at once, or when the load of writes is

@@ -22,13 +22,13 @@ pub(super) struct Witness;
 
 #[cfg(not(loom))]
 impl Witness {
-    /// The node's memory has been written.
+    /// Notes that the node's memory has been written.
     #[inline(always)]
     pub(super) fn written() -> Witness {
         Witness
     }
 
-    /// The node's memory is about to be read.
+    /// Notes that the node's memory is about to be read.
     #[inline(always)]
     pub(super) fn read(&self) {}
 }
@@ -39,14 +39,14 @@ pub(super) struct Witness(loom::cell::UnsafeCell<()>);
 
 #[cfg(loom)]
 impl Witness {
-    /// The node's memory has been written.
+    /// Notes that the node's memory has been written.
     pub(super) fn written() -> Witness {
         let cell = loom::cell::UnsafeCell::new(());
         cell.with_mut(|_| ());
         Witness(cell)
     }
 
-    /// The node's memory is about to be read.
+    /// Notes that the node's memory is about to be read.
     pub(super) fn read(&self) {
         self.0.with(|_| ());
     }

@@ -43,7 +43,7 @@ impl Open {
         Arc::new(Open { core: Arc::clone(core), background, locks: Mutex::new(locks) })
     }
 
-    /// A new keyspace may have a value log.
+    /// Begins the collection of values of a new keyspace, which may have a value log.
     ///
     /// # Errors
     /// No thread can be had that would collect it.

@@ -74,7 +74,7 @@ on_the_default_keyspace! {
 }
 
 impl Store {
-    /// [`Keyspace::get_at_once`] of the keyspace `default`.
+    /// Calls [`Keyspace::get_at_once`] of the keyspace `default`.
     ///
     /// # Errors
     /// See there.

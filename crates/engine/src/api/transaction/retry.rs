@@ -58,8 +58,8 @@ impl Store {
         self.transact_with(TransactionOptions::default(), body)
     }
 
-    /// Like [`transact`](Store::transact), with options, and with any error type that an [`Error`] can become. If the
-    /// compiler cannot infer that type, name it as the closure's return type.
+    /// Works like [`transact`](Store::transact), with options, and with any error type that an [`Error`] can become. If
+    /// the compiler cannot infer that type, name it as the closure's return type.
     ///
     /// ```
     /// # use situ_engine as situ;
