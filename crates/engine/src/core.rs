@@ -1,8 +1,8 @@
-//! An open store: its rooms, wired together.
+//! An open store: its parts, wired together.
 //!
-//! **Locks, in the order in which they may be taken together.** The lock of the waiting writes (`situ-pipeline`), `commit` (sequence
-//! numbers, the queue of requests, and [`Places`]), the registry's (`versions/store.rs`). None is held across anything that
-//! blocks. The right to change versions is no lock (`versions/editor.rs`).
+//! **Locks, in the order in which they may be taken together.** The lock of the waiting writes (`situ-pipeline`),
+//! `commit` (sequence numbers, the queue of requests, and [`Places`]), the registry's (`versions/store.rs`). None is
+//! held across anything that blocks. The right to change versions is no lock (`versions/editor.rs`).
 
 use crate::base::health::Health;
 use crate::base::options::Options;
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(crate) transactions: Arc<Transactions>,
 }
 
-/// Parts that opening a store has put together.
+/// The parts that an opening of a store has put together.
 pub(crate) struct Parts {
     pub(crate) env: Env,
     pub(crate) volume: Arc<dyn Volume>,
@@ -60,7 +60,7 @@ pub(crate) struct Parts {
     pub(crate) log_number: u64,
     pub(crate) lossy_repair: Option<u64>,
     pub(crate) had_fast_disk: bool,
-    /// Tables begin under temporary names.
+    /// True if tables begin under temporary names.
     pub(crate) names_tables_later: bool,
 }
 
@@ -96,7 +96,7 @@ impl Core {
         });
         let numbers = Arc::downgrade(&versions);
         versions.source.values.number_by(Arc::new(move || {
-            // Who writes values has the store.
+            // A writer of values holds a handle to the store.
             numbers.upgrade().map_or(0, |versions| versions.new_number())
         }));
         let disks = versions.source.disks.as_ref();

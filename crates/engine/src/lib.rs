@@ -9,12 +9,14 @@
 //!                                       version.rs, edit.rs, manifest.rs: what is where, atomically
 //! ```
 //!
-//! * [`Store`] is what a program opens, [`Keyspace`] an ordered map in it, [`WriteBatch`] an atomic change across
-//!   keyspaces, [`Snapshot`] a moment to read at, [`Cursor`] a walk over keys.
-//! * [`Transaction`]: reads and writes that take effect together and in nobody's way; `transaction.rs` says how.
-//! * `situ-pipeline` carries writes through their stages; `pipeline.rs` is what they find in the engine: memtables and log files.
-//! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
-//! * `docs/architecture.md` has the promises, `docs/formats/` the bytes.
+//! * [`Store`] is the store that a program opens, [`Keyspace`] an ordered map in it, [`WriteBatch`] an atomic change
+//!   across keyspaces, [`Snapshot`] a moment to read at, [`Cursor`] a walk over keys.
+//! * [`Transaction`]: reads and writes that take effect together, isolated from those of others; `transaction.rs` says
+//!   how.
+//! * `situ-pipeline` carries writes through their stages; `pipeline.rs` is the engine's side of the stages: memtables
+//!   and log files.
+//! * `core.rs` lists the locks, in the order in which they are taken; `background.rs` lists the threads.
+//! * `docs/architecture.md` has the promises, `docs/formats/` has the byte formats.
 
 mod api;
 mod base;

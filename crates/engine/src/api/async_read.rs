@@ -1,17 +1,17 @@
 //! Asynchronous reads.
 //!
-//! A read is first tried on the caller's thread, with what can be had at once: memtables, cached blocks, what the system's
-//! page cache holds, and blocks on a raw disk that has lately answered as fast as another thread would
-//! ([`read_now`](situ_storage::Reader::read_now)). Mostly that is the answer, and the future is ready; going to another
-//! thread and back would take longer than the read. Otherwise a thread of the store does the rest
+//! The store first tries a read on the caller's thread, with data that needs no wait: memtables, cached blocks, and
+//! data in the system's page cache. Blocks on a raw disk count too, if it has lately answered as fast as another thread
+//! would ([`read_now`](situ_storage::Reader::read_now)). Mostly this gives the answer, and the future is ready. Going
+//! to another thread and back would take longer than the read. Otherwise a thread of the store does the rest
 //! ([`Readers`](crate::read::future::Readers)), as of the same moment.
 //!
-//! So the caller's thread does not wait for a disk that takes its time, unless thousands of reads wait for a thread already,
-//! or none can be had: then it reads itself. What the try costs is the search of the memtables and filters, which the thread
-//! of the store repeats, and a system call for each file that the page cache does not hold.
+//! So the caller's thread does not wait for a slow disk. If thousands of reads wait for a thread already, or no thread
+//! can be had, the caller's thread reads itself. The try costs a search of the memtables and filters, which the thread
+//! of the store repeats. It also costs a system call for each file that the page cache does not hold.
 //!
-//! [`Keyspace::get_at_once`] ends after the try: the caller decides whether the read is worth a thread's time, and an answer
-//! that can be had at once costs no future.
+//! [`Keyspace::get_at_once`] ends after the try: the caller decides whether the read is worth a thread's time, and an
+//! answer that can be had at once costs no future.
 
 use crate::api::keyspace::{Keyspace, in_key_order};
 use crate::base::options::setters;
@@ -32,10 +32,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The caller's thread reads no further blocks for a call that has taken so long.
+/// The time of a call after which the caller's thread reads no further blocks for it.
 const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 
-/// Which entries a page of a scan holds, and how many.
+/// Options of a page of a scan: the entries that it holds, and their number.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -72,11 +72,11 @@ const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 pub struct ScanOptions {
     /// Bounds, snapshot and use of the cache.
     pub read: ReadOptions,
-    /// From the last key of the bounds to the first. Default: false.
+    /// True if the scan goes from the last key of the bounds to the first. Default: false.
     pub reverse: bool,
-    /// The page ends after this many entries, one at least. Default: 1,000.
+    /// The maximum number of entries of the page, one at least. Default: 1,000.
     pub entries_max: usize,
-    /// The page ends with the entry that brings keys and values to this many bytes. Default: 1 MiB.
+    /// The size of keys and values at which the page ends, with the entry that reaches it. Default: 1 MiB.
     pub bytes_max: usize,
 }
 
@@ -89,12 +89,13 @@ impl Default for ScanOptions {
 }
 
 impl ScanOptions {
-    /// A page has all values.
+    /// Returns the read options of a page, which has all values.
     fn for_page(&self) -> ReadOptions {
         ReadOptions { values_on_demand: false, ..self.read.clone() }
     }
 
-    /// Options for the page behind `page`, which was asked for with these; `None` if it was the last one.
+    /// Returns the options for the page behind `page`, which a scan with these options returned; `None` if it was the
+    /// last one.
     #[must_use]
     pub fn after(mut self, page: &ScanPage) -> Option<ScanOptions> {
         let last = page.entries.last().filter(|_| page.more)?;
@@ -129,7 +130,7 @@ pub struct ScanPage {
 }
 
 impl ScanPage {
-    /// Whether the page ended at its bound and there are further entries.
+    /// Returns true if the page ended at its bound and there are further entries.
     pub fn has_more(&self) -> bool {
         self.more
     }
@@ -143,7 +144,7 @@ impl Deref for ScanPage {
     }
 }
 
-/// A page that is being filled. After an error it can be gone on with, with another iterator over the same moment.
+/// A page that is being filled. After an error, another iterator over the same moment can go on with it.
 #[derive(Default)]
 struct Filling {
     entries: Vec<ScanEntry>,
@@ -151,7 +152,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// Fills the page to its end. True if there are further entries.
+    /// Fills the page to its end. Returns true if there are further entries.
     fn fill(&mut self, iterator: &mut Cursor, options: &ScanOptions) -> Result<bool> {
         let advance = |iterator: &mut Cursor| if options.reverse { iterator.prev() } else { iterator.next() };
         match (self.entries.last(), options.reverse) {
@@ -160,7 +161,7 @@ impl Filling {
             (Some(last), false) => iterator.seek(&last.key)?,
             (Some(last), true) => iterator.seek_for_prev(&last.key)?,
         }
-        // It is there as of the same moment, and was taken.
+        // The entry is there as of the same moment, and was taken.
         if !self.entries.is_empty() {
             advance(iterator)?;
         }
@@ -190,7 +191,7 @@ impl Filling {
 pub enum AtOnce<'a> {
     /// The value of the key, or `None` if the key does not exist.
     Known(Option<Value>),
-    /// A disk has to be asked, and no disk was asked.
+    /// The value may be on a disk; no disk was asked.
     OnDisk(DiskRead<'a>),
 }
 
@@ -199,7 +200,7 @@ pub struct DiskRead<'a> {
     keyspace: &'a Keyspace,
     key: &'a [u8],
     options: &'a ReadOptions,
-    /// When the attempt began, for one of the sample.
+    /// The time at which the attempt began, for a read of the sample.
     begun: Option<Duration>,
     view: Arc<View>,
     sequence: u64,
@@ -230,15 +231,15 @@ impl DiskRead<'_> {
     }
 }
 
-/// How far a read came on the caller's thread.
+/// The outcome of an attempt to read on the caller's thread.
 enum Attempt<'a> {
     Settled(Result<Option<Value>>),
     OnDisk(DiskRead<'a>),
 }
 
 impl Keyspace {
-    /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if the answer can be had at once; otherwise a
-    /// thread of the store reads it.
+    /// Works like [`get_with`](Keyspace::get_with), without blocking: the future is ready at once if the answer needs
+    /// no wait; otherwise a thread of the store reads it.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
@@ -253,8 +254,9 @@ impl Keyspace {
         }
     }
 
-    /// The value of `key` if it can be had at once, without blocking and without a future; otherwise a [`DiskRead`], which the
-    /// caller begins or drops. For a caller with many keys that decides itself how many reads wait for a disk.
+    /// Returns the value of `key` if it needs no wait, without blocking and without a future. Otherwise returns a
+    /// [`DiskRead`], which the caller begins or drops. The call suits a caller with many keys that limits the number of
+    /// reads that wait for a disk.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -300,7 +302,7 @@ impl Keyspace {
         }
     }
 
-    /// Counts a read, and how long it took if it is one of the sample.
+    /// Counts a read, and its time if it is one of the sample.
     fn finished_read(&self, begun: Option<Duration>, found: bool) {
         self.count_read(found);
         if let Some(begun) = begun {
@@ -308,8 +310,8 @@ impl Keyspace {
         }
     }
 
-    /// Like [`multi_get_with`](Keyspace::multi_get_with), without blocking: ready at once if all answers can be had at once;
-    /// otherwise a thread of the store reads what it does not know.
+    /// Works like [`multi_get_with`](Keyspace::multi_get_with), without blocking: the future is ready at once if no
+    /// answer needs a wait; otherwise a thread of the store reads the missing values.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
@@ -352,8 +354,9 @@ impl Keyspace {
         })
     }
 
-    /// A page of entries in key order, without blocking: ready at once if all of it can be had so; otherwise a thread of
-    /// the store goes on from the first entry that is not. [`ScanOptions::after`] leads to the next page.
+    /// Returns a page of entries in key order, without blocking. The future is ready at once if no entry needs a wait;
+    /// otherwise a thread of the store goes on from the first entry that does. [`ScanOptions::after`] leads to the next
+    /// page.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
@@ -383,13 +386,13 @@ fn in_memory(options: &ReadOptions) -> TableReadOptions {
     TableReadOptions { reach: Reach::Cache, ..table_read_options(options) }
 }
 
-/// For the caller's thread: not to wait for a disk.
+/// Returns the options for the caller's thread, which does not wait for a disk.
 fn at_once(options: &ReadOptions) -> TableReadOptions {
     let reach = if options.memory_only { Reach::Cache } else { Reach::AtOnce };
     TableReadOptions { reach, ..table_read_options(options) }
 }
 
-/// What could be had at once of a read; `None` if a disk is to be asked.
+/// Returns the outcome of a read that needed no wait; `None` if a disk is to be asked.
 fn settled<T>(outcome: Result<T>, options: &ReadOptions) -> Option<Result<T>> {
     match outcome {
         Err(Error::Storage(error)) if error.is_not_in_memory() && !options.memory_only => None,

@@ -1,11 +1,11 @@
-//! What a store takes on its disks: whole pages of everything that has a name.
+//! The disk space that a store takes: whole pages of every file.
 
 use crate::Result;
 use crate::api::store::Store;
 use situ_disks::Role;
 use situ_storage::{PAGE_BYTES, Volume};
 
-/// What the files of a store take, in bytes.
+/// The disk space that the files of a store take, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DiskUse {
@@ -16,7 +16,7 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
-    /// On both disks.
+    /// Returns the bytes on both disks.
     #[must_use]
     pub fn bytes(self) -> u64 {
         self.capacity_bytes + self.fast_bytes
@@ -29,13 +29,14 @@ fn bytes_on(volume: &dyn Volume) -> Result<u64> {
 }
 
 impl Store {
-    /// What the store's files take on its disks now, in whole pages of 4 KiB: tables, also those that snapshots and
-    /// iterators keep, log files and spares with the room that they have reserved, metadata. A table that is being written
-    /// counts as far as its disk lists it. A segment of the value log counts with its holes: the part of
-    /// [`ValueLogProperties::trimmed_bytes`](crate::ValueLogProperties::trimmed_bytes) that was discarded takes no space.
-    /// What a raw fast disk itself needs is not in it; `situ disk show` tells that.
+    /// Returns the disk space that the store's files take now, in whole pages of 4 KiB. Tables count, also those that
+    /// snapshots and iterators keep. Log files and spares count with the space that they have reserved, and so does
+    /// metadata. A table that is being written counts as far as its disk lists it. A segment of the value log counts
+    /// with its holes: the part of [`ValueLogProperties::trimmed_bytes`](crate::ValueLogProperties::trimmed_bytes) that
+    /// was discarded takes no space. The sum leaves out the space that a raw fast disk itself needs; `situ disk show`
+    /// reports it.
     ///
-    /// It lists the files: a call for reports, not for every operation.
+    /// The call lists the files, so it is meant for reports, not for every operation.
     ///
     /// # Errors
     /// A disk cannot be listed.

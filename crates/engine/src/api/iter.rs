@@ -1,11 +1,12 @@
 //! Iterators: `for pair in store.range("a".."b")? { let (key, value) = pair?; … }`.
 //!
-//! An iterator is made of cursors. Whichever end is used first gets the cursor that was opened with the iterator; a second one
-//! is opened only when the other end is used, too, over the same view, sequence number and (of a transaction) own writes.
+//! An iterator is made of cursors. The end that is used first gets the cursor that was opened with the iterator. A
+//! second cursor is opened only when the other end is used, too. Both have the same view, sequence number and (of a
+//! transaction) own writes.
 //!
-//! **Invariants.** A cursor stands on the entry that it gave last. So what is left lies strictly between the two, and the
-//! iterator has ended when a step takes one of them to where the other one stands, or beyond, or nowhere: each entry is given
-//! exactly once. Both see the same entries, whatever is written, flushed or compacted meanwhile.
+//! **Invariants.** A cursor stands on the entry that it gave last. So the entries that are left lie strictly between
+//! the two. The iterator has ended when a step takes one cursor to the other one, or beyond, or nowhere. So each entry
+//! is given exactly once. Both see the same entries, whatever is written, flushed or compacted meanwhile.
 //!
 //! **Failure.** An error is given once and ends the iterator.
 //!
@@ -25,7 +26,7 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-/// What a cursor can do, with a transaction's writes or without.
+/// The operations of a cursor, with a transaction's writes or without.
 pub(crate) trait Walk {
     fn seek_to_first(&mut self) -> Result<()>;
     fn seek_to_last(&mut self) -> Result<()>;
@@ -66,7 +67,7 @@ pub(crate) use walk_by_own_methods;
 
 walk_by_own_methods!(Cursor);
 
-/// Opens cursors over the same entries, as many as are asked for.
+/// A source that opens any number of cursors over the same entries.
 pub(crate) trait Source {
     type Cursor: Walk;
 
@@ -109,7 +110,7 @@ impl<S: Source> Ends<S> {
         }
         let outcome = self.step(end).transpose();
         if !matches!(outcome, Some(Ok(_))) {
-            // What the cursors keep alive can go before the iterator does.
+            // The memory that the cursors keep alive can go before the iterator does.
             self.ended = true;
             (self.opened, self.front, self.back) = (None, None, None);
         }
@@ -188,11 +189,11 @@ impl Source for Moment {
     }
 }
 
-/// An iterator over keys and values in key order, at one moment of the keyspace's life; what is written after it was made is
-/// not seen. It goes from both ends, so that `.rev()` begins with the last key. After an error it ends.
+/// An iterator over keys and values in key order, at one moment of the keyspace's life. It does not see writes that
+/// come after it was made. It goes from both ends, so that `.rev()` begins with the last key. After an error it ends.
 ///
-/// Keys and values are copied out of the store. Where that matters, use a [`Cursor`]. An iterator keeps memtables and tables
-/// alive that it may need; drop it when done.
+/// The iterator copies keys and values out of the store. If the copies matter, use a [`Cursor`]. An iterator keeps
+/// memtables and tables alive that it may need; drop it when done.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -237,7 +238,7 @@ impl fmt::Debug for Iter {
 }
 
 impl Keyspace {
-    /// All keys with their values, in key order.
+    /// Returns all keys with their values, in key order.
     ///
     /// # Errors
     /// The store is closed, or a table with range tombstones could not be opened. Errors of later reads come from the
@@ -246,7 +247,7 @@ impl Keyspace {
         self.iter_with(ReadOptions::default())
     }
 
-    /// The keys within the options' bounds, with their values, as of the options' snapshot.
+    /// Returns the keys within the options' bounds, with their values, as of the options' snapshot.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -269,7 +270,8 @@ impl Keyspace {
         Ok(Iter(Ends::new(Moment::of(self, options)?)?))
     }
 
-    /// The keys in a range, with their values, in key order: `"a".."b"`, `"a"..="b"`, `"a"..`; see [`KeyRange`].
+    /// Returns the keys in a range, with their values, in key order: `"a".."b"`, `"a"..="b"`, `"a"..`; see
+    /// [`KeyRange`].
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
@@ -277,7 +279,8 @@ impl Keyspace {
         self.range_with(range, ReadOptions::default())
     }
 
-    /// The keys in a range that are also within the options' bounds, with their values, as of the options' snapshot.
+    /// Returns the keys in a range that are also within the options' bounds, with their values, as of the options'
+    /// snapshot.
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
@@ -285,7 +288,7 @@ impl Keyspace {
         self.iter_with(options.within(&range))
     }
 
-    /// The keys that begin with `prefix`, with their values, in key order.
+    /// Returns the keys that begin with `prefix`, with their values, in key order.
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
@@ -293,7 +296,8 @@ impl Keyspace {
         self.prefix_with(prefix, ReadOptions::default())
     }
 
-    /// The keys that begin with `prefix` and are within the options' bounds, with their values, as of the options' snapshot.
+    /// Returns the keys that begin with `prefix` and are within the options' bounds, with their values, as of the
+    /// options' snapshot.
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
@@ -301,8 +305,8 @@ impl Keyspace {
         self.iter_with(options.within_prefix(prefix.as_ref()))
     }
 
-    /// Returns the first key with its value; `None` if there is no key. Costs about one seek: the first reader steps over
-    /// deleted keys before it, and later readers skip them.
+    /// Returns the first key with its value; `None` if there is no key. Costs about one seek: the first reader steps
+    /// over deleted keys before it, and later readers skip them.
     ///
     /// # Errors
     /// A table could not be read, or is damaged.
@@ -319,7 +323,7 @@ impl Keyspace {
         self.iter()?.next_back().transpose()
     }
 
-    /// Whether there is no key. Exact; costs what [`first`](Keyspace::first) does.
+    /// Returns true if there is no key. The answer is exact. The call costs as much as [`first`](Keyspace::first).
     ///
     /// # Errors
     /// As [`first`](Keyspace::first).

@@ -27,7 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What an iterator merges, newest first, and the range tombstones in it.
+/// Returns the sources that an iterator merges, newest first, and the range tombstones in them.
 fn iterator_sources(view: &View, options: TableReadOptions) -> Result<(Vec<Source>, Vec<RankedTombstones>)> {
     let mut sources = Vec::new();
     let mut tombstones: Vec<RankedTombstones> = Vec::new();
@@ -104,7 +104,7 @@ impl Keyspace {
         Target::of(self.store_id(), self.id())
     }
 
-    /// The keyspace's name.
+    /// Returns the keyspace's name.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -125,8 +125,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// The view to read, and the sequence number to read at. The view comes first: what is visible then is in it, or
-    /// came later.
+    /// Returns the view to read, and the sequence number to read at. The view is loaded first: every entry that is
+    /// visible then is in the view, or came later.
     pub(crate) fn at(&self, options: &ReadOptions) -> Result<(arc_swap::Guard<Arc<View>>, u64)> {
         self.check()?;
         let view = self.inner.view.load();
@@ -139,10 +139,10 @@ impl Keyspace {
         Ok((view, sequence))
     }
 
-    /// A view and what is visible, of a keyspace with a value log. A collection writes handles into a memtable that this view may
-    /// have, and adds their segments to the next view. So the view has the segments of all that is visible only if it had the
-    /// newest list of segments when the number was taken. That holds for a view without segments, too: a flush of an older memtable
-    /// may write the first ones.
+    /// Returns a view and the visible sequence number, for a keyspace with a value log. A collection writes handles
+    /// into a memtable that this view may have, and adds their segments to the next view. So the view has the segments
+    /// of all visible entries only if it had the newest list of segments when the number was taken. This holds for a
+    /// view without segments, too: a flush of an older memtable may write the first ones.
     fn with_its_segments(&self, mut view: arc_swap::Guard<Arc<View>>) -> (arc_swap::Guard<Arc<View>>, u64) {
         loop {
             let sequence = self.core.versions.snapshots.visible();
@@ -154,7 +154,7 @@ impl Keyspace {
         }
     }
 
-    /// A batch of one put.
+    /// Returns a batch of one put.
     fn put_of(&self, key: &[u8], value: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
@@ -162,7 +162,7 @@ impl Keyspace {
         Ok(batch)
     }
 
-    /// A batch of one delete.
+    /// Returns a batch of one delete.
     fn delete_of(&self, key: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
@@ -170,7 +170,7 @@ impl Keyspace {
         Ok(batch)
     }
 
-    /// A batch of one range delete, or of nothing if the range is empty.
+    /// Returns a batch of one range delete, or of nothing if the range is empty.
     fn delete_range_of(&self, begin: &[u8], end: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
@@ -235,21 +235,23 @@ impl Keyspace {
         write(&self.core.pipeline, batch, durability)
     }
 
-    /// Like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable if it
-    /// is to be. On a store that is not busy a buffered write is done on return; its pages are handed to the operating
-    /// system on the calling thread. Where the log lies on a disk without a file system there is no page cache that could
-    /// take them: then a thread of the store writes them, and the future is ready soon after.
+    /// Works like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable
+    /// if it is to be. On a store that is not busy a buffered write is done on return: the calling thread hands its
+    /// pages to the operating system. If the log lies on a disk without a file system, no page cache can take the
+    /// pages. Then a thread of the store writes them, and the future is ready soon after.
     ///
-    /// If the store cannot take the write now, because writers are slowed down or all memtables are full, the future stays
-    /// pending and is woken when it has. The write takes place whether the future is polled or dropped. A store that closes
-    /// answers what has not [begun](WriteFuture::has_begun) with [`Error::Closed`].
+    /// If the store cannot take the write now, because writers are slowed down or all memtables are full, the future
+    /// stays pending. It is woken when the store has taken the write. The write takes place whether the future is
+    /// polled or dropped. A store that closes answers writes that have not [begun](WriteFuture::has_begun) with
+    /// [`Error::Closed`].
     ///
-    /// Writes begin in the order of the calls, and become visible in that order: of two writes that one caller makes one
-    /// after the other, blocking or not, and that both succeed, the second one is the newer. Works with any runtime.
+    /// Writes begin in the order of the calls, and become visible in that order. If one caller makes two writes one
+    /// after the other, blocking or not, and both succeed, the second one is the newer. The future works with any
+    /// runtime.
     ///
     /// # Errors
-    /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if writes that wait for
-    /// the store take 64 MiB of memory already.
+    /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if writes that wait
+    /// for the store take 64 MiB of memory already.
     pub fn put_async(
         &self,
         key: impl AsRef<[u8]>,
@@ -260,7 +262,7 @@ impl Keyspace {
         WriteFuture::begin(&self.core.pipeline, batch, durability)
     }
 
-    /// Like [`delete`](Keyspace::delete), without blocking; see [`put_async`](Keyspace::put_async).
+    /// Works like [`delete`](Keyspace::delete), without blocking; see [`put_async`](Keyspace::put_async).
     ///
     /// # Errors
     /// As [`put_async`](Keyspace::put_async).
@@ -269,8 +271,8 @@ impl Keyspace {
         WriteFuture::begin(&self.core.pipeline, batch, durability)
     }
 
-    /// Like [`delete_range`](Keyspace::delete_range), without blocking; see [`put_async`](Keyspace::put_async). The
-    /// future of an empty range, which is no change, is ready.
+    /// Works like [`delete_range`](Keyspace::delete_range), without blocking; see [`put_async`](Keyspace::put_async).
+    /// The future of an empty range, which is no change, is ready.
     ///
     /// # Errors
     /// As [`put_async`](Keyspace::put_async).
@@ -284,7 +286,7 @@ impl Keyspace {
         WriteFuture::begin(&self.core.pipeline, batch, durability)
     }
 
-    /// The newest value of `key`.
+    /// Returns the newest value of `key`.
     ///
     /// # Errors
     /// A table could not be read, or is damaged.
@@ -292,7 +294,7 @@ impl Keyspace {
         self.get_bytes(key.as_ref(), &ReadOptions::default())
     }
 
-    /// The value of `key`, as of the options' snapshot.
+    /// Returns the value of `key`, as of the options' snapshot.
     ///
     /// # Errors
     /// As [`get`](Keyspace::get).
@@ -319,7 +321,7 @@ impl Keyspace {
         }
     }
 
-    /// Whether `key` exists.
+    /// Returns true if `key` exists.
     ///
     /// # Errors
     /// As [`get`](Keyspace::get).
@@ -331,7 +333,7 @@ impl Keyspace {
         Ok(found)
     }
 
-    /// The newest values of several keys, all of one moment, in the order of the keys.
+    /// Returns the newest values of several keys, all of one moment, in the order of the keys.
     ///
     /// # Errors
     /// As [`get`](Keyspace::get), for the first key that fails.
@@ -339,7 +341,7 @@ impl Keyspace {
         self.multi_get_with(keys, &ReadOptions::default())
     }
 
-    /// The values of several keys as of the options' snapshot, or of now, in the order of the keys.
+    /// Returns the values of several keys as of the options' snapshot, or of now, in the order of the keys.
     ///
     /// # Errors
     /// As [`multi_get`](Keyspace::multi_get).
@@ -353,8 +355,9 @@ impl Keyspace {
         Ok(values)
     }
 
-    /// A cursor, as of the options' snapshot or of now. It goes where it is told, both ways, and copies nothing; most walks are
-    /// said in fewer words by [`iter`](Keyspace::iter), [`range`](Keyspace::range) and [`prefix`](Keyspace::prefix).
+    /// Returns a cursor, as of the options' snapshot or of now. The caller moves the cursor in both directions, and the
+    /// cursor copies nothing. Most walks take less code with [`iter`](Keyspace::iter), [`range`](Keyspace::range) and
+    /// [`prefix`](Keyspace::prefix).
     ///
     /// # Errors
     /// A table with range tombstones could not be opened.
@@ -364,7 +367,7 @@ impl Keyspace {
         self.cursor_over(arc_swap::Guard::into_inner(view), sequence, options, table_options)
     }
 
-    /// An iterator over what was there at a moment.
+    /// Returns a cursor over a view at a sequence number.
     pub(crate) fn cursor_over(
         &self,
         view: Arc<View>,
@@ -385,8 +388,8 @@ impl Keyspace {
         Ok(Cursor::new(view, sources, tombstones, known, sequence, options, table_options.reach))
     }
 
-    /// Writes everything that is in memory to tables, and waits for it; also for compactions, while level 0 has as many
-    /// tables as [it may have](crate::KeyspaceOptions::level0_tables_max).
+    /// Writes all memtables to tables, and waits for them. While level 0 has as many tables as [it may
+    /// have](crate::KeyspaceOptions::level0_tables_max), the call also waits for compactions.
     ///
     /// # Errors
     /// The store takes no writes, or the flush failed (a full disk); [`Error::Level0Full`].
@@ -395,8 +398,8 @@ impl Keyspace {
         self.core.work.flush(&self.inner, Level0::Heeded)
     }
 
-    /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it.
-    /// Space of deleted and overwritten entries is given back, but for what snapshots see.
+    /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it. The
+    /// compaction gives back the space of deleted and overwritten entries, except those that snapshots see.
     ///
     /// # Errors
     /// The store takes no writes, or the compaction failed.
@@ -405,8 +408,8 @@ impl Keyspace {
         self.core.work.compact_range(&self.inner, begin, end)
     }
 
-    /// About how many bytes of tables hold the keys in `begin..end`. What is still in memory is not counted; see
-    /// [`approximate_bytes_with`](Keyspace::approximate_bytes_with).
+    /// Returns the approximate number of bytes of tables that hold the keys in `begin..end`. Entries in memory are not
+    /// counted; see [`approximate_bytes_with`](Keyspace::approximate_bytes_with).
     ///
     /// # Errors
     /// A table could not be opened.
@@ -414,8 +417,8 @@ impl Keyspace {
         self.approximate_bytes_with(begin, end, &SizeOptions::default())
     }
 
-    /// About how many bytes the keys in `begin..end` take in tables, in memtables, or both. Old versions and tombstones
-    /// count like all else.
+    /// Returns the approximate number of bytes that the keys in `begin..end` take in tables, in memtables, or both. Old
+    /// versions and tombstones count like all other entries.
     ///
     /// # Errors
     /// A table could not be opened.
@@ -450,7 +453,7 @@ impl Keyspace {
         Ok(bytes)
     }
 
-    /// What the keyspace looks like now.
+    /// Returns the current properties of the keyspace.
     pub fn properties(&self) -> KeyspaceProperties {
         let view = self.inner.view.load();
         let levels = &view.version.levels;
@@ -498,7 +501,7 @@ impl Keyspace {
         segments
     }
 
-    /// The tables of the keyspace, shallowest level first.
+    /// Returns the tables of the keyspace, shallowest level first.
     pub fn tables(&self) -> Vec<TableProperties> {
         let view = self.inner.view.load();
         view.version
@@ -532,47 +535,49 @@ impl fmt::Debug for Keyspace {
     }
 }
 
-/// What a keyspace looks like at one moment. Sizes in bytes.
+/// The properties of a keyspace at one moment. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyspaceProperties {
-    /// Its name.
+    /// The name of the keyspace.
     pub name: String,
     /// Memtables, the active one included.
     pub memtables: usize,
-    /// How many there may be now: [`memtables_max`](crate::KeyspaceOptions::memtables_max) of the options, or fewer where the log has an area of a
-    /// disk without a file system to itself and that has no room for the log of so many. Writers wait for a flush when there are as
-    /// many. Of a store that is open read-only: of a writer with the same options.
+    /// The maximum number of memtables now: [`memtables_max`](crate::KeyspaceOptions::memtables_max) of the options, or
+    /// fewer. The number is lower if the log has its own area of a disk without a file system, and the area has no room
+    /// for the log of all memtables. Writers wait for a flush at this number. A store that is open read-only shows the
+    /// number of a writer with the same options.
     pub memtables_max: usize,
     /// Memory of memtables.
     pub memtable_bytes: u64,
-    /// Entries in memtables, tombstones included: what is in the log and in no table.
+    /// Entries in memtables, tombstones included. They are in the log and in no table.
     pub memtable_entries: u64,
-    /// Tables.
+    /// The number of tables.
     pub tables: usize,
-    /// Bytes of tables.
+    /// The bytes of all tables.
     pub table_bytes: u64,
     /// Segments of the value log.
     pub value_segments: usize,
     /// Bytes of the values in them, with keys and headers, dead ones included.
     pub value_bytes: u64,
-    /// Of these, bytes of values that no table has a handle for any more.
+    /// The part of `value_bytes` to which no table has a handle any more.
     pub value_dead_bytes: u64,
-    /// About how many keys there are. A key counts once in each memtable and in each table that has a version of it. A tombstone counts
-    /// as hiding one. So overwritten keys count more than once until compactions have met them, and what a range deletion or a
-    /// compaction filter is going to remove counts until then.
+    /// The approximate number of keys. A key counts once in each memtable and in each table that has a version of it. A
+    /// tombstone takes one off. So overwritten keys count more than once until compactions have met them. Keys that a
+    /// range deletion or a compaction filter is going to remove count until then.
     pub approximate_keys: u64,
-    /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted or newer than
-    /// the reader. A read adds a bounded number: the first reader steps over a run of dead entries, and later ones skip it.
+    /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted or
+    /// newer than the reader. A read adds a bounded number: the first reader steps over a run of dead entries, and
+    /// later ones skip it.
     pub dead_steps: u64,
-    /// Level 0 first.
+    /// The levels, level 0 first.
     pub levels: Vec<LevelProperties>,
     /// Compactions running.
     pub compactions_running: usize,
-    /// Compactions that failed, as by a table that cannot be read, and are tried again from time to time. The last error of
-    /// one of them is in [`StoreProperties::background_failure`](crate::StoreProperties).
+    /// Compactions that failed, such as by a table that cannot be read, and are tried again from time to time. The last
+    /// error of one of them is in [`StoreProperties::background_failure`](crate::StoreProperties).
     pub compactions_postponed: usize,
-    /// Whether writes wait for room in memory or in level 0.
+    /// True if writes wait for room in memory or in level 0.
     pub writers_stopped: bool,
     /// The options in force, by name, in their bounds; see [`KeyspaceOptions`](crate::KeyspaceOptions).
     pub options: Vec<(&'static str, String)>,
@@ -582,7 +587,7 @@ pub struct KeyspaceProperties {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LevelProperties {
-    /// How many tables.
+    /// The number of tables.
     pub tables: usize,
     /// Their size in bytes.
     pub bytes: u64,
@@ -624,14 +629,14 @@ pub struct TableProperties {
     pub smallest_sequence: u64,
     /// The newest sequence number inside.
     pub largest_sequence: u64,
-    /// When it was written, in seconds since 1970.
+    /// The time at which the table was written, in seconds since 1970.
     pub created_unix_s: u64,
     /// Its first key.
     pub begin: Vec<u8>,
     /// The first key behind it.
     pub end: Vec<u8>,
-    /// Whether it has been read from since the store was opened.
+    /// True if the table has been read from since the store was opened.
     pub is_open: bool,
-    /// Whether it lies on the store's fast disk.
+    /// True if the table lies on the store's fast disk.
     pub on_fast_disk: bool,
 }

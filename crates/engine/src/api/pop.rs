@@ -47,8 +47,8 @@ impl Keyspace {
     /// Removes the first key, and returns it with its value; `None` if there is no key. With
     /// [`pop_last`](Keyspace::pop_last) and [`put`](Keyspace::put), a keyspace serves as a queue.
     ///
-    /// Concurrent pops never return the same entry. A pop waits for another pop of the same entry, and for a pessimistic
-    /// transaction that has locked the key.
+    /// Concurrent pops never return the same entry. A pop waits for another pop of the same entry, and for a
+    /// pessimistic transaction that has locked the key.
     ///
     /// ```
     /// # fn main() -> situ_engine::Result<()> {

@@ -1,4 +1,4 @@
-//! The store: what a program opens.
+//! The store that a program opens.
 
 mod default_keyspace;
 mod records;
@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Chooses how to open a store. [`Store::open`] is the short form.
+/// A builder that opens a store. [`Store::open`] is the short form.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -71,15 +71,15 @@ impl StoreBuilder {
         }
     }
 
-    /// Options of a keyspace: of one that exists at open, and of one that [`Store::keyspace`] creates later. Others get
-    /// [`Options::keyspace`]: a store does not remember with which ones it was open before.
+    /// Sets the options of a keyspace: of one that exists at open, and of one that [`Store::keyspace`] creates later.
+    /// Other keyspaces get [`Options::keyspace`]. A store does not remember the options with which it was open before.
     #[must_use]
     pub fn keyspace(mut self, name: &str, options: KeyspaceOptions) -> StoreBuilder {
         self.keyspaces.insert(name.to_owned(), options);
         self
     }
 
-    /// Time and threads from somewhere else than the operating system.
+    /// Sets a source of time and threads other than the operating system.
     #[must_use]
     pub fn env(mut self, env: Env) -> StoreBuilder {
         self.env = env;
@@ -87,34 +87,34 @@ impl StoreBuilder {
     }
 
     /// Opens without a lock and without writing anything. The state is that of the moment of opening, and stays so if
-    /// another process writes: all tables are opened at once, a descriptor and one read each. If there are more than
-    /// [`Options::open_tables_max`] they are opened as they are read, and one that the writer has deleted by then is not
-    /// found: open the store again for its newer state.
+    /// another process writes. All tables are opened at once, at the cost of a descriptor and one read each. If there
+    /// are more tables than [`Options::open_tables_max`], each is opened when it is read. A table that the writer has
+    /// deleted by then is not found: open the store again for its newer state.
     ///
-    /// The writer erases values of the value log that are dead for its own readers. A read that needs such a value answers
-    /// [`Error::Changed`]: open the store again.
+    /// The writer erases values of the value log that are dead for its own readers. A read that needs such a value
+    /// answers [`Error::Changed`]: open the store again.
     ///
-    /// A fast disk without a file system keeps nothing for those who only read: the pages of a table there are used again soon
-    /// after the writer has deleted it, and a read that needs them finds no such table. It never gets what is in them now. Its
-    /// error says that the store is to be opened again.
+    /// A fast disk without a file system keeps nothing for readers. The writer reuses the pages of a table there soon
+    /// after it has deleted the table. A read that needs these pages finds no such table, and never gets their present
+    /// contents. Its error names the cure: open the store again.
     #[must_use]
     pub fn read_only(mut self) -> StoreBuilder {
         self.read_only = true;
         self
     }
 
-    /// A fast disk for the log and the upper levels: a directory of a file system on it, or, without a file system, a
-    /// device or a preallocated file that `situ disk format` has prepared. A directory is made, if the one above it is there.
-    /// A new store is made with the disk; to an existing one that has none it is added, if nothing is there yet. The store
-    /// remembers it from then on, does not open without it, and finds it by itself where it was last; name it again if it
-    /// has moved.
+    /// Sets a fast disk for the log and the upper levels. The path names a directory of a file system on the disk.
+    /// Without a file system, it names a device or a preallocated file that `situ disk format` has prepared. The store
+    /// makes the directory if its parent exists. A new store is made with the disk. An existing store that has no fast
+    /// disk adds the disk, if nothing is there yet. From then on the store remembers the disk, does not open without
+    /// it, and finds it by itself where it was last. Name the disk again if it has moved.
     #[must_use]
     pub fn fast_disk(mut self, path: impl Into<PathBuf>) -> StoreBuilder {
         self.fast_disk = Some(path.into());
         self
     }
 
-    /// Sets what makes the compactor of the store, instead of one that runs compactions on this machine's processors.
+    /// Sets the maker of the store's compactor. The default compactor runs compactions on this machine's processors.
     #[must_use]
     pub fn compactor(mut self, compactor: impl MakeCompactor + 'static) -> StoreBuilder {
         self.options.compactor = Arc::new(compactor);
@@ -124,8 +124,8 @@ impl StoreBuilder {
     /// Opens the store in a directory.
     ///
     /// # Errors
-    /// The directory cannot be used, another process has the store open, there is (or is not) a store, or something in
-    /// it is damaged, or its fast disk is missing or another's; the text says what to do.
+    /// The directory cannot be used; another process has the store open; there is (or is not) a store; the store is
+    /// damaged; its fast disk is missing or another's. The text names the cure.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Store> {
         let create = self.options.create_if_missing && !self.read_only;
         let directory = directory.as_ref();
@@ -135,8 +135,8 @@ impl StoreBuilder {
         self.open_given(&given)
     }
 
-    /// Opens the store whose home is a volume elsewhere, such as a node's. The [fast disk](StoreBuilder::fast_disk) is local; the store
-    /// remembers it as one whose home is a directory does.
+    /// Opens the store whose home is a volume elsewhere, such as a node's. The [fast disk](StoreBuilder::fast_disk) is
+    /// local; the store remembers it as one whose home is a directory does.
     ///
     /// # Errors
     /// As [`open`](StoreBuilder::open).
@@ -155,7 +155,8 @@ impl StoreBuilder {
         self.open_volumes(volume, None)
     }
 
-    /// Opens the store whose home is `capacity`, with or without a fast disk; see [`fast_disk`](StoreBuilder::fast_disk).
+    /// Opens the store whose home is `capacity`, with or without a fast disk; see
+    /// [`fast_disk`](StoreBuilder::fast_disk).
     ///
     /// # Errors
     /// As [`open`](StoreBuilder::open).
@@ -203,11 +204,11 @@ struct Inner {
     core: Arc<Core>,
     open: Arc<Open>,
     default: Keyspace,
-    /// What the [builder](StoreBuilder::keyspace) was told, for keyspaces that are created later.
+    /// The options given to the [builder](StoreBuilder::keyspace), for keyspaces that are created later.
     keyspace_choices: KeyspaceChoices,
 }
 
-/// What becomes of a keyspace that is to be created and exists.
+/// The treatment of an existing keyspace that a caller wants to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Existing {
     Use,
@@ -245,9 +246,9 @@ impl Store {
         StoreBuilder::new(Options::default()).read_only().open(directory)
     }
 
-    /// Removes the store in `directory` with all that is in it, and the directory if nothing else is left there; of a fast
-    /// disk as well, which has to be where it was last. Files that are not a store's stay. An interrupted call can be made
-    /// again.
+    /// Removes the store in `directory` with all of its contents, and the directory if nothing else is left there. The
+    /// call does the same on the store's fast disk, which has to be where it was last. Files that are not a store's
+    /// stay. An interrupted call can be made again.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -295,14 +296,15 @@ impl Store {
         Ok(())
     }
 
-    /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or handle
-    /// answer [`Error::Closed`]. A second call does nothing. Memtables are not flushed, the log has what is in them; but what the log
-    /// had when the store was opened becomes tables first, so that it is not replayed twice.
+    /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or
+    /// handle answer [`Error::Closed`]. A second call does nothing. The call does not flush memtables, since the log
+    /// has their contents. The records that the log had when the store was opened become tables first, so that they are
+    /// not replayed twice.
     ///
-    /// If that adds a table to level 0 and a compaction of level 0 is due, the call waits for one such compaction of the
-    /// keyspace, ten seconds at most. So level 0 stays small in a store that is opened for one write at a time. The call
-    /// waits for no compaction once the store has flushed anything that was written since it was opened. Any other
-    /// compaction is called off, and a later opening begins it again. Other threads may write until the waits are over.
+    /// If this adds a table to level 0, and a compaction of level 0 is due, the call waits for one such compaction of
+    /// the keyspace, ten seconds at most. So level 0 stays small in a store that is opened for one write at a time. The
+    /// call waits for no compaction once the store has flushed a write that came after its opening. The call cancels
+    /// any other compaction, and a later opening restarts it. Other threads may write until the waits are over.
     ///
     /// # Errors
     /// The store had failed, or the log could not be synced: writes that were acknowledged as buffered may be lost at
@@ -315,9 +317,9 @@ impl Store {
         &self.inner.core
     }
 
-    /// The keyspace `name`. The store creates the keyspace if there is none of this name; a new keyspace is durable on return.
-    /// Its options are those that [`StoreBuilder::keyspace`] named for it, or else [`Options::keyspace`]. Threads that ask for
-    /// the same name get the same keyspace.
+    /// Returns the keyspace `name`. The store creates the keyspace if there is none of this name; a new keyspace is
+    /// durable on return. A new keyspace gets the options that [`StoreBuilder::keyspace`] named for it, or else
+    /// [`Options::keyspace`]. Threads that ask for the same name get the same keyspace.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -342,8 +344,8 @@ impl Store {
         }
     }
 
-    /// The keyspace `name`. The store creates the keyspace with `options` if there is none of this name; an existing
-    /// keyspace keeps the options with which the store was opened.
+    /// Returns the keyspace `name`. The store creates the keyspace with `options` if there is none of this name; an
+    /// existing keyspace keeps the options with which the store was opened.
     ///
     /// # Errors
     /// [`Error::NoSuchKeyspace`] if there is none and the store is open read-only. For a new keyspace also:
@@ -362,7 +364,7 @@ impl Store {
         }
     }
 
-    /// A keyspace that exists, by name. Nothing is created: right where a name may be a mistake.
+    /// Returns an existing keyspace by name. The call creates nothing, so it suits callers whose name may be a mistake.
     ///
     /// # Errors
     /// [`Error::NoSuchKeyspace`].
@@ -373,17 +375,17 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(self.core()), inner })
     }
 
-    /// The environment that the store was opened with: its clock and its threads.
+    /// Returns the environment that the store was opened with: its clock and its threads.
     pub fn env(&self) -> &Env {
         &self.core().env
     }
 
-    /// The names of all keyspaces, oldest first.
+    /// Returns the names of all keyspaces, oldest first.
     pub fn keyspace_names(&self) -> Vec<String> {
         self.core().versions.keyspaces().iter().map(|k| k.name.clone()).collect()
     }
 
-    /// Creates a keyspace while the store is in use, and refuses one that exists. It is durable on return.
+    /// Creates a keyspace while the store is in use, and refuses one that exists. The keyspace is durable on return.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the name is taken, empty or longer than 255 bytes; the store takes no writes.
@@ -433,13 +435,14 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(core), inner })
     }
 
-    /// Removes a keyspace and all that is in it. It is durable on return, and so is every write before it. Handles to it
-    /// answer [`Error::KeyspaceDropped`] from then on; iterators that are open go on.
+    /// Removes a keyspace and all of its contents. The removal is durable on return, and so is every earlier write.
+    /// Handles to the keyspace answer [`Error::KeyspaceDropped`] from then on; open iterators go on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes. If the disk is full or does
-    /// not answer, nobody knows whether a crash would find the keyspace. It takes no writes until the store has made sure that it is
-    /// there, which the store does by itself as soon as the disk lets it.
+    /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes. If the disk
+    /// is full or does not answer, the store cannot know whether the keyspace would be there after a crash. The
+    /// keyspace takes no writes until the store has made sure that it is there. The store does so by itself as soon as
+    /// the disk allows it.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = self.core();
         core.memory.writable()?;
@@ -450,7 +453,8 @@ impl Store {
         if keyspace.id == DEFAULT_KEYSPACE_ID {
             return Err(Error::Invalid("the keyspace \"default\" always exists; delete its keys instead".to_owned()));
         }
-        // What was copied out of the keyspace before must not be lost with the log's tail when the keyspace is gone.
+        // Entries that were copied out of the keyspace before must not be lost with the log's tail when the keyspace is
+        // gone.
         self.sync()?;
         let edit = Edit { dropped: vec![keyspace.id], ..Edit::default() };
         let dropped = editor.apply(edit, || {
@@ -496,7 +500,7 @@ impl Store {
         write(&self.core().pipeline, batch, durability)
     }
 
-    /// Like [`write_with`](Store::write_with), without blocking; see [`Keyspace::put_async`].
+    /// Works like [`write_with`](Store::write_with), without blocking; see [`Keyspace::put_async`].
     ///
     /// # Errors
     /// As [`write`](Store::write); some at once, others from the future.
@@ -505,7 +509,7 @@ impl Store {
         WriteFuture::begin(&self.core().pipeline, batch, durability)
     }
 
-    /// Begins a transaction: reads and writes that take effect together, or not at all, and in the way of nobody else's.
+    /// Begins a transaction: reads and writes that take effect together or not at all, isolated from those of others.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -528,15 +532,16 @@ impl Store {
         Transaction::begin(self.default_keyspace(), options)
     }
 
-    /// Whether as many asynchronous requests are [under way](StoreProperties::requests_outstanding) as the store
-    /// works on well ([`Options::requests_outstanding_max`]), or writes wait for it to take them. It takes more all the
-    /// same, up to the bounds of memory that [`Keyspace::put_async`] names; but they only wait longer then. A caller that
-    /// has many to make holds back until [`ready`](Store::ready). Costs two atomic loads.
+    /// Returns true if [as many asynchronous requests](StoreProperties::requests_outstanding) are under way as the
+    /// store works on well ([`Options::requests_outstanding_max`]), or if writes wait for the store to take them. A
+    /// busy store still takes requests, up to the bounds of memory that [`Keyspace::put_async`] names, but they only
+    /// wait longer. A caller with many requests holds back until [`ready`](Store::ready). The call costs two atomic
+    /// loads.
     pub fn is_busy(&self) -> bool {
         self.core().pipeline.is_busy()
     }
 
-    /// Waits, without blocking, until the store is not [busy](Store::is_busy), or takes no requests any more.
+    /// Waits, without blocking, until the store is not [busy](Store::is_busy), or takes no more requests.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -568,7 +573,7 @@ impl Store {
         ReadyFuture::of(&self.core().pipeline)
     }
 
-    /// The state of now, for later reads.
+    /// Returns a snapshot of the current state, for later reads.
     ///
     /// # Errors
     /// The store is closed.
@@ -593,7 +598,7 @@ impl Store {
     /// Flushes all keyspaces; see [`Keyspace::flush`].
     ///
     /// # Errors
-    /// See there.
+    /// The same as for one keyspace.
     pub fn flush(&self) -> Result<()> {
         self.core().health.check_open()?;
         self.core()
@@ -611,34 +616,37 @@ impl Store {
         self.core().work.wait_idle()
     }
 
-    /// Takes the fast disk away: the log goes on on the capacity disk, tables are copied there, and when nothing is left on
-    /// the fast disk the store is noted to have none. Reads and writes go on meanwhile. Waits for iterators that were opened
-    /// before and hold tables there. If it ends early the disk is used on, and the call can be made again.
+    /// Takes the fast disk away. The log goes on on the capacity disk, and tables are copied there. When nothing is
+    /// left on the fast disk, the store notes that it has none. Reads and writes go on meanwhile. The call waits for
+    /// iterators that were opened before and hold tables there. If the call ends early, the store goes on using the
+    /// disk, and the call can be made again.
     ///
     /// # Errors
-    /// There is no fast disk; the capacity disk has no room for what lies on it, and then nothing is moved, or is full; one of the disks fails; there is a file on the fast disk that is not
-    /// the store's, or one that a repair has set aside and that cannot be read; the store is closed meanwhile.
+    /// There is no fast disk. The capacity disk has no room for the files of the fast disk, and then nothing is moved.
+    /// The capacity disk is full. One of the disks fails. The fast disk has a file that is not the store's, or one that
+    /// a repair has set aside and that cannot be read. The store is closed meanwhile.
     pub fn drain_fast_disk(&self) -> Result<()> {
         self.core().work.drain()
     }
 
-    /// Checks what must hold of an open store at any moment: the versions' invariants, that each table in them and each
-    /// log file that memory depends on exists in its length, and that no number is ahead of the store's own. Costs one
-    /// listing of the volume and no reading; [`verify`](crate::verify()) reads a store that is closed.
+    /// Checks the conditions that an open store meets at any moment. The versions' invariants hold. Each table in the
+    /// versions, and each log file that memory depends on, exists in its length. No number is ahead of the store's own.
+    /// The check costs one listing of the volume and no reading; [`verify`](crate::verify()) reads a store that is
+    /// closed.
     ///
     /// # Errors
-    /// The first thing that does not hold; the volume cannot be listed.
+    /// The first condition that does not hold; the volume cannot be listed.
     pub fn check(&self) -> Result<()> {
         self.core().health.check_open()?;
         self.core().versions.check().inspect_err(|error| self.core().versions.source.damaged.note(error))
     }
 
-    /// Counters and latencies since the store was opened.
+    /// Returns counters and latencies since the store was opened.
     pub fn statistics(&self) -> Statistics {
         self.core().health.stats.read_all()
     }
 
-    /// What the store uses and how it is.
+    /// Returns the resources that the store uses, and its state.
     pub fn properties(&self) -> StoreProperties {
         let core = self.core();
         let cache = &core.versions.source.cache;
@@ -691,7 +699,8 @@ impl Store {
 /// Removes all files of a home that is locked.
 fn remove_files(home: &dyn Volume) -> Result<()> {
     let mut files = home.list()?;
-    // The lock goes last. The log goes before what names it, so that no half of a store looks like a whole one.
+    // The lock goes last. The log goes before the files that name it, so that no half of a store looks like a whole
+    // one.
     files.sort_by_key(|file| match file.name {
         FileName::Log(_) => 0,
         FileName::Table(_) | FileName::Values(_) => 1,
@@ -710,13 +719,13 @@ impl fmt::Debug for Store {
     }
 }
 
-/// What a store uses and how it is. Sizes in bytes.
+/// The resources that a store uses, and its state. Sizes are in bytes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreProperties {
-    /// Where it lies.
+    /// The location of the store.
     pub location: String,
-    /// How many keyspaces.
+    /// The number of keyspaces.
     pub keyspaces: usize,
     /// Memory of the memtables of all keyspaces, in bytes.
     pub memtable_bytes: u64,
@@ -724,14 +733,15 @@ pub struct StoreProperties {
     pub memtable_bytes_max: u64,
     /// Memory of flushed memtables that iterators still hold, in bytes.
     pub memtable_held_bytes: u64,
-    /// What is in the block cache: blocks, and what open tables pin. With the buffers that wait for further blocks it is no
-    /// more than `cache_bytes_max`, unless what is pinned alone is: then no block is kept.
+    /// The bytes in the block cache: blocks, and the parts that open tables pin. Together with the buffers that wait
+    /// for further blocks they are at most `cache_bytes_max`. If the pinned parts alone exceed `cache_bytes_max`, the
+    /// cache keeps no block.
     pub cache_bytes: u64,
-    /// Of that, what open tables pin: their top indexes, filters and range tombstones. Reads cannot do without, so it is not
-    /// bounded by `cache_bytes_max` but by how many tables may be open ([`Options::open_tables_max`]), and what iterators and
-    /// merges are at.
+    /// The part of `cache_bytes` that open tables pin: their top indexes, filters and range tombstones. Reads cannot do
+    /// without them, so `cache_bytes_max` is no bound for them. The bound is the number of tables that may be open
+    /// ([`Options::open_tables_max`]), and the blocks that iterators and merges are at.
     pub cache_pinned_bytes: u64,
-    /// What the cache may use ([`Options::cache_bytes`]).
+    /// The maximum size of the cache ([`Options::cache_bytes`]).
     pub cache_bytes_max: u64,
     /// Blocks found in the cache.
     pub cache_hits: u64,
@@ -741,9 +751,9 @@ pub struct StoreProperties {
     pub tables_open: usize,
     /// Descriptors of tables, at most [`Options::open_tables_max`].
     pub table_descriptors: usize,
-    /// Tables on disk.
+    /// Bytes of tables on disk.
     pub table_bytes: u64,
-    /// Log files on disk, spares included.
+    /// Bytes of log files on disk, spares included.
     pub log_bytes: u64,
     /// Pages of 4 KiB written to the log since the store was opened.
     pub log_pages_written: u64,
@@ -757,39 +767,41 @@ pub struct StoreProperties {
     pub transactions: usize,
     /// Locks that transactions hold or wait for.
     pub locks: u64,
-    /// Bytes a second that writers are held to at the moment; none if they are not.
+    /// The present limit of writers, in bytes a second; `None` if there is no limit.
     pub write_limit_bytes_per_s: Option<u64>,
-    /// Files in which damage was met since the store was opened, 256 at most, with the first damage met in each. Reads of what
-    /// is damaged fail, other reads go on. Not found is what nobody has read: [`verify`](crate::verify()) reads all. Empty if
-    /// the store is open read-only.
+    /// Files in which reads met damage since the store was opened, 256 at most, with the first damage met in each.
+    /// Reads of damaged data fail, other reads go on. Damage in data that has not been read is not in the list:
+    /// [`verify`](crate::verify()) reads all data. The list is empty if the store is open read-only.
     pub damaged_files: Vec<Damage>,
-    /// Why the store takes no writes any more.
+    /// The reason why the store takes no more writes, if it takes none.
     pub failure: Option<Error>,
     /// The failure of a background job that is being tried again.
     pub background_failure: Option<Error>,
-    /// What was damaged when the store was opened and made good from a second copy; nothing is lost of it.
+    /// Damage that the store found when it was opened and repaired from a second copy. Nothing is lost.
     pub mended: Vec<String>,
-    /// When a repair of this store last lost something, in milliseconds since 1970; `None` if none ever did. Who keeps notes
-    /// in the store about what is in it compares this value with the one that held when the note was written.
+    /// The time at which a repair of this store last lost something, in milliseconds since 1970; `None` if none ever
+    /// did. An application that keeps notes in the store about its contents compares this value with the one that held
+    /// when the note was written.
     pub lossy_repair_unix_ms: Option<u64>,
-    /// Whether a manual compaction holds back the others.
+    /// True if a manual compaction holds back the others.
     pub compactions_paused: bool,
     /// Asynchronous requests that the store has and whose futures have no outcome yet: writes, and reads that memory
     /// could not answer.
     pub requests_outstanding: usize,
     /// Asynchronous writes that wait for the store to take them.
     pub writes_waiting: usize,
-    /// The memory they take, 64 MiB at most unless a single one is larger.
+    /// The memory of these writes, 64 MiB at most unless a single one is larger.
     pub waiting_bytes: u64,
     /// The options in force, by name, in their bounds; those of keyspaces are in
     /// [`KeyspaceProperties`](crate::KeyspaceProperties).
     pub options: Vec<(&'static str, String)>,
-    /// Room on the volume; on the capacity disk, if there are two. With what the drive below counts of physical space.
+    /// The space on the volume; on the capacity disk, if there are two. It includes the physical space that the drive
+    /// below counts.
     pub space: Space,
-    /// What is known of the physical space that the store may still use; `None` on disks that do not compress or do not say,
+    /// The known physical space that the store may still use. `None` on disks that do not compress or do not report it,
     /// and before the first write.
     pub watched_space: Option<SpaceProperties>,
-    /// How the fast disk is used, if there is one.
+    /// The use of the fast disk, if there is one.
     pub placement: Option<PlacementProperties>,
     /// The value log, if the store has one.
     pub value_log: Option<ValueLogProperties>,
@@ -797,13 +809,13 @@ pub struct StoreProperties {
     pub debts: DebtProperties,
 }
 
-/// What a value log holds, and what it has done since the store was opened. Sizes in bytes.
+/// The contents of a value log, and its work since the store was opened. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ValueLogProperties {
-    /// Values that are alive, with keys and headers.
+    /// Live values, with keys and headers.
     pub live_bytes: u64,
-    /// Values that are dead.
+    /// Dead values.
     pub dead_bytes: u64,
     /// The part of the dead values that was zeroed or given back to the disk.
     pub trimmed_bytes: u64,
@@ -813,14 +825,14 @@ pub struct ValueLogProperties {
     pub collected_bytes: u64,
     /// Pages written for all this.
     pub written_bytes: u64,
-    /// What trimming has written and read to zero parts of sectors.
+    /// Bytes that trimming has written and read to zero parts of sectors.
     pub zeroed_bytes: u64,
-    /// What trimming has given back to the disk.
+    /// Bytes that trimming has given back to the disk.
     pub discarded_bytes: u64,
     /// Segments that were removed.
     pub segments_removed: u64,
-    /// Segments that could not be collected, as they or the tables that lead there are damaged. They keep their garbage until the
-    /// store is opened again; [`damaged_files`](StoreProperties::damaged_files) has why.
+    /// Segments that could not be collected, as they or the tables that lead there are damaged. They keep their garbage
+    /// until the store is opened again; [`damaged_files`](StoreProperties::damaged_files) has the reason.
     pub segments_set_aside: usize,
 }
 

@@ -1,31 +1,35 @@
-//! Transactions: reads and writes that take effect together or not at all, and in nobody's way.
+//! Transactions: reads and writes that take effect together or not at all, isolated from those of others.
 //!
-//! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`cursor.rs`), and becomes
-//! one batch when it commits: whole or absent after a crash, as every batch. What keeps it apart from others:
+//! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`cursor.rs`), and
+//! becomes one batch when it commits. After a crash the batch is whole or absent, as every batch. The isolation rests
+//! on three things:
 //!
-//! 1. **Rows.** What it writes, or reads for update, it *tracks*: the row, and the sequence number `since` which the row's
-//!    present version is at or below: that of its snapshot, or the newest visible one when the row was tracked.
-//! 2. **Locks.** A pessimistic one locks a row before it tracks it (`locks.rs`, `held.rs`; `deadlock.rs` finds circles,
-//!    `alarm.rs` ends waits of futures). Locks are given back when the commit is visible: who gets one then, sees it.
-//! 3. **The check.** The commit goes through only if no tracked row has changed above its `since` (`check.rs`). Of an
-//!    optimistic transaction that is all. For a pessimistic one it catches what takes no locks: writes outside of
-//!    transactions, and optimistic ones. Under a snapshot it is made at once when a row is locked, and again at the end.
+//! 1. **Rows.** A transaction *tracks* each row that it writes or reads for update: the row, and a sequence number
+//!    `since`. The row's present version is at or below `since`. This is the number of the transaction's snapshot, or
+//!    the newest visible one when the row was tracked.
+//! 2. **Locks.** A pessimistic transaction locks a row before it tracks it (`locks.rs`, `held.rs`; `deadlock.rs` finds
+//!    circles, `alarm.rs` ends waits of futures). It gives back its locks when the commit is visible, so the next
+//!    holder of a lock sees the commit.
+//! 3. **The check.** The commit goes through only if no tracked row has changed above its `since` (`check.rs`). An
+//!    optimistic transaction needs nothing else. For a pessimistic one the check catches writes without locks: those
+//!    outside of transactions, and those of optimistic ones. Under a snapshot the check runs at once when a row is
+//!    locked, and again at the end.
 //!
-//! So both kinds may be used at the same time, beside plain writes, and none breaks the isolation of another one.
+//! So both kinds and plain writes may be used at the same time, and none breaks the isolation of another one.
 //!
-//! **Snapshot isolation** then follows: all reads are at one sequence number, and of two transactions that write one row,
-//! the second's `since` is below the first's version, so that its check fails. The snapshot is taken at the first
-//! operation, after the lock if it takes one: a transaction that begins by locking what it is about never fails because
-//! it waited.
+//! **Snapshot isolation** then follows: all reads are at one sequence number. If two transactions write one row, the
+//! second's `since` is below the first's version, so that its check fails. The snapshot is taken at the first
+//! operation, after the lock if the operation takes one. So a transaction that begins by locking its rows never fails
+//! because it waited.
 //!
-//! **Memory**: each transaction's is bounded by its options, locks by the store's.
+//! **Memory**: the memory of each transaction is bounded by its options, that of locks by the store's.
 //!
 //! **Threads.** A transaction belongs to one thread at a time. Locks: see `locks.rs`, whose own come before no others.
 //!
-//! **Rejected.** *Plain writes that lock rows* (RocksDB's TransactionDB): every asynchronous write would need a queue for
-//! locks before the one for admission, and a store without transactions would pay for it. *Range locks* for a
-//! `delete_range` inside a transaction: the check above can tell that a known row was touched by others, not that others have
-//! added one to a range; so there is none, rather than one that is only nearly right.
+//! **Rejected.** *Plain writes that lock rows* (RocksDB's TransactionDB): every asynchronous write would need a queue
+//! for locks before the one for admission, and a store without transactions would pay for it. *Range locks* for a
+//! `delete_range` inside a transaction: the check above can find that others have changed a known row, not that others
+//! have added one to a range. So there is no range deletion, rather than one that is only nearly right.
 
 mod cursor;
 mod future;
@@ -85,7 +89,7 @@ impl Drop for Live {
     }
 }
 
-/// Where a transaction may go back to.
+/// A point that a transaction may go back to.
 struct Savepoint {
     writes: writes::Mark,
     rows: usize,
@@ -94,16 +98,17 @@ struct Savepoint {
     is_in_the_way: bool,
 }
 
-/// Reads and writes that take effect together at [`commit`](Transaction::commit), or not at all; begun by
-/// [`Store::begin`](crate::Store::begin). Dropped without a commit, it leaves no trace.
+/// Reads and writes that take effect together at [`commit`](Transaction::commit), or not at all.
+/// [`Store::begin`](crate::Store::begin) begins a transaction. A transaction that is dropped without a commit leaves no
+/// trace.
 ///
-/// Methods work on the keyspace `default`; those that end in `_in` on the one that they name.
+/// Methods work on the keyspace `default`; those that end in `_in` work on the keyspace that they name.
 ///
-/// It sees its own writes; nobody else does before the commit. What it sees of others, and what happens if they are in its
-/// way, is in its [options](TransactionOptions). [`Store::transact`](crate::Store::transact) runs one again when others were
-/// in its way. There is no range deletion inside a transaction: delete the keys that an
-/// iterator gives, or use [`Keyspace::delete_range`] outside of transactions, which those that rely on a key in the range find
-/// as a conflict.
+/// A transaction sees its own writes; others see them only after the commit. Its [options](TransactionOptions) select
+/// the writes of others that it sees, and the effect of a conflict. [`Store::transact`](crate::Store::transact) runs a
+/// transaction again after a conflict. There is no range deletion inside a transaction: delete the keys that an
+/// iterator gives, or use [`Keyspace::delete_range`] outside of transactions. A transaction that relies on a key in the
+/// range finds that as a conflict.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -129,17 +134,18 @@ pub struct Transaction {
     default: Keyspace,
     number: u64,
     options: TransactionOptions,
-    /// What all reads see, under snapshot isolation; taken at the first operation.
+    /// The snapshot of all reads, under snapshot isolation; taken at the first operation.
     moment: OnceLock<Snapshot>,
     writes: OwnWrites,
     tracked: Tracked,
     locks: HeldLocks,
-    /// Those that it has written to or read for update in, by id.
+    /// The keyspaces that the transaction has written to or read for update in, by id.
     keyspaces: BTreeMap<u32, Keyspace>,
     savepoints: Vec<Savepoint>,
-    /// What its thread sleeps on when it waits for a lock.
+    /// The event that its thread sleeps on when it waits for a lock.
     event: OnceLock<Arc<dyn Event>>,
-    /// Whether an operation failed in a way that a run from the beginning may not, and was not taken back since.
+    /// True if an operation failed in a way that a run from the beginning may not, and no rollback has undone the
+    /// operation.
     is_in_the_way: AtomicBool,
     _live: Live,
 }
@@ -167,24 +173,25 @@ impl Transaction {
         })
     }
 
-    /// Its number among the transactions of this opening of the store; errors name transactions by it.
+    /// Returns the transaction's number among those of this opening of the store. Errors name transactions by their
+    /// numbers.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// What it sees under [`Isolation::Snapshot`]: the state at its first operation, or now if this is the first. `None`
-    /// under [`Isolation::ReadCommitted`].
+    /// Returns the snapshot that the transaction reads under [`Isolation::Snapshot`]. It has the state at the first
+    /// operation, or that of now if this is the first. `None` under [`Isolation::ReadCommitted`].
     pub fn snapshot(&self) -> Option<&Snapshot> {
         (self.options.isolation == Isolation::Snapshot)
             .then(|| self.moment.get_or_init(|| Snapshot::take(&self.core.versions.snapshots)))
     }
 
-    /// Whether there is nothing to commit.
+    /// Returns true if there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// The memory that counts towards [`TransactionOptions::bytes_max`].
+    /// Returns the memory that counts towards [`TransactionOptions::bytes_max`].
     pub fn bytes(&self) -> u64 {
         self.writes.bytes() + self.tracked.bytes()
     }
@@ -209,7 +216,7 @@ impl Transaction {
         ReadOptions { snapshot: self.snapshot().cloned(), ..ReadOptions::default() }
     }
 
-    /// Remembers whether an operation failed because somebody else was in the way.
+    /// Notes if an operation failed because of a conflict with another transaction or write.
     fn noted<T>(&self, outcome: Result<T>) -> Result<T> {
         if outcome.as_ref().is_err_and(Error::is_retryable) {
             self.is_in_the_way.store(true, Ordering::Relaxed);
@@ -217,7 +224,8 @@ impl Transaction {
         outcome
     }
 
-    /// The value of `key` in the keyspace `default`: its own, or what its isolation lets it see.
+    /// Returns the value of `key` in the keyspace `default`: the transaction's own, or the one that its isolation lets
+    /// it see.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -225,7 +233,7 @@ impl Transaction {
         self.read(&self.default, key.as_ref())
     }
 
-    /// The value of `key` in `keyspace`, as [`get`](Transaction::get).
+    /// Returns the value of `key` in `keyspace`, as [`get`](Transaction::get).
     ///
     /// # Errors
     /// As [`get`](Transaction::get); [`Error::Invalid`] if the keyspace is another store's.
@@ -241,7 +249,7 @@ impl Transaction {
         })
     }
 
-    /// Whether `key` exists in the keyspace `default`, for this transaction.
+    /// Returns true if `key` exists in the keyspace `default`, for this transaction.
     ///
     /// # Errors
     /// As [`get`](Transaction::get).
@@ -249,7 +257,7 @@ impl Transaction {
         Ok(self.get(key)?.is_some())
     }
 
-    /// Whether `key` exists in `keyspace`, for this transaction.
+    /// Returns true if `key` exists in `keyspace`, for this transaction.
     ///
     /// # Errors
     /// As [`get_in`](Transaction::get_in).
@@ -257,7 +265,7 @@ impl Transaction {
         Ok(self.get_in(keyspace, key)?.is_some())
     }
 
-    /// Like [`get`](Transaction::get), without blocking; see [`Keyspace::get_async`].
+    /// Works like [`get`](Transaction::get), without blocking; see [`Keyspace::get_async`].
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
@@ -265,7 +273,7 @@ impl Transaction {
         self.read_async(&self.default, key.as_ref())
     }
 
-    /// Like [`get_in`](Transaction::get_in), without blocking; see [`Keyspace::get_async`].
+    /// Works like [`get_in`](Transaction::get_in), without blocking; see [`Keyspace::get_async`].
     ///
     /// # Errors
     /// As [`get_async`](Transaction::get_async); [`Error::Invalid`] if the keyspace is another store's.
@@ -281,9 +289,9 @@ impl Transaction {
         })
     }
 
-    /// The value of `key` in the keyspace `default`, which nobody else may change ([shared](LockMode::Shared): nor, while
-    /// others have it shared, this transaction) until the commit. A pessimistic transaction waits for the lock; an optimistic
-    /// one finds at commit whether somebody has.
+    /// Returns the value of `key` in the keyspace `default`, which no other writer may change until the commit. In
+    /// [shared](LockMode::Shared) mode this transaction may not change it either while others have it shared. A
+    /// pessimistic transaction waits for the lock; an optimistic one finds a change by another writer at commit.
     ///
     /// # Errors
     /// As [`get`](Transaction::get); [`Error::LockTimeout`] and [`Error::Deadlock`]; [`Error::Conflict`] if the key has
@@ -293,7 +301,7 @@ impl Transaction {
         self.get_for_update_in(&default, key, mode)
     }
 
-    /// The value of `key` in `keyspace`, as [`get_for_update`](Transaction::get_for_update).
+    /// Returns the value of `key` in `keyspace`, as [`get_for_update`](Transaction::get_for_update).
     ///
     /// # Errors
     /// As there; [`Error::Invalid`] if the keyspace is another store's.
@@ -308,8 +316,8 @@ impl Transaction {
         self.read(keyspace, key)
     }
 
-    /// Like [`get_for_update`](Transaction::get_for_update), without blocking. Dropped early, the future gives up its place in
-    /// the queue for the lock. A conflict that only tables could tell is told at commit.
+    /// Works like [`get_for_update`](Transaction::get_for_update), without blocking. A future that is dropped early
+    /// gives up its place in the queue for the lock. A conflict that shows only in tables is reported at commit.
     ///
     /// # Errors
     /// As [`get_for_update`](Transaction::get_for_update); some at once, others from the future.
@@ -318,7 +326,7 @@ impl Transaction {
         self.get_for_update_in_async(&default, key, mode)
     }
 
-    /// Like [`get_for_update_in`](Transaction::get_for_update_in), without blocking; see
+    /// Works like [`get_for_update_in`](Transaction::get_for_update_in), without blocking; see
     /// [`get_for_update_async`](Transaction::get_for_update_async).
     ///
     /// # Errors
@@ -334,7 +342,7 @@ impl Transaction {
         Ok(ForUpdateFuture::new(lock, keyspace.clone(), key.to_vec()))
     }
 
-    /// What [`get_for_update`](Transaction::get_for_update) does, but for reading the value.
+    /// Does the same as [`get_for_update`](Transaction::get_for_update), but does not read the value.
     ///
     /// # Errors
     /// As there.
@@ -343,7 +351,7 @@ impl Transaction {
         self.lock_in(&default, key, mode)
     }
 
-    /// What [`get_for_update_in`](Transaction::get_for_update_in) does, but for reading the value.
+    /// Does the same as [`get_for_update_in`](Transaction::get_for_update_in), but does not read the value.
     ///
     /// # Errors
     /// As there.
@@ -358,7 +366,7 @@ impl Transaction {
         self.protect(keyspace, &key.into(), mode)
     }
 
-    /// Like [`lock`](Transaction::lock), without blocking. Afterwards a [`put`](Transaction::put) or
+    /// Works like [`lock`](Transaction::lock), without blocking. Afterwards a [`put`](Transaction::put) or
     /// [`delete`](Transaction::delete) of the key does not wait either, if it was locked [`LockMode::Exclusive`].
     ///
     /// # Errors
@@ -368,7 +376,7 @@ impl Transaction {
         self.lock_in_async(&default, key, mode)
     }
 
-    /// Like [`lock_in`](Transaction::lock_in), without blocking; see [`lock_async`](Transaction::lock_async).
+    /// Works like [`lock_in`](Transaction::lock_in), without blocking; see [`lock_async`](Transaction::lock_async).
     ///
     /// # Errors
     /// As [`get_for_update_in_async`](Transaction::get_for_update_in_async).
@@ -393,8 +401,8 @@ impl Transaction {
         }
     }
 
-    /// Sets `key` to `value` in the keyspace `default`. A pessimistic transaction waits for the key's lock; in asynchronous
-    /// code, take that with [`lock_async`](Transaction::lock_async) before.
+    /// Sets `key` to `value` in the keyspace `default`. A pessimistic transaction waits for the key's lock; in
+    /// asynchronous code, take that with [`lock_async`](Transaction::lock_async) before.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a key or value out of bounds; as [`get_for_update`](Transaction::get_for_update).
@@ -412,7 +420,8 @@ impl Transaction {
         self.noted(outcome)
     }
 
-    /// Removes `key` from the keyspace `default`; no error if it does not exist. Waits as [`put`](Transaction::put) does.
+    /// Removes `key` from the keyspace `default`; no error if it does not exist. Waits as [`put`](Transaction::put)
+    /// does.
     ///
     /// # Errors
     /// As [`put`](Transaction::put).
@@ -445,7 +454,8 @@ impl Transaction {
         self.options.kind == TransactionKind::Pessimistic
     }
 
-    /// What it has to ask for before it may rely on a row; nothing if it does already.
+    /// Returns the request that the transaction has to make before it may rely on a row; none if it relies on the row
+    /// already.
     fn wanted(&self, keyspace: &Keyspace, key: &Arc<[u8]>, mode: LockMode) -> Result<Option<Wanted>> {
         let tracked = self.tracked.mode(keyspace.id(), key);
         match tracked {
@@ -462,7 +472,8 @@ impl Transaction {
         }))
     }
 
-    /// Sees to it that the commit goes through only if nobody changes a row from now on, or from the snapshot on.
+    /// Protects a row: the commit goes through only if no other writer changes the row from now on, or from the
+    /// snapshot on.
     fn protect(&mut self, keyspace: &Keyspace, key: &Arc<[u8]>, mode: LockMode) -> Result<()> {
         let Some(wanted) = self.wanted(keyspace, key, mode)? else { return Ok(()) };
         if self.is_pessimistic() {
@@ -472,7 +483,7 @@ impl Transaction {
         self.protected(wanted.row, mode, wanted.holds, true)
     }
 
-    /// The row is locked, if it has to be: from now on it is the transaction's to check and to give back.
+    /// Tracks a row that is locked, if it has to be. From now on the transaction checks the row and gives it back.
     fn protected(&mut self, row: Row, mode: LockMode, held: bool, read_tables: bool) -> Result<()> {
         if held {
             self.tracked.set_mode(&row, mode);
@@ -526,7 +537,7 @@ impl Transaction {
         Error::Conflict { keyspace: self.core.versions.keyspace_name(row.keyspace), key: Key::copied(&row.key) }
     }
 
-    /// Remembers this point; any number of them lie one behind the other.
+    /// Sets a savepoint at this point. Any number of savepoints lie one behind the other.
     pub fn set_savepoint(&mut self) {
         self.savepoints.push(Savepoint {
             writes: self.writes.mark(),
@@ -536,9 +547,10 @@ impl Transaction {
         });
     }
 
-    /// Takes back everything since the last savepoint, and that savepoint: writes, and locks of keys that were locked or
-    /// read for update since; others may change these now. A lock that was made exclusive since stays exclusive.
-    /// [`Store::transact`](crate::Store::transact) forgets failures since the savepoint, too, and does not run again for them.
+    /// Takes back everything since the last savepoint, and the savepoint itself. This includes writes, and locks of
+    /// keys that were locked or read for update since; others may change these keys now. A lock that was made exclusive
+    /// since stays exclusive. [`Store::transact`](crate::Store::transact) forgets failures since the savepoint, too,
+    /// and does not run again for them.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no savepoint.
@@ -552,7 +564,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Forgets the last savepoint, and keeps what was done since.
+    /// Forgets the last savepoint, and keeps the operations since.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no savepoint.
@@ -562,7 +574,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Without a savepoint nobody goes back.
+    /// Drops the record of earlier values if there is no savepoint to roll back to.
     fn forget_past(&mut self) {
         if self.savepoints.is_empty() {
             self.writes.forget_past();
@@ -570,16 +582,18 @@ impl Transaction {
         }
     }
 
-    /// Ends it without a trace, as dropping it does.
+    /// Ends the transaction without a trace, as a drop does.
     pub fn rollback(self) {}
 
-    /// Makes its writes visible to all, together, and durable as its options say. Returns the sequence number from which on
-    /// snapshots see them; if there are none, one at which all that it had locked or read for update was unchanged.
+    /// Makes the transaction's writes visible to all, together, and durable as its options say. Returns the sequence
+    /// number from which on snapshots see the writes. Without writes, returns a number at which every key that the
+    /// transaction had locked or read for update was unchanged.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if a key that it wrote or read for update has been changed by somebody else; as
-    /// [`Store::write`](crate::Store::write). It has left no trace then, unless the store has [failed](Error::Failed): a commit
-    /// that failed with it may be found, whole, when the store is opened again.
+    /// [`Error::Conflict`] if another writer has changed a key that the transaction wrote or read for update; as
+    /// [`Store::write`](crate::Store::write). The transaction has left no trace then, unless the store has
+    /// [failed](Error::Failed). A commit that failed together with the store may be there, whole, when the store is
+    /// opened again.
     pub fn commit(self) -> Result<SequenceNumber> {
         let core = Arc::clone(&self.core);
         let (commit, durability) = self.into_commit()?;
@@ -590,8 +604,8 @@ impl Transaction {
         write_numbered(&core.pipeline, commit.into_write(), durability)
     }
 
-    /// Like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins. It takes place,
-    /// or is refused, whether the future is polled or dropped, and its locks are given back then.
+    /// Works like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins.
+    /// The commit takes place, or is refused, whether the future is polled or dropped. Its locks are given back then.
     ///
     /// # Errors
     /// As [`commit`](Transaction::commit); some at once, others from the future.
@@ -619,7 +633,7 @@ impl Transaction {
         Ok(CommitFuture::checking(admission))
     }
 
-    /// The batch, and what has to hold when it begins.
+    /// Returns the batch, and the conditions that have to hold when it begins.
     fn into_commit(self) -> Result<(PreparedCommit, Durability)> {
         self.core.memory.writable()?;
         let durability = self.options.durability.unwrap_or(self.core.options.durability);
@@ -635,7 +649,7 @@ impl Transaction {
     }
 }
 
-/// The batch of a transaction that ends, and what has to hold when it begins.
+/// The batch of a transaction that ends, and the conditions that have to hold when it begins.
 struct PreparedCommit {
     batch: WriteBatch,
     /// None if the transaction relies on nothing.
@@ -648,7 +662,7 @@ impl PreparedCommit {
         self.commitment.as_ref().map_or(Ok(true), |commitment| commitment.check_published(read_tables))
     }
 
-    /// The outcome of a commit of reads only, after its check.
+    /// Returns the outcome of a commit of reads only, after its check.
     fn nothing_to_write(&self, core: &Core) -> SequenceNumber {
         core.health.stats.counters.transactions_committed.add(1);
         let checked_to = self.commitment.as_ref().map(|commitment| commitment.checked_to());

@@ -13,14 +13,14 @@ use std::fmt;
 /// Bytes of a record before its operations: first sequence number and count.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 
-/// Set in the field of the first sequence number, whose numbers have 56 bits: the record was carried over, and eight more bytes of
-/// header say since when.
+/// A flag in the field of the first sequence number, whose numbers have 56 bits: the record was carried over. Eight
+/// more bytes of header have the oldest write that the record stands for.
 const CARRIED_OVER: u64 = 1 << 56;
 
-/// Where a change goes.
+/// The destination of a change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
-    /// The store whose keyspace it is; none for the keyspace `default`, which has the same number in every store.
+    /// The store of the keyspace; none for the keyspace `default`, which has the same number in every store.
     store: Option<StoreId>,
     keyspace: u32,
 }
@@ -35,9 +35,10 @@ impl Target {
 
 /// Changes that are applied atomically, in order, across keyspaces of one store.
 ///
-/// [`put`](WriteBatch::put), [`delete`](WriteBatch::delete) and [`delete_range`](WriteBatch::delete_range) change the keyspace
-/// `default`; a batch of these alone can be written to any store. Methods that end in `_in` change the keyspace that they
-/// name. Such a batch can be written to that keyspace's store only, and no more when the store has been closed and opened again.
+/// [`put`](WriteBatch::put), [`delete`](WriteBatch::delete) and [`delete_range`](WriteBatch::delete_range) change the
+/// keyspace `default`; a batch of these alone can be written to any store. Methods that end in `_in` change the
+/// keyspace that they name. Such a batch can be written to that keyspace's store only, and only until the store is
+/// closed.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -59,7 +60,7 @@ pub struct WriteBatch {
     count: u32,
     largest_bytes: usize,
     keyspaces: Touched<()>,
-    /// The store whose keyspaces are meant. What is encoded are their numbers, which other stores have too.
+    /// The store of the keyspaces. The encoding has only their numbers, which other stores have too.
     store: Option<StoreId>,
 }
 
@@ -95,7 +96,7 @@ impl<T> Touched<T> {
 }
 
 impl WriteBatch {
-    /// An empty batch.
+    /// Returns an empty batch.
     pub fn new() -> WriteBatch {
         WriteBatch::default()
     }
@@ -117,8 +118,8 @@ impl WriteBatch {
         self.push_delete(Target::DEFAULT, key.as_ref())
     }
 
-    /// Removes all keys in `begin..end` from the keyspace `default`. Costs the same however many there are. An empty range is
-    /// no change.
+    /// Removes all keys in `begin..end` from the keyspace `default`. The cost does not depend on the number of keys. An
+    /// empty range is no change.
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put), for both keys; `begin` may be empty.
@@ -126,17 +127,17 @@ impl WriteBatch {
         self.push_delete_range(Target::DEFAULT, begin.as_ref(), end.as_ref())
     }
 
-    /// How many changes.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if the batch has no changes.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Encoded size in bytes.
+    /// Returns the encoded size in bytes.
     pub fn bytes(&self) -> usize {
         self.operations.len()
     }
@@ -219,8 +220,8 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Memory that it holds beside itself, which may be far more than [`bytes`](WriteBatch::bytes): a batch that was cleared
-    /// keeps its memory.
+    /// Returns the memory that the batch holds on the heap. It may be far more than [`bytes`](WriteBatch::bytes): a
+    /// batch that was cleared keeps its memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.operations.capacity() + self.keyspaces.others.capacity() * size_of::<(u32, ())>()
     }
@@ -246,18 +247,18 @@ impl WriteBatch {
         header
     }
 
-    /// The header of a record that stands for all writes since `since` which no table holds.
+    /// Returns the header of a record that stands for all writes since `since` which no table holds.
     pub(crate) fn carried_header(&self, first: SequenceNumber, since: SequenceNumber) -> Vec<u8> {
         [&self.header(first | CARRIED_OVER)[..], &since.to_le_bytes()].concat()
     }
 
-    /// The changes in order. They were encoded here, so that the decoding cannot fail.
+    /// Returns the changes in order. They were encoded here, so that the decoding cannot fail.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
         operations(&self.operations)
     }
 }
 
-/// The operations in an encoding that is known to be sound.
+/// Returns the operations in an encoding that is known to be sound.
 fn operations(encoded: &[u8]) -> impl Iterator<Item = Operation<'_>> {
     let mut decoder = Decoder::new(encoded);
     std::iter::from_fn(move || Operation::decode(&mut decoder))
@@ -304,20 +305,20 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// A record read back from the log. Its operations stay in their encoding: a batch of many small ones would take several
-/// times its own memory otherwise.
+/// A record read back from the log. Its operations stay in their encoding: a batch of many small ones would take
+/// several times its own memory otherwise.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(crate) first: SequenceNumber,
-    /// `first`, or of a record that was carried over, the oldest write that it stands for.
+    /// Equal to `first`. For a record that was carried over, the oldest write that it stands for.
     pub(crate) since: SequenceNumber,
     count: u32,
-    /// All of them decode: [`Record::decode`] has seen to it.
+    /// The encoded operations. All of them decode, as [`Record::decode`] has checked.
     encoded: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Decodes any bytes, down to the last operation; the error says in words what is wrong.
+    /// Decodes any bytes, down to the last operation; the error describes the fault in words.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Record<'a>, &'static str> {
         let mut decoder = Decoder::new(bytes);
         let field = decoder.u64().ok_or("no room for the sequence number")?;
@@ -340,12 +341,12 @@ impl<'a> Record<'a> {
         Ok(Record { first, since, count, encoded })
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// The operations in order.
+    /// Returns the operations in order.
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation<'a>> + use<'a> {
         operations(self.encoded)
     }
@@ -378,8 +379,8 @@ mod tests {
         assert!(decoded.operations().eq(batch.iter()));
     }
 
-    /// Once, a decoded record held 48 bytes for each operation: a batch of the largest size, of deletes of short keys, took
-    /// two and a half times its size to recover.
+    /// Once, a decoded record held 48 bytes for each operation: a batch of the largest size, of deletes of short keys,
+    /// took two and a half times its size to recover.
     #[test]
     fn a_decoded_record_borrows_its_operations() {
         let mut batch = WriteBatch::new();

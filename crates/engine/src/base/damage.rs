@@ -1,16 +1,17 @@
 //! Damage that is found while a store is open.
 //!
-//! Whoever reads damaged data has the error. But the caller of one read is seldom the person who must act on it, and
-//! compactions have no caller. So each such error is also noted here, on its way out of the store: it is counted, and the
-//! listener is told once for each file. Reads of other data go on.
+//! The caller of a read of damaged data gets the error. But the caller of one read is seldom the person who must act on
+//! it, and compactions have no caller. So each such error is also noted here, on its way out of the store. It is
+//! counted, and the listener is notified once for each file. Reads of other data go on.
 //!
-//! **Bounded.** A damaged block that is read a million times counts a million and is told once. [`FILES_MAX`] files are
-//! remembered and told; damage in further ones is counted.
+//! **Bounded.** A damaged block that is read a million times counts a million and is reported once. [`FILES_MAX`] files
+//! are remembered and reported; damage in further ones is counted.
 //!
-//! **Threads.** Any thread that reads. The lock is held for a look at the list; the listener is called without it.
+//! **Threads.** Any thread that reads may note damage. The lock is held for a look at the list; the listener is called
+//! without it.
 //!
-//! A file is forgotten when it is deleted. A store that is open read-only notes nothing: what it finds may be the work of the
-//! process that writes beside it.
+//! A file is forgotten when it is deleted. A store that is open read-only notes nothing: the damage may be the work of
+//! the process that writes to the store meanwhile.
 
 use crate::Error;
 use crate::base::health::Health;
@@ -21,10 +22,10 @@ use situ_storage::{Error as StorageError, FileName};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// One damaged place: file, offset, what it is, what was expected and what was found.
+/// One damaged place: file, offset, its kind, the expected and the found contents.
 pub type Damage = Corruption;
 
-/// Any failure as a damage: what cannot be read is as bad as what is wrong.
+/// Returns any failure as a damage: unreadable data is as bad as wrong data.
 pub(crate) fn damage_of(file: &str, error: StorageError) -> Damage {
     match error {
         StorageError::Corruption(corruption) => *corruption,
@@ -38,25 +39,25 @@ pub(crate) fn damage_of(file: &str, error: StorageError) -> Damage {
     }
 }
 
-/// Whether a damage of the same place has been told; two steps may find it.
+/// Returns true if a damage of the same place is in the list; two steps may find it.
 pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
     damages.iter().any(|d| d.file == new.file && d.offset == new.offset && d.what == new.what)
 }
 
-/// How many damaged files are remembered. Whoever has so many needs no longer list.
+/// The maximum number of damaged files that are remembered. A longer list would help no operator.
 const FILES_MAX: usize = 256;
 
 /// The damaged files of a store.
 #[derive(Default)]
 pub(crate) struct DamagedFiles {
-    /// Whom to tell; none while the store is being opened, and if it is open read-only.
+    /// The receiver of reports; none while the store is being opened, and if it is open read-only.
     health: OnceLock<Weak<Health>>,
     /// By the file's name, the first damage that was met in it.
     files: Mutex<BTreeMap<String, Damage>>,
 }
 
 impl DamagedFiles {
-    /// From now on damage is noted.
+    /// Sets the receiver of reports. From now on damage is noted.
     pub(crate) fn tell_to(&self, health: &Arc<Health>) {
         // The first one stays; there is no other.
         let _ = self.health.set(Arc::downgrade(health));
@@ -85,19 +86,19 @@ impl DamagedFiles {
         }
     }
 
-    /// The file is gone, and its damage with it.
+    /// Forgets the damage of a file that is gone.
     pub(crate) fn forget(&self, name: FileName) {
         lock(&self.files).retain(|file, _| file_name(file) != Some(name));
     }
 
-    /// The first damage that was met in each file.
+    /// Returns the first damage that was met in each file.
     pub(crate) fn list(&self) -> Vec<Damage> {
         lock(&self.files).values().cloned().collect()
     }
 }
 
-/// The name in what a volume calls a file: the last component of a path, or what a disk without a file system has before its
-/// own place (`000012.table on /dev/sdb`).
+/// Returns the file name in a volume's text for a file. It is the last component of a path. On a disk without a file
+/// system it comes before the disk's own place (`000012.table on /dev/sdb`).
 fn file_name(file: &str) -> Option<FileName> {
     let on_raw_disk = file.split_once(" on ").and_then(|(name, _)| name.parse().ok());
     on_raw_disk.or_else(|| file.rsplit('/').next()?.parse().ok())

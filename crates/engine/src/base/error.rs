@@ -1,4 +1,4 @@
-//! What a store can answer instead of doing what was asked.
+//! Errors: the answers of a store that does not carry out an operation.
 
 use crate::base::lock_wait::LockWait;
 use crate::base::value::Key;
@@ -11,11 +11,12 @@ use std::fmt;
 /// A result of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation did not happen. Cheap to clone: one failed sync is told to every writer that waited for it.
+/// The reason why an operation did not happen. An error is cheap to clone: every writer that waited for a failed sync
+/// gets it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// The disk, or what was found on it. The text names file, place and cure.
+    /// An error of the disk, or of the data on it. The text names file, place and cure.
     Storage(storage::Error),
     /// The store takes no writes since a write or sync of its log or manifest failed; reads still work.
     /// Close it, remove the cause, open it again.
@@ -27,9 +28,9 @@ pub enum Error {
     ReadOnly,
     /// The store is closed, or closing.
     Closed,
-    /// No keyspace of this name.
+    /// The store has no keyspace of this name.
     NoSuchKeyspace {
-        /// The name asked for.
+        /// The name that the caller asked for.
         name: String,
     },
     /// The keyspace was dropped while the handle was kept.
@@ -37,24 +38,24 @@ pub enum Error {
         /// Its name.
         name: String,
     },
-    /// An asynchronous write was refused because too much waits already for a store that cannot take it.
+    /// The store refused an asynchronous write because too many bytes wait for it already.
     TooManyWaiting {
-        /// The memory that asynchronous writes take which wait to begin.
+        /// The memory of asynchronous writes that wait to begin.
         waiting_bytes: u64,
     },
     /// Level 0 of a keyspace has as many tables as it may have, and compacting them fails.
     Level0Full {
         /// The keyspace's name.
         keyspace: String,
-        /// How many tables there are.
+        /// The number of tables.
         tables: usize,
-        /// Why compactions fail.
+        /// The error of the compactions.
         cause: Box<Error>,
     },
-    /// A disk is full but for what the store keeps to finish what it has accepted, and for deletions. Writes succeed again when space
-    /// returns.
+    /// A disk is full but for a reserve. The store keeps the reserve to finish work that it has accepted, and for
+    /// deletions. Writes succeed again when space returns.
     SpaceShort(SpaceShortage),
-    /// A key that a transaction has locked, written or read for update was changed by somebody else. Roll the transaction
+    /// Another writer changed a key that the transaction has locked, written or read for update. Roll the transaction
     /// back and run it again.
     Conflict {
         /// The keyspace's name.
@@ -62,42 +63,44 @@ pub enum Error {
         /// The key.
         key: Key,
     },
-    /// Another transaction kept a key locked for too long. The transaction goes on without the lock; it may try again, or
-    /// be rolled back.
+    /// Another transaction kept a key locked for too long. The transaction goes on without the lock; it may try again,
+    /// or be rolled back.
     LockTimeout {
-        /// Which transaction waited for which.
+        /// The waiting transaction, and the one that it waited for.
         wait: Box<LockWait>,
-        /// How long.
+        /// The time waited, in milliseconds.
         waited_ms: u64,
     },
-    /// Waiting for a lock would never end, because the transactions that have it wait for this one. Roll it back, so that
-    /// they go on, and run it again.
+    /// Waiting for a lock would never end, because the transactions that have it wait for this one. Roll it back, so
+    /// that they go on, and run it again.
     Deadlock {
-        /// Who waits for whom, from this transaction round to it again.
+        /// The waits of the circle, from this transaction round to it again.
         cycle: Vec<LockWait>,
     },
     /// A transaction would take more memory than it may.
     TransactionTooLarge {
-        /// What it would take.
+        /// The memory that it would take.
         bytes: u64,
-        /// What it may take.
+        /// The memory that it may take.
         bytes_max: u64,
     },
     /// All transactions together hold as many locks as they may.
     TooManyLocks {
-        /// How many there are.
+        /// The number of locks.
         locks: u64,
-        /// How many there may be.
+        /// The maximum number of locks.
         locks_max: u64,
     },
-    /// An argument is out of bounds; the text says which bounds.
+    /// An argument is out of bounds; the text names the bounds.
     Invalid(String),
-    /// A fast disk is missing, is not this store's, or is there where none belongs; the text says which and what to do.
+    /// A fast disk is missing, is not this store's, or is there where none belongs; the text names the case and the
+    /// cure.
     Disks(String),
-    /// The store is missing and was not to be created, or present and was to be new.
+    /// The store is missing, and the options do not create it; or it exists, and the options ask for a new one.
     Existence(String),
-    /// A reader beside the process that writes: whatever it was going to read was given up before it came to it, time and
-    /// again. Nothing is known to be damaged. Try again, or when less is written.
+    /// A read-only store lost the race against the process that writes: again and again, the writer gave up files
+    /// before the reader got to them. Nothing is known to be damaged. Try again at once, or when the load of writes is
+    /// lower.
     Changed {
         /// The store's home.
         location: String,
@@ -105,26 +108,26 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether bytes on disk were found damaged.
+    /// Returns true if bytes on disk were found damaged.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_corruption())
             || matches!(self, Error::Failed { cause } if cause.is_corruption())
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_corruption())
     }
 
-    /// Whether a read that was to be answered [from memory](crate::ReadOptions::memory_only) would have needed a disk.
+    /// Returns true if a read that was limited to [memory](crate::ReadOptions::memory_only) would have needed a disk.
     pub fn is_not_in_memory(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_not_in_memory())
     }
 
-    /// Whether the caller lacks a right to a file or a device. What lies there may be sound.
+    /// Returns true if the caller lacks a right to a file or a device. The data there may be sound.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_permission_denied())
             || matches!(self, Error::Failed { cause } if cause.is_permission_denied())
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_permission_denied())
     }
 
-    /// Whether the disk is full. Such a write may be tried again when there is room.
+    /// Returns true if the disk is full. Such a write may be tried again when there is room.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_no_space())
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_no_space())
@@ -133,8 +136,8 @@ impl Error {
 }
 
 impl Error {
-    /// Whether another transaction, or a write outside of transactions, was in the way: run again from its beginning, the
-    /// transaction may succeed.
+    /// Returns true if the error is a conflict with another transaction, or with a write outside of transactions. The
+    /// transaction may succeed if it is run again from its beginning.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Conflict { .. } | Error::LockTimeout { .. } | Error::Deadlock { .. })
     }
@@ -234,7 +237,7 @@ impl std::error::Error for Error {
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     pub(crate) error: StorageError,
-    /// Nobody knows which of the two files is in force after a crash; otherwise the old one is.
+    /// True if either of the two files may be in force after a crash; otherwise the old one is.
     pub(crate) in_doubt: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Whether a store works: its failure, its end, and who is told of both.
+//! The health of a store: its failure, its end, and the threads that both wake.
 //!
-//! A store that does not know what is on its disks any more has *failed*: it takes no more writes until it is opened again. A store
-//! that *closes* takes no more calls. Both wake every thread that waits for something of the store.
+//! A store that no longer knows the contents of its disks has *failed*: it takes no more writes until it is opened
+//! again. A store that *closes* takes no more calls. Both wake every thread that waits for something of the store.
 //!
 //! **Guests.** Callers' threads that change versions or delete files are guests. Closing waits for them.
 
@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Wakes what waits in some room.
+/// A function that wakes the threads that wait in one part of the store.
 type WakeRoom = Box<dyn Fn() + Send + Sync>;
 
 /// See the module's documentation.
@@ -54,7 +54,7 @@ impl Health {
         })
     }
 
-    /// Says how to wake what waits in the rooms of the store; once.
+    /// Sets the functions that wake the threads waiting in the store; called once.
     pub(crate) fn wakes(&self, rooms: Vec<WakeRoom>) {
         let is_first = self.rooms.set(rooms).is_ok();
         assert!(is_first, "the rooms of a store are named once");
@@ -70,7 +70,7 @@ impl Health {
         }
     }
 
-    /// Makes the store read-only because `cause` leaves it unknown what is on disk.
+    /// Makes the store read-only because `cause` leaves the contents of the disk unknown.
     pub(crate) fn fail(&self, cause: StorageError) {
         if self.failure.set(cause.clone()).is_ok() {
             self.tell(|| StoreEvent::Failed { error: Error::Storage(cause) });
@@ -78,8 +78,8 @@ impl Health {
         self.wake_all();
     }
 
-    /// Makes the store read-only if one of its disks takes no changes any more until it is opened again: all that is to be written
-    /// there would fail for ever, and nobody would know why the store does not recover.
+    /// Makes the store read-only if one of its disks takes no more changes until it is opened again. Otherwise all
+    /// writes to that disk would fail for ever, and the user would not know why the store does not recover.
     pub(crate) fn fail_if_a_disk_has(&self) {
         if let Some(cause) = self.volume.failure() {
             self.fail(cause);
@@ -91,7 +91,7 @@ impl Health {
         self.fail(StorageError::Invalid(format!("a bug: the {job} thread panicked: {}", panic_text(panic))));
     }
 
-    /// Counts and tells a failure of work that is tried again.
+    /// Counts a failure of work that is tried again, and notifies the listener.
     pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
         self.stats.counters.job_failures.add(1);
         self.damaged.note(&error);
@@ -111,25 +111,25 @@ impl Health {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// True for the one caller that has to do the closing.
+    /// Begins closing. Returns true for the one caller that has to do it.
     pub(crate) fn begin_closing(&self) -> bool {
         !self.closing.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether calls are taken at all.
+    /// Checks that the store takes calls.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Whether the store takes changes, if it was opened for them.
+    /// Checks that the store takes changes, if it was opened for them.
     #[inline]
     pub(crate) fn check_sound(&self) -> Result<()> {
         self.check_open()?;
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// Lets a caller's thread do what only the store's own threads do otherwise: change versions, delete files. Closing
-    /// waits until the result is dropped.
+    /// Lets a caller's thread change versions and delete files, which only the store's own threads do otherwise.
+    /// Closing waits until the result is dropped.
     pub(crate) fn enter(&self) -> Result<Guest<'_>> {
         let mut guests = lock(&self.guests);
         self.check_open()?;
@@ -137,7 +137,7 @@ impl Health {
         Ok(Guest { health: self })
     }
 
-    /// Waits until no caller's thread is inside; none enters any more once the store is closing.
+    /// Waits until no caller's thread is inside. Once the store is closing, no further thread enters.
     pub(crate) fn wait_for_guests(&self) {
         loop {
             let seen = self.progress.generation();

@@ -1,4 +1,4 @@
-//! Events that a program may want to hear of.
+//! Events for a program that listens to a store.
 
 use crate::Error;
 use situ_pipeline::SpaceChange;
@@ -27,19 +27,20 @@ pub enum StoreEvent {
         table: Option<u64>,
         /// Its size.
         bytes: u64,
-        /// How long it took.
+        /// The time that the job took.
         duration: Duration,
     },
-    /// A compaction has begun. [`Compacted`](StoreEvent::Compacted) follows, or [`JobFailed`](StoreEvent::JobFailed); of one
-    /// that was asked for, its caller has the error.
+    /// A compaction has begun. [`Compacted`](StoreEvent::Compacted) follows, or [`JobFailed`](StoreEvent::JobFailed);
+    /// if a caller asked for the compaction, the caller gets the error.
     CompactionBegun {
         /// The keyspace's name.
         keyspace: String,
         /// The level compacted.
         from_level: usize,
-        /// The level of the new tables. What a compaction of level 0 writes through the base level goes one deeper.
+        /// The level of the new tables. Output that a compaction of level 0 writes through the base level goes one
+        /// deeper.
         to_level: usize,
-        /// Why it was picked.
+        /// The reason why it was picked.
         reason: String,
         /// File numbers of the tables that take part.
         tables: Vec<u64>,
@@ -54,13 +55,13 @@ pub enum StoreEvent {
         from_level: usize,
         /// The level of the new tables.
         to_level: usize,
-        /// Why it was picked.
+        /// The reason why it was picked.
         reason: String,
         /// Bytes of the input tables.
         bytes_read: u64,
         /// Bytes of the new tables.
         bytes_written: u64,
-        /// How long it took.
+        /// The time that the job took.
         duration: Duration,
     },
     /// A new table is part of a keyspace, on disk and for readers.
@@ -81,18 +82,18 @@ pub enum StoreEvent {
         /// Its file number.
         table: u64,
     },
-    /// Writers began (or ceased, at zero) to be slowed down.
+    /// The store began to slow down writers, or stopped doing so (zero).
     Slowed {
         /// Allowed bytes a second; zero if there is no limit any more.
         bytes_per_s: u64,
-        /// What asked for it.
+        /// The part of the store that asked for the limit.
         reason: String,
     },
-    /// Writes to a keyspace wait from now on, until there is room for what they write.
+    /// Writes to a keyspace wait from now on, until there is room for them.
     WritersStopped {
         /// The keyspace's name.
         keyspace: String,
-        /// What there is no room in.
+        /// The place that has no room.
         reason: String,
     },
     /// There is room again after [`WritersStopped`](StoreEvent::WritersStopped).
@@ -102,24 +103,25 @@ pub enum StoreEvent {
     },
     /// A background job failed and will be tried again.
     JobFailed {
-        /// Which job.
+        /// The name of the job.
         job: String,
-        /// Why.
+        /// The reason.
         error: Error,
     },
-    /// The manifest, or its copy, was found damaged when the store was opened. The other file is whole there, so nothing is lost. A
-    /// store that is open for writing has a new manifest and a new copy then. The disk may be failing.
+    /// The manifest, or its copy, was found damaged when the store was opened. The other file is whole there, so
+    /// nothing is lost. A store that is open for writing has a new manifest and a new copy then. The disk may be
+    /// failing.
     ManifestMended {
-        /// Where, and what was found.
+        /// The place, and the damage found.
         damage: Error,
     },
     /// A background job that had failed has succeeded.
     JobRecovered {
-        /// Which job.
+        /// The name of the job.
         job: String,
     },
-    /// A compaction failed for a reason of its own, such as a table that cannot be read; it rests, and others go on. Told
-    /// beside [`JobFailed`](StoreEvent::JobFailed).
+    /// A compaction failed for a reason of its own, such as a table that cannot be read; it rests, and others go on.
+    /// The listener gets it in addition to [`JobFailed`](StoreEvent::JobFailed).
     CompactionPostponed {
         /// The keyspace's name.
         keyspace: String,
@@ -129,43 +131,44 @@ pub enum StoreEvent {
         to_level: usize,
         /// File numbers of the tables that take part in it.
         tables: Vec<u64>,
-        /// It is tried again after this time.
+        /// The time after which it is tried again.
         rest: Duration,
-        /// Why it failed.
+        /// The error of the compaction.
         error: Error,
     },
-    /// Data on disk is damaged: a read or a background job of this store met it. Told once for each file, for 256 files. Reads
-    /// of what is damaged fail, others go on. Told on the thread that met it, which may be that of a caller.
+    /// Data on disk is damaged: a read or a background job of this store met it. The listener gets it once for each
+    /// file, for 256 files. Reads of damaged data fail, others go on. The listener is called on the thread that met the
+    /// damage, which may be that of a caller.
     DamageFound {
         /// The file.
         file: String,
-        /// Where in it the damaged part begins.
+        /// The offset of the damaged part in the file.
         offset: u64,
-        /// What is wrong with it.
+        /// The damage.
         error: Error,
     },
     /// New tables of levels below `after` go to the fast disk from now on.
     PlacementChanged {
-        /// What it was before.
+        /// The number of levels before.
         before: usize,
-        /// What it is now.
+        /// The number of levels now.
         after: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A flush or a compaction for which the capacity disk has no room is done again, wherever there is some.
+    /// A flush or a compaction for which the capacity disk has no room is done again on any disk with room.
     HomeFull {
-        /// What it said.
+        /// The message of the capacity disk.
         reason: String,
     },
     /// A table that was meant for the fast disk goes to the capacity disk.
     TableSpilled {
         /// Its level.
         level: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A table was copied to the other disk for how often it is read.
+    /// A table was copied to the other disk because of the rate of its reads.
     TableRelocated {
         /// The keyspace's name.
         keyspace: String,
@@ -173,27 +176,27 @@ pub enum StoreEvent {
         table: u64,
         /// Its level.
         level: usize,
-        /// To the fast disk, or away from it.
+        /// True if it moved to the fast disk, false if away from it.
         to_fast_disk: bool,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A disk has another level of space.
+    /// The level of free space of a disk has changed.
     Space(SpaceChange),
     /// While the fast disk is being drained: a file that a repair had set aside there is on the capacity disk now.
     DamagedFileMoved {
         /// Its name there.
         file: String,
     },
-    /// The fast disk cannot do something as it should, now or any more; the store goes on without. Told once of each, within
-    /// seconds, while the disks are used.
+    /// The fast disk has a fault, for now or for good; the store goes on without the function. The listener gets each
+    /// fault once, within seconds, while the disks are used.
     FastDiskDegraded {
-        /// What, and why.
+        /// The fault, and its reason.
         trouble: String,
     },
     /// The store has become read-only.
     Failed {
-        /// Why.
+        /// The reason.
         error: Error,
     },
 }
@@ -270,10 +273,11 @@ impl fmt::Display for StoreEvent {
     }
 }
 
-/// Hears of events. Called on the store's own threads and, for what callers meet themselves (waiting for room, damage), on
-/// theirs; with no lock held. It should return quickly and must not wait for the store. A panic in it is caught and counted ([`Statistics::listener_panics`](crate::Statistics)).
+/// A listener for events. The store calls it with no lock held, on the store's own threads. For events that callers
+/// meet themselves (waiting for room, damage), it is called on the callers' threads. It should return quickly and must
+/// not wait for the store. A panic in it is caught and counted ([`Statistics::listener_panics`](crate::Statistics)).
 pub trait Listener: Send + Sync {
-    /// Something happened.
+    /// Handles an event.
     fn event(&self, event: &StoreEvent);
 }
 

@@ -1,4 +1,4 @@
-//! Who waits for whom.
+//! A wait for a lock: the transaction that waits, and the one that it waits for.
 
 use situ_storage::Excerpt;
 use std::fmt;
@@ -10,9 +10,9 @@ use std::fmt;
 pub struct LockWait {
     /// The transaction that waits, by its [number](crate::Transaction::number).
     pub transaction: u64,
-    /// The keyspace of the key that it wants to lock.
+    /// The keyspace of the key that the transaction wants to lock.
     pub keyspace: String,
-    /// That key.
+    /// The key that the transaction wants to lock.
     pub key: Vec<u8>,
     /// The transaction that has locked the key, or waits before it.
     pub waits_for: u64,

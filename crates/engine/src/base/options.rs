@@ -17,24 +17,24 @@ pub const VALUE_BYTES_MAX: usize = (1 << 30) - KEY_BYTES_MAX - 1024;
 /// The largest write batch, in encoded bytes.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
-/// How many levels a keyspace has.
+/// The number of levels of a keyspace.
 pub const LEVELS: usize = 7;
 
 /// The keyspace that every store has.
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
 pub(crate) const DEFAULT_KEYSPACE_ID: u32 = 0;
 
-/// When a write is acknowledged.
+/// The moment at which a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// When the operating system has it: it survives this process, but power failure may take the latest writes.
+    /// Once the operating system has the write: it survives this process, but power failure may take the latest writes.
     #[default]
     Buffered,
-    /// When the disk has it: it survives power failure.
+    /// Once the disk has the write: it survives power failure.
     Synced,
 }
 
-/// `buffered` or `synced`: as properties show it.
+/// Writes `buffered` or `synced`, as properties show it.
 impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -53,19 +53,20 @@ impl From<Durability> for situ_log::Durability {
     }
 }
 
-/// Parts of the design that can be taken away, to measure what each of them is worth. No store is better off without them,
-/// so this is not for users, and may change at any time.
+/// Parts of the design that can be switched off, to measure the worth of each. No store is better off without them, so
+/// this type is not for users, and may change at any time.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ablation {
     /// The log has one write in flight at a time, and one logger carries all asynchronous writes.
     pub serial_log: bool,
-    /// New tables of levels below this one, and no others, go to the fast disk as far as there is room, whatever the load is.
-    /// Tables are not copied there for being read often.
+    /// New tables of levels below this one, and no others, go to the fast disk as far as there is room, whatever the
+    /// load is. Frequent reads do not move a table there.
     pub pinned_level: Option<usize>,
 }
 
-/// A setter for each field: `Options::default().cache_bytes(1 << 30).compaction_threads(2)`. The field has the contract.
+/// A setter for each field: `Options::default().cache_bytes(1 << 30).compaction_threads(2)`. The field has the
+/// contract.
 macro_rules! setters {
     ($options:ident { $($field:ident: $type:ty $(=> $value:expr)?),* $(,)? }) => {
         impl $options {
@@ -100,70 +101,79 @@ pub(crate) use setters;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Create the store if the directory holds none. Default: true.
+    /// True if opening creates the store when the directory holds none. Default: true.
     pub create_if_missing: bool,
-    /// Refuse to open a store that exists. Default: false.
+    /// True if opening refuses a store that exists. Default: false.
     pub error_if_exists: bool,
-    /// When writes are acknowledged that do not say so themselves. Default: [`Durability::Buffered`].
+    /// The durability of writes that do not name their own. Default: [`Durability::Buffered`].
     pub durability: Durability,
-    /// Room for blocks, indexes, filters and range tombstones of tables, shared by all keyspaces. Default: 256 MiB. More makes
-    /// reads faster until the working set fits. Blocks make room for the rest, which open tables pin; if that alone is more than
-    /// this, no block is kept, and the memory is what [`open_tables_max`](Options::open_tables_max) tables pin
+    /// Room for blocks, indexes, filters and range tombstones of tables, shared by all keyspaces. Default: 256 MiB.
+    /// More makes reads faster until the working set fits. Blocks make room for the rest, which open tables pin. If the
+    /// pinned parts alone exceed this size, the cache keeps no block. The memory is then that of
+    /// [`open_tables_max`](Options::open_tables_max) tables
     /// ([`StoreProperties::cache_pinned_bytes`](crate::StoreProperties::cache_pinned_bytes)).
     pub cache_bytes: u64,
-    /// Tables that may be open at a time. An open one takes a descriptor, and memory for its filter and top index (about
-    /// 1.3 bytes a key) and its range tombstones (some 150 bytes and both keys each), which counts as cache. Beyond, those
-    /// are closed that were not used of late, and opened again when they are read, which costs a read or two. Iterators and
-    /// compactions can go over any number of tables; there are never more descriptors, but what such a one has before it
-    /// stays in memory. Default: a quarter of the files that the process may have open (`ulimit -n`), at least 16, so that
-    /// a store that grows never runs into that limit. More for a large store on a machine with memory; less to bound memory.
+    /// The maximum number of open tables. An open table takes a descriptor and memory, which counts as cache: about 1.3
+    /// bytes a key for its filter and top index, and some 150 bytes and both keys for each range tombstone. Beyond the
+    /// maximum, the store closes tables that were not used of late. It opens them again when they are read, which costs
+    /// a read or two. Iterators and compactions can go over any number of tables. They need no further descriptors, but
+    /// the tables that they still have to read stay in memory. Default: a quarter of the files that the process may
+    /// have open (`ulimit -n`), at least 16, so that a store that grows never runs into that limit. Raise it for a
+    /// large store on a machine with much memory; lower it to bound memory.
     pub open_tables_max: usize,
-    /// Log files may reach this many bytes before the keyspace that holds back the oldest is flushed.
-    /// Default: 1 GiB. Less shortens recovery; more lets rarely written keyspaces keep their memtables.
+    /// The size of the log files at which the store flushes the keyspace that holds back the oldest. Default: 1 GiB. A
+    /// lower value shortens recovery; a higher one lets rarely written keyspaces keep their memtables.
     pub log_bytes_max: u64,
-    /// Memory limit for the memtables of all keyspaces together. When the active memtables reach half of the limit, the store flushes
-    /// the largest. When all memtables reach the limit, writers wait for a flush. A single write may exceed the limit. So may
-    /// memtables of less than 64 KiB, because they are not sealed for it. Memtables that only iterators hold do not count.
+    /// Memory limit for the memtables of all keyspaces together. When the active memtables reach half of the limit, the
+    /// store flushes the largest. When all memtables reach the limit, writers wait for a flush. A single write may
+    /// exceed the limit. So may memtables of less than 64 KiB, because they are not sealed for it. Memtables that only
+    /// iterators hold do not count.
     ///
-    /// Default: `None`. The limit is then 512 MiB, or twice what the largest keyspace may take if that is more
-    /// ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times [`memtables_max`](KeyspaceOptions::memtables_max)). The minimum is
-    /// 1 MiB. A lower limit saves memory if many keyspaces are written to, but makes smaller tables.
-    /// [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is the limit in force. A store that is open
-    /// read-only holds the whole log in memory, whatever the limit.
+    /// Default: `None`. The limit is then 512 MiB, or twice the memory that the largest keyspace may take if that is
+    /// more ([`memtable_bytes`](KeyspaceOptions::memtable_bytes) times
+    /// [`memtables_max`](KeyspaceOptions::memtables_max)). The minimum is 1 MiB. A lower limit saves memory if many
+    /// keyspaces are written to, but makes smaller tables.
+    /// [`StoreProperties::memtable_bytes_max`](crate::StoreProperties::memtable_bytes_max) is the limit in force. A
+    /// store that is open read-only holds the whole log in memory, whatever the limit.
     pub memtables_bytes_max: Option<u64>,
-    /// Threads that compact, beside one that flushes. Default: the number of cores, at least one, at most eight.
+    /// The number of threads that compact, in addition to one that flushes. Default: the number of cores, at least one,
+    /// at most eight.
     pub compaction_threads: usize,
-    /// An upper bound on what compactions write, in bytes a second; 0 for none. Default: 0. Within the bound the
-    /// pace follows the debt by itself.
+    /// The maximum write rate of compactions, in bytes a second; 0 for none. Default: 0. Within the bound the pace
+    /// follows the debt by itself.
     pub compaction_bytes_per_s_max: u64,
-    /// From this many asynchronous requests under way, [`Store::is_busy`](crate::Store::is_busy) says so. Default: 1,024:
-    /// enough to keep a disk with deep queues at work. Fewer shorten the time that each takes.
+    /// The number of asynchronous requests under way from which on [`Store::is_busy`](crate::Store::is_busy) is true.
+    /// Default: 1,024, enough to keep a disk with deep queues at work. A lower number shortens the time of each
+    /// request.
     pub requests_outstanding_max: usize,
-    /// Bandwidths of the fast disk, in bytes a second, between which the levels that go there stay as they are: below the
-    /// first, a deeper level is added if there is room, above the second the deepest one is taken away. Default: none; they
-    /// follow what the disk has been seen to do. Counts for stores with a fast disk only.
+    /// Two bandwidths of the fast disk, in bytes a second. Between them the levels that go to the disk stay as they
+    /// are. Below the first, the store adds a deeper level if there is room. Above the second, it takes the deepest one
+    /// away. Default: none; the store derives both from the measured bandwidth of the disk. The option counts for
+    /// stores with a fast disk only.
     pub fast_disk_bytes_per_s: Option<(u64, u64)>,
-    /// Locks that pessimistic transactions may hold together. Default: 1,048,576; each takes some 200 bytes and its key.
+    /// The maximum number of locks that pessimistic transactions hold together. Default: 1,048,576; each takes some 200
+    /// bytes and its key.
     pub transaction_locks_max: u64,
     /// Options of the keyspace `default`, and of keyspaces found at open whose options are not given.
     pub keyspace: KeyspaceOptions,
-    /// Length of a segment of the value log, a multiple of 4 KiB. Default: 64 MiB. Shorter segments are collected with less work at
-    /// a time; each takes a file. Counts for keyspaces with a [value log](KeyspaceOptions::value_log_min_bytes) only, as do the next
-    /// three.
+    /// Length of a segment of the value log, a multiple of 4 KiB. Default: 64 MiB. Shorter segments are collected with
+    /// less work at a time; each takes a file. The option counts for keyspaces with a [value
+    /// log](KeyspaceOptions::value_log_min_bytes) only, as do the next three.
     pub value_segment_bytes: u64,
-    /// What is done about the dead parts of a segment before it is collected. Default: `None`, the program picks by the nature of the
-    /// disk. Discarding takes nothing but a call to the disk; zeroing pays on drives that compress, and costs writes elsewhere.
+    /// The treatment of the dead parts of a segment before it is collected. Default: `None`, the program picks by the
+    /// nature of the disk. Discarding takes nothing but a call to the disk; zeroing pays on drives that compress, and
+    /// costs writes elsewhere.
     pub value_trim: Option<Trim>,
-    /// Which segment is collected next. Default: the one with the greatest share of garbage.
+    /// The choice of the segment that is collected next. Default: the one with the greatest share of garbage.
     pub value_victims: Victims,
-    /// Segments are collected while live and dead values together, without what was trimmed, take more than so many hundredths of the
-    /// live ones. Default: 125. Less saves space, more saves writes.
+    /// The maximum size of live and dead values together, without the trimmed parts, as a percentage of the live ones.
+    /// Above it, segments are collected. Default: 125. A lower value saves space, a higher one saves writes.
     pub value_inflation_percent_max: u32,
-    /// Told about flushes, compactions, stalls and failures. Default: nobody.
+    /// The listener that gets flushes, compactions, stalls and failures. Default: none.
     pub listener: Option<Arc<dyn Listener>>,
-    /// Makes the compactor of the store. Default: [`Local`], which runs compactions on this machine's processors.
+    /// The maker of the store's compactor. Default: [`Local`], which runs compactions on this machine's processors.
     pub compactor: Arc<dyn MakeCompactor>,
-    /// What is switched off. Default: nothing.
+    /// The parts that are switched off. Default: none.
     #[doc(hidden)]
     pub ablation: Ablation,
 }
@@ -217,7 +227,7 @@ impl Default for Options {
     }
 }
 
-/// How many tables may be open if nobody says: a quarter of the process's limit. The rest is for its other files and
+/// Returns the default number of open tables: a quarter of the process's limit. The rest is for its other files and
 /// connections.
 pub(crate) fn open_tables_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
@@ -239,7 +249,7 @@ impl Options {
 }
 
 impl Options {
-    /// The options by name, but for those that only count at opening and those of keyspaces.
+    /// Returns the options by name, but for those that only count at opening and those of keyspaces.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         let mut named = vec![
             ("durability", self.durability.to_string()),
@@ -286,48 +296,50 @@ impl fmt::Debug for Options {
 
 /// Options of one keyspace.
 ///
-/// They are not stored, and may differ from one opening of the store to the next: none of them bears on what the data
-/// means, every table says how it was made, and what was written under other options is brought in line as it is
-/// compacted. So whoever opens a store has to name the ones that are not the defaults each time;
+/// The store does not save them, and they may differ from one opening to the next. None of them bears on the meaning of
+/// the data, every table records its own options, and compactions bring older tables in line. So the caller that opens
+/// a store has to name the options that are not the defaults each time;
 /// [`KeyspaceProperties::options`](crate::KeyspaceProperties) shows those in force.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct KeyspaceOptions {
-    /// A memtable is flushed when it has grown to this size. Memory for it comes in chunks of up to 2 MiB, of which the
-    /// last may be only begun. Default: 64 MiB.
+    /// The size at which a memtable is flushed. Its memory comes in chunks of up to 2 MiB, and the last chunk may be
+    /// only begun. Default: 64 MiB.
     pub memtable_bytes: u64,
-    /// Memtables in memory, the active one included; writers wait when all are full. Default: 4. There may be fewer where the log
-    /// has an area of a fast disk to itself: as many as have room for their log files there;
-    /// [`KeyspaceProperties::memtables_max`](crate::KeyspaceProperties) is what is in force.
+    /// The maximum number of memtables in memory, the active one included; writers wait when all are full. Default: 4.
+    /// If the log has its own area of a fast disk, the number is limited to the memtables whose log files fit there.
+    /// [`KeyspaceProperties::memtables_max`](crate::KeyspaceProperties) is the number in force.
     pub memtables_max: usize,
-    /// How blocks of each level are compressed; the last entry holds for all deeper levels. Default: LZ4 everywhere.
+    /// The compression of the blocks of each level; the last entry holds for all deeper levels. Default: LZ4
+    /// everywhere.
     pub compression: Vec<Compression>,
-    /// Uncompressed size of a data block. Default: 4 KiB. Larger compresses better and reads more per lookup.
+    /// Uncompressed size of a data block. Default: 4 KiB. Larger blocks compress better, and each lookup reads more.
     pub block_bytes: usize,
     /// Bloom filter bits a key; 0 for no filter. Default: 10 (1% of absent keys cost a read).
     pub filter_bits_per_key: u32,
-    /// Level 0 is compacted when it has this many tables. Default: 4.
+    /// The number of tables at which level 0 is compacted. Default: 4.
     pub level0_tables: usize,
-    /// Level 0 has at most this many tables: writers are slowed from half of it, and wait at it until compactions have
-    /// made room; while these fail, writes answer [`Error::Level0Full`](crate::Error::Level0Full). Every table of level 0
-    /// costs each read of an absent key a look at its filter. At least twice `level0_tables`; a memtable that holds back
-    /// the oldest log file becomes a table even beyond. Default: 40.
+    /// The maximum number of tables in level 0. Writers are slowed from half of it on, and wait at it until compactions
+    /// have made room. While compactions fail, writes answer [`Error::Level0Full`](crate::Error::Level0Full). Every
+    /// table of level 0 costs each read of an absent key a look at its filter. The minimum is twice `level0_tables`. A
+    /// memtable that holds back the oldest log file becomes a table even beyond the maximum. Default: 40.
     pub level0_tables_max: usize,
     /// Target size of the first level below level 0 that is in use. Default: 256 MiB.
     pub level_base_bytes: u64,
-    /// Each level's target is this many times that of the one above. Default: 10.
+    /// The ratio of each level's target to that of the level above. Default: 10.
     pub level_multiplier: u64,
     /// Size at which a table is ended. Default: 64 MiB.
     pub table_bytes: u64,
-    /// Values of this length and longer ones go to the value log when a memtable is flushed; tables keep short handles for them. So
-    /// compactions do not copy large values, and a read of one costs one more access. `None`: all values stay in tables. Default:
-    /// `None`, as tasks with handles run in this process only. [`with_value_log`](KeyspaceOptions::with_value_log) takes the
-    /// length from which on it pays. A [filter](KeyspaceOptions::compaction_filter) that needs whole values keeps them in tables, too.
+    /// The length from which on values go to the value log when a memtable is flushed. Tables keep short handles for
+    /// them. So compactions do not copy large values, and a read of one costs one more access. `None`: all values stay
+    /// in tables. Default: `None`, as tasks with handles run in this process only.
+    /// [`with_value_log`](KeyspaceOptions::with_value_log) sets the length from which on the value log pays. A
+    /// [filter](KeyspaceOptions::compaction_filter) that needs whole values keeps them in tables, too.
     pub value_log_min_bytes: Option<u64>,
-    /// Decides at compaction what happens to old entries. Default: none.
+    /// The filter that decides at compaction whether old entries stay. Default: none.
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
-    /// Writes to this keyspace may use the space that is kept for deletions, when other puts are refused because a disk is full. For a
-    /// few short records without which a program cannot free space. Default: false.
+    /// True if writes to this keyspace may use the space that is kept for deletions, when the store refuses other puts
+    /// because a disk is full. Meant for a few short records without which a program cannot free space. Default: false.
     pub uses_reserve: bool,
 }
 
@@ -347,12 +359,13 @@ setters!(KeyspaceOptions {
     uses_reserve: bool,
 });
 
-/// From this length on, 4 KiB, values in the value log made each measured workload faster: loading, overwriting, reading and scanning.
-/// Values of 1 KiB gain in all of these but scans ([measured](../../../../docs/evidence/large-values.md)).
+/// The length, 4 KiB, from which on values in the value log made each measured workload faster: loading, overwriting,
+/// reading and scanning. Values of 1 KiB gain in all of these but scans
+/// ([measured](../../../../docs/evidence/large-values.md)).
 pub const VALUE_LOG_MIN_BYTES: u64 = 4 << 10;
 
 impl KeyspaceOptions {
-    /// Values of [`VALUE_LOG_MIN_BYTES`] and more lie in the value log.
+    /// Puts values of [`VALUE_LOG_MIN_BYTES`] and more into the value log.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -398,7 +411,7 @@ impl fmt::Debug for KeyspaceOptions {
 }
 
 impl KeyspaceOptions {
-    /// The options by name.
+    /// Returns the options by name.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         let filter = self.compaction_filter.as_ref().map_or("none".to_owned(), |filter| filter.name().to_owned());
         let compression: Vec<String> = self.compression.iter().map(ToString::to_string).collect();
@@ -438,7 +451,8 @@ impl KeyspaceOptions {
         self.compression.get(level).or(self.compression.last()).copied().unwrap_or(Compression::None)
     }
 
-    /// How tables of `level` are written. A repair without a manifest knows them by the keyspace's id and name.
+    /// Returns the options for tables of `level`. A repair without a manifest knows the tables by the keyspace's id and
+    /// name.
     pub(crate) fn table_options(&self, keyspace_id: u32, name: &str, level: usize) -> TableOptions {
         TableOptions {
             block_bytes: self.block_bytes,
@@ -451,13 +465,14 @@ impl KeyspaceOptions {
     }
 }
 
-/// What an approximate size counts.
+/// The data that an approximate size counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SizeOptions {
-    /// Entries in memtables, which are not compressed and take some 45 bytes of bookkeeping each. Default: false.
+    /// True if entries in memtables count. They are not compressed and take some 45 bytes of bookkeeping each. Default:
+    /// false.
     pub include_memtables: bool,
-    /// Tables on disk. Default: true.
+    /// True if tables on disk count. Default: true.
     pub include_tables: bool,
 }
 

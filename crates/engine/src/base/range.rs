@@ -2,17 +2,18 @@
 
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// A range of keys: `"a".."b"`, `"a"..="b"`, `"a"..`, `.."b"`, `..="b"`, `..`, or a pair of [`Bound`]s. Ends are anything that
-/// is bytes: text, slices, arrays, vectors, a [`Key`](crate::Key). A range whose end lies before its beginning is empty.
+/// A range of keys: `"a".."b"`, `"a"..="b"`, `"a"..`, `.."b"`, `..="b"`, `..`, or a pair of [`Bound`]s. Ends are
+/// anything that is bytes: text, slices, arrays, vectors, a [`Key`](crate::Key). A range whose end lies before its
+/// beginning is empty.
 ///
-/// [`RangeBounds`] itself would not do: `..` is a range of anything, and the compiler would ask of what.
+/// [`RangeBounds`] itself would not do: `..` is a range of anything, and the compiler would ask for its type.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a range of keys",
     label = "not a range of keys",
     note = "write a range whose ends are bytes: `\"a\"..\"b\"`, `&key[..]..`, `..=end`, or `..` for all keys"
 )]
 pub trait KeyRange {
-    /// Where the range begins and ends.
+    /// Returns the bounds of the range.
     fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>);
 }
 

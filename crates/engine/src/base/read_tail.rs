@@ -1,16 +1,18 @@
-//! How long point reads take at the 99th percentile, apart for times with pipelined compactions and for times without.
+//! The latency of point reads at the 99th percentile, separately for times with and without pipelined compactions.
 //!
-//! 1. Reads that are measured anyway, one in sixteen, are counted here too: with pipelines if one runs when the read ends.
+//! 1. Reads that are measured anyway, one in sixteen, are counted here too: with pipelines if one runs when the read
+//!    ends.
 //! 2. Each side has four *slices*: histograms of 32 buckets for each power of two, so a time is known within 3.2%.
 //! 3. A slice ends by its age and its samples. The next one takes the memory of the oldest.
 //! 4. A summary adds up the slices that are recent enough, and gives the percentile with a confidence interval.
 //!
-//! Slices with pipelines are 2.5 s long, so the summary is of the last ten seconds: a new trial of pipelines begins without the samples
-//! of the last one. Slices without pipelines last until they have 1000 samples, or for 150 s. So what reads were like is remembered
-//! while pipelines run, for ten minutes.
+//! Slices with pipelines are 2.5 s long, so the summary is of the last ten seconds. A new trial of pipelines begins
+//! without the samples of the last one. Slices without pipelines last until they have 1000 samples, or for 150 s. So
+//! the latencies of earlier reads are remembered while pipelines run, for ten minutes.
 //!
-//! **Threads**: any may record and sum up. No thread waits: one that finds another one turning the slices counts in the old slice. A
-//! thread that was stopped for four slices may count one read in a slice that is not its own.
+//! **Threads**: any thread may record and sum up. No thread waits: a thread that finds another one turning the slices
+//! counts in the old slice. A thread that was stopped for four slices may count one read in a slice that is not its
+//! own.
 //!
 //! Rejected: one histogram that is halved now and then. A reader of it could not say how old its samples are.
 
@@ -24,10 +26,10 @@ const SUB_BITS: u32 = 5;
 /// Longer times count as this long: 69 s.
 const NS_MAX: u64 = (1 << 36) - 1;
 const BUCKETS: usize = (36 - SUB_BITS as usize + 1) << SUB_BITS;
-/// Units are told no more often than this.
+/// The shortest time between two reports to the units.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// When a slice ends.
+/// The end of a slice, by age and samples.
 #[derive(Debug, Clone, Copy)]
 struct Ends {
     age_min: Duration,
@@ -44,7 +46,7 @@ impl Ends {
         age >= self.age_max || age >= self.age_min && samples >= self.samples_min
     }
 
-    /// A sample older than this is in no summary.
+    /// Returns the age above which a sample is in no summary.
     fn keep(&self) -> Duration {
         self.age_max * SLICES as u32
     }
@@ -52,7 +54,7 @@ impl Ends {
 
 #[derive(Debug)]
 struct Slice {
-    /// When its first sample came, in nanoseconds and one more; 0 before that.
+    /// The time of the first sample, in nanoseconds and one more; 0 before that.
     began: AtomicU64,
     samples: AtomicU32,
     buckets: Box<[AtomicU32]>,
@@ -82,11 +84,11 @@ struct Tail {
     ends: Ends,
     slices: [Slice; SLICES],
     current: AtomicUsize,
-    /// A thread turns the slices.
+    /// True while a thread turns the slices.
     turning: AtomicBool,
 }
 
-/// The bucket of a time: its highest six bits and where they are.
+/// Returns the bucket of a time: its highest six bits and where they are.
 fn bucket(ns: u64) -> usize {
     let ns = ns.min(NS_MAX);
     if ns < 1 << SUB_BITS {
@@ -96,7 +98,7 @@ fn bucket(ns: u64) -> usize {
     (((shift + 1) as usize) << SUB_BITS) + ((ns >> shift) as usize & ((1 << SUB_BITS) - 1))
 }
 
-/// The first time of a bucket.
+/// Returns the first time of a bucket.
 fn bucket_begin(index: usize) -> u64 {
     if index < 1 << SUB_BITS {
         return index as u64;
@@ -163,8 +165,8 @@ impl Tail {
     }
 }
 
-/// The 99th percentile of counted times. The rank of the percentile among n samples has a standard deviation of the root of
-/// n * 0.99 * 0.01; two of them below and above are the interval.
+/// Returns the 99th percentile of counted times. The rank of the percentile among n samples has a standard deviation of
+/// the root of n * 0.99 * 0.01; two of them below and above are the interval.
 fn tail_of(counts: &[u64]) -> ReadTail {
     let samples: u64 = counts.iter().sum();
     if samples == 0 {
@@ -195,7 +197,7 @@ pub(crate) struct ReadTails {
     without: Tail,
     /// The pipelined runs of each unit.
     pipelines: OnceLock<Vec<Pipelines>>,
-    /// When units were told last, in nanoseconds and one more; 0 before that.
+    /// The time of the last report to the units, in nanoseconds and one more; 0 before that.
     told: AtomicU64,
 }
 
@@ -207,7 +209,7 @@ impl Default for ReadTails {
 }
 
 impl ReadTails {
-    /// Says whose pipelined runs count; once.
+    /// Sets the units whose pipelined runs count; called once.
     pub(crate) fn watch(&self, pipelines: Vec<Pipelines>) {
         let is_first = self.pipelines.set(pipelines).is_ok();
         assert!(is_first, "the units of a store are named once");
@@ -220,7 +222,7 @@ impl ReadTails {
         side.record(took, now);
     }
 
-    /// The metric message for units; `None` if they were told a short time ago.
+    /// Returns the metric message for units; `None` if they got one a short time ago.
     pub(crate) fn message(&self, now: Duration) -> Option<Vec<u8>> {
         let told = self.told.load(Ordering::Relaxed);
         let is_due =
@@ -292,7 +294,7 @@ mod tests {
         assert!((7..=11).contains(&samples), "{samples}");
     }
 
-    /// While pipelines run for minutes, what reads were like before is remembered; it is not remembered for ever.
+    /// While pipelines run for minutes, the earlier latencies are remembered, but not for ever.
     #[test]
     fn without_pipelines_the_last_samples_count_for_ten_minutes() {
         let tail = Tail::new(WITHOUT);

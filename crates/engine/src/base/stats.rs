@@ -45,7 +45,7 @@ impl Counter {
 const SUB_BITS: u32 = 3;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 
-/// How long something took, many times.
+/// A histogram of latencies.
 #[derive(Debug)]
 pub(crate) struct LatencyHistogram {
     buckets: Box<[AtomicU64]>,
@@ -60,7 +60,7 @@ impl Default for LatencyHistogram {
     }
 }
 
-/// The bucket of a value: its highest four bits and where they are.
+/// Returns the bucket of a value: its highest four bits and where they are.
 fn bucket(ns: u64) -> usize {
     if ns < 1 << SUB_BITS {
         return ns as usize;
@@ -69,7 +69,7 @@ fn bucket(ns: u64) -> usize {
     (((shift + 1) as usize) << SUB_BITS) + ((ns >> shift) as usize & ((1 << SUB_BITS) - 1))
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn bucket_end(index: usize) -> u64 {
     if index < 1 << SUB_BITS {
         return index as u64;
@@ -112,11 +112,11 @@ impl LatencyHistogram {
     }
 }
 
-/// What a latency histogram shows, in nanoseconds.
+/// A summary of a latency histogram, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LatencySummary {
-    /// How many were measured.
+    /// The number of measured operations.
     pub count: u64,
     /// Mean.
     pub mean_ns: u64,
@@ -164,7 +164,7 @@ macro_rules! counters {
         }
 
         impl Statistics {
-            /// All counters with their names and what they count, for reports and metrics.
+            /// Returns all counters with their names and descriptions, for reports and metrics.
             pub fn counters(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
             }
@@ -229,7 +229,7 @@ counters! {
     waker_panics,
 }
 
-/// Says yes once in sixteen times on each thread.
+/// Returns true once in sixteen times on each thread.
 #[inline]
 pub(crate) fn sampled() -> bool {
     thread_local!(static TURN: Cell<u8> = const { Cell::new(0) });
@@ -270,8 +270,8 @@ impl Stats {
     }
 }
 
-/// Debts of a store: dead entries that still take space, and the files that hold them. A busy store pays debts when memtables, levels or
-/// the log reach their limits. An idle store pays them one by one, within a minute.
+/// Debts of a store: dead entries that still take space, and the files that hold them. A busy store pays debts when
+/// memtables, levels or the log reach their limits. An idle store pays them one by one, within a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DebtProperties {
@@ -283,7 +283,8 @@ pub struct DebtProperties {
     pub tombstones: u64,
     /// Tombstones of ranges in memtables and tables.
     pub range_deletions: u64,
-    /// Estimated number of table entries that compaction filters would remove now. Counts only filters that report lifetimes.
+    /// Estimated number of table entries that compaction filters would remove now. Counts only filters that report
+    /// lifetimes.
     pub removable_entries: u64,
     /// Bytes of values in the value log to which no table has a handle.
     pub value_dead_bytes: u64,

@@ -1,4 +1,4 @@
-//! Which opening of a store something belongs to.
+//! Identities of openings of a store.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct StoreId(NonZeroU64);
 
 impl StoreId {
-    /// One that no other store has had.
+    /// Returns an id that no other store has had.
     pub(crate) fn new() -> StoreId {
         static BEFORE: AtomicU64 = AtomicU64::new(0);
         StoreId(NonZeroU64::MIN.saturating_add(BEFORE.fetch_add(1, Ordering::Relaxed)))
@@ -26,7 +26,7 @@ pub(crate) fn belong_to(store: StoreId) {
     MINE.set(Some(store));
 }
 
-/// Whether the calling thread is one of this store's own.
+/// Returns true if the calling thread is one of this store's own.
 pub(crate) fn is_own_thread(store: StoreId) -> bool {
     MINE.get() == Some(store)
 }

@@ -1,3 +1,3 @@
-//! Locks and wakers that survive somebody else's panic.
+//! Locks and wakers that survive a panic in other code.
 
 pub(crate) use situ_base::{lock, panic_text, wake};

@@ -1,7 +1,8 @@
-//! Keys and values that a read gives away: bytes that belong to the caller and outlive the read.
+//! Keys and values that a read returns: bytes that belong to the caller and outlive the read.
 //!
-//! A [`Value`] that [`get`](crate::Keyspace::get) finds in a table shares the cached block that it lies in, so nothing is
-//! copied. Iterators copy what they give. A [`Key`] of up to [`INLINE_BYTES_MAX`] bytes takes no memory of its own.
+//! A [`Value`] that [`get`](crate::Keyspace::get) finds in a table shares the cached block that it lies in, so nothing
+//! is copied. Iterators copy the entries that they return. A [`Key`] of up to [`INLINE_BYTES_MAX`] bytes takes no
+//! memory of its own.
 
 use situ_storage::Excerpt;
 use situ_table::ValueRef;
@@ -61,8 +62,8 @@ impl Deref for Key {
     }
 }
 
-/// A value that was read. It dereferences to its bytes, which may lie in a cached block that it keeps alive. It compares
-/// with byte slices, arrays, vectors and text.
+/// A value that was read. It dereferences to its bytes, which may lie in a cached block that it keeps alive. It
+/// compares with byte slices, arrays, vectors and text.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -120,7 +121,7 @@ impl Deref for Value {
     }
 }
 
-/// What both are as bytes.
+/// The byte traits of both types.
 macro_rules! bytes_like {
     ($name:ident) => {
         impl AsRef<[u8]> for $name {

@@ -1,4 +1,4 @@
-//! LEB128 integers, and reading them back from bytes that may be anything.
+//! LEB128 integers, and their decoding from arbitrary bytes.
 
 /// Appends `value` in groups of seven bits, lowest first.
 pub(crate) fn put_varint(to: &mut Vec<u8>, mut value: u64) {
@@ -15,7 +15,7 @@ pub(crate) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-/// Takes values off the front of a byte slice; every method gives `None` when the bytes do not hold the value.
+/// Takes values off the front of a byte slice; every method returns `None` if the bytes do not hold the value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoder<'a> {
     rest: &'a [u8],
@@ -30,7 +30,7 @@ impl<'a> Decoder<'a> {
         self.rest.is_empty()
     }
 
-    /// What is not decoded yet.
+    /// Returns the bytes that are not decoded yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }

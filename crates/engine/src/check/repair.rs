@@ -1,35 +1,40 @@
-//! Making a damaged store usable again, and saying exactly what is lost.
+//! Making a damaged store usable again, with an exact report of the losses.
 //!
 //! 1. *Survey.* The manifest in force, if it can be read and fits the files; without `CURRENT`, the newest that does.
 //!    Each table is verified. The log is read with its damaged records left out.
 //! 2. If nothing is wrong, nothing is done.
-//! 3. *Tables.* With a manifest, or its copy, sound tables stay where they are. Of a damaged one, every sound block is written to a
-//!    new table that takes its place in its level; missing ones are left out.
-//! 4. *Rebuild* (`repair/rebuild.rs`). A manifest that misses files while others are there that it does not name has lost its last
-//!    edits, or its files: it is not followed, and what it misses counts as lost. Without a manifest, the deepest level is made of
-//!    all tables of a keyspace: those that overlap are merged, the others stay. Names of keyspaces come from what can be
-//!    read of any manifest, else from the tables; others are called `keyspace-N`, and their names count as lost.
-//! 5. *Build.* From here on it is an opening of the store: logs are replayed into level 0, a new log is begun, a new
-//!    manifest is put in force.
-//! 6. What could not be used whole is set aside as `NNNNNN.damaged`. Nothing that may hold something is deleted.
+//! 3. *Tables.* With a manifest, or its copy, sound tables stay where they are. Every sound block of a damaged table is
+//!    written to a new table that takes its place in its level; missing tables are left out.
+//! 4. *Rebuild* (`repair/rebuild.rs`). A manifest that misses files, while there are others that it does not name, has
+//!    lost its last edits, or its files. The repair does not follow it, and the missing files count as lost. Without a
+//!    manifest, the deepest level is made of all tables of a keyspace: those that overlap are merged, the others stay.
+//!    Names of keyspaces come from the readable part of any manifest, else from the tables. Other keyspaces are called
+//!    `keyspace-N`, and their names count as lost.
+//! 5. *Build.* From here on the repair is an opening of the store: it replays logs into level 0, begins a new log, and
+//!    puts a new manifest in force.
+//! 6. Files that could not be used whole are set aside as `NNNNNN.damaged`. The repair deletes no file that may hold
+//!    data.
 //!
-//! **Invariants.** After a repair the store opens, and `verify` finds it sound. One case is excepted: after a rebuild, entries whose
-//! values are lost stay, and a read of one is told of damage (`repair/values.rs`). A key whose value is not that of the
-//! damaged store's last moment lies in a reported range, or was written last by a reported write.
+//! **Invariants.** After a repair the store opens, and `verify` finds it sound. One case is excepted: after a rebuild,
+//! entries whose values are lost stay, and a read of one gets an error (`repair/values.rs`). A key whose value is not
+//! that of the damaged store's last moment lies in a reported range, or was written last by a reported write.
 //!
-//! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap anew, and needs the room for them.
+//! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap again, and needs the room for
+//! them.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. A crash
-//! between their renaming and the manifest leaves tables that no manifest names. If files are missing as well, the next try
-//! is a rebuild. So it is with tables that the log is replayed into on a fast disk, which have their own names at once. After it the store is repaired, and a crash only costs what was to be set aside and had not been yet.
+//! tried again: new tables have temporary names until just before. A repair that fails removes them, or the next repair
+//! does. A crash between their renaming and the manifest leaves tables that no manifest names. If files are missing as
+//! well, the next try is a rebuild. The same holds for tables that the log is replayed into on a fast disk, which have
+//! their own names at once. After the manifest the store is repaired, and a crash costs only the files that were still
+//! to be set aside.
 //!
-//! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when
-//! the machine stopped, is found too; if the manifest that said so cannot be read at all, keys deleted at that moment
-//! may be back. A repair cannot tell rot from a torn tail where nothing says that the bytes were durable.
+//! **Limits.** A rebuild takes all tables that it finds. This includes a table that a compaction had replaced, and that
+//! was not deleted yet when the machine stopped. If the manifest of that compaction cannot be read at all, keys deleted
+//! at that moment may be back. A repair cannot tell rot from a torn tail if nothing shows that the bytes were durable.
 //!
-//! Rejected: putting found tables into level 0 in the order of their sequence numbers, as LevelDB does. Tables of deeper
-//! levels have wide, overlapping ranges of them, so that an older version of a key may come first.
+//! Rejected: putting found tables into level 0 in the order of their sequence numbers, as LevelDB does. Tables of
+//! deeper levels have wide, overlapping ranges of them, so that an older version of a key may come first.
 
 mod logs;
 mod rebuild;
@@ -65,19 +70,21 @@ use values::ValueRescue;
 
 pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 
-/// How to repair.
+/// Options of a repair.
 #[derive(Debug, Clone, Default)]
 pub struct RepairOptions {
-    /// Only say what a repair would do and what would be lost; change nothing. Default false.
+    /// True for a report only: the actions of a repair and the losses. Nothing is changed. Default false.
     pub dry_run: bool,
-    /// Give up the store's fast disk and what lies on it: when that disk is dead. The report says what is gone: writes that
-    /// were in the log only, and the keys of the tables that were on it, which may be missing, have an older value, or be
-    /// back although they were deleted. The store has one disk then; another fast one can be added. Default false.
+    /// True to give up the store's fast disk and its files, if that disk is dead. The report lists the losses: writes
+    /// that were in the log only, and the keys of the tables on the disk. Such a key may be missing, have an older
+    /// value, or be back although it was deleted. The store has one disk then; another fast one can be added. Default
+    /// false.
     pub without_fast_disk: bool,
-    /// Where the store's fast disk is, for [`repair_directory`]; the other functions are given it. Default `None`: where it
-    /// was when the store was opened last. To be named if it has moved, or if DISKS, which says where it is, is damaged.
+    /// The place of the store's fast disk, for [`repair_directory`]; the other functions get the disk itself. Default
+    /// `None`: its place when the store was opened last. Name it if the disk has moved, or if DISKS, which holds the
+    /// place, is damaged.
     pub fast_disk: Option<PathBuf>,
-    /// How new tables are written (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
+    /// The options for new tables (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
     /// the store is opened with.
     pub options: Options,
 }
@@ -115,8 +122,8 @@ pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<Rep
     repair_given(&given, &Env::system(), options)
 }
 
-/// Makes a damaged store usable again: what is sound is kept, what is not is set aside, and the report says what is
-/// lost. A sound store is left as it is, but for files that nobody has finished. See `repair.rs` for what is done and what it costs.
+/// Makes a damaged store usable again. The repair keeps sound files and sets others aside. The report lists the losses.
+/// A sound store is left as it is, but for unfinished files. See `repair.rs` for the steps and their cost.
 ///
 /// # Errors
 /// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.
@@ -127,7 +134,8 @@ pub fn repair(volume: &Arc<dyn Volume>, env: &Env, options: RepairOptions) -> Re
 /// As [`repair`], of a store on a capacity disk and a fast one.
 ///
 /// # Errors
-/// As [`repair`]; the fast disk is missing and was not [given up](RepairOptions::without_fast_disk), or not the store's.
+/// As [`repair`]; the fast disk is missing and was not [given up](RepairOptions::without_fast_disk), or not the
+/// store's.
 pub fn repair_volumes(
     capacity: &Arc<dyn Volume>,
     fast: Option<&Arc<dyn Volume>>,
@@ -178,39 +186,39 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     }
     let done = repair.carry_out(&joined, env, store_options);
     if done.is_err() && !options.dry_run {
-        // It has room of what is to be mended; and if it stays, the next try takes it back.
+        // The files take room that the next repair needs; if they stay, the next try removes them.
         let _ = repair.files_again().and_then(|()| repair.remove_unfinished());
     }
     done.map(|()| repair.report)
 }
 
-/// What the rest of the repair begins with.
+/// The base of the rest of the repair.
 enum Basis {
-    /// A manifest describes it.
+    /// The state in a manifest.
     Manifest(StoreState),
     /// Names, keyspaces that were dropped, tables that were replaced: as far as damaged manifests can be read.
     Fragments(Fragments),
 }
 
-/// The state of a manifest, and how many files it misses.
+/// The state of a manifest, and the number of files that it misses.
 struct Ranked {
     number: u64,
     missing: usize,
     state: StoreState,
-    /// What is damaged in the manifest or in its copy, and whole in the other one.
+    /// The damages of the manifest or of its copy that are whole in the other one.
     mended: Vec<StorageError>,
-    /// Why the copy could not be read.
+    /// The reason why the copy could not be read.
     copy_unread: Option<StorageError>,
 }
 
 impl Ranked {
-    /// Fewest missing files first, then the youngest.
+    /// Returns the rank: fewest missing files first, then the youngest.
     fn rank(&self) -> (usize, std::cmp::Reverse<u64>) {
         (self.missing, std::cmp::Reverse(self.state.next_file))
     }
 }
 
-/// What happens to a keyspace's tables, and which of its segments are emptied.
+/// The changes of a keyspace's tables, and the segments that are emptied.
 #[derive(Default)]
 struct Changes {
     removed: Vec<Removed>,
@@ -222,7 +230,7 @@ struct Changes {
 struct RepairPlan {
     state: StoreState,
     logs: Vec<u64>,
-    /// All these logs can be set aside rather than removed.
+    /// True if all these logs can be set aside rather than removed.
     keep_logs: bool,
 }
 
@@ -233,13 +241,13 @@ struct Repair {
     report: RepairReport,
     /// Files to set aside at the end.
     aside: BTreeSet<FileName>,
-    /// What was on the fast disk is expected to be missing.
+    /// True if files of the fast disk are expected to be missing.
     without_fast_disk: bool,
-    /// The log may have gone on where nobody can look any more.
+    /// True if the log may have gone on in files that the repair cannot read.
     gives_up_log: bool,
 }
 
-/// Whether a failure is about what lies on the disk, and not about who asks or with what program.
+/// Returns true if a failure comes from the data on the disk, and not from the caller's rights or the program.
 fn is_damage(error: &StorageError) -> bool {
     match error {
         StorageError::Corruption(_) | StorageError::NotFound { .. } => true,
@@ -253,7 +261,7 @@ impl Repair {
         format!("{}/{name}", self.volume.location())
     }
 
-    /// Steps 1 to 6.
+    /// Carries out steps 1 to 6.
     fn carry_out(&mut self, joined: &Joined, env: &Env, options: Options) -> Result<()> {
         if let Err(error) = check_identity(&*self.volume) {
             self.damage(FileName::Identity, error)?;
@@ -278,7 +286,7 @@ impl Repair {
         Ok(())
     }
 
-    /// Takes back the room of what a repair, or a store, had not finished when it was stopped.
+    /// Removes the files that a repair, or a store, had not finished when it was stopped.
     fn remove_unfinished(&mut self) -> Result<()> {
         let is_unfinished = |file: &FileMeta| matches!(file.name, FileName::Temporary(_));
         for file in self.files.iter().filter(|file| is_unfinished(file)) {
@@ -288,7 +296,7 @@ impl Repair {
         Ok(())
     }
 
-    /// What is wrong with DISKS or MEMBER, or with there being no fast disk any more.
+    /// Reports damages of DISKS or MEMBER, and a fast disk that is given up.
     fn disks(&mut self, joined: &Joined) {
         self.report.damages.extend(joined.damages.iter().cloned());
         if joined.given_up.is_some() {
@@ -321,20 +329,20 @@ impl Repair {
         self.numbers(|name| if let FileName::Table(number) = name { Some(number) } else { None })
     }
 
-    /// Whether a file is too short for a table: a crash left it, and no edit ever named it, as a table is durable before its edit
-    /// is appended.
+    /// Returns true if a file is too short for a table: a crash left it. No edit ever named it, as a table is durable
+    /// before its edit is appended.
     fn was_never_finished(&self, number: u64) -> bool {
         const TABLE_BYTES_MIN: u64 = (HEADER_BYTES + FOOTER_BYTES) as u64;
         self.files.iter().any(|file| file.name == FileName::Table(number) && file.bytes < TABLE_BYTES_MIN)
     }
 
-    /// Whether a table was finished, as far as its end can be read.
+    /// Returns true if a table was finished, as far as its end can be read.
     fn has_footer(&self, number: u64) -> bool {
         let reader = self.volume.open(FileName::Table(number));
         reader.and_then(|reader| Table::open(reader, number, BlockCache::new(0))).is_ok()
     }
 
-    /// Step 1: the manifest.
+    /// Carries out step 1: the manifest.
     fn state(&mut self) -> Result<Basis> {
         let manifests = manifest::numbers(&self.files);
         let candidates = match manifest::current(&*self.volume) {
@@ -387,7 +395,7 @@ impl Repair {
         Ok(Basis::Fragments(fragments))
     }
 
-    /// The state of a manifest, and what is wrong with it if it does not fit the files.
+    /// Returns the state of a manifest, and its damage if it does not fit the files.
     fn read_manifest(&self, number: u64) -> situ_storage::Result<(Ranked, Option<StorageError>)> {
         let name = FileName::Manifest(number);
         let wrong = |offset, what: &str, expected: &str, found: String| {
@@ -400,7 +408,8 @@ impl Repair {
         let missing = state.missing_files(&self.files);
         // Files that are missing while others are too many: the manifest may have lost its last edits.
         let in_force = state.tables();
-        // An edit is appended when its tables are durable: what a crash has left of one that was begun says nothing of edits.
+        // An edit is appended when its tables are durable: an unfinished table that a crash has left says nothing of
+        // edits.
         let is_stranger = |number: &&u64| !in_force.contains(number) && self.has_footer(**number);
         let strangers = self.tables_found().iter().filter(is_stranger).count();
         let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
@@ -414,7 +423,8 @@ impl Repair {
         Ok((Ranked { number, missing, state, mended: found.damages, copy_unread: found.copy_unread }, unfit))
     }
 
-    /// Tells what an unfit manifest names and is not there as lost; and where the log is missing then, of which `logs` are found.
+    /// Reports files that an unfit manifest names and that are missing as lost; also the missing parts of the log, of
+    /// which `logs` are found.
     fn tell_missing(&mut self, unfit: &StoreState, names: &BTreeMap<u32, String>, logs: &[u64]) -> Result<MissingLogs> {
         let mut gone = MissingLogs::default();
         for missing in unfit.missing_files(&self.files) {
@@ -429,7 +439,7 @@ impl Repair {
                 && !missing.is_gone()
                 && self.open_table(number).is_err()
             {
-                // It is there, and its rescue tells what of it is not.
+                // The table is there, and its rescue reports the losses in it.
                 continue;
             }
             for (id, keyspace) in &unfit.keyspaces {
@@ -445,7 +455,7 @@ impl Repair {
         Ok(gone)
     }
 
-    /// Steps 1 to 4 for tables and logs.
+    /// Carries out steps 1 to 4 for tables and logs.
     fn survey(&mut self, basis: Basis) -> Result<RepairPlan> {
         let (mut state, known) = match basis {
             Basis::Manifest(state) => (state, None),
@@ -460,7 +470,7 @@ impl Repair {
                 (state, Some(fragments))
             }
         };
-        // A log that nobody closed may have gone on.
+        // A log that was not closed may have gone on.
         let mut gone = MissingLogs { head: false, tail: self.gives_up_log && state.closed.is_none() };
         for missing in state.missing_files(&self.files) {
             gone.head |= matches!(missing.name, FileName::Log(_)) && state.closed != missing.name.number();
@@ -514,7 +524,7 @@ impl Repair {
         Ok(survey)
     }
 
-    /// Step 3: the tables of a state that is known.
+    /// Carries out step 3: the tables of a known state.
     fn tables(&mut self, state: &mut StoreState, logs: &[u64]) -> Result<()> {
         let mut changes: BTreeMap<u32, Changes> = BTreeMap::new();
         let with_values = self.drop_missing_segments(state)?;
@@ -558,7 +568,7 @@ impl Repair {
                 let changes = changes.entry(*id).or_default();
                 changes.removed.push(Removed { level, number: meta.number });
                 if matches!(error, Some(StorageError::NotFound { .. })) {
-                    // The listing has been compared with the manifest; this damage is told already.
+                    // The listing has been compared with the manifest; this damage is reported already.
                     self.report.tables_lost += 1;
                     let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
                     self.report.lost_ranges.push(lost);
@@ -569,7 +579,7 @@ impl Repair {
                 }
                 self.aside.insert(name);
                 if self.salvager.properties(meta.number)?.is_some_and(|found| !meta.differences(&found).is_empty()) {
-                    // Another table lies in its place: what it holds is not what was here.
+                    // Another table lies in its place: its contents are not those of this table.
                     self.report.tables_lost += 1;
                     let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
                     self.report.lost_ranges.push(lost);
@@ -608,7 +618,7 @@ impl Repair {
         }
     }
 
-    /// The table, if it is sound.
+    /// Returns the table, if it is sound.
     fn open_table(&self, number: u64) -> situ_storage::Result<Arc<Table>> {
         let reader = self.volume.open(FileName::Table(number))?;
         // A cache of its own: numbers of tables in the store's cache belong to the store.
@@ -617,7 +627,7 @@ impl Repair {
         Ok(table)
     }
 
-    /// Steps 5 and 6.
+    /// Carries out steps 5 and 6.
     fn finish(&mut self, plan: RepairPlan, env: &Env, mut options: Options) -> Result<()> {
         let RepairPlan { mut state, logs, keep_logs } = plan;
         let default = || KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };
@@ -628,7 +638,7 @@ impl Repair {
             let passed = state.lossy_repair.map_or(0, |before| before.saturating_add(1));
             state.lossy_repair = Some(now.max(passed));
         }
-        // Whoever listens to the store is not told of its repair.
+        // The store's listener is not notified of its repair.
         options.listener = None;
         let tables = state.tables();
         let strangers: Vec<u64> = self.tables_found().into_iter().filter(|n| !tables.contains(n)).collect();
@@ -682,7 +692,7 @@ impl Repair {
     }
 }
 
-/// The tables of a keyspace that are damaged, or are not those that the manifest names.
+/// Returns the tables of a keyspace that are damaged, or are not those that the manifest names.
 fn unsound_tables(state: &StoreState, id: u32, keyspace: &KeyspaceState) -> HashSet<u64> {
     let is_unsound = |file: &Arc<TableFile>| match file.table() {
         Ok(table) => table.verify(&mut |_| {}).is_err() || !differences(state, id, &file.meta, &table).is_empty(),
@@ -692,7 +702,7 @@ fn unsound_tables(state: &StoreState, id: u32, keyspace: &KeyspaceState) -> Hash
     files.filter(|file| is_unsound(file)).map(|file| file.meta.number).collect()
 }
 
-/// Whether no entry of a sound table has lost its value.
+/// Checks that no entry of a sound table has lost its value.
 fn check_values(file: &TableFile, values: &ValueRescue) -> situ_storage::Result<()> {
     let table = file.table()?;
     match values.lost_keys_in(file, &table)?.first() {

@@ -4,8 +4,9 @@
 //! 2. The newest version counts, unless a range tombstone hides it. Its value must be there.
 //! 3. Older versions may lead to segments that are gone. A value whose segment is there must be sound, however old.
 //!
-//! A table that is not sound may hold what hides a version. So beside one, a missing segment says nothing to `verify`. A repair gives
-//! up what was in such a table: what it has hidden may be visible then, and must lead to a value.
+//! An unsound table may hold an entry that hides a version. So if a keyspace has an unsound table, a missing segment
+//! says nothing to `verify`. A repair gives up the entries of such a table. Versions that they have hidden may be
+//! visible then, and must lead to a value.
 
 use crate::Error;
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
@@ -21,17 +22,17 @@ use std::sync::Arc;
 /// A value that is not there, or is not sound.
 pub(crate) struct LostValue<'a> {
     pub(crate) key: &'a [u8],
-    /// What the table has for it.
+    /// The bytes that the table has for it.
     pub(crate) pointer: &'a [u8],
     pub(crate) error: StorageError,
 }
 
-/// What handles to missing segments mean beside tables that are not sound.
+/// The meaning of handles to missing segments if there are unsound tables, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
-    /// Nothing.
+    /// A missing segment means nothing.
     Verify,
-    /// Each may become visible.
+    /// Each handle may become visible.
     Repair,
 }
 
@@ -63,8 +64,8 @@ impl Tables {
     }
 }
 
-/// Reads all values of a keyspace that lie in the value log, and tells of those that are lost. Tables in `unsound` are left out.
-/// The number of values that were read comes back.
+/// Reads all values of a keyspace that lie in the value log, and reports those that are lost. Tables in `unsound` are
+/// left out. Returns the number of values that were read.
 ///
 /// # Errors
 /// A table could not be read.
@@ -109,7 +110,8 @@ pub(crate) fn for_each_lost_value(
     Ok(count)
 }
 
-/// Whether a handle leads to a segment that is there. What is no handle leads nowhere, and should not be in a table.
+/// Returns true if a handle leads to a segment that is there. Bytes that are no handle lead nowhere, and should not be
+/// in a table.
 fn has_segment(version: &Version, pointer: &[u8]) -> bool {
     Pointer::decode(pointer).is_none_or(|pointer| version.segments.find(pointer.handle.segment).is_some())
 }

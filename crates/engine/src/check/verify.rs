@@ -1,12 +1,12 @@
-//! Reading and checking every byte of a store that nobody has open.
+//! Reading and checking every byte of a store that no process has open.
 //!
-//! 1. `CURRENT`, the manifest and its copy, all their edits; the invariants of the versions they add up to.
+//! 1. `CURRENT`, the manifest and its copy, all their edits; the invariants of the versions that they add up to.
 //! 2. The listing: each file that the state names is there, in its length. Files that nothing names are orphans, which
-//!    the next open removes; they are told and are no damage.
-//! 3. Each table by itself: everything that [`Table::verify`] checks; then its keys, counts and sequence numbers against
-//!    what the manifest says of it. A table that fails is gone through once more for all its damaged places.
-//! 4. The log: its pages and records, the order of their sequence numbers, and, if the store was closed in order, that
-//!    it is whole.
+//!    the next open removes; they are reported and are no damage.
+//! 3. Each table by itself: everything that [`Table::verify`] checks; then its keys, counts and sequence numbers
+//!    against its entry in the manifest. A table that fails is gone through once more for all its damaged places.
+//! 4. The log: its pages and records, the order of their sequence numbers, and its end, if the store was closed in
+//!    order.
 //! 5. The sound tables of each keyspace against each other: one merge over all levels, in which the versions of a key
 //!    must descend from newer levels to older ones.
 //! 6. The value log: its segments, and every value that a handle leads to (`values.rs`).
@@ -14,11 +14,12 @@
 //! **Cost**: every table is read twice, past the cache, the log twice. Memory: a manifest, the entries' blocks of
 //! one table per level-0 table and level, and a bounded number of damages.
 //!
-//! **Threads**: the caller's. Nothing is locked or written. A store that is written to meanwhile shows damages that
-//! are none: files come and go between the steps.
+//! **Threads**: the caller's. Nothing is locked or written. A store that is written to meanwhile shows false damages:
+//! files come and go between the steps.
 //!
-//! **Failure**: all damages are collected, up to [`DAMAGES_MAX`]; what the disk does not give is a damage as well. A volume
-//! that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right to read.
+//! **Failure**: all damages are collected, up to [`DAMAGES_MAX`]; data that the disk does not return is a damage as
+//! well. A volume that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right
+//! to read.
 
 use crate::base::batch::Record;
 use crate::base::damage::{Damage, damage_of, is_known};
@@ -45,54 +46,54 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// More damages than this are counted, but not kept.
+/// The maximum number of damages that are kept; further ones are counted.
 pub const DAMAGES_MAX: usize = 10_000;
 
-/// Index blocks are read through a cache of this size; data goes past it.
+/// The size of the cache for index blocks; data goes past it.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// How far a verification is.
+/// The progress of a verification.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct VerifyProgress {
-    /// What is being read: a file's name, or a step in words.
+    /// The current step: the name of the file that is read, or a step in words.
     pub at: String,
     /// Bytes read so far.
     pub bytes_done: u64,
-    /// Bytes to read, about.
+    /// The approximate number of bytes to read.
     pub bytes_total: u64,
 }
 
-/// What a verification found.
+/// The findings of a verification.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
     /// Files read.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
     /// Entries read, range tombstones included: of tables, and operations in the log.
     pub entries: u64,
-    /// Everything that is wrong, file by file.
+    /// All damages, file by file.
     pub damages: Vec<Damage>,
     /// Damages found and not kept, because there are too many.
     pub damages_left_out: u64,
-    /// What is not as usual and may be harmless: the end of a log or manifest as after a crash, an odd file. Also what was not
-    /// checked, and why.
+    /// Unusual findings that may be harmless: the end of a log or manifest as after a crash, an odd file. Also parts
+    /// that were not checked, and the reasons.
     pub warnings: Vec<String>,
     /// Files that nothing needs; the next open removes them.
     pub orphans: Vec<FileName>,
-    /// How long it took.
+    /// The time that the verification took.
     pub duration: Duration,
 }
 
 impl VerifyReport {
-    /// Whether nothing is damaged.
+    /// Returns true if nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.damages.is_empty() && self.damages_left_out == 0
     }
 
-    /// Without what is damaged, nobody knows which disks hold the store's files.
+    /// Reports damage of DISKS or MEMBER. Without them it is unknown which disks hold the store's files.
     fn of_disks(damage: Damage) -> VerifyReport {
         let unchecked = format!("manifest, tables and logs were not checked, because {} is damaged", damage.file);
         VerifyReport { damages: vec![damage], warnings: vec![unchecked], ..VerifyReport::default() }
@@ -137,12 +138,12 @@ fn verify_found(given: Result<Given>, progress: &mut dyn FnMut(VerifyProgress)) 
     }
 }
 
-/// Reads and checks every byte of the store in `volume`, which nobody should have open for writing. `progress` is told
-/// now and then how far it is. See `verify.rs` for what is checked and what it costs.
+/// Reads and checks every byte of the store in `volume`, which no process should have open for writing. The function
+/// calls `progress` now and then. See `verify.rs` for the checks and their cost.
 ///
 /// # Errors
-/// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an error but part
-/// of the report.
+/// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an
+/// error but part of the report.
 pub fn verify(volume: &Arc<dyn Volume>, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     verify_given(&Given::alone(Arc::clone(volume)), env, progress)
 }
@@ -163,7 +164,7 @@ pub fn verify_volumes(
 fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     let started = env.clock.now();
     let joined = match join(given, env, Access::Read) {
-        // DISKS or MEMBER: without them nobody knows what else there is to read.
+        // DISKS or MEMBER: without them the other files to read are unknown.
         Err(Error::Storage(StorageError::Corruption(damage))) => {
             return Ok(VerifyReport::of_disks(*damage));
         }
@@ -205,7 +206,7 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     }
     let mut report = verifier.report;
     if let Some(refused) = verifier.refused {
-        // A file that nobody could look at must not hide what is wrong with the others.
+        // A file that could not be read must not hide damage of the others.
         if report.is_sound() {
             return Err(refused.into());
         }
@@ -226,7 +227,7 @@ struct Verifier<'a> {
     progress: &'a mut dyn FnMut(VerifyProgress),
 }
 
-/// The file for people. No program depends on it, and rot in it is a sign of a failing disk all the same.
+/// Checks the file for people. No program depends on it, but rot in it is a sign of a failing disk.
 pub(crate) fn check_identity(volume: &dyn Volume) -> situ_storage::Result<()> {
     let wrong = |path: &str, found: String| {
         Err(StorageError::corruption(
@@ -296,7 +297,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Steps 1; `None` if there is no state to go on with.
+    /// Carries out step 1. Returns `None` if there is no state to go on with.
     fn manifest(&mut self) -> Option<StoreState> {
         let number = match manifest::current(&**self.volume) {
             Ok(Some(number)) => number,
@@ -350,7 +351,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Step 2.
+    /// Carries out step 2.
     fn listing(&mut self, state: &StoreState) {
         for missing in state.missing_files(&self.files) {
             self.fail(missing.name, missing.error(&**self.volume));
@@ -378,7 +379,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Step 3, for one keyspace; the numbers of tables that are not sound.
+    /// Carries out step 3 for one keyspace. Returns the numbers of unsound tables.
     fn tables(&mut self, state: &StoreState, id: u32, keyspace: &KeyspaceState) -> HashSet<u64> {
         let mut unsound = HashSet::new();
         for (_, file) in keyspace.version.files() {
@@ -425,7 +426,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Step 5, for one keyspace.
+    /// Carries out step 5 for one keyspace.
     fn order(&mut self, keyspace: &KeyspaceState, unsound: &HashSet<u64>) {
         let options = table_read_options(&ReadOptions { bypass_cache: true, ..ReadOptions::default() });
         let mut sources = Vec::new();
@@ -486,7 +487,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Step 6, for the values of one keyspace.
+    /// Carries out step 6 for the values of one keyspace.
     fn values(&mut self, keyspace: &KeyspaceState, unsound: &HashSet<u64>) {
         let what = format!("the values of keyspace {:?}", keyspace.name);
         self.tell(&what, 0);
@@ -499,7 +500,7 @@ impl Verifier<'_> {
         lost.into_iter().chain(checked.err()).for_each(|error| self.add(damage_of(&what, error)));
     }
 
-    /// Step 6, for what the segments say of themselves.
+    /// Carries out step 6 for the damage that the segments themselves show.
     fn segments(&mut self, state: &StoreState) {
         let lengths: HashMap<FileName, u64> = self.files.iter().map(|file| (file.name, file.bytes)).collect();
         for number in state.segments() {
@@ -511,7 +512,7 @@ impl Verifier<'_> {
         damaged.into_iter().for_each(|(number, error)| self.fail(FileName::Values(number), error));
     }
 
-    /// Step 4.
+    /// Carries out step 4.
     fn logs(&mut self, state: &StoreState) {
         let logs = needed_logs(state, self.files.iter().map(|f| f.name));
         let lengths: HashMap<FileName, u64> = self.files.iter().map(|f| (f.name, f.bytes)).collect();
@@ -567,7 +568,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Handles in a record of the log that lead to no value, with the log file.
+/// Returns the handles in a record of the log that lead to no value, with the log file.
 fn lost_handles(state: &StoreState, record: &Record<'_>, file: u64) -> Vec<(u64, StorageError)> {
     let handles = record.operations().filter(|operation| operation.kind == KeyKind::ValueHandle);
     let lost = handles.filter_map(|operation| {
@@ -580,7 +581,8 @@ fn lost_handles(state: &StoreState, record: &Record<'_>, file: u64) -> Vec<(u64,
     lost.collect()
 }
 
-/// Where a sound table and the manifest do not agree: what, what the manifest says, what the table says.
+/// Returns the differences between a sound table and the manifest: the property, its value in the manifest, and its
+/// value in the table.
 pub(crate) fn differences(
     state: &StoreState,
     id: u32,

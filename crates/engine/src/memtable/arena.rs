@@ -4,24 +4,24 @@
 //!
 //! 1. Memory comes from the system in *chunks*. A chunk begins with its [`ChunkHeader`]; behind it, `used` moves up.
 //! 2. An allocation is one atomic add on the current chunk's `used`. If the sum fits, the piece is the caller's alone.
-//! 3. If it does not fit, the caller takes the lock. Whoever comes first makes the next chunk, twice as large as the
-//!    last one up to [`CHUNK_BYTES_MAX`]; those who come later find it there and go back to step 2.
+//! 3. If it does not fit, the caller takes the lock. The first caller makes the next chunk, twice as large as the last
+//!    one up to [`CHUNK_BYTES_MAX`]; later callers find it there and go back to step 2.
 //! 4. A piece larger than a quarter of the next chunk gets a chunk of its own, so that one large value neither wastes
 //!    the rest of the current chunk nor makes the next one large.
 //!
-//! The first chunk is small, so an idle keyspace costs [`CHUNK_BYTES_FIRST`]. While chunks are still that small, each piece
-//! that gets its own chunk also makes the next one larger.
+//! The first chunk is small, so an idle keyspace costs [`CHUNK_BYTES_FIRST`]. While chunks are still that small, each
+//! piece that gets its own chunk also makes the next one larger.
 //!
-//! Chunks of the full size are mapped, aligned to their size, and the kernel is asked to back each with one huge page. A
-//! search in a memtable of 64 MiB touches some forty nodes on as many pages, more than the processor's TLB holds; with huge
-//! pages there are 32. Where the kernel has none to give, the chunk is as good as any other.
+//! Chunks of the full size are mapped, aligned to their size, and the arena asks the kernel to back each with one huge
+//! page. A search in a memtable of 64 MiB touches some forty nodes on as many pages, more than the processor's TLB
+//! holds; with huge pages there are 32. If the kernel has none to give, the chunk is as good as any other.
 //!
 //! # Invariants
 //!
 //! * A piece is aligned to [`ALIGNMENT`], belongs to one caller, and stays where it is until the arena is dropped.
 //! * The current chunk is never freed before the arena, so its header can be read without the lock.
-//! * A failed attempt leaves `used` beyond the chunk's capacity. That seals the chunk; it cannot overflow, because each
-//!   thread that fails goes on to a new chunk, and a piece is at most a quarter of a chunk.
+//! * A failed attempt leaves `used` beyond the chunk's capacity. This seals the chunk. `used` cannot overflow, because
+//!   each thread that fails goes on to a new chunk, and a piece is at most a quarter of a chunk.
 //!
 //! # Threads
 //!
@@ -29,9 +29,10 @@
 //!
 //! # Failure
 //!
-//! A chunk has a bounded length, unless it holds a piece of [`LARGE_BYTES`] or more. A write reserves memory for such pieces
-//! first ([`Arena::prepare`]), while it can still fail with an error. A replay of the log reserves memory for all pieces
-//! ([`Arena::ensure`]). If any other chunk cannot be allocated, the process aborts, as for every other Rust allocation.
+//! A chunk has a bounded length, unless it holds a piece of [`LARGE_BYTES`] or more. A write reserves memory for such
+//! pieces first ([`Arena::prepare`]), while it can still fail with an error. A replay of the log reserves memory for
+//! all pieces ([`Arena::ensure`]). If any other chunk cannot be allocated, the process aborts, as for every other Rust
+//! allocation.
 //!
 //! # Rejected
 //!
@@ -44,7 +45,7 @@ use std::ptr::NonNull;
 use super::meter::Share;
 use super::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, OwnCacheLine};
 
-/// The size of the first chunk: what an empty memtable costs.
+/// The size of the first chunk: the memory of an empty memtable.
 pub(super) const CHUNK_BYTES_FIRST: usize = 2 << 10;
 
 /// Maximum length of pieces that mostly come from the current chunk, without the lock.
@@ -56,10 +57,10 @@ pub(super) const CHUNK_BYTES_MAX: usize = 2 << 20;
 /// Minimum length of pieces that always get their own memory.
 pub(super) const LARGE_BYTES: usize = CHUNK_BYTES_MAX / 4;
 
-/// What every piece is aligned to.
+/// The alignment of every piece.
 pub(super) const ALIGNMENT: usize = 8;
 
-/// The alignment of a chunk, and the room for its header: the header is written on every allocation and must not share
+/// The alignment of a chunk, and the room for its header. The header is written on every allocation and must not share
 /// a cache line with the first piece.
 const CHUNK_ALIGNMENT: usize = 128;
 
@@ -80,15 +81,15 @@ struct Chunk(NonNull<ChunkHeader>);
 unsafe impl Send for Chunk {}
 
 /// Memory for chunks of [`CHUNK_BYTES_MAX`] from the system itself: the allocator would neither align it nor give it
-/// back. Under Miri and loom all chunks come from the allocator; what lies here is exercised by the arena's other tests,
-/// which fill many chunks.
+/// back. Under Miri and loom all chunks come from the allocator. The arena's other tests, which fill many chunks,
+/// exercise this module.
 #[cfg(all(target_os = "linux", not(miri), not(loom)))]
 mod mapped {
     use super::CHUNK_BYTES_MAX;
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
     use std::ptr::{NonNull, null_mut};
 
-    /// Zeroed memory of [`CHUNK_BYTES_MAX`], aligned to as much; `None` if the system has none.
+    /// Returns zeroed memory of [`CHUNK_BYTES_MAX`], aligned to its size; `None` if the system has none.
     pub(super) fn map() -> Option<NonNull<u8>> {
         // As much again, so that an aligned piece is inside wherever the system puts it.
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
@@ -97,8 +98,8 @@ mod mapped {
         };
         let start = start.ok()?.cast::<u8>();
         let before = start.addr().wrapping_neg() & (CHUNK_BYTES_MAX - 1);
-        // SAFETY: both ranges, and what is left between them, are parts of the mapping just made, in whole pages; nobody
-        // knows of it yet. A failure leaves unused address space behind, which costs no memory.
+        // SAFETY: both ranges, and the part that is left between them, are parts of the mapping just made, in whole
+        // pages; no other code knows of it yet. A failure leaves unused address space behind, which costs no memory.
         unsafe {
             let chunk = start.add(before);
             if before > 0 {
@@ -111,7 +112,7 @@ mod mapped {
         }
     }
 
-    /// Gives back what [`map`] returned.
+    /// Gives back memory that [`map`] returned.
     ///
     /// # Safety
     /// `start` came from [`map`], and nothing in it is used from now on.
@@ -126,7 +127,7 @@ impl Chunk {
         Layout::from_size_align(capacity, CHUNK_ALIGNMENT).expect("a chunk is smaller than the address space")
     }
 
-    /// Memory for a chunk. Where it comes from is decided by its size alone, so that [`free`](Chunk::free) knows it.
+    /// Returns memory for a chunk. The size alone decides its source, so that [`free`](Chunk::free) knows the source.
     fn allocate(capacity: usize) -> Option<NonNull<u8>> {
         #[cfg(all(target_os = "linux", not(miri), not(loom)))]
         if capacity == CHUNK_BYTES_MAX {
@@ -150,7 +151,7 @@ impl Chunk {
         unsafe { dealloc(start, Chunk::layout(capacity)) };
     }
 
-    /// A chunk of `capacity` bytes, of which `used` are taken. `used` covers the header.
+    /// Returns a chunk of `capacity` bytes, of which `used` are taken. `used` covers the header.
     fn new(capacity: usize, used: usize) -> Chunk {
         Chunk::try_new(capacity, used).unwrap_or_else(|| handle_alloc_error(Chunk::layout(capacity)))
     }
@@ -172,7 +173,7 @@ impl Chunk {
         header.capacity.saturating_sub(header.used.load(Ordering::Relaxed))
     }
 
-    /// The piece at `offset`.
+    /// Returns the piece at `offset`.
     ///
     /// # Safety
     /// `header` is a live chunk's, and `offset` does not exceed its capacity.
@@ -195,7 +196,7 @@ impl Drop for Chunk {
     }
 }
 
-/// What the lock protects.
+/// The data under the lock.
 struct Chunks {
     owned: Vec<Chunk>,
     next_capacity: usize,
@@ -232,8 +233,8 @@ impl Arena {
         }
     }
 
-    /// `bytes` bytes of uninitialised memory, aligned to [`ALIGNMENT`], valid until the arena is dropped, and the
-    /// caller's alone. The pointer covers exactly those bytes' chunk.
+    /// Returns `bytes` bytes of uninitialised memory, aligned to [`ALIGNMENT`]. The memory is valid until the arena is
+    /// dropped, and the caller's alone. The pointer covers exactly those bytes' chunk.
     #[inline]
     pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
@@ -248,8 +249,9 @@ impl Arena {
         self.allocate_slowly(bytes)
     }
 
-    /// Reserves memory for all pieces of [`LARGE_BYTES`] or more of a write. `bytes` is their total after rounding. The caller
-    /// chooses the number `write`; a second call with the same one does nothing. Returns false if memory runs out.
+    /// Reserves memory for all pieces of [`LARGE_BYTES`] or more of a write. `bytes` is their total after rounding. The
+    /// caller chooses the number `write`; a second call with the same one does nothing. Returns false if memory runs
+    /// out.
     pub(super) fn prepare(&self, write: usize, bytes: usize) -> bool {
         let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
         let is_prepared = |spare: &Spare| spare.write == write && chunks.owned[spare.at].room() >= bytes;
@@ -265,8 +267,8 @@ impl Arena {
         true
     }
 
-    /// Reserves memory for pieces below [`LARGE_BYTES`], `bytes` together with what each is rounded up by. The pieces find it if no others
-    /// are allocated in between. Returns false if the system has no memory.
+    /// Reserves memory for pieces below [`LARGE_BYTES`]: `bytes`, including the rounding of each. The pieces find it if
+    /// no others are allocated in between. Returns false if the system has no memory.
     pub(super) fn ensure(&self, bytes: usize) -> bool {
         let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
         if self.current_room() >= bytes {
@@ -281,7 +283,7 @@ impl Arena {
         true
     }
 
-    /// Bytes of the current chunk that are not handed out.
+    /// Returns the bytes of the current chunk that are not handed out.
     fn current_room(&self) -> usize {
         // SAFETY: the current chunk is never freed before the arena; nothing but its atomic ever changes.
         let header = unsafe { &*self.current.0.load(Ordering::Acquire) };
@@ -301,7 +303,7 @@ impl Arena {
         piece
     }
 
-    /// Bytes handed out, rounding to [`ALIGNMENT`] included. Exact whenever no allocation is under way.
+    /// Returns the bytes handed out, rounding to [`ALIGNMENT`] included. Exact whenever no allocation is under way.
     pub(super) fn used_bytes(&self) -> usize {
         self.used_bytes.0.load(Ordering::Relaxed)
     }

@@ -16,7 +16,7 @@ use super::node::{HEIGHT_MAX, Node, NodeAddress, Target};
 
 /// A [`Cursor`] over the point entries of a memtable. Its movements never fail. It keeps the memtable alive.
 pub struct MemtableCursor {
-    /// Where it stands.
+    /// The node at which the cursor stands.
     node: Option<NodeAddress>,
     /// On each level below `path_levels` a node of that level, or the head, that is before `node`.
     path: [NodeAddress; HEIGHT_MAX],
@@ -36,7 +36,7 @@ impl MemtableCursor {
         unsafe { address.resolve() }
     }
 
-    /// The node it stands on.
+    /// Returns the node that the cursor stands on.
     #[inline]
     fn node(&self) -> Node<'_> {
         self.resolve(self.node.expect("the cursor stands on an entry"))
@@ -49,7 +49,7 @@ impl MemtableCursor {
         self.path_levels = 0;
     }
 
-    /// The path to the node before `node`: fills in the levels that are unknown or do not lie before it.
+    /// Returns the path to the node before `node`: fills in the levels that are unknown or do not lie before it.
     fn path_before(&self, node: Node<'_>) -> ([NodeAddress; HEIGHT_MAX], usize) {
         let list = &self.memtable.list;
         let mut path = self.path;

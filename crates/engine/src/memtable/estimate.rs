@@ -1,4 +1,5 @@
-//! How much of a memtable lies in a key range, without counting it: the higher levels of the skiplist are samples.
+//! An estimate of the entries of a memtable in a key range, without a count: the higher levels of the skiplist are
+//! samples.
 //!
 //! Every second node of a level is on the next one. So the nodes of the range are counted on the highest level on which
 //! there are [`SAMPLE_NODES`] of them, and each stands for `2^level` entries. A range too small for that is counted on
@@ -7,11 +8,11 @@
 use super::node::Target;
 use super::skiplist::SkipList;
 
-/// With so many the estimate is mostly within an eighth.
+/// The number of nodes in a sample. With this many, the estimate is mostly within an eighth.
 const SAMPLE_NODES: usize = 64;
 
 impl SkipList {
-    /// About how many entries are at or behind `begin` and before `end`.
+    /// Returns the approximate number of entries at or behind `begin` and before `end`.
     pub(super) fn estimate_entries(&self, begin: &Target<'_>, end: &Target<'_>) -> usize {
         let mut before = self.head();
         let mut after = None;

@@ -1,17 +1,18 @@
-//! Tells most keys that a memtable does not have, for one cache line instead of a search.
+//! A filter that rules out most keys that a memtable does not have, for one cache line instead of a search.
 //!
 //! # How it works
 //!
-//! A search in a full memtable waits for memory some ten times, and most reads search the memtable in vain, because what
-//! they look for is in a table. So every insert sets five bits, all in one line of 512, chosen by the key's hash (a blocked
-//! Bloom filter, as tables have; the hash is the one that they need anyway), and a read asks for them first.
+//! A search in a full memtable waits for memory some ten times, and most reads search the memtable in vain, because
+//! their key is in a table. So every insert sets five bits, all in one line of 512, chosen by the key's hash, and a
+//! read checks them first. This is a blocked Bloom filter, as tables have; tables need the same hash anyway.
 //!
-//! The filter is sized by what the memtable may hold, [`BYTES_PER_FILTER_BYTE`] to one: with entries of 128 bytes that
-//! is 8 bits per key, and one search in forty is in vain. Smaller entries make it worse, larger ones better.
+//! The size of the filter follows the size that the memtable may have, [`BYTES_PER_FILTER_BYTE`] to one: with entries
+//! of 128 bytes that is 8 bits per key, and one search in forty is in vain. Smaller entries make it worse, larger ones
+//! better.
 //!
-//! A store may have ten thousand nearly empty keyspaces, so the filter has two parts. The first [`FIRST_KEYS`] keys go into
-//! a part of [`FIRST_BYTES_MAX`], all others into the rest. Each part is allocated for its first key. A read probes both.
-//! The first part is small, and stays in the processor's cache.
+//! A store may have ten thousand nearly empty keyspaces, so the filter has two parts. The first [`FIRST_KEYS`] keys go
+//! into a part of [`FIRST_BYTES_MAX`], all others into the rest. Each part is allocated for its first key. A read
+//! probes both. The first part is small, and stays in the processor's cache.
 //!
 //! # Invariants
 //!
@@ -21,8 +22,9 @@
 //!
 //! # Threads
 //!
-//! Bits are set and read Relaxed. A read that must see an entry is told of it by something that the inserting thread
-//! released after the insert (a visible sequence number, a joined thread), and that brings the bits along.
+//! Bits are set and read Relaxed. A read that must see an entry learns of it from a value that the inserting thread
+//! released after the insert (a visible sequence number, a joined thread). The acquire of that value brings the bits
+//! along.
 //!
 //! # Failure
 //!
@@ -32,8 +34,8 @@
 //!
 //! One part that grows: all keys would have to be hashed again, with inserts going to both tables meanwhile.
 //!
-//! A hash index over the nodes (RocksDB's hash memtables) would find keys that are there, too, but costs as many bytes as
-//! entries have pointers and must be ordered against the list for readers at old snapshots.
+//! A hash index over the nodes (RocksDB's hash memtables) would find keys that are there, too, but costs as many bytes
+//! as entries have pointers and must be ordered against the list for readers at old snapshots.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
@@ -44,7 +46,7 @@ use situ_table::{filter_bits, filter_line};
 
 use super::sync::prefetch;
 
-/// How many bytes of entries there are to a byte of filter.
+/// The bytes of entries for each byte of filter.
 const BYTES_PER_FILTER_BYTE: u64 = 128;
 
 /// The largest filter: four gigabytes of entries.
@@ -53,7 +55,7 @@ const BYTES_MAX: u64 = 32 << 20;
 /// Words of a line, the unit that a key's bits are in: a cache line of most processors.
 const LINE_WORDS: usize = 8;
 
-/// How many bits a key sets: near the best for 6 to 10 bits per key.
+/// The number of bits that a key sets: near the best for 6 to 10 bits per key.
 const PROBES: u32 = 5;
 
 /// Number of keys that go into the first part.
@@ -82,14 +84,14 @@ pub(super) struct Lines {
     count: usize,
 }
 
-/// Of the standard library in a model, too: the filter's order is made by others (see the module), and loom would explore
-/// every order of setting bits.
+/// The type is the standard library's in a model, too. Other values order the filter (see the module), and loom would
+/// explore every order of setting bits.
 type Word = AtomicU64;
 
 const LINE_BYTES: usize = LINE_WORDS * size_of::<Word>();
 
 impl Filter {
-    /// A filter for a memtable of about `memtable_bytes`.
+    /// Returns a filter for a memtable of about `memtable_bytes`.
     pub(super) fn new(memtable_bytes: u64) -> Filter {
         let bytes = ((memtable_bytes / BYTES_PER_FILTER_BYTE).min(BYTES_MAX) as usize).max(LINE_BYTES);
         let part = |bytes| Part { bytes, lines: OnceLock::new() };
@@ -98,14 +100,14 @@ impl Filter {
         Filter { first: part(bytes.min(FIRST_BYTES_MAX)), rest: part(rest) }
     }
 
-    /// The memory it takes.
+    /// Returns the memory that the filter takes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.first.allocated_bytes() + self.rest.allocated_bytes()
     }
 
-    /// Returns the memory of the part for the key that is inserted as number `ordinal`, if there is any. Calls `grown` with the
-    /// size of memory allocated here.
+    /// Returns the memory of the part for the key that is inserted as number `ordinal`, if there is any. Calls `grown`
+    /// with the size of memory allocated here.
     #[inline(always)]
     pub(super) fn part(&self, ordinal: usize, grown: impl FnOnce(usize)) -> Option<&Lines> {
         let part = if ordinal < FIRST_KEYS || self.rest.bytes == 0 { &self.first } else { &self.rest };

@@ -122,8 +122,8 @@ fn measure(name: &str, key: impl Fn(u64) -> [u8; 16]) {
     report(&format!("{name}: random insert, {threads} threads"), ENTRIES, start);
 }
 
-/// What one miss costs on this machine: the next place is known only when the last one has been read. A search cannot be
-/// faster than the misses that follow from one another on its way.
+/// Measures the cost of one miss on this machine: the next place is known only when the last one has been read. A
+/// search cannot be faster than the misses that follow from one another on its way.
 #[test]
 #[ignore = "a measurement"]
 fn a_dependent_miss() {
@@ -143,7 +143,7 @@ fn a_dependent_miss() {
     report("a dependent miss in 64 MB", LINES, start);
 }
 
-/// What a general-purpose concurrent skiplist takes for the same.
+/// Measures the time of a general-purpose concurrent skiplist for the same.
 #[test]
 #[ignore = "a measurement"]
 fn crossbeam_skiplist() {

@@ -2,17 +2,17 @@
 //!
 //! # How it works
 //!
-//! Every memtable has a [`Share`]. Its arena, its filter and its range tombstones add to the share when they grow. When the
-//! memtable is dropped, the share subtracts everything from the store's [`Meter`]. Counting costs a short lock for each
-//! chunk of memory and none for an entry. Reading the sum costs one load.
+//! Every memtable has a [`Share`]. Its arena, its filter and its range tombstones add to the share when they grow. When
+//! the memtable is dropped, the share subtracts everything from the store's [`Meter`]. Counting costs a short lock for
+//! each chunk of memory and none for an entry. Reading the sum costs one load.
 //!
-//! A memtable is *active*, then *sealed*, and *let go* when a table has its entries. Readers may still hold it. That memory
-//! is counted separately, because no flush frees it, and writers must not wait for it.
+//! A memtable is *active*, then *sealed*, and *let go* when a table has its entries. Readers may still hold it. That
+//! memory is counted separately, because no flush frees it, and writers must not wait for it.
 //!
 //! # Threads
 //!
-//! Any thread may count at any time. An insert that overlaps the seal of its memtable may count its memory as active. So the
-//! parts are exact only while no insert is running. The sum is always exact.
+//! Any thread may count at any time. An insert that overlaps the seal of its memtable may count its memory as active.
+//! So the parts are exact only while no insert is running. The sum is always exact.
 
 use crate::base::sync::lock;
 use std::sync::atomic::{AtomicU64, Ordering};

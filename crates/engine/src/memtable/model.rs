@@ -88,7 +88,7 @@ fn a_reader_sees_whole_entries_and_never_loses_one() {
             assert!(first.is_sorted() && first.contains(&b"b".to_vec()) && contains(&other, b"b"));
             let second = keys(&other, 0);
             assert!(first.iter().all(|user| second.contains(user)));
-            // Inserted one after the other, so whoever sees the second sees the first.
+            // Inserted one after the other, so a reader that sees the second sees the first.
             assert!(!contains(&other, b"c") || contains(&other, b"a"));
         });
         list.insert(key(b"a"), b"1", 2);

@@ -8,21 +8,22 @@
 //!                             ^ the node's address: a `Header`, 24 bytes
 //! ```
 //!
-//! A search asks a node two things: does your key come before mine, and who is next on this level? The key's first eight
-//! bytes, its prefix, read as a big-endian number, answer the first for most keys by one comparison; a shorter key is
-//! followed by zeros up to there. For keys up to 24 bytes long the rest of the key still lies in the same 64 bytes. The
-//! tower grows downwards from the header, so that the low levels, on which a search misses the cache, have their links
-//! beside the prefix too.
+//! A search asks a node two things: does its key come before the target, and which node is next on this level? The
+//! key's first eight bytes, its prefix, read as a big-endian number, answer the first question for most keys by one
+//! comparison. A shorter key is followed by zeros up to there. For keys up to 24 bytes long the rest of the key still
+//! lies in the same 64 bytes. The tower grows downwards from the header, so that the low levels, on which a search
+//! misses the cache, have their links next to the prefix too.
 //!
 //! # Invariants
 //!
 //! * All but the links is written before the node is published and never again.
 //! * A link holds null or a node of the arena in which the link itself lives.
-//! * A node's height is at least 1 and at most [`HEIGHT_MAX`]; a link beyond it does not exist, and asking for it panics.
+//! * A node's height is at least 1 and at most [`HEIGHT_MAX`]; a link beyond it does not exist, and asking for it
+//!   panics.
 //!
 //! # Threads
 //!
-//! A node is published by storing its address in a link with Release; whoever reads a link does so with Acquire, and so
+//! A node is published by storing its address in a link with Release. A reader of a link reads it with Acquire, and so
 //! sees the node whole.
 
 use std::cmp::Ordering as KeyOrder;
@@ -34,8 +35,8 @@ use situ_table::{KeyRef, Trailer};
 use super::arena::{ALIGNMENT, Arena};
 use super::sync::{AtomicPtr, Ordering, Witness, prefetch};
 
-/// The tallest tower. At two nodes per node of the next level it suits 2^20 = a million entries; with sixteen million, a
-/// search walks over eight nodes of the top level on average.
+/// The tallest tower. At two nodes per node of the next level it suits 2^20 = a million entries; with sixteen million,
+/// a search walks over eight nodes of the top level on average.
 pub(super) const HEIGHT_MAX: usize = 20;
 
 /// The longest key, in bytes.
@@ -71,7 +72,7 @@ pub(super) struct Node<'a> {
     arena: PhantomData<&'a Arena>,
 }
 
-/// A node's address, for those who keep the arena alive by other means than a borrow.
+/// A node's address, for owners that keep the arena alive by other means than a borrow.
 #[derive(Clone, Copy)]
 pub(super) struct NodeAddress(NonNull<Header>);
 
@@ -81,7 +82,7 @@ unsafe impl Send for NodeAddress {}
 /// The bytes of a key that are compared first, and that every node has room for.
 const PREFIX_BYTES: usize = size_of::<u64>();
 
-/// What a search looks for: a key and its prefix, computed once.
+/// The target of a search: a key and its prefix, computed once.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'k> {
     prefix: u64,
@@ -96,8 +97,8 @@ impl<'k> Target<'k> {
     }
 }
 
-/// The first eight bytes of `key` as a big-endian number, missing ones zero: if two prefixes differ, the keys are ordered
-/// as they are.
+/// Returns the first eight bytes of `key` as a big-endian number, missing ones zero: if two prefixes differ, the keys
+/// are ordered as they are.
 #[inline]
 fn prefix_of(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -108,7 +109,7 @@ fn prefix_of(key: &[u8]) -> u64 {
     }
 }
 
-/// Whether `key` comes before `other`, given that their prefixes are equal.
+/// Compares `key` with `other`, given that their prefixes are equal.
 #[inline]
 fn compare_behind_prefix(key: &[u8], other: &[u8]) -> KeyOrder {
     // Equal prefixes of keys of which one has at most eight bytes: the shorter key is the beginning of the longer.
@@ -126,12 +127,12 @@ fn compare_behind_prefix(key: &[u8], other: &[u8]) -> KeyOrder {
 }
 
 impl Link {
-    /// A link to nothing.
+    /// Returns a link to nothing.
     pub(super) fn empty() -> Link {
         Link(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The node it names.
+    /// Returns the node that the link names.
     ///
     /// # Safety
     /// The arena of that node must outlive `'a`.
@@ -143,7 +144,7 @@ impl Link {
     /// Names another node.
     ///
     /// # Safety
-    /// Whoever loads from this link must take the node's arena for the one that it has to outlive.
+    /// A caller that loads from this link must take the node's arena for the one that it has to outlive.
     #[inline]
     pub(super) unsafe fn store(&self, node: Node<'_>) {
         self.0.store(node.header.as_ptr(), Ordering::Release);
@@ -151,7 +152,7 @@ impl Link {
 }
 
 impl<'a> Node<'a> {
-    /// Writes a new node, linked to nothing and known to nobody.
+    /// Writes a new node that is linked to no other node and unknown to other threads.
     ///
     /// # Panics
     /// If the key is longer than [`KEY_BYTES_MAX`], the value than `u32` counts, or the height out of its range.
@@ -171,8 +172,8 @@ impl<'a> Node<'a> {
             witness: Witness::written(),
         };
         // SAFETY: the piece has room for the tower, the header, the key, which is at least as long as a prefix, and the
-        // value, in this order; it is aligned for links, headers and prefixes, all of which have sizes that are multiples
-        // of their alignment; and it is ours alone.
+        // value, in this order; it is aligned for links, headers and prefixes, all of which have sizes that are
+        // multiples of their alignment; and it is ours alone.
         unsafe {
             let place = piece.add(tower_bytes).cast::<Header>();
             for level in 1..height {
@@ -189,7 +190,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The fixed part. Made anew for each use, so that no reference to the header is ever used to reach beyond it.
+    /// Returns the fixed part. Each use makes a new reference, so that no reference to the header is ever used to reach
+    /// beyond it.
     #[inline(always)]
     fn header(self) -> &'a Header {
         // SAFETY: a node was written whole before its address came into a `Node`, nothing but its links (atomics)
@@ -197,13 +199,13 @@ impl<'a> Node<'a> {
         unsafe { self.header.as_ref() }
     }
 
-    /// How many levels the node is on.
+    /// Returns the number of levels that the node is on.
     #[inline(always)]
     pub(super) fn height(self) -> usize {
         (self.header().shape & 0xff) as usize
     }
 
-    /// The key's first eight bytes as a big-endian number, missing ones zero.
+    /// Returns the key's first eight bytes as a big-endian number, missing ones zero.
     #[inline(always)]
     fn prefix(self) -> u64 {
         // SAFETY: that many bytes at least were written behind the header, aligned as it is, and the pointer covers the
@@ -211,7 +213,7 @@ impl<'a> Node<'a> {
         u64::from_be(unsafe { self.header.add(1).cast::<u64>().read() })
     }
 
-    /// The key and its version.
+    /// Returns the key and its version.
     #[inline]
     pub(super) fn key(self) -> KeyRef<'a> {
         let header = self.header();
@@ -224,14 +226,14 @@ impl<'a> Node<'a> {
         KeyRef::new(user, header.trailer)
     }
 
-    /// The node's key if it is a version of the key `user`.
+    /// Returns the node's key if it is a version of the key `user`.
     #[inline]
     pub(super) fn version_of(self, user: &[u8]) -> Option<KeyRef<'a>> {
         let key = self.key();
         (key.user == user).then_some(key)
     }
 
-    /// The value.
+    /// Returns the value.
     #[inline]
     pub(super) fn value(self) -> &'a [u8] {
         let header = self.header();
@@ -243,7 +245,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// How the node's key is ordered against the target.
+    /// Compares the node's key with the target.
     #[inline]
     pub(super) fn compare(self, target: &Target<'_>) -> KeyOrder {
         let header = self.header();
@@ -256,13 +258,13 @@ impl<'a> Node<'a> {
         compare_behind_prefix(key.user, target.key.user).then_with(|| target.key.trailer.cmp(&key.trailer))
     }
 
-    /// Whether the node's key comes before the target.
+    /// Returns true if the node's key comes before the target.
     #[inline]
     pub(super) fn is_before(self, target: &Target<'_>) -> bool {
         self.compare(target).is_lt()
     }
 
-    /// The node's link on this level.
+    /// Returns the node's link on this level.
     #[inline(always)]
     fn link(self, level: usize) -> &'a Link {
         assert!(level < self.height());
@@ -271,14 +273,14 @@ impl<'a> Node<'a> {
         unsafe { self.header.cast::<Link>().sub(level).as_ref() }
     }
 
-    /// The next node on this level.
+    /// Returns the next node on this level.
     #[inline(always)]
     pub(super) fn next(self, level: usize) -> Option<Node<'a>> {
         // SAFETY: a node's link names a node of its own arena, which lives for `'a`.
         unsafe { self.link(level).load() }
     }
 
-    /// Links a node that nobody else knows yet on this level.
+    /// Links a node that no other thread knows yet on this level.
     ///
     /// # Safety
     /// Both nodes are of one arena.
@@ -288,8 +290,8 @@ impl<'a> Node<'a> {
         self.link(level).0.store(address_of(next), Ordering::Relaxed);
     }
 
-    /// Puts `new` in the place of `old` as the next node on this level, and so publishes it; false, and nothing done, if
-    /// the next node is another.
+    /// Puts `new` in the place of `old` as the next node on this level, and so publishes it. Returns false, and does
+    /// nothing, if the next node is another.
     ///
     /// # Safety
     /// Both nodes are of one arena.
@@ -306,7 +308,7 @@ impl<'a> Node<'a> {
         prefetch(self.header.as_ptr());
     }
 
-    /// The node's address, to be resolved later.
+    /// Returns the node's address, to be resolved later.
     pub(super) fn address(self) -> NodeAddress {
         NodeAddress(self.header)
     }
@@ -320,7 +322,7 @@ impl PartialEq for Node<'_> {
 }
 
 impl NodeAddress {
-    /// The node.
+    /// Returns the node.
     ///
     /// # Safety
     /// The arena that the node was created in must live for `'a`.

@@ -1,9 +1,9 @@
 //! The range tombstones of a memtable.
 //!
-//! They lie in an index under a lock. Readers do not touch the lock: they share a snapshot of the index, which the first
-//! reader behind a change makes anew. A snapshot shares all of the index but for a few tens of tombstones, so that it
-//! costs the same however many there are. Many inserts in a row cost one snapshot, and a memtable without range
-//! tombstones costs its readers one atomic load.
+//! They lie in an index under a lock. Readers do not touch the lock: they share a snapshot of the index. The first
+//! reader after a change makes a new one. A snapshot shares all of the index but for a few tens of tombstones, so its
+//! cost does not depend on the number of tombstones. Many inserts in a row cost one snapshot, and a memtable without
+//! range tombstones costs its readers one atomic load.
 //!
 //! **Invariant**: the snapshot is a prefix of the index, so its length says whether it is current.
 
@@ -18,7 +18,7 @@ use super::sync::{AtomicUsize, Mutex, Ordering};
 /// The range tombstones of a memtable, in the order of their insertion.
 pub(super) struct RangeTombstones {
     all: Mutex<TombstoneIndex>,
-    /// How many there are in `all`.
+    /// The number of tombstones in `all`.
     count: AtomicUsize,
     bytes: AtomicUsize,
     snapshot: ArcSwap<TombstoneIndex>,
@@ -46,18 +46,18 @@ impl RangeTombstones {
         self.count.store(all.len(), Ordering::Release);
     }
 
-    /// Whether there are any. One atomic load.
+    /// Returns true if there are any. Costs one atomic load.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Bytes of keys, bookkeeping, and what it takes to search them.
+    /// Returns the bytes of keys, bookkeeping and the index.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// All whose insert has returned. Costs a reference count, and behind a change some tens of them.
+    /// Returns all tombstones whose insert has returned. Costs a reference count, and after a change some tens of them.
     pub(super) fn all(&self) -> Arc<TombstoneIndex> {
         let snapshot = self.snapshot.load();
         if snapshot.len() >= self.count.load(Ordering::Acquire) {

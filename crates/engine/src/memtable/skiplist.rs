@@ -8,15 +8,15 @@
 //!
 //! An insert
 //!
-//! 1. writes the node: nobody knows it yet, so no one sees it half done;
+//! 1. writes the node: no other thread knows it yet, so none sees it half done;
 //! 2. finds its *splice*: on each level the last node before it and the first one behind;
 //! 3. links it level by level, from the lowest up: it points the node at the one behind, then swings the link of the
-//!    one before with a compare-and-swap, which publishes it. If another insert came between, it looks for the splice of
-//!    this level again, starting at the node before, which still is before.
+//!    one before with a compare-and-swap, which publishes it. If another insert came between, it looks for the splice
+//!    of this level again, starting at the node before, which still is before.
 //!
-//! Step 2 is where the time goes, so the last splice is remembered (the [`Finger`]): an insert close behind the last one
-//! begins there, and keys that arrive in order cost a few comparisons each. One insert at a time has the finger; one
-//! that finds it taken searches from the head instead of waiting.
+//! Step 2 is where the time goes, so the last splice is remembered (the [`Finger`]): an insert close behind the last
+//! one begins there, and keys that arrive in order cost a few comparisons each. One insert at a time has the finger;
+//! one that finds it taken searches from the head instead of waiting.
 //!
 //! # Invariants
 //!
@@ -48,8 +48,8 @@ use super::meter::Share;
 use super::node::{HEIGHT_MAX, Link, Node, NodeAddress, Target};
 use super::sync::{AtomicBool, AtomicUsize, Ordering, OwnCacheLine};
 
-/// On how many levels an insert looks whether its place is at the finger before it searches from the head. Nodes on
-/// higher levels are so rare that a search from the head is as short.
+/// The number of levels on which an insert checks for its place at the finger before it searches from the head. Nodes
+/// on higher levels are so rare that a search from the head is as short.
 const FINGER_LEVELS: usize = 4;
 
 /// A sorted list that only grows.
@@ -62,13 +62,13 @@ pub(super) struct SkipList {
     arena: Arena,
 }
 
-// SAFETY: `head` is the only part that is not `Sync` by itself; it is never changed, and what it names is shared only
-// by atomics and by memory that never changes.
+// SAFETY: `head` is the only part that is not `Sync` by itself; it is never changed, and its node is shared only by
+// atomics and by memory that never changes.
 unsafe impl Sync for SkipList {}
 
-/// Where the last insert took place: on each level a node at or before the last one inserted.
+/// The place of the last insert: on each level a node at or before the last one inserted.
 struct Finger {
-    /// Whether an insert is using the finger.
+    /// True if an insert is using the finger.
     taken: AtomicBool,
     before: [Link; HEIGHT_MAX],
 }
@@ -101,27 +101,27 @@ impl SkipList {
         list
     }
 
-    /// The memory the nodes live in.
+    /// Returns the memory that the nodes live in.
     pub(super) fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// The node before all others, which has no key.
+    /// Returns the node before all others, which has no key.
     #[inline]
     pub(super) fn head(&self) -> Node<'_> {
         // SAFETY: the head was created in this list's arena, which lives as long as the list.
         unsafe { self.head.resolve() }
     }
 
-    /// How many levels have nodes.
+    /// Returns the number of levels that have nodes.
     #[inline]
     pub(super) fn height(&self) -> usize {
         // Relaxed: a search that starts too low is only slower.
         self.height.load(Ordering::Relaxed)
     }
 
-    /// Adds an entry whose node is to be `height` levels high. Returns by how much less than one the count of keys grows; see
-    /// [`surplus`].
+    /// Adds an entry whose node is to be `height` levels high. Returns the amount by which the count of keys grows less
+    /// than one; see [`surplus`].
     ///
     /// # Panics
     /// If an entry with the same key and trailer is there, or one of the limits of [`Node::create`] is passed.
@@ -148,13 +148,13 @@ impl SkipList {
         )
     }
 
-    /// The first entry at or behind the target.
+    /// Returns the first entry at or behind the target.
     #[inline]
     pub(super) fn first_at_or_behind(&self, target: &Target<'_>) -> Option<Node<'_>> {
         self.neighbours(target).1
     }
 
-    /// The last node before the target, which may be the head, and the first one that is not.
+    /// Returns the last node before the target, which may be the head, and the first one that is not.
     #[inline]
     pub(super) fn neighbours(&self, target: &Target<'_>) -> (Node<'_>, Option<Node<'_>>) {
         let mut before = self.head();
@@ -165,7 +165,7 @@ impl SkipList {
         (before, after)
     }
 
-    /// The last node; the head if there is none.
+    /// Returns the last node; the head if there is none.
     pub(super) fn last(&self) -> Node<'_> {
         let mut node = self.head();
         for level in (0..self.height()).rev() {
@@ -188,7 +188,7 @@ impl SkipList {
     ) -> (Node<'a>, Option<Node<'a>>) {
         loop {
             let after = before.next(level);
-            // Whichever way the comparison goes, it waits for `after`; ask meanwhile for where the way down leads.
+            // The comparison waits for `after` in any case; prefetch meanwhile the node that the way down leads to.
             if level > 0
                 && let Some(below) = before.next(level - 1)
             {
@@ -213,8 +213,8 @@ impl SkipList {
         }
     }
 
-    /// Fills in the splice on the levels below `height` at least, and returns on how many levels, from the lowest, it
-    /// did. The caller has the finger.
+    /// Fills in the splice on the levels below `height` at least, and returns the number of filled levels, from the
+    /// lowest. The caller has the finger.
     #[inline]
     fn locate_near_finger<'a>(&'a self, target: &Target<'_>, height: usize, splice: &mut Splice<'a>) -> usize {
         let list_height = self.height();
@@ -242,7 +242,7 @@ impl SkipList {
         list_height
     }
 
-    /// The finger's node on a level.
+    /// Returns the finger's node on a level.
     #[inline]
     fn finger_on(&self, level: usize) -> Node<'_> {
         // SAFETY: the finger holds this list's nodes, whose arena lives as long as the list.
@@ -274,10 +274,11 @@ impl SkipList {
     }
 }
 
-/// By how much less than one the count of keys grows with the version `key` between a newer and an older one.
+/// Returns the surplus of the version `key` between a newer and an older one: the amount by which the count of keys
+/// grows less than one.
 ///
-/// The versions of a key count together as one if the newest is no tombstone, less one if the oldest is a tombstone: that one
-/// hides an entry elsewhere. Inserts of one key at the same time may be counted as if they had not met.
+/// The versions of a key count together as one if the newest is no tombstone, less one if the oldest is a tombstone:
+/// that one hides an entry elsewhere. Inserts of one key at the same time may be counted as if they had not met.
 #[inline]
 fn surplus(key: KeyRef<'_>, newer: Option<KeyRef<'_>>, older: Option<KeyRef<'_>>) -> usize {
     let is_tombstone = |version: KeyRef<'_>| version.trailer.kind() == Some(KeyKind::Delete);
@@ -296,7 +297,7 @@ impl Finger {
     /// Takes the finger, unless another insert has it.
     #[inline]
     fn try_take(&self) -> bool {
-        // Acquire: what the last insert left here is used.
+        // Acquire: this insert uses the finger that the last insert left here.
         !self.taken.load(Ordering::Relaxed)
             && self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }

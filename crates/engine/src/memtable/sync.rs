@@ -1,8 +1,8 @@
 //! The atomics and the lock that the memtable is built on: `std`'s, or loom's when a model is explored.
 //!
-//! Loom sees only what goes through its own types, so plain memory that a node publishes would escape it. A [`Witness`]
-//! stands for that memory: it is written once before a node is published and read by whoever reaches the node. It
-//! has no size and no code outside a model; inside one, a missing Release or Acquire becomes a reported race.
+//! Loom sees only accesses through its own types, so plain memory that a node publishes would escape it. A [`Witness`]
+//! stands for that memory: it is written once before a node is published and read by each thread that reaches the node.
+//! It has no size and no code outside a model; inside one, a missing Release or Acquire becomes a reported race.
 
 #[cfg(not(loom))]
 pub(super) use std::sync::{
@@ -22,13 +22,13 @@ pub(super) struct Witness;
 
 #[cfg(not(loom))]
 impl Witness {
-    /// The node's memory has been written.
+    /// Notes that the node's memory has been written.
     #[inline(always)]
     pub(super) fn written() -> Witness {
         Witness
     }
 
-    /// The node's memory is about to be read.
+    /// Notes that the node's memory is about to be read.
     #[inline(always)]
     pub(super) fn read(&self) {}
 }
@@ -39,14 +39,14 @@ pub(super) struct Witness(loom::cell::UnsafeCell<()>);
 
 #[cfg(loom)]
 impl Witness {
-    /// The node's memory has been written.
+    /// Notes that the node's memory has been written.
     pub(super) fn written() -> Witness {
         let cell = loom::cell::UnsafeCell::new(());
         cell.with_mut(|_| ());
         Witness(cell)
     }
 
-    /// The node's memory is about to be read.
+    /// Notes that the node's memory is about to be read.
     pub(super) fn read(&self) {
         self.0.with(|_| ());
     }
@@ -65,7 +65,7 @@ pub(super) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Keeps what one side writes often off the cache lines that the other side reads often. Two lines, because x86
+/// Keeps data that one side writes often off the cache lines that the other side reads often. Two lines, because x86
 /// fetches them in pairs.
 #[repr(align(128))]
 pub(super) struct OwnCacheLine<T>(pub(super) T);

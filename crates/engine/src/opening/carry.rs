@@ -1,27 +1,28 @@
-//! A little that the log held goes on in the next log.
+//! Few records of the log go on in the next log.
 //!
-//! A store that is opened for one write, again and again, finds one more write in its log each time. A table of each would
-//! fill level 0 with tables of one entry, and cost three syncs each time. So what was replayed is written into the new log
-//! as one record, if it is little, and stays in memory:
+//! A store that is opened for one write, again and again, finds one more write in its log each time. A table of each
+//! would fill level 0 with tables of one entry, and cost three syncs each time. So replayed records, if they are few,
+//! are written into the new log as one record, and stay in memory:
 //!
 //! 1. [`Carried::of`] takes the newest version of each key, and the range tombstones, in the order of their sequence
 //!    numbers. They become one batch.
-//! 2. When the new manifest is in force, which still needs the old log files, the batch is appended to the new log under new
-//!    sequence numbers, and synced ([`Carried::log`]).
-//! 3. It goes into the empty memtables ([`Carried::insert`]). An edit says that the old log files are not needed; they are
-//!    removed.
+//! 2. The new manifest, which still needs the old log files, is put in force. Then the batch is appended to the new log
+//!    under new sequence numbers, and synced ([`Carried::log`]).
+//! 3. It goes into the empty memtables ([`Carried::insert`]). An edit says that the old log files are not needed; they
+//!    are removed.
 //!
-//! **Invariants.** The batch is one record, so a crash leaves all of it in the new log or nothing. Before the edit, the next
-//! opening replays the old files and then, if it is whole, the copy, which changes nothing: it says for each key what the old
-//! files said last. Nobody has a snapshot of a store that is being opened, so no older version is missed.
+//! **Invariants.** The batch is one record, so a crash leaves all of it in the new log or nothing. Before the edit, the
+//! next opening replays the old files and then, if it is whole, the copy. The copy changes nothing: it has for each key
+//! the last version of the old files. No reader has a snapshot of a store that is being opened, so no older version is
+//! missed.
 //!
-//! **Bounds.** Each keyspace carries over at most [`CARRIED_BYTES_MAX`], or an eighth of the smallest memtable if that is
-//! less. All keyspaces together carry over at most [`CARRIED_BYTES_MAX_TOTAL`]. The rest becomes tables. So a store with few
-//! writes is opened about a thousand times before it makes a table. With ten thousand keyspaces of one entry, an opening
-//! does not make ten thousand tables.
+//! **Bounds.** Each keyspace carries over at most [`CARRIED_BYTES_MAX`], or an eighth of the smallest memtable if that
+//! is less. All keyspaces together carry over at most [`CARRIED_BYTES_MAX_TOTAL`]. The rest becomes tables. So a store
+//! with few writes is opened about a thousand times before it makes a table. With ten thousand keyspaces of one entry,
+//! an opening does not make ten thousand tables.
 //!
-//! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with what it has in
-//! memory, and whoever closed the store has said that the log ends there.
+//! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with pages in
+//! memory. And the close of the store has noted that the log ends there.
 
 use crate::base::batch::WriteBatch;
 use crate::versions::store::Registry;
@@ -32,26 +33,27 @@ use situ_storage::Error as StorageError;
 use situ_table::{Cursor, KeyKind, KeyRef, MAX_SEQUENCE};
 use std::sync::Arc;
 
-/// More is not carried over: to write it again at each opening would cost more than a table does once.
+/// The maximum size that a keyspace carries over. To write more again at each opening would cost more than a table does
+/// once.
 const CARRIED_BYTES_MAX: u64 = 64 << 10;
 
 /// Maximum that all keyspaces together carry over. It is one record, which is in memory twice.
 const CARRIED_BYTES_MAX_TOTAL: u64 = 4 << 20;
 
-/// Space in a log file besides the record: the file's header, and a header for each page of 4 KiB.
+/// Space in a log file in addition to the record: the file's header, and a header for each page of 4 KiB.
 const LOG_ROOM_BYTES: u64 = 256 << 10;
 
-/// What was replayed last for a key or a range of keys.
+/// The last replayed change of a key or a range of keys.
 struct Change {
     sequence: u64,
     keyspace: u32,
     kind: KeyKind,
     key: Vec<u8>,
-    /// The end, of a range.
+    /// The end of a range.
     value: Vec<u8>,
 }
 
-/// What was replayed, as one batch.
+/// The replayed changes, as one batch.
 pub(crate) struct Carried {
     batch: WriteBatch,
     /// The first sequence number that was replayed, or that a record of the replayed log stood for.
@@ -59,8 +61,9 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// What the memtables of keyspaces hold; `None` if there is nothing, or too much. `memtable_bytes` is the size that the
-    /// smallest memtable of the store may have, `since` and `last` the first and the last sequence number of what was replayed.
+    /// Returns the contents of the keyspaces' memtables; `None` if there is nothing, or too much. `memtable_bytes` is
+    /// the size that the smallest memtable of the store may have. `since` and `last` are the first and the last
+    /// replayed sequence number.
     pub(crate) fn of<'a>(
         slots: impl Iterator<Item = (u32, &'a Arc<MemtableSlot>)>,
         memtable_bytes: u64,
@@ -119,12 +122,12 @@ impl Carried {
         self.batch.bytes() as u64 + LOG_ROOM_BYTES
     }
 
-    /// How many sequence numbers it takes.
+    /// Returns the number of sequence numbers that the batch takes.
     pub(crate) fn len(&self) -> u64 {
         self.batch.len() as u64
     }
 
-    /// Writes it into a log to which nothing has been written, durably.
+    /// Writes the batch durably into a log to which nothing has been written.
     ///
     /// # Errors
     /// The log's.
@@ -135,7 +138,7 @@ impl Carried {
         Ok(log.commit(lsn, Durability::Synced)?)
     }
 
-    /// Puts it into the memtables, as from log file `log_number`. Nobody else uses them yet.
+    /// Puts the batch into the memtables, as from log file `log_number`. No other thread uses them yet.
     pub(crate) fn insert(&self, registry: &Registry, first_sequence: u64, log_number: u64) {
         for (sequence, operation) in (first_sequence..).zip(self.batch.iter()) {
             let Some(keyspace) = registry.by_id.get(&operation.keyspace) else { continue };

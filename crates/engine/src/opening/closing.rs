@@ -1,20 +1,20 @@
 //! Closing a store, by a call or with its last handle.
 //!
-//! 1. What opening has replayed becomes tables, if it is to and has not yet. If a compaction of level 0 is due then, the closer
-//!    waits for it: a store that is opened again and again, for a moment each time, would never get to it. The wait has bounds
-//!    (`Work::wait_for_level0`), as writers may go on meanwhile. Then the store refuses calls. All threads of the store end
-//!    when they have done what they are at.
-//! 2. What somebody else's thread does inside is waited for, then the store's threads are.
+//! 1. The records that the opening has replayed become tables, if they are to and have not yet. If a compaction of
+//!    level 0 is due then, the closer waits for it. A store that is opened again and again, for a moment each time,
+//!    would never get to it otherwise. The wait has bounds (`Work::wait_for_level0`), as writers may go on meanwhile.
+//!    Then the store refuses calls. All threads of the store end when they have finished their present work.
+//! 2. The closer waits for callers' threads that are inside the store, then for the store's own threads.
 //! 3. The log is closed, the manifest notes it.
-//! 4. A raw disk is told of the room that closing has freed, as far as that takes less than [`TIDYING_MAX`]: whoever uses the disk next
-//!    takes its free pages for pages that the device knows of. The directory is given back.
+//! 4. The store reports the room that closing has freed to a raw disk, as far as that takes less than [`TIDYING_MAX`].
+//!    The next user of the disk assumes that the device knows of its free pages. The directory is given back.
 //!
-//! **Threads.** Whoever closes waits for the store's threads, so none of these can. The last handle may be dropped on one of
-//! them nevertheless: a waker is called there, and may own the task that owns the store. Such a store is closed on a thread
-//! of its own; a call there is refused.
+//! **Threads.** The closer waits for the store's threads, so none of these can close the store. The last handle may be
+//! dropped on one of them nevertheless: a waker is called there, and may own the task that owns the store. Such a store
+//! is closed on a thread of its own; a call there is refused.
 //!
-//! **Failure.** What can be made durable is, whatever has failed before. If no thread can be had for closing, the directory
-//! stays locked until the process ends: the store's threads may still be at work in it.
+//! **Failure.** The closer makes durable whatever it can, even after a failure. If no thread can be had for closing,
+//! the directory stays locked until the process ends: the store's threads may still be at work in it.
 
 use crate::base::store_id::is_own_thread;
 use crate::base::sync::lock;
@@ -27,10 +27,10 @@ use situ_storage::Volume;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long closing goes on telling a raw disk of free room; a part that is begun is ended.
+/// The longest time for which closing reports free room to a raw disk; a part that is begun is finished.
 const TIDYING_MAX: Duration = Duration::from_secs(1);
 
-/// A store that is open: what ends with it.
+/// An open store, and the parts that end with it.
 pub(crate) struct Open {
     core: Arc<Core>,
     /// None if the store is open read-only.
@@ -43,7 +43,7 @@ impl Open {
         Arc::new(Open { core: Arc::clone(core), background, locks: Mutex::new(locks) })
     }
 
-    /// A new keyspace may have a value log.
+    /// Begins the collection of values of a new keyspace, which may have a value log.
     ///
     /// # Errors
     /// No thread can be had that would collect it.
@@ -79,11 +79,11 @@ impl Open {
             background.join(&core.work);
         }
         core.work.land_the_last();
-        // The thread of a task is a little longer there than the task: what it holds must not be the last of the store.
+        // The thread of a task ends a little later than the task: it must not hold the last handle of the store.
         core.work.compactor.close();
         core.versions.delete_obsolete();
         core.end_value_writers();
-        // Even after a failure: what can be made durable is.
+        // Even after a failure, the log is made as durable as possible.
         let closed = core.memory.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
         // The next opening would not find data in files that were moved or removed.
         core.health.fail_if_a_disk_has();
@@ -97,8 +97,8 @@ impl Open {
         closed
     }
 
-    /// Closes a store whose last handle goes. Nobody is left to be told of a failure; what was acknowledged as synced is on
-    /// disk whatever happens here.
+    /// Closes a store whose last handle is dropped. No caller is left to get a failure. Writes that were acknowledged
+    /// as synced are on disk whatever happens here.
     pub(crate) fn abandon(self: &Arc<Self>) {
         if !self.is_closed_by_itself() {
             let _ = self.close();
@@ -116,7 +116,7 @@ impl Open {
 }
 
 impl Core {
-    /// Seals the segments that values go to. What is not sealed here is read through by the next opening.
+    /// Seals the segments that values go to. The next opening reads through a segment that is not sealed here.
     fn end_value_writers(&self) {
         for keyspace in self.versions.keyspaces() {
             let writers = [&keyspace.flushed_values, &keyspace.collected_values].map(|writer| lock(writer).take());
@@ -128,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Step 4. Nothing depends on it: what cannot be told now is told when the room has been used again.
+    /// Step 4. Nothing depends on it: room that cannot be reported now is reported when it has been used again.
     fn tidy_at_the_end(&self) {
         let (Some(_), Some(placement)) = (&self.memory.log, &self.work.placement) else { return };
         let fast = &placement.fast.volume;

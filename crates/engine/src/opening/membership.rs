@@ -9,14 +9,14 @@
 //!    - The disk is the store's. A writer locks it, and both disks become one volume (`situ_disks::Disks`). A repair
 //!      that finds DISKS or MEMBER lost wants more proof than the other one (`membership/witness.rs`).
 //!    - The disk is to become the store's. It has to be empty.
-//!    - Opening refuses, and says what to do (`membership/refusals.rs`).
+//!    - Opening refuses, and names the cure (`membership/refusals.rs`).
 //! 5. [`Joined::settle`] writes, when the store is known to open and before anything is put on the fast disk. A new
 //!    fast disk is made the store's. The place of a known one is noted if it has moved.
 //!
-//! **Failure.** A fast disk that is needed and missing is an error that says what lies on it. This takes a look at the
+//! **Failure.** A fast disk that is needed and missing is an error that lists the files on it. This takes a look at the
 //! manifest, also where DISKS is gone (`membership/missing.rs`). A disk that is where it was and cannot be used is
-//! another error. It never counts as missing: what helps against a loss would make it one. The copy of a home does not
-//! get the disk of the home that was copied (`membership/copies.rs`).
+//! another error. It never counts as missing: the cure for a loss would cause one. The copy of a home does not get the
+//! disk of the home that was copied (`membership/copies.rs`).
 
 use crate::Result;
 use cases::Opening;
@@ -53,7 +53,8 @@ fn lock_capacity_disk(given: &Given, access: Access) -> Result<Locks> {
     Ok(locks)
 }
 
-/// What is made in place of a store there would take the names of the files of the store whose fast disk it is.
+/// Refuses the fast disk of a store as a home. A store made there would take the names of the files of the store whose
+/// fast disk it is.
 ///
 /// # Errors
 /// A directory that is to be a store's home says that it is the fast disk of a store.
@@ -71,8 +72,8 @@ pub(crate) fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
     Err(refusals::fast_disk_as_home(&at_home, &whose, has_home_files))
 }
 
-/// All files of the store in a directory as one volume, wherever they lie, for those who look at them one by one.
-/// Nothing is locked or written.
+/// Returns all files of the store in a directory as one volume, wherever they lie, for tools that look at them one by
+/// one. Locks and writes nothing.
 ///
 /// # Errors
 /// The directory, or the store's fast disk, is not there.

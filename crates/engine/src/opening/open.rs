@@ -1,15 +1,18 @@
 //! Opening a store: from files to a running [`Core`].
 //!
-//! 1. Take the lock, and that of the fast disk if there is one (`membership.rs`). `CURRENT` names the manifest; without it and without any of a store's files, a new store is made.
-//! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed, when it is
-//!    durable that nothing needs them.
-//! 3. Replay the log files that hold what is not in tables; each record goes to the keyspaces that have not flushed it.
-//! 4. A new log is begun, and a new manifest with a snapshot of all this is put in force; log files that nothing replayed is
-//!    from go. A crash before that leaves everything as it was, and the next open does the same again.
-//! 5. The store is open. What was replayed is in memtables (`replay.rs`), which the flusher makes tables of; then their log files
-//!    go. A crash before that leaves the old log files and the new ones, which are read one after the other.
+//! 1. Take the lock, and that of the fast disk if there is one (`membership.rs`). `CURRENT` names the manifest. Without
+//!    `CURRENT`, and without any of a store's files, a new store is made.
+//! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed, when
+//!    it is durable that nothing needs them.
+//! 3. Replay the log files that hold writes which are not in tables; each record goes to the keyspaces that have not
+//!    flushed it.
+//! 4. Begin a new log, and put a new manifest with a snapshot of this state in force. Remove log files without replayed
+//!    records. A crash before that leaves everything as it was, and the next open does the same again.
+//! 5. The store is open. The replayed records are in memtables (`replay.rs`). The flusher makes tables of them, and
+//!    then their log files go. A crash before that leaves the old log files and the new ones, which are read one after
+//!    the other.
 //!
-//! Read-only: nothing is locked or written, orphans stay, and what was replayed stays in memory.
+//! A read-only opening locks and writes nothing. Orphans stay, and the replayed records stay in memory.
 
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{KeyspaceOptions, Options};
@@ -57,9 +60,9 @@ pub(crate) struct StoreState {
     pub(crate) keyspaces: BTreeMap<u32, KeyspaceState>,
     /// The store was closed in order, with this log file as the last.
     pub(crate) closed: Option<u64>,
-    /// When a repair has lost something last, in milliseconds since 1970.
+    /// The time at which a repair last lost something, in milliseconds since 1970.
     pub(crate) lossy_repair: Option<u64>,
-    /// The store has a fast disk, or had one.
+    /// True if the store has a fast disk, or had one.
     pub(crate) fast_disk: bool,
 }
 
@@ -70,7 +73,7 @@ pub(crate) struct KeyspaceState {
 }
 
 impl StoreState {
-    /// Applies edits in order; the error says in words which one does not fit.
+    /// Applies edits in order; the error describes the one that does not fit.
     pub(crate) fn replay(edits: Vec<Edit>, source: &Arc<TableSource>) -> Result<StoreState, String> {
         let mut state = StoreState::default();
         for (at, edit) in edits.into_iter().enumerate() {
@@ -138,23 +141,23 @@ impl StoreState {
         Ok(())
     }
 
-    /// The numbers of all segments in force.
+    /// Returns the numbers of all segments in force.
     pub(crate) fn segments(&self) -> HashSet<u64> {
         self.keyspaces.values().flat_map(|k| k.version.segments.files().iter().map(|file| file.number)).collect()
     }
 
-    /// The numbers of all tables in force.
+    /// Returns the numbers of all tables in force.
     pub(crate) fn tables(&self) -> HashSet<u64> {
         self.keyspaces.values().flat_map(|k| k.version.files().map(|(_, f)| f.meta.number)).collect()
     }
 }
 
-/// What of these belongs to a keyspace.
+/// Returns the items of a keyspace.
 fn of_keyspace<T: Copy>(all: &[(u32, T)], id: u32) -> Vec<T> {
     all.iter().filter(|(of, _)| *of == id).map(|(_, one)| *one).collect()
 }
 
-/// What opening gives.
+/// The result of an opening.
 pub(crate) struct Opened {
     pub(crate) core: Arc<Core>,
     pub(crate) locks: Locks,
@@ -170,7 +173,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// How a store is opened.
+/// The mode of an opening.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Write,
@@ -180,7 +183,7 @@ enum Mode {
     },
 }
 
-/// A reader starts again so often when files change under it.
+/// The maximum number of attempts of a reader when files change under it.
 const READ_ATTEMPTS_MAX: usize = 20;
 
 pub(crate) fn open(
@@ -194,9 +197,10 @@ pub(crate) fn open(
     if read_only { open_to_read(given, &open_as) } else { open_as(Mode::Write) }
 }
 
-/// Opens beside a writer, which may put another manifest in force, and give up files, between two steps of the reader. What is
-/// taken for damage, or for a missing file, is that if the next attempt finds the very same: the manifest says that a file is
-/// not needed before it is given up, and no number is used twice, so an attempt that begins later does not ask for the file.
+/// Opens a store that a writer may have open. Between two steps of the reader, the writer may put another manifest in
+/// force and give up files. So the reader believes in damage, or in a missing file, only if the next attempt finds the
+/// very same. The manifest says that a file is not needed before the writer gives up the file. No number is used twice,
+/// so an attempt that begins later does not ask for the file.
 fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Result<Opened> {
     let (mut all, mut before) = (true, None);
     for _ in 0..READ_ATTEMPTS_MAX {
@@ -208,8 +212,9 @@ fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Resu
         if before.as_ref() != Some(&found) {
             before = Some(found);
         } else if all {
-            // Of a table, perhaps, that nobody will ask for. And what is missing is believed only now, also by who looks whether it is
-            // on a fast disk that nobody knows of.
+            // The missing file may be a table that no read asks for, so the next attempts go on without missing tables.
+            // Only these attempts believe that a file is missing, and look for a fast disk that the caller has not
+            // named.
             (all, before) = (false, None);
         } else {
             return Err(error.into());
@@ -218,7 +223,7 @@ fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Resu
     Err(Error::Changed { location: given.capacity.location() })
 }
 
-/// The manifest in force, and its length. Any edit changes it.
+/// Returns the manifest in force, and its length. Any edit changes it.
 fn edits_seen(volume: &dyn Volume) -> Option<(u64, u64)> {
     let number = manifest::current(volume).ok()??;
     Some((number, volume.open(FileName::Manifest(number)).ok()?.bytes()))
@@ -240,7 +245,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         chosen.try_for_each(|options| check_room_for_values(&source, &volume, options))?;
     }
     let current = manifest::current(&*volume)?;
-    // Before the edits are read: what comes later counts as a change.
+    // Before the edits are read: a later edit counts as a change.
     let seen = read_only.then(|| edits_seen(&*volume));
     let mut damages = Vec::new();
     let mut state = match current {
@@ -258,7 +263,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
             })?
         }
         None => match new_state(&volume, &options, read_only) {
-            // Somebody has made the store since.
+            // Another process has made the store since.
             Err(Error::Existence(_)) if read_only && manifest::current(&*volume)?.is_some() => {
                 let path = format!("{}/{}", volume.location(), FileName::Current);
                 return Err(StorageError::NotFound { path }.into());
@@ -268,7 +273,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     };
     let files = volume.list()?;
     if current.is_some() {
-        // A writer may delete tables under a reader; what a reader misses, it is told when it gets there.
+        // A writer may delete tables under a reader; a read of such a table gets the error.
         let missing =
             state.missing_files(&files).into_iter().find(|m| !read_only || matches!(m.name, FileName::Log(_)));
         if let Some(missing) = missing {
@@ -306,7 +311,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     orphans.into_iter().try_for_each(|name| remove(&*volume, name))?;
     open_values(&volume, &ground.env, &ground.options, &ground.state, &ground.source, false)?;
     let Built { core, manifest_number, old_logs, unused_logs } = ground.build()?;
-    // Whoever listens hears of it when it is mended: the new manifest and its copy are whole.
+    // The listener is notified after the repair: the new manifest and its copy are whole.
     core.versions.note_mended(damages);
     let is_old = |name: &FileName| match name {
         FileName::Manifest(number) | FileName::ManifestCopy(number) => *number != manifest_number,
@@ -325,8 +330,9 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
 }
 
 impl Core {
-    /// Opens every table, so that a writer which deletes it later does not take it away from this reader. Damage is told
-    /// when somebody reads what is damaged. If there are more than may be open, none is: it could not be kept.
+    /// Opens every table, so that a writer which deletes it later does not take it away from this reader. A read of
+    /// damaged data reports the damage. If there are more tables than may be open, the reader opens none: it could not
+    /// keep them open.
     fn hold_tables(&self, all: bool) -> Result<()> {
         let versions: Vec<_> = self.versions.keyspaces().iter().map(|k| Arc::clone(&k.view.load().version)).collect();
         let files = || versions.iter().flat_map(|version| version.files());
@@ -349,16 +355,16 @@ const FILE: &str = "file";
 /// A file that the state needs and the volume does not have, or has in another length.
 pub(crate) struct Missing {
     pub(crate) name: FileName,
-    /// [`FILE`], or what of it is wrong.
+    /// [`FILE`], or the property of the file that is wrong.
     pub(crate) what: &'static str,
     pub(crate) expected: String,
     pub(crate) found: String,
-    /// It was on the fast disk, or, of a log file, may have been.
+    /// True if the file was on the fast disk, or, for a log file, may have been.
     pub(crate) on_fast_disk: bool,
 }
 
 impl Missing {
-    /// Whether nothing of it is there.
+    /// Returns true if no part of the file is there.
     pub(crate) fn is_gone(&self) -> bool {
         self.what == FILE
     }
@@ -371,7 +377,7 @@ impl Missing {
 }
 
 impl StoreState {
-    /// What is not there of the tables and the log files that are needed.
+    /// Returns the needed tables, segments and log files that are missing.
     pub(crate) fn missing_files(&self, files: &[FileMeta]) -> Vec<Missing> {
         let lengths: HashMap<FileName, u64> = files.iter().map(|f| (f.name, f.bytes)).collect();
         let mut missing = Vec::new();
@@ -414,7 +420,7 @@ impl StoreState {
         missing
     }
 
-    /// New files must not get numbers that a file has already.
+    /// Moves the next file number past those of `files`: new files must not get numbers that a file has already.
     pub(crate) fn pass_numbers_of(&mut self, files: &[FileMeta]) {
         let highest = files.iter().filter_map(|f| f.name.number()).max().unwrap_or(0);
         self.next_file = self.next_file.max(highest.saturating_add(1));
@@ -437,7 +443,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) before_manifest: &'a dyn Fn() -> Result<()>,
 }
 
-/// A running core, and what the files were for that it does not need.
+/// A running core, and the files that it does not need.
 pub(crate) struct Built {
     pub(crate) core: Arc<Core>,
     /// Of the manifest in force; the others are old.
@@ -449,7 +455,7 @@ pub(crate) struct Built {
 
 impl Ground<'_> {
     /// # Errors
-    /// The system has no memory for so many keyspaces.
+    /// The system has no memory for this many keyspaces.
     fn registry(&self) -> Result<Registry> {
         let count = self.state.keyspaces.len();
         require(OPENING_BYTES + count * KEYSPACE_BYTES, format_args!("a store with {count} keyspaces"))?;
@@ -487,7 +493,7 @@ impl Ground<'_> {
         Replay::run(core, &self.logs, &self.state, self.mode, keep)
     }
 
-    /// Everything in memory, nothing written.
+    /// Builds the core in memory, and writes nothing.
     fn read_only(self) -> Result<Arc<Core>> {
         let core = Core::new(self.parts(self.registry()?));
         let replayed = self.replay(&core, Keep::All)?;
@@ -495,19 +501,21 @@ impl Ground<'_> {
         Ok(core)
     }
 
-    /// Replays the logs, begins a new one, and puts a new manifest in force. What was there before is still there then.
+    /// Replays the logs, begins a new one, and puts a new manifest in force. The files from before are still there
+    /// then.
     pub(crate) fn build(self) -> Result<Built> {
         // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
         // A repair that is stopped must not leave tables that the next one takes for some which the manifest has lost.
         let names_tables_later = self.mode == RecoveryMode::Repair;
         let scratch = Core::new(Parts { names_tables_later, ..self.parts(self.registry()?) });
-        // What repair has left out must not be met again.
+        // No later opening may meet the data that the repair has left out.
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
         let Replayed { mut last_sequence, unused, carried } = self.replay(&scratch, keep)?;
 
         let registry = std::mem::take(&mut *crate::base::sync::lock(&scratch.versions.registry));
         let log_number = scratch.versions.new_number();
-        // The log frees whole files, so a log with a low limit consists of short ones. A disk's log area bounds the log by itself.
+        // The log frees whole files, so a log with a low limit consists of short ones. A disk's log area bounds the log
+        // by itself.
         let has_area = self.source.disks.is_some();
         let longest = if has_area { u64::MAX } else { (self.options.log_bytes_max / 4).max(LOG_FILE_BYTES_MIN) };
         let file_bytes = log_file_bytes(&registry).min(longest);
@@ -523,7 +531,7 @@ impl Ground<'_> {
         // On a disk that small, flushes need the room more than later files do.
         log_options.short_file_bytes = log_options.first_file_bytes;
         let log = Log::create(Arc::clone(&self.volume), self.env.clone(), log_options, log_number)?;
-        // What is carried over is needed until it is in the new log.
+        // The carried records are needed until they are in the new log.
         if carried.is_none() {
             for keyspace in registry.by_id.values() {
                 let needed = keyspace.view.load().first_log().unwrap_or(log_number);
@@ -531,8 +539,8 @@ impl Ground<'_> {
             }
         }
         let oldest = registry.by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min().unwrap_or(log_number);
-        // If this is interrupted, an unused file must not be left next to an ended one, which would seem to have lost its successor's
-        // pages: so the last of them go first, one by one.
+        // If this is interrupted, an unused file must not be left next to an ended one, which would seem to have lost
+        // its successor's pages: so the last of them go first, one by one.
         let old_logs = self.logs.iter().copied().filter(|number| *number < oldest).collect();
         let is_unused = |number: &u64| *number >= oldest && unused.contains(number);
         let unused_logs = self.logs.iter().rev().copied().filter(is_unused).collect();
@@ -582,7 +590,7 @@ impl Ground<'_> {
     }
 }
 
-/// The log files that may hold something that is in no table, ascending.
+/// Returns the log files that may hold something that is in no table, ascending.
 pub(crate) fn needed_logs(state: &StoreState, files: impl Iterator<Item = FileName>) -> Vec<u64> {
     let oldest = state.keyspaces.values().map(|k| k.log_number).min().unwrap_or(0);
     let mut logs: Vec<u64> = files
@@ -595,8 +603,9 @@ pub(crate) fn needed_logs(state: &StoreState, files: impl Iterator<Item = FileNa
     logs
 }
 
-/// Whether a manifest says more than one that a crash left while a store was being made: that one has no tables yet, and is
-/// no longer than a page, perhaps of zeros. What it names may lie on a fast disk of which nothing is known any more.
+/// Returns true if a manifest says more than one that a crash left while a store was being made. Such a manifest has no
+/// tables yet, and is no longer than a page, perhaps of zeros. The tables that a longer one names may lie on a fast
+/// disk of which nothing else is known.
 fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     const UNBORN_BYTES_MAX: u64 = situ_storage::PAGE_BYTES as u64;
     let (FileName::Manifest(number) | FileName::ManifestCopy(number)) = file.name else { return Ok(false) };
@@ -604,7 +613,7 @@ fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     Ok(file.bytes > UNBORN_BYTES_MAX || names_tables(manifest::readable_edits(volume, number)?))
 }
 
-/// A directory with a hash store gets no ordered store, and nobody repairs it as one.
+/// Refuses a directory with a hash store: it gets no ordered store, and no repair as one.
 pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()> {
     if !files.iter().any(|file| file.name == FileName::Superblock) {
         return Ok(());
@@ -612,8 +621,8 @@ pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()
     Err(Error::Invalid(format!("{location} holds a hash store, and this needs an ordered store; nothing was changed")))
 }
 
-/// The state of a store that does not exist yet. A crash while a store is being made leaves an empty log and perhaps a
-/// manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is somebody's data.
+/// Returns the state of a store that does not exist yet. A crash while a store is being made leaves an empty log and
+/// perhaps a manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is a user's data.
 fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Result<StoreState> {
     let location = volume.location();
     let files = volume.list()?;
@@ -659,7 +668,7 @@ pub(crate) fn remove(volume: &dyn Volume, name: FileName) -> Result<()> {
     }
 }
 
-/// Files that nothing needs, of an interrupted job.
+/// Returns the files of an interrupted job, which nothing needs.
 fn orphans(files: &[FileMeta], tables: &HashSet<u64>, segments: &HashSet<u64>, logs: &[u64]) -> Vec<FileName> {
     let is_orphan = |name: &FileName| match name {
         FileName::Table(number) => !tables.contains(number),

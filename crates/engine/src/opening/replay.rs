@@ -1,15 +1,16 @@
 //! The log read back into memtables.
 //!
-//! What the log held stays in memory, in memtables that end where log files end, as they did when they were written: so a
-//! memtable that is flushed later, by the flusher like any other, lets go of whole log files, and nothing comes twice when the
-//! store is opened again before all are. The last one takes new writes if there may not be another. If it is little, it goes
-//! on in the new log instead (`carry.rs`).
+//! The contents of the log stay in memory, in memtables that end where log files end, as they did when they were
+//! written. So a memtable that the flusher flushes later frees whole log files. No record comes twice if the store is
+//! opened again before all memtables are flushed. The last one takes new writes if there may not be another. If it is
+//! little, it goes on in the new log instead (`carry.rs`).
 //!
 //! If the limits in the options are lower now, memtables may exceed them, for one keyspace or for all together. Then
 //! everything is written to tables before the store is open. A repair does the same, and leaves no log.
 //!
-//! **Invariants.** Of one keyspace, no log file has entries in two memtables that stay in memory. The log files that are kept have
-//! all sequence numbers from the first to the last: a gap shows that something has rotted where nobody could know of it.
+//! **Invariants.** Of one keyspace, no log file has entries in two memtables that stay in memory. The log files that
+//! are kept have all sequence numbers from the first to the last: a gap shows that records have rotted in a place that
+//! gives no other sign of it.
 
 use crate::Error;
 use crate::Result;
@@ -31,7 +32,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What becomes of what is replayed.
+/// The destination of replayed records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// All of it stays in memory, in one memtable for each keyspace.
@@ -42,7 +43,7 @@ pub(crate) enum Keep {
     Nothing,
 }
 
-/// A keyspace, and what was replayed for it so far.
+/// A keyspace, and the records replayed for it so far.
 struct Target {
     keyspace: Arc<KeyspaceCore>,
     /// Log files before this one are not needed for it.
@@ -68,7 +69,7 @@ impl Target {
         self.sealed.insert(0, std::mem::replace(&mut self.active, fresh));
     }
 
-    /// Whether there may be a memtable more.
+    /// Returns true if the keyspace may have one more memtable.
     fn has_memtable(&self) -> bool {
         self.sealed.len() + 1 < self.keyspace.options.memtables_max
     }
@@ -86,7 +87,8 @@ pub(crate) struct Replay<'a> {
     /// The last sequence number of the log.
     last: u64,
     makes_tables: bool,
-    /// Total size above which memtables are written out. It rises beyond the limit if small memtables alone exceed the limit.
+    /// Total size above which memtables are written out. It rises beyond the limit if small memtables alone exceed the
+    /// limit.
     over_limit_at: u64,
     /// In a repair only.
     found: Option<FoundTables>,
@@ -95,16 +97,17 @@ pub(crate) struct Replay<'a> {
 /// Tables with temporary names that a replay keeps open.
 const UNNAMED_OPEN_MAX: usize = 64;
 
-/// The tables that a repair found. They may hold what the log holds: then the replay leaves that out.
+/// The tables that a repair found. They may hold records of the log, which the replay then leaves out.
 struct FoundTables {
     volume: Arc<dyn Volume>,
-    /// Tables that this repair has written. They have temporary names yet. The other tables are opened as those of an open store are,
-    /// and no more of them than may be.
+    /// Tables that this repair has written. They have temporary names yet. The other tables are opened as those of an
+    /// open store are, and no more of them than may be.
     unnamed: BTreeMap<u64, Arc<Table>>,
 }
 
 impl FoundTables {
-    /// Whether a table holds what `operation` has made, or something newer of its key. Above it, the older version would be a damage.
+    /// Returns true if a table holds the version that `operation` made, or a newer one of its key. Above it, the older
+    /// version would be a damage.
     fn have(&mut self, version: &Version, operation: &Operation<'_>, sequence: u64) -> Result<bool> {
         if operation.kind == KeyKind::RangeDelete {
             return Ok(false);
@@ -148,18 +151,18 @@ impl FoundTables {
     }
 }
 
-/// What a replay found.
+/// The result of a replay.
 pub(crate) struct Replayed {
-    /// The last sequence number there is.
+    /// The last sequence number of the store.
     pub(crate) last_sequence: u64,
     /// Log files behind the end in which nothing was ever written.
     pub(crate) unused: Vec<u64>,
-    /// All that was replayed, if it is to go on in the next log; memtables are empty then.
+    /// The replayed records, if they are to go on in the next log; memtables are empty then.
     pub(crate) carried: Option<Carried>,
 }
 
 impl<'a> Replay<'a> {
-    /// Puts what is in the log files into the keyspaces of `core`, which nobody else uses yet.
+    /// Puts the records of the log files into the keyspaces of `core`, which no other thread uses yet.
     pub(crate) fn run(
         core: &'a Arc<Core>,
         logs: &[u64],
@@ -202,8 +205,8 @@ impl<'a> Replay<'a> {
             state.closed.map_or(Ok(()), |closed| check_closed(&report, closed))?;
         }
         if replay.keep == Keep::AsManyAsMayBe && replay.last < state.last_sequence {
-            // A power failure took buffered writes that had been seen. The numbers go on behind them, and a log that is kept must
-            // have no gap.
+            // A power failure took buffered writes that had been seen. The numbers go on behind them, and a log that is
+            // kept must have no gap.
             replay.give_up_keeping()?;
         }
         let last_sequence = state.last_sequence.max(replay.last);
@@ -245,7 +248,8 @@ impl<'a> Replay<'a> {
         }
         self.last = sequence.saturating_sub(1).max(record.first.saturating_sub(1));
         match self.keep {
-            // A memtable takes what one log file holds beside what it had, so it may pass its size, but not by much.
+            // A memtable takes the contents of one log file in addition to its own, so it may pass its size, but not by
+            // much.
             Keep::AsManyAsMayBe if grown >= 2 || self.is_over_limit() => self.give_up_keeping(),
             Keep::Nothing if grown >= 1 => {
                 self.write_out(|target| target.active.bytes() >= target.keyspace.options.memtable_bytes)
@@ -259,7 +263,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A log file has ended: so do memtables that are full, or would hardly have room for what comes with the next one.
+    /// Ends memtables at the end of a log file: those that are full, or would hardly have room for the records of the
+    /// next one.
     fn end_memtables(&mut self) -> Result<()> {
         if self.keep != Keep::AsManyAsMayBe {
             return Ok(());
@@ -281,7 +286,7 @@ impl<'a> Replay<'a> {
         self.core.memory.meter.bytes() > self.over_limit_at
     }
 
-    /// From now on, everything becomes tables.
+    /// Stops keeping records in memory: from now on, everything becomes tables.
     fn give_up_keeping(&mut self) -> Result<()> {
         self.keep = Keep::Nothing;
         self.write_out(|_| true)
@@ -302,7 +307,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Takes all that was replayed out of the memtables, if it is little enough to go on in the next log.
+    /// Takes the replayed records out of the memtables, if they are few enough to go on in the next log.
     fn carry_over(&mut self, last: u64) -> Result<Option<Carried>> {
         let all_in_memory = self.keep == Keep::AsManyAsMayBe && !self.makes_tables;
         if !all_in_memory || self.targets.values().any(|target| !target.sealed.is_empty()) {
@@ -318,7 +323,7 @@ impl<'a> Replay<'a> {
         Ok(carried)
     }
 
-    /// Shows what stays in memory. `last` is the last sequence number there is.
+    /// Shows the memtables that stay in memory. `last` is the last sequence number of the store.
     fn finish(mut self, last: u64) -> Result<()> {
         if self.keep == Keep::Nothing {
             self.write_out(|_| true)?;
@@ -363,7 +368,7 @@ fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Memtab
     Ok(())
 }
 
-/// Where a record lies, for messages.
+/// Returns an error about a record, with its place in the log.
 pub(crate) fn record_error(position: RecordPosition, expected: &str, found: impl std::fmt::Display) -> StorageError {
     let offset = u64::from(position.page) * PAGE_BYTES as u64;
     StorageError::corruption(FileName::Log(position.file), offset, "record", expected, found)
@@ -378,9 +383,9 @@ pub(crate) fn follows(last: u64, record: Record<'_>, position: RecordPosition) -
     Ok(record)
 }
 
-/// Whether a record comes right behind the one before it, which was in log file `file`, if it is the first of another file. Logs
-/// that are read one after the other have no gap between them: where there is one, an end that was not known to be durable has
-/// rotted since the next log was begun behind it.
+/// Checks the first record of a log file: it comes right behind the last record of the one before, which is `file`.
+/// Logs that are read one after the other have no gap between them. A gap shows that an end that was not known to be
+/// durable has rotted since the next log was begun behind it.
 pub(crate) fn adjoins(last: u64, record: &Record<'_>, position: RecordPosition, file: u64) -> situ_storage::Result<()> {
     if last == 0 || position.file == file || record.first == last + 1 {
         return Ok(());
@@ -389,8 +394,9 @@ pub(crate) fn adjoins(last: u64, record: &Record<'_>, position: RecordPosition, 
     Err(record_error(position, &expected, record.first))
 }
 
-/// Whether the oldest of the log files has records, if there are any behind a log that was begun later: whoever began that has kept
-/// the file for the records in it. `first` is the file of the first record that was found.
+/// Checks that the oldest of the log files has records, if there are any behind a log that was begun later. The opening
+/// that began the later log has kept the oldest file for the records in it. `first` is the file of the first record
+/// that was found.
 pub(crate) fn check_head(report: &RecoveryReport, logs: &[u64], first: Option<u64>) -> situ_storage::Result<()> {
     let (Some(oldest), Some(first)) = (logs.first(), first) else { return Ok(()) };
     match report.begun.iter().find(|begun| *oldest < **begun && **begun <= first) {
@@ -402,7 +408,7 @@ pub(crate) fn check_head(report: &RecoveryReport, logs: &[u64], first: Option<u6
     }
 }
 
-/// Whether a log whose store was closed in order is whole. `closed` is its last file.
+/// Checks that the log of a store that was closed in order is whole. `closed` is its last file.
 pub(crate) fn check_closed(report: &RecoveryReport, closed: u64) -> situ_storage::Result<()> {
     let (offset, found) = match &report.tail {
         Tail::Closed => return Ok(()),

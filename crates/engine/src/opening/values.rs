@@ -1,9 +1,11 @@
 //! The value log of a store that is being opened.
 //!
-//! A store without segments opens the log when it writes the first one. So it pays nothing for a log that it does not have.
+//! A store without segments opens the log when it writes the first one. So it pays nothing for a log that it does not
+//! have.
 //!
-//! Segments are page files at home. A disk without a file system has a small area for page files, which the write-ahead log needs. So
-//! a home on such a disk, here or on a node, takes no values: the opening is refused before it changes anything.
+//! Segments are page files at home. A disk without a file system has a small area for page files, which the write-ahead
+//! log needs. So a home on such a disk, here or on a node, takes no values: the opening is refused before it changes
+//! anything.
 
 use crate::base::options::{KeyspaceOptions, Options};
 use crate::opening::open::StoreState;
@@ -16,7 +18,7 @@ use situ_storage::Volume;
 use situ_values::{KnownSegment, Options as ValueOptions, ValueLog};
 use std::sync::{Arc, Weak};
 
-/// How the value log of a store works on a drive of this nature.
+/// Returns the options of a store's value log on a drive of this nature.
 fn value_options(options: &Options, nature: &Nature, read_only: bool) -> ValueOptions {
     let chosen = ValueOptions::for_nature(nature);
     ValueOptions {
@@ -32,7 +34,7 @@ fn value_options(options: &Options, nature: &Nature, read_only: bool) -> ValueOp
 /// Refuses a keyspace whose large values would go to a home that has no room for segments.
 ///
 /// # Errors
-/// [`Error::Invalid`], which says what to do.
+/// [`Error::Invalid`], which names the cure.
 pub(crate) fn check_room_for_values(
     source: &TableSource,
     home: &Arc<dyn Volume>,
@@ -52,8 +54,8 @@ pub(crate) fn check_room_for_values(
     )))
 }
 
-/// Counts records as dead that no edit names: a crash came first, or a flush failed. The edit that names a value comes before anything
-/// that leads to it is durable. So nothing leads to these.
+/// Counts records as dead that no edit names: a crash came first, or a flush failed. The edit that names a value is
+/// durable before anything that leads to the value. So nothing leads to these records.
 fn count_unnamed(log: &ValueLog, known: &[KnownSegment]) {
     for segment in known {
         let found = log.segment(segment.number).map_or(0, |found| found.record_bytes);
@@ -61,7 +63,7 @@ fn count_unnamed(log: &ValueLog, known: &[KnownSegment]) {
     }
 }
 
-/// Says how the log is opened, and opens it if there are segments.
+/// Sets the options with which the log is opened, and opens it if there are segments.
 pub(crate) fn open_values(
     volume: &Arc<dyn Volume>,
     env: &Env,
@@ -78,7 +80,7 @@ pub(crate) fn open_values(
     let numbers = Arc::downgrade(&source.values);
     source.values.open_by(Arc::new(move || {
         let numbers = Weak::clone(&numbers);
-        // Who writes values has the source.
+        // A writer of values holds a handle to the source.
         let numbers = Arc::new(move || numbers.upgrade().map_or(0, |values| values.new_number()));
         let log = ValueLog::open(Arc::clone(&volume), &env, options.clone(), numbers, &known)?;
         count_unnamed(&log, &known);

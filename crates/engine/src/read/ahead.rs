@@ -1,18 +1,19 @@
-//! What a cursor has found behind its present entry, and the values that it has begun to read.
+//! Read-ahead of a cursor: the entries found behind its present entry, and the values that it has begun to read.
 //!
-//! A cursor over values of the value log would wait once for each value. So a cursor that goes on in one direction finds the next
-//! entries before it is asked for them, and begins to read their values ([`ReadAhead`]).
+//! A cursor over values of the value log would wait once for each value. So a cursor that goes on in one direction
+//! finds the next entries before the caller asks for them, and begins to read their values ([`ReadAhead`]).
 //!
-//! 1. The cursor has made a step, and the entry that it has found lies in the value log. The entry is copied here: it is the one
-//!    that is *shown*. The merge goes on, and what it finds is queued.
+//! 1. The cursor has made a step, and the entry that it has found lies in the value log. The entry is copied here: it
+//!    is the one that is *shown*. The merge goes on, and the entries that it finds are queued.
 //! 2. A step takes the next entry of the queue. When half of the queue is gone, it is filled again.
 //! 3. The merge stands on the last entry that was queued. So a cursor whose queue is empty goes on as it did before.
-//! 4. A turn, or a new position, drops what was queued. Reads in flight end unseen.
+//! 4. A turn, or a new position, drops the queue. Reads in flight end unseen.
 //!
-//! **Bounds.** No more entries are queued than the scan has made steps, [`ENTRIES_MAX`] at most, and [`BYTES_MAX`] of keys and
-//! values. So a scan that stops early has read about twice what it gave. A page of a scan says how much of it is left.
+//! **Bounds.** No more entries are queued than the scan has made steps, [`ENTRIES_MAX`] at most, and [`BYTES_MAX`] of
+//! keys and values. So a scan that stops early has read about twice as much as it returned. A page of a scan tells the
+//! cursor the rest that it needs.
 //!
-//! **Failure.** An error of the merge, and of each value, is told when the scan gets there.
+//! **Failure.** The scan gets an error of the merge, or of a value, when it comes to that entry.
 
 use crate::Result;
 use crate::base::value::Value;
@@ -21,12 +22,12 @@ use situ_values::ReadAhead;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// So many entries are queued at most.
+/// The maximum number of queued entries.
 pub(crate) const ENTRIES_MAX: usize = 32;
-/// Keys and values that are queued: the entry that reaches this is the last one.
+/// The maximum size of queued keys and values: the entry that reaches it is the last one.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// How much is worth queueing.
+/// The number of entries and bytes that are worth queueing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) entries: usize,
@@ -49,7 +50,7 @@ impl Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
-    /// The value, or what stands for it.
+    /// The value, or the pointer that stands for it.
     pub(crate) value: Vec<u8>,
     pub(crate) is_in_log: bool,
 }
@@ -64,7 +65,7 @@ impl Entry {
     }
 }
 
-/// What the merge has to say behind the last entry.
+/// The state of the merge behind the last entry.
 enum Behind {
     /// The merge stands on the last entry.
     More,
@@ -107,14 +108,14 @@ impl Ahead {
         }
     }
 
-    /// Whether so much is gone that more is to be queued. Where all values lie in tables, nothing is.
+    /// Returns true if the queue is low enough to be filled again. If all values lie in tables, nothing is queued.
     pub(crate) fn is_low(&self, wanted: Wanted) -> bool {
         let is_low = self.queue.len() * 2 <= wanted.entries && self.bytes * 2 <= wanted.bytes;
         let mut entries = self.queue.iter().chain([&self.shown]);
         is_low && matches!(self.behind, Behind::More) && entries.any(|entry| entry.is_in_log)
     }
 
-    /// Queues what `find` finds, and begins to read the values.
+    /// Queues the entries that `find` finds, and begins to read their values.
     pub(crate) fn fill(
         &mut self,
         wanted: Wanted,
@@ -138,7 +139,7 @@ impl Ahead {
     }
 
     fn begin(&mut self, entries: Range<usize>, segments: &Segments) {
-        // The value that is shown first may lie beside the next ones.
+        // The value that is shown first may lie next to the following ones.
         let first = self.reads.is_none().then_some(&self.shown);
         let handles = self.queue.range(entries).chain(first).filter_map(|entry| Some(entry.pointer()?.handle));
         let handles: Vec<_> = handles.filter(|handle| segments.find(handle.segment).is_some()).collect();
@@ -150,7 +151,7 @@ impl Ahead {
         }
     }
 
-    /// The value of the shown entry, which lies in the value log.
+    /// Returns the value of the shown entry, which lies in the value log.
     pub(crate) fn read(&mut self, segments: &Segments) -> Result<Value> {
         segments.read_begun(&self.shown.key, &self.shown.value, self.reads.as_mut())
     }

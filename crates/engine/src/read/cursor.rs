@@ -1,8 +1,8 @@
-//! Cursors over a keyspace: what a user sees of the merged internal entries.
+//! Cursors over a keyspace: the user's view of the merged internal entries.
 //!
-//! The merge below yields every version of every key, newest first within a key. Going forward, the first version at
-//! or below the snapshot decides: a value is returned, a tombstone hides the key. Going backward, versions come oldest
-//! first, so the last one at or below the snapshot decides, and the key is left only then.
+//! The merge below yields every version of every key, newest first within a key. Going forward, the first version at or
+//! below the snapshot decides: a value is returned, a tombstone hides the key. Going backward, versions come oldest
+//! first. So the last one at or below the snapshot decides, and the cursor leaves the key only then.
 //!
 //! Range tombstones are looked up by key for each candidate. When a tombstone of one source covers an entry of an older
 //! source, all older sources jump past the tombstone (backward: to before it). So a scan over a deleted
@@ -12,12 +12,12 @@
 //! The first reader of a long run of invisible entries steps over them and notes a gap (`dead.rs`), which later readers
 //! skip. Many versions of one key cost a few steps and a seek.
 //!
-//! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of the
-//! returned key, whose key and value were copied.
+//! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of
+//! the returned key, whose key and value were copied.
 //!
-//! **The value log.** An entry may be a handle. The cursor reads the value when it gets there, or when it is asked for the value
-//! ([`ReadOptions::values_on_demand`]). A cursor that goes on in one direction reads ahead (`ahead.rs`). Then the merge stands on the
-//! last entry that was found, and the present one was copied.
+//! **The value log.** An entry may be a handle. The cursor reads the value when it gets there, or when it is asked for
+//! the value ([`ReadOptions::values_on_demand`]). A cursor that goes on in one direction reads ahead (`ahead.rs`). Then
+//! the merge stands on the last entry that was found, and the present one was copied.
 
 use crate::base::value::Value;
 use crate::read::ahead::{Ahead, Entry, Next, Wanted};
@@ -46,15 +46,15 @@ enum Direction {
     Backward,
 }
 
-/// Where the present value is.
+/// The place of the present value.
 enum Place {
-    /// Where the merge stands.
+    /// The entry at which the merge stands.
     Merge,
     /// In the cursor's copy.
     Copy,
-    /// In the value log. Where the value would be, there is its handle.
+    /// In the value log. The entry has its handle in the place of the value.
     Log,
-    /// It was read from the value log.
+    /// In this value, which was read from the value log.
     Read(Value),
     /// In the entry that is shown while others are found ahead.
     Shown,
@@ -62,9 +62,9 @@ enum Place {
 
 /// A cursor over the keys and values of a keyspace, in key order, at one moment of its life.
 ///
-/// For those who move back and forth, or want no copies; [`Keyspace::range`](crate::Keyspace::range) and its like give an
-/// [`Iterator`]. A cursor starts nowhere: position it first. Keys written after it was opened are not seen. It keeps memtables and tables
-/// alive that it may need; drop it when done.
+/// A cursor suits callers that move back and forth, or want no copies. [`Keyspace::range`](crate::Keyspace::range) and
+/// its like return an [`Iterator`]. A cursor starts nowhere: position it first. It does not see keys written after it
+/// was opened. It keeps memtables and tables alive that it may need; drop it when done.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -100,9 +100,9 @@ pub struct Cursor {
     reach: Reach,
     /// Steps in this direction since the cursor was positioned.
     steps: usize,
-    /// What is worth finding ahead.
+    /// The bounds of read-ahead that is worth its cost.
     wanted: Wanted,
-    /// What was found ahead; the present entry is the one that it shows.
+    /// The entries found ahead; the present entry is the one that it shows.
     ahead: Option<Box<Ahead>>,
     view: Arc<View>,
 }
@@ -139,18 +139,18 @@ impl Cursor {
         }
     }
 
-    /// The caller will ask for so many entries, or bytes, behind the next one at most.
+    /// Sets a bound: the caller will ask for at most this many entries, or bytes, behind the next one.
     pub(crate) fn expect_at_most(&mut self, entries: usize, bytes: usize) {
         self.wanted = Wanted::MOST.at_most(entries, bytes);
     }
 
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.valid
     }
 
-    /// The present key; `None` if it stands nowhere.
+    /// Returns the present key; `None` if the cursor stands nowhere.
     #[inline]
     pub fn key(&self) -> Option<&[u8]> {
         self.valid.then(|| match (&self.ahead, self.direction) {
@@ -160,8 +160,9 @@ impl Cursor {
         })
     }
 
-    /// The present value; `None` if it stands nowhere. Also `None` if values are read [on demand](ReadOptions::values_on_demand) and
-    /// this one lies in the value log and was not [read](Cursor::read_value).
+    /// Returns the present value; `None` if the cursor stands nowhere. Also `None` if values are read [on
+    /// demand](ReadOptions::values_on_demand) and this one lies in the value log and was not
+    /// [read](Cursor::read_value).
     #[inline]
     pub fn value(&self) -> Option<&[u8]> {
         match &self.place {
@@ -174,7 +175,7 @@ impl Cursor {
         }
     }
 
-    /// The present value, which is read if it lies in the value log; `None` if the cursor stands nowhere.
+    /// Returns the present value, which is read if it lies in the value log; `None` if the cursor stands nowhere.
     ///
     /// # Errors
     /// The value cannot be read, or is damaged. The cursor stays where it is.
@@ -198,7 +199,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// What was found last: its key, and what stands there for its value.
+    /// Returns the entry found last: its key, and the bytes that stand there for its value.
     fn found(&self) -> (&[u8], &[u8]) {
         match self.direction {
             Direction::Forward => (self.merge.key().user, self.merge.value()),
@@ -206,10 +207,10 @@ impl Cursor {
         }
     }
 
-    /// To the first key (of the bounds).
+    /// Moves to the first key (of the bounds).
     ///
     /// # Errors
-    /// A table could not be read, or is damaged; the iterator stands nowhere then and may be positioned again.
+    /// A table could not be read, or is damaged. The cursor stands nowhere then and may be positioned again.
     pub fn seek_to_first(&mut self) -> Result<()> {
         match self.lower.clone() {
             Some(lower) => self.seek(&lower),
@@ -220,7 +221,7 @@ impl Cursor {
         }
     }
 
-    /// To the last key (of the bounds).
+    /// Moves to the last key (of the bounds).
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -231,7 +232,7 @@ impl Cursor {
         })
     }
 
-    /// To the first key at or behind `key`.
+    /// Moves to the first key at or behind `key`.
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -246,7 +247,7 @@ impl Cursor {
         })
     }
 
-    /// To the last key at or before `key`.
+    /// Moves to the last key at or before `key`.
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -260,7 +261,7 @@ impl Cursor {
         })
     }
 
-    /// One key forward. Nothing happens if it stands nowhere.
+    /// Moves one key forward. Does nothing if the cursor stands nowhere.
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -280,7 +281,7 @@ impl Cursor {
         })
     }
 
-    /// One key backward. Nothing happens if it stands nowhere.
+    /// Moves one key backward. Does nothing if the cursor stands nowhere.
     ///
     /// # Errors
     /// As [`seek_to_first`](Cursor::seek_to_first).
@@ -302,7 +303,7 @@ impl Cursor {
         self.key().map_or_else(Vec::new, <[u8]>::to_vec)
     }
 
-    /// Goes to a place that has nothing to do with what was found ahead.
+    /// Goes to a new place, and drops the entries found ahead.
     fn positioning(
         &mut self,
         direction: Direction,
@@ -315,7 +316,7 @@ impl Cursor {
         })
     }
 
-    /// One entry on in the cursor's direction.
+    /// Moves one entry on in the cursor's direction.
     fn step(&mut self) -> Result<bool, Error> {
         self.steps = self.steps.saturating_add(1);
         let Some(mut ahead) = self.ahead.take() else { return self.find_next() };
@@ -340,7 +341,7 @@ impl Cursor {
         self.settle_forward(true, DeadRun::new())
     }
 
-    /// Shows the present entry of `ahead`, and sees to it that enough is found behind it.
+    /// Shows the present entry of `ahead`, and fills its queue if it is low.
     fn look_ahead(&mut self, mut ahead: Box<Ahead>) {
         let wanted = self.wanted.at_most(self.steps, usize::MAX);
         if ahead.is_low(wanted) {
@@ -356,7 +357,7 @@ impl Cursor {
         Entry { key: key.to_vec(), value: value.to_vec(), is_in_log: matches!(self.place, Place::Log) }
     }
 
-    /// The value of the present entry is wanted, and lies in the value log.
+    /// Fetches the value of the present entry, which lies in the value log.
     fn fetch(&mut self) -> Result<()> {
         let is_sequential = self.steps > 0 && self.reach == Reach::Disk && !self.wanted.is_nothing();
         if is_sequential && self.ahead.is_none() {
@@ -569,7 +570,7 @@ impl Cursor {
     }
 
     fn find_backward(&mut self, run: &mut DeadRun) -> Result<bool, Error> {
-        // What the versions of `self.key` met so far add up to.
+        // The sum of the versions of `self.key` met so far.
         let mut alive = false;
         let mut have_key = false;
         while self.merge.valid() {
@@ -646,8 +647,8 @@ impl Cursor {
         self.value.extend_from_slice(self.merge.value());
     }
 
-    /// Seeks to the version of `self.key` that the reader sees, then moves before all versions. Returns true if the key has
-    /// a value.
+    /// Seeks to the version of `self.key` that the reader sees, then moves before all versions. Returns true if the key
+    /// has a value.
     #[cold]
     fn decide(&mut self, run: &DeadRun) -> Result<bool> {
         let key = std::mem::take(&mut self.key);
@@ -689,7 +690,8 @@ impl Cursor {
         if let Some(end) = end { self.before(end.as_deref()) } else { Ok(()) }
     }
 
-    /// Finds the newest source whose range tombstone hides an entry. Returns its index in `tombstones`, and the tombstone.
+    /// Finds the newest source whose range tombstone hides an entry. Returns its index in `tombstones`, and the
+    /// tombstone.
     fn covered(&self, user: &[u8], sequence: u64, rank: usize) -> Option<(usize, &RangeTombstone)> {
         self.tombstones.iter().enumerate().take_while(|(_, t)| t.rank <= rank).find_map(|(source, t)| {
             let covering = t.index.covering(user, self.sequence)?;
@@ -697,7 +699,8 @@ impl Cursor {
         })
     }
 
-    /// Returns the end of a range tombstone and of those of its source that adjoin it, and the number of these tombstones.
+    /// Returns the end of a range tombstone and of those of its source that adjoin it, and the number of these
+    /// tombstones.
     fn end_of_cover(&self, source: usize, tombstone: &RangeTombstone) -> (Vec<u8>, u64) {
         let index = &self.tombstones[source].index;
         let (mut end, mut tombstones) = (&tombstone.end, 1);

@@ -1,9 +1,9 @@
 //! Runs of invisible entries: deleted ones, old versions, and writes that are newer than the reader.
 //!
-//! A cursor counts its steps over such entries. After [`STEPS_BEFORE_LOOK`] steps, it looks up whether it is in a known gap
-//! (`versions/gaps.rs`). If so, it leaves the gap with one seek. If not, it watches the keys ahead, and notes a gap at the
-//! end of the run. A cursor that has left a gap looks again after the first step, so each reader of a queue's end extends
-//! the gap.
+//! A cursor counts its steps over such entries. After [`STEPS_BEFORE_LOOK`] steps, it looks up whether it is in a known
+//! gap (`versions/gaps.rs`). If so, it leaves the gap with one seek. If not, it watches the keys ahead, and notes a gap
+//! at the end of the run. A cursor that has left a gap looks again after the first step, so each reader of a queue's
+//! end extends the gap.
 //!
 //! Each snapshot has its own gaps. They hold only at the snapshot's sequence number, and nothing invalidates them.
 
@@ -22,7 +22,8 @@ pub(crate) struct KnownGaps {
     pub(crate) of_keyspace: Arc<Gaps>,
     /// The `since` of gaps that this reader finds; see `versions/gaps.rs`.
     pub(crate) since: u64,
-    /// True if the keyspace has a compaction filter. It may remove entries from the current view that an older view has.
+    /// True if the keyspace has a compaction filter. It may remove entries from the current view that an older view
+    /// has.
     pub(crate) has_filter: bool,
     /// For a reader of a snapshot: the keyspace's number, and the snapshot's gaps.
     pub(crate) of_snapshot: Option<(u32, Arc<SnapshotGaps>)>,
@@ -118,8 +119,8 @@ impl Search {
         *self = Search { is_under_way: true, side, origin: Some(origin), ..Search::default() };
     }
 
-    /// Notes that the cursor is about to leave the gap that contains `key`. A gap of a snapshot may contain newer puts, so a
-    /// watch ends there.
+    /// Notes that the cursor is about to leave the gap that contains `key`. A gap of a snapshot may contain newer puts,
+    /// so a watch ends there.
     pub(crate) fn will_jump(&mut self, known: &KnownGaps, run: &DeadRun, key: &[u8]) {
         if known.of_snapshot.is_some() {
             self.meet_newer(run, key);
@@ -135,8 +136,8 @@ impl Search {
         }
     }
 
-    /// Begins to watch the keys ahead, up to `limit`. Without a better bound, the watch begins at `nearest`. Returns the bound
-    /// to which the cursor must move, if the watch has begun.
+    /// Begins to watch the keys ahead, up to `limit`. Without a better bound, the watch begins at `nearest`. Returns
+    /// the bound to which the cursor must move, if the watch has begun.
     pub(crate) fn watch(
         &mut self,
         known: &KnownGaps,
@@ -164,8 +165,8 @@ impl Search {
         self.watching.is_some().then_some(bound)
     }
 
-    /// Notes that the run has met a version of `key` that may be a put newer than the reader. The gap of the keyspace ends
-    /// there.
+    /// Notes that the run has met a version of `key` that may be a put newer than the reader. The gap of the keyspace
+    /// ends there.
     #[inline]
     pub(crate) fn meet_newer(&mut self, run: &DeadRun, key: &[u8]) {
         if self.watching.is_some() {

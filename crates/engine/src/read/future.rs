@@ -1,5 +1,5 @@
-//! Futures of asynchronous calls. They belong to no runtime: they keep the waker they are polled with, and whichever
-//! thread of the store finishes the work wakes it.
+//! Futures of asynchronous calls. They belong to no runtime: they keep the waker that they are polled with, and the
+//! thread of the store that finishes the work wakes it.
 
 use crate::base::store_id::StoreId;
 use crate::base::sync::{lock, panic_text, wake};
@@ -33,7 +33,7 @@ impl<T> ReadCell<T> {
 
     fn fill(&self, outcome: Result<T>) {
         let _ = self.outcome.set(outcome);
-        // Taken out first: what is woken may poll, and must not find the lock held.
+        // Taken out first: the woken task may poll, and must not find the lock held.
         let waker = lock(&self.waker).take();
         if let Some(waker) = waker {
             wake(waker);
@@ -69,9 +69,9 @@ impl<T: Clone> Future for ReadFuture<T> {
     }
 }
 
-/// Reads that may wait at once for a thread; beyond, `get_async` reads on the caller's thread.
+/// The maximum number of reads that wait for a thread. Beyond it, `get_async` reads on the caller's thread.
 const WAITING_READS_MAX: usize = 4096;
-/// Threads that read for asynchronous calls: enough in flight to keep an SSD busy.
+/// The maximum number of threads that read for asynchronous calls: enough reads in flight to keep an SSD busy.
 const READ_THREADS_MAX: usize = 16;
 
 /// Threads that read for [`ReadFuture`]s.
@@ -85,7 +85,7 @@ impl Readers {
         Readers { store, workers: Workers::new(env, "situ-read", READ_THREADS_MAX, WAITING_READS_MAX) }
     }
 
-    /// Has a thread read. The caller's thread reads if too many reads wait, or if there is no thread.
+    /// Submits a read to a thread. The caller's thread reads if too many reads wait, or if there is no thread.
     pub(crate) fn submit<T: Send + Sync + 'static>(
         &self,
         read: impl FnOnce() -> Result<T> + Send + 'static,
@@ -106,14 +106,14 @@ impl Readers {
         Ok(future)
     }
 
-    /// Finishes what was submitted and ends the threads.
+    /// Finishes the submitted reads and ends the threads.
     pub(crate) fn close(&self) {
         self.workers.close();
     }
 }
 
-/// What a read answers. A panic in it is the answer to whoever awaits it, and harms nobody else: reads change nothing, so
-/// the thread and the store go on.
+/// Returns the answer of a read. A panic in the read becomes the answer to the task that awaits it, and harms no other
+/// task. Reads change nothing, so the thread and the store go on.
 fn answer<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let text = format!("a bug: the read panicked: {}; other reads are not affected", panic_text(&*panic));

@@ -25,7 +25,7 @@ pub(crate) struct Lookup<'a> {
     cover: u64,
 }
 
-/// What a source says of the key.
+/// The answer of a source about the key.
 enum Answer {
     Value(Value),
     /// The value lies in the value log.
@@ -36,7 +36,7 @@ enum Answer {
 
 /// The newest entry of a key, as it stands in a memtable or a table.
 pub(crate) struct Found {
-    /// What stands there for the value.
+    /// The pointer that stands there for the value.
     pub(crate) pointer: Value,
 }
 
@@ -55,13 +55,13 @@ impl<'a> Lookup<'a> {
         found.map(Some).inspect_err(|error| view.version.note_damage(error))
     }
 
-    /// Whether the key exists. A value in the value log is not read.
+    /// Returns true if the key exists. Does not read a value in the value log.
     pub(crate) fn exists(&mut self, view: &View) -> Result<bool> {
         let found = self.search(view).inspect_err(|error| view.version.note_damage(error))?;
         Ok(matches!(found, Answer::Value(_) | Answer::Pointer(_)))
     }
 
-    /// What stands for the key's value, if that lies in the value log.
+    /// Returns the pointer to the key's value, if the value lies in the value log.
     pub(crate) fn pointer(&mut self, view: &View) -> Result<Option<Found>> {
         match self.search(view).inspect_err(|error| view.version.note_damage(error))? {
             Answer::Pointer(found) => Ok(Some(found)),
@@ -143,7 +143,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// An entry of a kind that this store never writes as a point entry.
+/// Returns the error for an entry of a kind that this store never writes as a point entry.
 pub(crate) fn unexpected_kind(key: &[u8], kind: Option<KeyKind>) -> Error {
     let what = format!("entry of key {}", Excerpt(key));
     Error::Storage(StorageError::corruption(

@@ -1,7 +1,7 @@
 //! Many sorted sources as one: the cursor under every iterator.
 //!
-//! [`LevelCursor`] walks over the disjoint tables of a level as if they were one. [`MergeCursor`] keeps a binary heap of
-//! its sources, ordered by their present keys, and can turn around: on a change of direction every source but the
+//! [`LevelCursor`] walks over the disjoint tables of a level as if they were one. [`MergeCursor`] keeps a binary heap
+//! of its sources, ordered by their present keys, and can turn around. On a change of direction every source but the
 //! present one is moved to the other side of the present key.
 //!
 //! **Invariants.** Sources are ranked newest first. While moving forward every valid source stands behind the last
@@ -16,7 +16,7 @@ use situ_table::{Cursor, KeyRef, ReadOptions as TableReadOptions, TableCursor, T
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The sources there are, without a virtual call for each step.
+/// The kinds of sources, without a virtual call for each step.
 pub(crate) enum Source {
     Memtable(MemtableCursor),
     Table(Box<TableCursor>),
@@ -72,7 +72,7 @@ impl Cursor for Source {
 pub(crate) struct LevelCursor {
     files: Vec<Arc<TableFile>>,
     options: TableReadOptions,
-    /// Which file `cursor` is in.
+    /// The index of the file that `cursor` is in.
     at: usize,
     cursor: Option<TableCursor>,
 }
@@ -82,7 +82,7 @@ impl LevelCursor {
         LevelCursor { files, options, at: usize::MAX, cursor: None }
     }
 
-    /// The cursor of file `at`, opened if it is not the present one.
+    /// Returns the cursor of file `at`, opened if it is not the present one.
     fn enter(&mut self, at: usize) -> Result<Option<&mut TableCursor>> {
         if self.at != at || self.cursor.is_none() {
             self.cursor = None;
@@ -207,7 +207,7 @@ impl<C: Cursor> MergeCursor<C> {
         MergeCursor { sources, heap: Vec::new(), direction: Direction::Forward }
     }
 
-    /// The rank of the source that the present entry comes from.
+    /// Returns the rank of the source that the present entry comes from.
     pub(crate) fn rank(&self) -> usize {
         self.heap[0] as usize
     }
@@ -218,7 +218,7 @@ impl<C: Cursor> MergeCursor<C> {
             Direction::Forward => x.key().cmp(&y.key()),
             Direction::Backward => y.key().cmp(&x.key()),
         };
-        // Equal internal keys exist only if a crash left a flushed memtable's log behind; the newer source speaks.
+        // Equal internal keys exist only if a crash left a flushed memtable's log behind; the newer source decides.
         order == Ordering::Less || order == Ordering::Equal && a < b
     }
 
@@ -250,7 +250,7 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
-    /// The root has moved or ended.
+    /// Restores the heap after the root has moved or ended.
     fn settle_root(&mut self) {
         let root = self.heap[0] as usize;
         if !self.sources[root].valid() {
@@ -271,7 +271,7 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Every source of a rank behind `rank` that stands before `key` goes to it. Only while moving forward.
+    /// Moves each source of a rank behind `rank` to `key`, if it stands before `key`. Only while moving forward.
     pub(crate) fn skip_to(&mut self, rank: usize, key: &[u8]) -> Result<()> {
         debug_assert_eq!(self.direction, Direction::Forward);
         self.heap.clear();
@@ -284,7 +284,8 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Moves each source of a rank above `rank` before `key`, if it stands at or behind `key`. Only while moving backward.
+    /// Moves each source of a rank above `rank` before `key`, if it stands at or behind `key`. Only while moving
+    /// backward.
     pub(crate) fn skip_back_to(&mut self, rank: usize, key: &[u8]) -> Result<()> {
         debug_assert_eq!(self.direction, Direction::Backward);
         self.heap.clear();
@@ -405,7 +406,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
 }
 
 impl<C: Cursor> MergeCursor<C> {
-    /// After a turn the heap is not in order around the root: build it anew.
+    /// Rebuilds the heap: after a turn it is not in order around the root.
     fn after_turn(&mut self, moved: Result<()>) -> Result<()> {
         self.heap.clear();
         moved?;

@@ -1,4 +1,4 @@
-//! How to read: as of when, which keys, and from where.
+//! Options of a read: the moment, the keys, and the sources.
 
 use crate::base::options::setters;
 use crate::base::range::KeyRange;
@@ -6,22 +6,24 @@ use crate::versions::snapshot::Snapshot;
 use situ_table::{Reach, ReadOptions as TableReadOptions};
 use std::ops::Bound;
 
-/// How to read.
+/// Options of a read.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
-    /// Read as of this snapshot; the newest state otherwise.
+    /// The snapshot that the read sees; the newest state if `None`.
     pub snapshot: Option<Snapshot>,
-    /// Do not put blocks that had to be read into the cache (for one-off scans). Default: false.
+    /// True if the read puts no blocks into the cache (for one-off scans). Default: false.
     pub bypass_cache: bool,
-    /// Answer from memory only: memtables and cached blocks. Where these do not know, the answer is an error of which
-    /// [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and no disk was asked. Default: false.
+    /// True if the read answers from memory only: memtables and cached blocks. If these do not have the answer, the
+    /// read returns an error of which [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and asks no
+    /// disk. Default: false.
     pub memory_only: bool,
-    /// A cursor reads a value that lies in the value log only when it is [asked to](crate::Cursor::read_value): for walks that look at
-    /// keys, or at few of the values. Iterators and pages of scans read all values nevertheless. Default: false.
+    /// True if a cursor reads a value in the value log only when it is [asked to](crate::Cursor::read_value). Meant for
+    /// walks that look at keys, or at few of the values. Iterators and pages of scans read all values nevertheless.
+    /// Default: false.
     pub values_on_demand: bool,
-    /// An iterator ends before the first key below this one.
+    /// The lower bound: an iterator ends before the first key below this one.
     pub lower_bound: Option<Vec<u8>>,
-    /// An iterator ends before this key.
+    /// The upper bound: an iterator ends before this key.
     pub upper_bound: Option<Vec<u8>>,
 }
 
@@ -56,7 +58,7 @@ impl ReadOptions {
     }
 }
 
-/// The first key behind all keys that begin with `prefix`; `None` if there is none (the prefix is all 0xff).
+/// Returns the first key behind all keys that begin with `prefix`; `None` if there is none (the prefix is all 0xff).
 pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();
@@ -64,13 +66,13 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// The first key behind `key`.
+/// Returns the first key behind `key`.
 fn successor(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
 impl ReadOptions {
-    /// The same, but only keys that are also in `range`.
+    /// Narrows the bounds to keys that are also in `range`.
     pub(crate) fn within(mut self, range: &impl KeyRange) -> ReadOptions {
         let (begin, end) = range.bounds();
         let lower = match begin {
@@ -87,7 +89,7 @@ impl ReadOptions {
         self
     }
 
-    /// The same, but only keys that begin with `prefix`, too.
+    /// Narrows the bounds to keys that also begin with `prefix`.
     pub(crate) fn within_prefix(mut self, prefix: &[u8]) -> ReadOptions {
         self.narrow(Some(prefix.to_vec()), prefix_end(prefix));
         self

@@ -1,9 +1,10 @@
 //! Ends waits for locks that no thread sleeps through: those of futures, which belong to no runtime and have no clock.
 //!
-//! One thread, `situ-locks`, started when a future first waits, sleeps until the next one's time is over.
+//! One thread, `situ-locks`, sleeps until the time of the next wait is over. It is started when a future first waits.
 //!
-//! **Failure.** If the system gives no thread, nobody would end any wait: who asked for it is told why, and waits that others
-//! set meanwhile, believing in it, fail at once with the same error. The next one tries again.
+//! **Failure.** If the system gives no thread, no wait would ever end. The caller that asked for the thread gets the
+//! error. Waits that others set meanwhile, relying on the thread, fail at once with the same error. The next wait tries
+//! again.
 
 use crate::base::store_id::StoreId;
 use crate::base::store_id::belong_to;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// When a wait ends, and which of several that end then.
+/// The end of a wait, and its number among those that end then.
 pub(crate) type Due = (Duration, u64);
 
 /// See the [module](self).
@@ -82,7 +83,7 @@ impl Alarm {
         Ok(due)
     }
 
-    /// The wait has ended.
+    /// Forgets a wait that has ended.
     pub(crate) fn forget(&self, due: Due) {
         lock(&self.state).waits.remove(&due);
     }
@@ -110,7 +111,7 @@ impl Alarm {
         }
     }
 
-    /// Ends the thread. The locks have been closed, so that nobody waits any more.
+    /// Ends the thread. The locks have been closed, so that no transaction waits any more.
     pub(crate) fn close(&self) {
         let thread = {
             let mut state = lock(&self.state);

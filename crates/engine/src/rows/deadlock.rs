@@ -1,15 +1,16 @@
 //! Deadlocks: transactions that wait for each other in a circle.
 //!
-//! Edges of the wait-for graph are not kept: they follow from the rows' holders and queues. What is kept is who waits,
-//! and with what. A circle can only come to be when somebody begins to wait: a grant puts a holder where a waiter was
-//! that the others waited for already. So it is looked for then, from the one that comes, under one lock: the last one to
-//! join a circle finds it complete, and is told; the others go on when it gives back what it holds.
+//! Edges of the wait-for graph are not kept: they follow from the rows' holders and queues. The table keeps the waiting
+//! transactions, each with its waiter. A circle can only come to be when a transaction begins to wait: a grant puts a
+//! holder where a waiter was that the others waited for already. So the search runs then, from the new waiter, under
+//! one lock. The last transaction to join a circle finds it complete, and gets the error. The others go on when it
+//! gives back its locks.
 //!
-//! **Cost**: each transaction that waits is looked at once, and each edge; a waiter behind an exclusive one in a queue has
-//! an edge to that one only. Who need not wait pays nothing.
+//! **Cost**: the search visits each waiting transaction once, and each edge. A waiter behind an exclusive one in a
+//! queue has an edge to that one only. A transaction that need not wait pays nothing.
 //!
-//! **Not exact in one direction.** Rows are looked at one after the other. A wait that times out during the search may be
-//! part of the circle that is found; it was one a moment before.
+//! **Not exact in one direction.** Rows are looked at one after the other. A wait that times out during the search may
+//! be part of the circle that is found; it was one a moment before.
 
 use crate::rows::locks::{LockTable, Owner, Row, Waiter};
 use std::collections::HashMap;
@@ -25,9 +26,9 @@ pub(crate) struct Edge {
 }
 
 impl LockTable {
-    /// The circle that `start` is part of, if there is one, beginning with it.
+    /// Returns the circle that `start` is part of, if there is one, beginning with it.
     pub(crate) fn find_circle(&self, waiting: &HashMap<Owner, Arc<Waiter>>, start: &Arc<Waiter>) -> Option<Vec<Edge>> {
-        // How each transaction was reached.
+        // The edge by which each transaction was reached.
         let mut reached: HashMap<Owner, Edge> = HashMap::new();
         let mut next = vec![Arc::clone(start)];
         while let Some(waiter) = next.pop() {

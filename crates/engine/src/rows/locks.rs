@@ -1,22 +1,22 @@
-//! Row locks: who may write which key, who waits, and for how long.
+//! Row locks: the transactions that may write a key, those that wait for it, and the time that they wait.
 //!
-//! A *row* is a key of a keyspace. Rows that are locked or waited for lie in a table that is sharded by the key's hash; a
-//! row that nobody wants takes no memory.
+//! A *row* is a key of a keyspace. Rows that are locked or waited for lie in a table that is sharded by the key's hash;
+//! a row that no transaction wants takes no memory.
 //!
-//! **Order.** First come, first served: who finds a row locked against it, or others waiting, waits at the back, so that
-//! a stream of readers does not starve a writer. Only an upgrade (shared to exclusive) goes before all that hold nothing:
-//! they could not go on before it anyway.
+//! **Order.** First come, first served. A transaction that finds a row locked against it, or others waiting, waits at
+//! the back, so that a stream of readers does not starve a writer. Only an upgrade (shared to exclusive) goes before
+//! all that hold nothing: they could not go on before it anyway.
 //!
-//! **Waiting** ends by one *verdict*, given under the shard's lock by whoever takes the waiter out of the row's queue: a
-//! release that grants, a timeout, a cancelled future, the store's closing, a deadlock found when it came, or the lack of a
-//! thread that would end it.
+//! **Waiting** ends by one *verdict*, given under the shard's lock by the event that takes the waiter out of the row's
+//! queue: a release that grants, a timeout, a cancelled future, the store's closing, a deadlock found when it came, or
+//! the lack of a thread that would end it.
 //!
 //! **Deadlocks** are looked for when a transaction is about to wait (`deadlock.rs`).
 //!
 //! **Bounded.** Locks, held and waited for, are counted over all transactions.
 //!
-//! **Threads.** The wait-for graph's lock is taken before that of a shard, and one shard at a time. Nobody is notified
-//! under either of them.
+//! **Threads.** The wait-for graph's lock is taken before that of a shard, and one shard at a time. No waiter is
+//! notified under either of them.
 
 use crate::base::sync::{lock, wake};
 use crate::rows::deadlock::Edge;
@@ -29,19 +29,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
-/// How a key is locked.
+/// The mode of a lock on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockMode {
-    /// Others may lock it shared, too; nobody may write it.
+    /// Others may lock the key shared, too; no transaction may write it.
     Shared,
-    /// Nobody else may lock it.
+    /// No other transaction may lock the key.
     Exclusive,
 }
 
 /// A transaction, as the locks know it.
 pub(crate) type Owner = u64;
 
-/// Enough that threads on different keys seldom meet.
+/// The number of shards: enough that threads on different keys seldom meet.
 const SHARDS: usize = 64;
 
 /// A key of a keyspace.
@@ -51,34 +51,34 @@ pub(crate) struct Row {
     pub(crate) key: Arc<[u8]>,
 }
 
-/// How waiting ended.
+/// The end of a wait.
 #[derive(Debug, Clone)]
 pub(crate) enum LockOutcome {
     Granted,
-    /// The time was over, or nobody waits any more.
+    /// The time was over, or the waiter has given up.
     GivenUp,
-    /// Nobody would have ended the wait in time, and this is why.
+    /// No thread would have ended the wait in time, for this reason.
     Failed(Error),
     /// The store closes.
     Closed,
 }
 
-/// Somebody who waits for a row.
+/// A waiter for a row.
 pub(crate) struct Waiter {
     pub(crate) owner: Owner,
     pub(crate) mode: LockMode,
     pub(crate) row: Row,
-    /// It holds the row already, shared.
+    /// True if it holds the row already, shared.
     upgrade: bool,
     state: Mutex<WaiterState>,
-    /// What its thread sleeps on, if a thread waits.
+    /// The event that its thread sleeps on, if a thread waits.
     event: Option<Arc<dyn Event>>,
 }
 
 #[derive(Default)]
 struct WaiterState {
     verdict: Option<LockOutcome>,
-    /// Who was in the way when it was given up.
+    /// The owner that was in the way when the waiter gave up.
     waited_for: Owner,
     waker: Option<Waker>,
 }
@@ -88,7 +88,7 @@ impl Waiter {
         lock(&self.state).verdict.clone()
     }
 
-    /// Leaves word whom to wake, and tells the verdict if there is one already.
+    /// Returns the verdict if there is one already. Otherwise keeps the waker for the verdict.
     pub(crate) fn verdict_or_wake(&self, waker: &Waker) -> Option<LockOutcome> {
         let mut state = lock(&self.state);
         if state.verdict.is_none() {
@@ -97,7 +97,7 @@ impl Waiter {
         state.verdict.clone()
     }
 
-    /// Who was in the way when the wait was given up.
+    /// Returns the owner that was in the way when the waiter gave up.
     pub(crate) fn waited_for(&self) -> Owner {
         lock(&self.state).waited_for
     }
@@ -106,7 +106,7 @@ impl Waiter {
         lock(&self.state).verdict.get_or_insert(verdict);
     }
 
-    /// With no lock held.
+    /// Notifies the waiter. The caller holds no lock.
     fn tell(&self) {
         if let Some(event) = &self.event {
             event.notify();
@@ -118,7 +118,7 @@ impl Waiter {
     }
 }
 
-/// Who has a row.
+/// The holders of a row.
 enum Holders {
     Nobody,
     Exclusive(Owner),
@@ -170,7 +170,7 @@ struct LockedRow {
 }
 
 impl LockedRow {
-    /// Gives the row to those at the front of the queue who can have it; they are to be told.
+    /// Gives the row to the waiters at the front of the queue that can have it. The caller notifies them.
     fn grant(&mut self, granted: &mut Vec<Arc<Waiter>>) {
         while let Some(front) = self.waiters.front() {
             if !self.holders.admit(front.owner, front.mode) {
@@ -182,8 +182,8 @@ impl LockedRow {
         }
     }
 
-    /// Whom a waiter waits for, as far as the others do not wait for them as well: the nearest ones before it in the queue
-    /// that are in its way, up to an exclusive one, and behind those the holders.
+    /// Returns the owners that a waiter waits for, except those that the returned ones wait for as well. These are the
+    /// nearest ones before it in the queue that are in its way, up to an exclusive one, and behind those the holders.
     fn in_the_way_of(&self, waiter: &Waiter) -> Vec<Owner> {
         let mut owners = Vec::new();
         let Some(place) = self.waiters.iter().position(|other| std::ptr::eq(&**other, waiter)) else { return owners };
@@ -208,11 +208,11 @@ impl LockedRow {
 
 type Shard = HashMap<Row, LockedRow>;
 
-/// The outcome of asking for a lock.
+/// The outcome of a request for a lock.
 pub(crate) enum Acquired {
     Held,
     Queued(Arc<Waiter>),
-    /// This one has it, and waiting was not allowed.
+    /// This owner has the row, and waiting was not allowed.
     Taken(Owner),
     /// Waiting would close this circle.
     Deadlock(Vec<Edge>),
@@ -221,9 +221,9 @@ pub(crate) enum Acquired {
 /// See the [module](self).
 pub(crate) struct LockTable {
     shards: [Mutex<Shard>; SHARDS],
-    /// Who waits; see `deadlock.rs`.
+    /// The waiting owners; see `deadlock.rs`.
     pub(crate) waiting: Mutex<HashMap<Owner, Arc<Waiter>>>,
-    /// Held and waited for.
+    /// The number of locks held and waited for.
     count: AtomicU64,
     count_max: u64,
     closed: AtomicBool,
@@ -240,7 +240,7 @@ impl LockTable {
         }
     }
 
-    /// Locks that are held or waited for.
+    /// Returns the number of locks that are held or waited for.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -259,8 +259,8 @@ impl LockTable {
         Ok(())
     }
 
-    /// Asks for a row. `holds` says that the owner has it shared and asks for more. Somebody who has to wait gets a place
-    /// in the queue, if it `may_wait`; `event` is what it will sleep on, if it is a thread.
+    /// Asks for a row. `holds` says that the owner has it shared and asks for more. An owner that has to wait gets a
+    /// place in the queue, if it `may_wait`. A thread will sleep on `event`.
     pub(crate) fn acquire(
         &self,
         row: &Row,
@@ -287,7 +287,7 @@ impl LockTable {
             true => self.enqueue(row, owner, mode, holds, event),
             false => Ok(Acquired::Taken(taken_by)),
         };
-        // Whoever gives up a place in the queue, as after a deadlock, has given back this, too.
+        // A waiter that gives up its place in the queue, as after a deadlock, has given back this count, too.
         if !holds && matches!(outcome, Ok(Acquired::Taken(_)) | Err(_)) {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
@@ -326,7 +326,7 @@ impl LockTable {
         let mut waiting = lock(&self.waiting);
         {
             let mut shard = self.shard(row);
-            // Looked at under the shard's lock: closing comes to each shard after it has said so.
+            // Looked at under the shard's lock: closing comes to each shard after it has set the flag.
             if self.closed.load(Ordering::Acquire) {
                 return Err(Error::Closed);
             }
@@ -344,19 +344,19 @@ impl LockTable {
         let Some(circle) = self.find_circle(&waiting, &waiter) else { return Ok(Acquired::Queued(waiter)) };
         waiting.remove(&owner);
         drop(waiting);
-        // It may have been granted while the circle was looked for: then there is none any more.
+        // The lock may have been granted during the search: then the circle is gone.
         match self.give_up(&waiter) {
             true => Ok(Acquired::Deadlock(circle)),
             false => Ok(Acquired::Queued(waiter)),
         }
     }
 
-    /// Ends a wait that is not decided yet; true if it was this call that ended it.
+    /// Ends a wait that is not decided yet. Returns true if this call ended it.
     pub(crate) fn give_up(&self, waiter: &Waiter) -> bool {
         self.end_wait(waiter, LockOutcome::GivenUp)
     }
 
-    /// As [`give_up`](LockTable::give_up), for a reason that the waiter's transaction is told.
+    /// As [`give_up`](LockTable::give_up), for a reason that the waiter's transaction gets.
     pub(crate) fn fail(&self, waiter: &Waiter, error: Error) -> bool {
         self.end_wait(waiter, LockOutcome::Failed(error))
     }
@@ -385,7 +385,7 @@ impl LockTable {
         true
     }
 
-    /// The wait is over: the graph need not know of it any more.
+    /// Removes a wait that is over from the graph.
     pub(crate) fn forget_wait(&self, waiter: &Arc<Waiter>) {
         let mut waiting = lock(&self.waiting);
         if waiting.get(&waiter.owner).is_some_and(|other| Arc::ptr_eq(other, waiter)) {
@@ -414,12 +414,12 @@ impl LockTable {
         granted.iter().for_each(|waiter| waiter.tell());
     }
 
-    /// Whom a waiter waits for; see [`LockedRow::in_the_way_of`].
+    /// Returns the owners that a waiter waits for; see [`LockedRow::in_the_way_of`].
     pub(crate) fn in_the_way_of(&self, waiter: &Waiter) -> Vec<Owner> {
         self.shard(&waiter.row).get(&waiter.row).map_or_else(Vec::new, |locked| locked.in_the_way_of(waiter))
     }
 
-    /// Nobody waits any more, and nobody gets a lock.
+    /// Closes the table: all waits end, and no transaction gets a lock.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for shard in &self.shards {

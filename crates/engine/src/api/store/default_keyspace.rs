@@ -1,5 +1,5 @@
-//! What a store does with its keyspace `default`, as if the store were that keyspace: every operation of [`Keyspace`], under
-//! the same name. A test holds the two lists equal.
+//! The operations of a store on its keyspace `default`: every operation of [`Keyspace`], under the same name. A test
+//! holds the two lists equal.
 
 use super::Store;
 use crate::Result;
@@ -74,7 +74,7 @@ on_the_default_keyspace! {
 }
 
 impl Store {
-    /// [`Keyspace::get_at_once`] of the keyspace `default`.
+    /// Calls [`Keyspace::get_at_once`] of the keyspace `default`.
     ///
     /// # Errors
     /// See there.
@@ -82,7 +82,7 @@ impl Store {
         self.default_keyspace().get_at_once(key, options)
     }
 
-    /// The keyspace called `default`. It always exists.
+    /// Returns the keyspace called `default`. It always exists.
     pub fn default_keyspace(&self) -> &Keyspace {
         &self.inner.default
     }

@@ -1,9 +1,9 @@
 //! Cursors of transactions: the store's entries with the transaction's own over them.
 //!
-//! Two cursors walk side by side: the store's cursor, and a key of the transaction's map. Going forward both stand on
-//! their first key at or behind the position, going backward on their last one at or before it; the nearer one is shown,
-//! and on the same key the transaction's, which may be that the key is gone. On a change of direction both are
-//! positioned anew.
+//! Two cursors walk side by side: the store's cursor, and a key of the transaction's map. Going forward, both stand on
+//! their first key at or behind the position. Going backward, they stand on their last one at or before it. The nearer
+//! one is shown. On the same key the transaction's entry is shown, which may be a deletion. On a change of direction
+//! both are positioned again.
 
 use super::writes::{Own, OwnMap};
 use crate::Result;
@@ -20,7 +20,7 @@ enum Direction {
     Backward,
 }
 
-/// Which of the two cursors shows the present entry.
+/// The cursor that shows the present entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Nothing,
@@ -28,8 +28,8 @@ enum Shown {
     Own,
 }
 
-/// A cursor over the keys and values that a transaction sees of a keyspace: the store's and its own, as they were when the
-/// cursor was opened. It starts nowhere: position it first. Used as [`Cursor`].
+/// A cursor over the keys and values that a transaction sees of a keyspace: the store's and its own, as they were when
+/// the cursor was opened. It starts nowhere: position it first. Used as [`Cursor`].
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -53,7 +53,7 @@ pub struct TransactionCursor {
     map: Arc<OwnMap>,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
-    /// Where the cursor in the map stands.
+    /// The entry at which the cursor in the map stands.
     own: Option<(Arc<[u8]>, Own)>,
     direction: Direction,
     shown: Shown,
@@ -71,12 +71,12 @@ impl TransactionCursor {
         TransactionCursor { store, map, lower, upper, own: None, direction: Direction::Forward, shown: Shown::Nothing }
     }
 
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     pub fn valid(&self) -> bool {
         self.shown != Shown::Nothing
     }
 
-    /// The present key; `None` if it stands nowhere.
+    /// Returns the present key; `None` if the cursor stands nowhere.
     pub fn key(&self) -> Option<&[u8]> {
         match self.shown {
             Shown::Nothing => None,
@@ -85,7 +85,7 @@ impl TransactionCursor {
         }
     }
 
-    /// The present value; `None` if it stands nowhere.
+    /// Returns the present value; `None` if the cursor stands nowhere.
     pub fn value(&self) -> Option<&[u8]> {
         match self.shown {
             Shown::Nothing => None,
@@ -94,7 +94,7 @@ impl TransactionCursor {
         }
     }
 
-    /// To the first key (of the bounds).
+    /// Moves to the first key (of the bounds).
     ///
     /// # Errors
     /// As [`Cursor::seek_to_first`]; it stands nowhere then and may be positioned again.
@@ -106,7 +106,7 @@ impl TransactionCursor {
         })
     }
 
-    /// To the last key (of the bounds).
+    /// Moves to the last key (of the bounds).
     ///
     /// # Errors
     /// As [`seek_to_first`](TransactionCursor::seek_to_first).
@@ -118,7 +118,7 @@ impl TransactionCursor {
         })
     }
 
-    /// To the first key at or behind `key`.
+    /// Moves to the first key at or behind `key`.
     ///
     /// # Errors
     /// As [`seek_to_first`](TransactionCursor::seek_to_first).
@@ -130,7 +130,7 @@ impl TransactionCursor {
         })
     }
 
-    /// To the last key at or before `key`.
+    /// Moves to the last key at or before `key`.
     ///
     /// # Errors
     /// As [`seek_to_first`](TransactionCursor::seek_to_first).
@@ -142,7 +142,7 @@ impl TransactionCursor {
         })
     }
 
-    /// One key forward. Nothing happens if it stands nowhere.
+    /// Moves one key forward. Does nothing if the cursor stands nowhere.
     ///
     /// # Errors
     /// As [`seek_to_first`](TransactionCursor::seek_to_first).
@@ -151,7 +151,7 @@ impl TransactionCursor {
         self.step(Direction::Forward)
     }
 
-    /// One key backward. Nothing happens if it stands nowhere.
+    /// Moves one key backward. Does nothing if the cursor stands nowhere.
     ///
     /// # Errors
     /// As [`seek_to_first`](TransactionCursor::seek_to_first).
@@ -178,7 +178,7 @@ impl TransactionCursor {
         })
     }
 
-    /// Positions both cursors by `position`, and shows what they find.
+    /// Positions both cursors by `position`, and shows the entry that they find.
     fn moving(&mut self, direction: Direction, position: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.direction = direction;
         let outcome = position(self).and_then(|()| self.settle());
@@ -189,14 +189,14 @@ impl TransactionCursor {
         outcome.map(drop)
     }
 
-    /// Both cursors leave the present key, as far as they stand on it.
+    /// Moves both cursors off the present key, as far as they stand on it.
     fn leave(&mut self) -> Result<()> {
         let Some((key, _)) = self.own.take_if(|_| self.shown == Shown::Own) else { return self.step_store() };
         self.own = self.own_behind(&key);
         if self.store.key() == Some(&key[..]) { self.step_store() } else { Ok(()) }
     }
 
-    /// Which cursor has the entry to show, past keys that the transaction has deleted.
+    /// Moves past keys that the transaction has deleted, and returns the cursor that has the entry to show.
     fn settle(&mut self) -> Result<Shown> {
         loop {
             let Some((own, value)) = &self.own else {
@@ -232,7 +232,7 @@ impl TransactionCursor {
         }
     }
 
-    /// The first own key from here on, and at or behind the lower bound.
+    /// Returns the first own key from here on, and at or behind the lower bound.
     fn own_from(&self, from: Bound<&[u8]>) -> Option<(Arc<[u8]>, Own)> {
         let from = match (from, &self.lower) {
             (Bound::Included(key) | Bound::Excluded(key), Some(lower)) if key < &lower[..] => {
@@ -245,7 +245,7 @@ impl TransactionCursor {
         self.upper.as_ref().is_none_or(|upper| key[..] < upper[..]).then(|| (Arc::clone(key), own.clone()))
     }
 
-    /// The last own key up to here, and before the upper bound.
+    /// Returns the last own key up to here, and before the upper bound.
     fn own_to(&self, to: Bound<&[u8]>) -> Option<(Arc<[u8]>, Own)> {
         let to = match (to, &self.upper) {
             (Bound::Included(key) | Bound::Excluded(key), Some(upper)) if key >= &upper[..] => {

@@ -28,7 +28,7 @@ enum Stage {
     Done(SequenceNumber),
 }
 
-/// What has become of a commit once it is checked.
+/// The state of a commit after its check.
 #[derive(Clone)]
 pub(super) enum CommitState {
     Writing(Admission<Memory>),
@@ -65,7 +65,7 @@ impl Future for CommitFuture {
                 Stage::Writing(writing) => {
                     let outcome = ready!(Pin::new(&mut *writing).poll(context));
                     let Some(request) = writing.request() else { return Poll::Ready(outcome.map(|()| 0)) };
-                    // Whoever publishes it does so, too, perhaps a moment later.
+                    // The thread that publishes the request releases it, too, perhaps a moment later.
                     request.release();
                     return Poll::Ready(outcome.map(|()| request.last()));
                 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// An edge of the graph of waits, in words for people.
+/// Returns an edge of the graph of waits, in words for people.
 fn lock_wait(core: &Core, edge: Edge) -> LockWait {
     LockWait {
         transaction: edge.owner,
@@ -28,8 +28,8 @@ fn deadlock(core: &Core, circle: Vec<Edge>) -> Error {
     Error::Deadlock { cycle: circle.into_iter().map(|edge| lock_wait(core, edge)).collect() }
 }
 
-/// Locks that are given back when it is dropped, which may be long after the transaction was: those of a commit on its way
-/// are kept until it is visible.
+/// Locks that are given back when the value is dropped. The drop may be long after that of the transaction: a commit on
+/// its way keeps its locks until it is visible.
 pub(crate) struct HeldLocks {
     transactions: Arc<Transactions>,
     owner: Owner,
@@ -63,12 +63,12 @@ impl Drop for HeldLocks {
     }
 }
 
-/// What a transaction asks for.
+/// A lock that a transaction asks for.
 pub(super) struct Wanted {
     pub(super) row: Row,
     pub(super) owner: Owner,
     pub(super) mode: LockMode,
-    /// It has the row shared already.
+    /// True if the transaction has the row shared already.
     pub(super) holds: bool,
     pub(super) timeout_ms: u64,
 }
@@ -148,7 +148,7 @@ pub(super) struct Pending {
     core: Arc<Core>,
     pub(super) wanted: Wanted,
     wait: Option<Wait>,
-    /// Somebody else sees to it now that the lock is given back.
+    /// True if another owner has taken over the duty to give the lock back.
     taken: bool,
 }
 
@@ -158,7 +158,7 @@ struct Wait {
 }
 
 impl Pending {
-    /// When it is ready with `Ok`, the lock is the caller's to give back.
+    /// Polls the wait. Once it is ready with `Ok`, the caller has to give the lock back.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(wait) = &self.wait else {
             self.taken = true;
@@ -186,7 +186,7 @@ impl Drop for Pending {
         let waited = self.wait.is_some();
         let verdict = self.end_wait();
         let has = !waited || matches!(verdict, Some(LockOutcome::Granted));
-        // Of an upgrade the transaction keeps what it had, and a little more.
+        // After an upgrade the transaction keeps its lock, which is now exclusive.
         if has && !self.taken && !self.wanted.holds {
             self.core.transactions.locks.release(&self.wanted.row, self.wanted.owner);
         }

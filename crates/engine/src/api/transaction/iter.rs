@@ -13,7 +13,7 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-/// What a transaction sees of a keyspace at one moment of both.
+/// A transaction's view of a keyspace at one moment of both.
 struct OwnMoment {
     store: Moment,
     own: Arc<OwnMap>,
@@ -30,7 +30,8 @@ impl Source for OwnMoment {
 }
 
 /// An iterator over the keys and values that a transaction sees of a keyspace, as they were when it was made; used as
-/// [`Iter`](crate::Iter). What the transaction writes after that is not seen, and may be written while the iterator is used.
+/// [`Iter`](crate::Iter). The iterator does not see later writes of the transaction, which may go on while the iterator
+/// is used.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -75,7 +76,8 @@ impl fmt::Debug for TransactionIter {
 }
 
 impl Transaction {
-    /// What it sees of a keyspace. It reads as of the options' snapshot, or, without one, as [`get`](Transaction::get) does now.
+    /// Returns the transaction's view of a keyspace. It reads as of the options' snapshot, or, without one, as
+    /// [`get`](Transaction::get) does now.
     fn own_moment(&self, keyspace: &Keyspace, mut options: ReadOptions) -> Result<OwnMoment> {
         self.noted(self.check_keyspace(keyspace))?;
         if options.snapshot.is_none() {
@@ -84,8 +86,8 @@ impl Transaction {
         Ok(OwnMoment { store: Moment::of(keyspace, options)?, own: self.writes.of(keyspace.id()) })
     }
 
-    /// A cursor over the keyspace `default` and the transaction's own writes to it so far. It reads as of the options'
-    /// snapshot, or, without one, as [`get`](Transaction::get) does now.
+    /// Returns a cursor over the keyspace `default` and the transaction's own writes to it so far. It reads as of the
+    /// options' snapshot, or, without one, as [`get`](Transaction::get) does now.
     ///
     /// # Errors
     /// As [`Keyspace::cursor`].
@@ -93,7 +95,7 @@ impl Transaction {
         self.cursor_in(&self.default, options)
     }
 
-    /// A cursor over `keyspace`, as [`cursor`](Transaction::cursor).
+    /// Returns a cursor over `keyspace`, as [`cursor`](Transaction::cursor).
     ///
     /// # Errors
     /// As [`Keyspace::cursor`]; [`Error::Invalid`](crate::Error::Invalid) if the keyspace is another store's.
@@ -101,7 +103,7 @@ impl Transaction {
         self.own_moment(keyspace, options)?.cursor()
     }
 
-    /// All keys that it sees of the keyspace `default`, with their values, in key order.
+    /// Returns all keys that the transaction sees of the keyspace `default`, with their values, in key order.
     ///
     /// # Errors
     /// As [`Keyspace::iter`].
@@ -109,7 +111,7 @@ impl Transaction {
         self.iter_in(&self.default)
     }
 
-    /// All keys that it sees of `keyspace`, with their values, in key order.
+    /// Returns all keys that the transaction sees of `keyspace`, with their values, in key order.
     ///
     /// # Errors
     /// As [`Keyspace::iter`]; [`Error::Invalid`](crate::Error::Invalid) if the keyspace is another store's.
@@ -117,7 +119,8 @@ impl Transaction {
         self.range_in(keyspace, ..)
     }
 
-    /// The keys in a range of the keyspace `default`, as it sees them, with their values; see [`KeyRange`].
+    /// Returns the keys in a range of the keyspace `default`, as the transaction sees them, with their values; see
+    /// [`KeyRange`].
     ///
     /// # Errors
     /// As [`Keyspace::iter`].
@@ -125,7 +128,7 @@ impl Transaction {
         self.range_in(&self.default, range)
     }
 
-    /// The keys in a range of `keyspace`, as it sees them, with their values.
+    /// Returns the keys in a range of `keyspace`, as the transaction sees them, with their values.
     ///
     /// # Errors
     /// As [`iter_in`](Transaction::iter_in).
@@ -133,7 +136,8 @@ impl Transaction {
         self.iter_within(keyspace, ReadOptions::default().within(&range))
     }
 
-    /// The keys of the keyspace `default` that begin with `prefix`, as it sees them, with their values.
+    /// Returns the keys of the keyspace `default` that begin with `prefix`, as the transaction sees them, with their
+    /// values.
     ///
     /// # Errors
     /// As [`Keyspace::iter`].
@@ -141,7 +145,7 @@ impl Transaction {
         self.prefix_in(&self.default, prefix)
     }
 
-    /// The keys of `keyspace` that begin with `prefix`, as it sees them, with their values.
+    /// Returns the keys of `keyspace` that begin with `prefix`, as the transaction sees them, with their values.
     ///
     /// # Errors
     /// As [`iter_in`](Transaction::iter_in).

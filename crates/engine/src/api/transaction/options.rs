@@ -1,33 +1,34 @@
-//! How a transaction is to behave.
+//! Options of transactions.
 
 use crate::base::options::{BATCH_BYTES_MAX, Durability, setters};
 
-/// When a transaction learns that another one is in its way.
+/// The moment at which a transaction finds a conflict with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransactionKind {
-    /// At once: what it writes or reads for update is locked against other pessimistic transactions, which wait.
-    /// Right where transactions meet often.
+    /// At once: the transaction locks each row that it writes or reads for update. Other pessimistic transactions wait.
+    /// This kind suits transactions that meet often.
     #[default]
     Pessimistic,
-    /// At commit: it takes no locks and never waits for others; if what it wrote or read for update has been changed,
-    /// the commit answers [`Error::Conflict`](crate::Error::Conflict). Right where transactions seldom meet.
+    /// At commit: the transaction takes no locks and never waits for others. If a row that it wrote or read for update
+    /// has been changed, the commit answers [`Error::Conflict`](crate::Error::Conflict). This kind suits transactions
+    /// that seldom meet.
     Optimistic,
 }
 
-/// What a transaction sees of others.
+/// The writes of others that a transaction sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// Each read sees what is committed when it begins. A key that is read, but not for update, may change before the
-    /// transaction writes it: that change is lost.
+    /// Each read sees the writes that are committed when it begins. A key that is read, but not for update, may change
+    /// before the transaction writes it: that change is lost.
     ReadCommitted,
-    /// All reads see one moment, that of the transaction's first operation. Of two transactions that overlap and write the
-    /// same key the first to commit wins. Two transactions may still each read what the other one writes (write skew), unless
-    /// they read it for update.
+    /// All reads see one moment, that of the transaction's first operation. If two transactions overlap and write the
+    /// same key, the first to commit wins. Two transactions may still each read a key that the other one writes (write
+    /// skew), unless they read it for update.
     #[default]
     Snapshot,
 }
 
-/// How a transaction is to behave. The default is pessimistic, with snapshot isolation.
+/// Options of a transaction. The default is pessimistic, with snapshot isolation.
 ///
 /// ```
 /// # use situ_engine as situ;
@@ -37,22 +38,22 @@ pub enum Isolation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransactionOptions {
-    /// Whether it locks or checks at the end. Default: pessimistic.
+    /// The kind: one that locks, or one that checks at the end. Default: pessimistic.
     pub kind: TransactionKind,
-    /// What it sees of others. Default: a snapshot.
+    /// The writes of others that the transaction sees. Default: a snapshot.
     pub isolation: Isolation,
-    /// How long an operation waits for a lock before it answers [`Error::LockTimeout`](crate::Error::LockTimeout);
-    /// 0: not at all. Default: 1000.
+    /// The longest wait of an operation for a lock; then it answers [`Error::LockTimeout`](crate::Error::LockTimeout).
+    /// 0: no wait. Default: 1000.
     pub lock_timeout_ms: u64,
-    /// Memory for its writes, for the keys it has locked or read for update, and for what its savepoints need; beyond, an
-    /// operation answers [`Error::TransactionTooLarge`](crate::Error::TransactionTooLarge). Default: 64 MiB; at most
-    /// [`BATCH_BYTES_MAX`].
+    /// The maximum memory for its writes, for the keys that it has locked or read for update, and for its savepoints.
+    /// Beyond it, an operation answers [`Error::TransactionTooLarge`](crate::Error::TransactionTooLarge). Default: 64
+    /// MiB; at most [`BATCH_BYTES_MAX`].
     pub bytes_max: u64,
-    /// When the commit is acknowledged. Default: as the store's writes are.
+    /// The moment at which the commit is acknowledged. Default: that of the store's writes.
     pub durability: Option<Durability>,
-    /// How often [`Store::transact`](crate::Store::transact) runs the transaction at most; then its last error is returned. At
-    /// least 1, for a single run. Default: 100. Where each run ends with a lock timeout, that is
-    /// `attempts_max` times `lock_timeout_ms`.
+    /// The maximum number of times that [`Store::transact`](crate::Store::transact) runs the transaction; then it
+    /// returns the last error. At least 1, for a single run. Default: 100. If each run ends with a lock timeout, the
+    /// call takes `attempts_max` times `lock_timeout_ms`.
     pub attempts_max: u32,
 }
 
@@ -79,17 +80,17 @@ impl Default for TransactionOptions {
 }
 
 impl TransactionOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn pessimistic() -> TransactionOptions {
         TransactionOptions::default()
     }
 
-    /// The defaults, but optimistic.
+    /// Returns the defaults, but optimistic.
     pub fn optimistic() -> TransactionOptions {
         TransactionOptions { kind: TransactionKind::Optimistic, ..TransactionOptions::default() }
     }
 
-    /// With [`Isolation::ReadCommitted`].
+    /// Sets [`Isolation::ReadCommitted`].
     #[must_use]
     pub fn read_committed(mut self) -> TransactionOptions {
         self.isolation = Isolation::ReadCommitted;

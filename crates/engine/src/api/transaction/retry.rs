@@ -1,15 +1,16 @@
-//! Transactions that are run again when others were in their way.
+//! Transactions that are run again after a conflict with others.
 //!
-//! The error type of the caller's closure may be any that can be made of ours, so it does not say whether a run failed because
-//! of others. The transaction does: it remembers that an operation failed so, until it goes back to a savepoint from before that
-//! operation. Later operations that succeed change nothing: a closure may make several, and look at their outcomes afterwards.
-//! So a closure that goes on after such an error and fails with an error of its own is run again, too. That may be in vain, and
-//! is bounded. The other way round, a caller would get the retryable error that it was promised not to see.
+//! The error type of the caller's closure may be any that can be made of ours, so it does not show a conflict with
+//! others. The transaction does: it remembers such a failure of an operation, until it goes back to a savepoint from
+//! before that operation. Later operations that succeed change nothing: a closure may make several, and look at their
+//! outcomes afterwards. So a closure that goes on after such an error and fails with an error of its own is run again,
+//! too. That may be in vain, and is bounded. The other way round, a caller would get the retryable error that it was
+//! promised not to see.
 //!
 //! **Bounded**: by [`TransactionOptions::attempts_max`]. Between two runs the caller's thread sleeps, at random up to
 //! [`PAUSE_FIRST`] at first and twice as long each time, [`PAUSE_MAX`] at most: transactions that meet again and again
-//! would otherwise keep their step. The random numbers come from the transaction's number, so that the simulator can repeat
-//! a run.
+//! would otherwise keep their step. The random numbers come from the transaction's number, so that the simulator can
+//! repeat a run.
 
 use super::{Transaction, TransactionOptions};
 use crate::api::store::Store;
@@ -23,16 +24,17 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 impl Store {
     /// Runs `body` in a transaction and commits it. If an operation or the commit fails with an error whose
-    /// [`Error::is_retryable`] is true, another writer was in the way. The transaction is rolled back then, and run again from
-    /// its beginning. So `body` must do nothing outside of the transaction that must not happen twice.
+    /// [`Error::is_retryable`] is true, another writer was in the way. The transaction is rolled back then, and run
+    /// again from its beginning. So `body` must do nothing outside of the transaction that must not happen twice.
     ///
-    /// After such a failure of an operation, `body` is run again whatever error it returns, also an error of its own. If
-    /// `body` returns `Ok` nevertheless, the transaction is committed.
-    /// [`rollback_to_savepoint`](Transaction::rollback_to_savepoint) forgets failures since the savepoint: an error that
-    /// `body` returns after it is final.
+    /// After such a failure of an operation, `body` is run again whatever error it returns, also an error of its own.
+    /// If `body` returns `Ok` nevertheless, the transaction is committed.
+    /// [`rollback_to_savepoint`](Transaction::rollback_to_savepoint) forgets failures since the savepoint: an error
+    /// that `body` returns after it is final.
     ///
-    /// There are at most [`attempts_max`](TransactionOptions::attempts_max) runs; the error of the last one is returned. If no
-    /// operation has failed so, an error of `body` rolls back and is returned at once. A panic in `body` rolls back.
+    /// There are at most [`attempts_max`](TransactionOptions::attempts_max) runs; the error of the last one is
+    /// returned. If no operation has failed so, an error of `body` rolls back and is returned at once. A panic in
+    /// `body` rolls back.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -51,13 +53,13 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// What `body` answers; as [`begin`](Store::begin) and [`Transaction::commit`].
+    /// The error of `body`; as [`begin`](Store::begin) and [`Transaction::commit`].
     pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(TransactionOptions::default(), body)
     }
 
-    /// Like [`transact`](Store::transact), with options, and with any error type that an [`Error`] can become. Where the
-    /// compiler cannot tell that type, name it as the closure's return type.
+    /// Works like [`transact`](Store::transact), with options, and with any error type that an [`Error`] can become. If
+    /// the compiler cannot infer that type, name it as the closure's return type.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -121,7 +123,7 @@ impl Store {
     }
 }
 
-/// How long to wait after a run that failed.
+/// Returns the pause after a run that failed.
 fn pause(transaction: u64, attempt: u32) -> Duration {
     let longest = PAUSE_FIRST.saturating_mul(1 << attempt.min(16).saturating_sub(1)).min(PAUSE_MAX);
     let nanoseconds = longest.as_nanos() as u64;

@@ -1,5 +1,5 @@
-//! What cannot be tested from outside: isolation by histories (`history.rs` says how), which needs the sequence numbers of
-//! writes outside of transactions.
+//! What cannot be tested from outside: isolation by histories (`history.rs` says how), which needs the sequence numbers
+//! of writes outside of transactions.
 
 mod bad_histories;
 mod check;

@@ -1,10 +1,10 @@
-//! The rows that a transaction relies on, and what proves at commit that they have not changed.
+//! The rows that a transaction relies on, and the proof at commit that they have not changed.
 //!
-//! The proof is the newest version of each row (`check.rs`), which compactions keep as long as a snapshot is held at the
-//! row's `since`. Under snapshot isolation there is one, the transaction's. Under read committed, `since` is the newest
-//! visible number when the row is tracked, and a snapshot is held at each of these numbers; when there are many, all
-//! rows are looked at, found unchanged, and moved to the present: their `since` is the same number then, and one
-//! snapshot is enough.
+//! The proof is the newest version of each row (`check.rs`), which compactions keep as long as a snapshot is held at
+//! the row's `since`. Under snapshot isolation there is one, the transaction's. Under read committed, `since` is the
+//! newest visible number when the row is tracked, and a snapshot is held at each of these numbers. When there are many,
+//! the transaction checks that all rows are unchanged, and moves them to the present. Their `since` is the same number
+//! then, and one snapshot is enough.
 
 use crate::Result;
 use crate::api::keyspace::Keyspace;
@@ -16,14 +16,14 @@ use crate::versions::snapshot::Snapshot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Snapshots that are held before rows are moved, beside one for every second row: so that each row is moved a few times
-/// at most, however many come.
+/// The number of snapshots that are held before rows are moved, in addition to one for every second row. So each row is
+/// moved a few times at most, whatever the number of rows.
 const SNAPSHOTS_MIN: usize = 64;
 
-/// What a row takes beside its key: places in maps, here and among the locks, and its part of a snapshot.
+/// The memory of a row in addition to its key: places in maps, here and among the locks, and its part of a snapshot.
 const ROW_BYTES: usize = 240;
 
-/// The memory that a row is charged.
+/// Returns the memory that counts for a row.
 pub(super) fn bytes_of(key_bytes: usize) -> u64 {
     (ROW_BYTES + key_bytes) as u64
 }
@@ -41,7 +41,7 @@ pub(super) struct Tracked {
     bytes: u64,
     /// At every `since` of a row, under read committed; ascending.
     snapshots: Vec<Snapshot>,
-    /// How many there may be before rows are moved, if that could not be done before.
+    /// The number of snapshots above which rows are moved, if an earlier move was not possible.
     snapshots_max: usize,
     /// Rows added since there is a savepoint.
     recent: Vec<Row>,
@@ -52,7 +52,7 @@ impl Tracked {
         self.bytes
     }
 
-    /// How a row is tracked, if it is.
+    /// Returns the mode in which a row is tracked, if it is.
     pub(super) fn mode(&self, keyspace: u32, key: &[u8]) -> Option<LockMode> {
         Some(self.rows.get(&keyspace)?.get(key)?.mode)
     }
@@ -63,7 +63,7 @@ impl Tracked {
         }
     }
 
-    /// `remembers`: it may be taken back.
+    /// Adds a row. `remembers`: a rollback to a savepoint may take it back.
     pub(super) fn add(&mut self, row: Row, mode: LockMode, since: u64, remembers: bool) {
         self.bytes += bytes_of(row.key.len());
         self.count += 1;
@@ -92,8 +92,8 @@ impl Tracked {
         self.recent = Vec::new();
     }
 
-    /// The newest visible sequence number, with a snapshot at it; or a row that has changed, if all had to be looked at.
-    /// Reads no tables.
+    /// Returns the newest visible sequence number, with a snapshot at it; or a row that has changed, if all had to be
+    /// looked at. Reads no tables.
     pub(super) fn present(
         &mut self,
         core: &Arc<Core>,
@@ -116,8 +116,8 @@ impl Tracked {
         Ok(Ok(since))
     }
 
-    /// Finds all rows unchanged, and needs one snapshot for them from then on. If it would have to read tables for that it
-    /// leaves all as it is.
+    /// Finds all rows unchanged, and needs one snapshot for them from then on. If it would have to read tables for that
+    /// it leaves all as it is.
     fn move_to_present(&mut self, core: &Arc<Core>, keyspaces: &BTreeMap<u32, Keyspace>) -> Result<Option<Row>> {
         let snapshot = Snapshot::take(&core.versions.snapshots);
         let to = snapshot.sequence();
@@ -141,7 +141,7 @@ impl Tracked {
         Ok(None)
     }
 
-    /// All rows in order, and the snapshots that have to be held until they are checked.
+    /// Returns all rows in order, and the snapshots that have to be held until they are checked.
     pub(super) fn into_rows(self) -> (Vec<CheckedRow>, Vec<Snapshot>) {
         let rows = self.rows.into_iter().flat_map(|(keyspace, rows)| {
             rows.into_iter().map(move |(key, row)| CheckedRow { keyspace, key, since: row.since })

@@ -1,7 +1,7 @@
-//! What a transaction has written: the last state of each key, in order, and how to go back to a savepoint.
+//! The writes of a transaction: the last state of each key, in order, and the record that leads back to a savepoint.
 //!
-//! The map of a keyspace is shared with iterators that were opened over it, and copied when it is changed while there is one:
-//! an iterator shows the transaction as it was when it was opened.
+//! Iterators that were opened over a keyspace's map share the map. A change copies the map while there is such an
+//! iterator. So an iterator shows the transaction as it was when the iterator was opened.
 
 use crate::Result;
 use crate::api::keyspace::Keyspace;
@@ -10,21 +10,21 @@ use crate::base::value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What becomes of a key: its value, or nothing.
+/// The new state of a key: its value, or nothing.
 pub(super) type Own = Option<Arc<[u8]>>;
 
 /// A keyspace's changes.
 pub(super) type OwnMap = BTreeMap<Arc<[u8]>, Own>;
 
-/// What a change takes beside key and value: a place in a map, two allocations with their counters.
+/// The memory of a change in addition to key and value: a place in a map, two allocations with their counters.
 const CHANGE_BYTES: usize = 120;
 
-/// The memory that a change is charged.
+/// Returns the memory that counts for a change.
 pub(super) fn bytes_of(key_bytes: usize, value_bytes: usize) -> u64 {
     (CHANGE_BYTES + key_bytes + value_bytes) as u64
 }
 
-/// A change, and what was there before.
+/// A change, and the state before it.
 struct Past {
     keyspace: u32,
     key: Arc<[u8]>,
@@ -57,18 +57,18 @@ impl OwnWrites {
         self.bytes + self.past_bytes
     }
 
-    /// What it has made of a key: `Some(None)` if it is gone.
+    /// Returns the transaction's own state of a key: `Some(None)` if the key is deleted.
     pub(super) fn get(&self, keyspace: u32, key: &[u8]) -> Option<Option<Value>> {
         let own = self.by_keyspace.get(&keyspace)?.get(key)?;
         Some(own.clone().map(Value::shared))
     }
 
-    /// All of a keyspace, as it is now.
+    /// Returns all changes of a keyspace, as of now.
     pub(super) fn of(&self, keyspace: u32) -> Arc<OwnMap> {
         self.by_keyspace.get(&keyspace).cloned().unwrap_or_default()
     }
 
-    /// `remembers`: somebody may want to go back.
+    /// Records a change. `remembers`: keeps the old value for a rollback to a savepoint.
     pub(super) fn change(&mut self, keyspace: u32, key: Arc<[u8]>, own: Own, remembers: bool) {
         self.bytes += bytes_of(key.len(), len(&own));
         let before = self.put(keyspace, Arc::clone(&key), own);

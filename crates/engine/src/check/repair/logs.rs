@@ -1,4 +1,4 @@
-//! What a damaged log still says, and which writes are missing in it.
+//! The readable part of a damaged log, and the writes that are missing in it.
 
 use crate::base::batch::Record;
 use crate::check::repair::report::LostWrites;
@@ -8,7 +8,7 @@ use situ_storage::{Error as StorageError, Result, Volume};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What was found in the logs.
+/// The findings in the logs.
 #[derive(Debug, Default)]
 pub(super) struct LogSurvey {
     pub(super) records: u64,
@@ -20,15 +20,15 @@ pub(super) struct LogSurvey {
     pub(super) lost: Vec<LostWrites>,
 }
 
-/// Where something is in the logs: file and page.
+/// A place in the logs: file and page.
 type PagePlace = (u64, u32);
 
-/// Which log files are known to be missing.
+/// The log files that are known to be missing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MissingLogs {
-    /// Some before the first that was found.
+    /// True if files before the first one found are missing.
     pub(super) head: bool,
-    /// Some behind the last one.
+    /// True if files behind the last one are missing.
     pub(super) tail: bool,
 }
 

@@ -1,12 +1,12 @@
-//! A state from the tables that are found, where no manifest says which tables make up the store.
+//! A state from the tables that are found, if no manifest names the tables of the store.
 //!
-//! 1. Each table says which keyspace it is of, by number and name. What can still be read of a manifest counts more.
-//! 2. Nobody knows which level a table was in, and neither file numbers nor sequence numbers say which of two versions of a key is
-//!    newer: compactions give old entries new files, and entries of the deepest level the sequence number 0. So tables whose
-//!    keys overlap are merged, entry by entry, into one sorted run.
+//! 1. Each table names its keyspace, by number and name. The readable part of a manifest counts more.
+//! 2. The level of a table is unknown, and no number tells the newer of two versions of a key. Compactions give old
+//!    entries new files, so file numbers do not. Entries of the deepest level have the sequence number 0, so sequence
+//!    numbers do not either. So tables whose keys overlap are merged, entry by entry, into one sorted run.
 //! 3. A sound table that overlaps no other one stays as it is. All of them make up the deepest level.
 //!
-//! **Invariant.** The spans of what is merged and of what stays are disjoint.
+//! **Invariant.** The spans of merged tables and of those that stay are disjoint.
 
 use super::report::{LossKind, LostName, LostRange, LostWrites};
 use super::tables::{TreePlace, meta_of};
@@ -30,13 +30,13 @@ pub(super) struct Fragments {
     pub(super) last_sequence: u64,
     pub(super) lossy_repair: Option<u64>,
     pub(super) fast_disk: bool,
-    /// What a manifest says that does not fit the files. What it names and is not there may have been replaced by what it does
-    /// not name, or be lost.
+    /// The state of a manifest that does not fit the files. Files that it names and that are missing may have been
+    /// replaced by others that it does not name, or be lost.
     pub(super) unfit: Option<StoreState>,
 }
 
 impl Fragments {
-    /// The keyspace and the span of a table, if a manifest that does not fit describes it.
+    /// Returns the keyspace and the span of a table, if a manifest that does not fit describes it.
     pub(super) fn described(&self, number: u64) -> Option<(u32, KeySpan)> {
         let mut keyspaces = self.unfit.iter().flat_map(|unfit| &unfit.keyspaces);
         keyspaces.find_map(|(id, keyspace)| {
@@ -78,12 +78,12 @@ struct Candidate {
 }
 
 impl Repair {
-    /// Step 4.
+    /// Carries out step 4.
     pub(super) fn rebuild(&mut self, state: &mut StoreState, known: &Fragments, log: &LogSurvey) -> Result<()> {
         let mut names = known.names.clone();
         let candidates = self.candidates(known, &mut names)?;
         let mut found: Vec<(u32, TableMeta)> = Vec::new();
-        // Damaged tables that do not say which keyspace they are of.
+        // Damaged tables that do not name their keyspace.
         let mut nameless: Vec<u64> = Vec::new();
         for Candidate { number, keyspace, judged } in candidates {
             match (judged, keyspace) {
@@ -113,7 +113,7 @@ impl Repair {
             // Mixed into a keyspace that it does not belong to, it would do more harm than good.
             let behind = ids.last().map_or(0, |id| id.saturating_add(1));
             let id = behind.max(known.next_keyspace);
-            // A repair that was stopped may have given the name to what it saved of the table.
+            // A repair that was stopped may have given the name to the rescued part of the table.
             let name = unless_taken(format!("table-{number:06}"), &names);
             for other in &ids {
                 let lost = LostRange::of(&name_of(*other, &names), number, LossKind::Entries, None);
@@ -146,7 +146,8 @@ impl Repair {
         Ok(())
     }
 
-    /// The tables found that may hold something, in the order of their numbers; `names` gets the names that they say.
+    /// Returns the tables found that may hold something, in the order of their numbers; `names` gets the keyspaces'
+    /// names in the tables.
     fn candidates(&mut self, known: &Fragments, names: &mut BTreeMap<u32, String>) -> Result<Vec<Candidate>> {
         let mut candidates = Vec::new();
         let mut said: BTreeMap<u32, String> = BTreeMap::new();
@@ -199,7 +200,7 @@ impl Repair {
         Ok(candidates)
     }
 
-    /// Makes the deepest level of a keyspace of the tables that are found, and of what is rescued of others.
+    /// Makes the deepest level of a keyspace from the tables that are found, and from the rescued parts of others.
     fn rebuild_keyspace(&mut self, state: &mut StoreState, id: u32, name: String, metas: Vec<TableMeta>) -> Result<()> {
         let newest = metas.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
         state.last_sequence = state.last_sequence.max(newest);
@@ -230,7 +231,7 @@ impl Repair {
         // A log goes on where the tables end.
         let newest = found.iter().map(|(_, meta)| meta.largest_sequence).max().unwrap_or(0);
         let Some(first) = log.first.filter(|first| *first > newest + 1) else { return };
-        // Where a compaction has let go of sequence numbers, tables do not say up to which write they go.
+        // If a compaction has dropped sequence numbers, tables do not name their last write.
         if found.iter().any(|(_, meta)| meta.smallest_sequence == 0) {
             let text = format!(
                 "the log begins at sequence number {first}. Older writes should be in tables; if an older log file is missing, \
@@ -242,7 +243,8 @@ impl Repair {
         }
     }
 
-    /// What is left of a damaged table that is in no manifest that fits; `span`: what one that does not says of it.
+    /// Rescues the rest of a damaged table that is in no manifest that fits. `span`: its span in a manifest that does
+    /// not fit.
     fn rescue(&mut self, number: u64, id: u32, keyspace: &str, span: Option<&KeySpan>) -> Result<Option<TableMeta>> {
         let remains = self.salvager.salvage(
             number,
@@ -273,7 +275,7 @@ fn unless_taken(mut name: String, names: &BTreeMap<u32, String>) -> String {
     name
 }
 
-/// Tables of one keyspace in groups: those of a group overlap, those of different groups do not.
+/// Returns tables of one keyspace in groups: those of a group overlap, those of different groups do not.
 fn overlapping(mut metas: Vec<TableMeta>) -> Vec<Vec<TableMeta>> {
     metas.sort_by(|a, b| a.span.begin.cmp(&b.span.begin));
     let mut groups: Vec<(KeySpan, Vec<TableMeta>)> = Vec::new();

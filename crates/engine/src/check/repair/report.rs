@@ -1,21 +1,21 @@
-//! What a repair did, or would do, and what is lost.
+//! The report of a repair: its actions, or those that it would take, and the losses.
 
 use crate::base::damage::Damage;
 use situ_compaction::KeySpan;
 use situ_storage::FileName;
 use std::fmt;
 
-/// Why keys are not what they were.
+/// The kind of a loss: the reason why keys or values have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossKind {
     /// Entries are gone: a key may be missing, have an older value, or be back although it was deleted.
     Entries,
-    /// Range deletions are gone: what they had deleted may be back.
+    /// Range deletions are gone: entries that they had deleted may be back.
     RangeDeletions,
 }
 
-/// Keys of one keyspace that a damaged table may have said something newer or more about.
+/// A range of keys of one keyspace, for which a damaged table may have had newer or further entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostRange {
@@ -23,7 +23,7 @@ pub struct LostRange {
     pub keyspace: String,
     /// The number of the damaged table.
     pub table: u64,
-    /// What is lost of them.
+    /// The kind of the loss.
     pub kind: LossKind,
     /// The first key.
     pub begin: Vec<u8>,
@@ -32,7 +32,7 @@ pub struct LostRange {
 }
 
 impl LostRange {
-    /// Whether `key` of the keyspace is concerned.
+    /// Returns true if the loss may concern `key` of the keyspace.
     pub fn contains(&self, key: &[u8]) -> bool {
         &self.begin[..] <= key && self.end.as_deref().is_none_or(|end| key < end)
     }
@@ -69,7 +69,7 @@ pub struct LostWrites {
 }
 
 impl LostWrites {
-    /// Whether the write with this sequence number may be lost.
+    /// Returns true if the write with this sequence number may be lost.
     pub fn contains(&self, sequence: u64) -> bool {
         self.first.is_none_or(|first| first <= sequence) && self.last.is_none_or(|last| sequence <= last)
     }
@@ -93,7 +93,7 @@ impl fmt::Display for LostWrites {
 pub struct LostName {
     /// The keyspace's number.
     pub id: u32,
-    /// What it is called now.
+    /// The keyspace's present name.
     pub now: String,
 }
 
@@ -103,18 +103,18 @@ impl fmt::Display for LostName {
     }
 }
 
-/// What a repair did, or with `dry_run` would do, and what is lost.
+/// The actions of a repair, or with `dry_run` those that it would take, and the losses.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// Nothing was changed.
+    /// True if the repair was a dry run; it changed nothing.
     pub dry_run: bool,
-    /// There was nothing to repair; nothing was changed.
+    /// True if there was nothing to repair; the repair changed nothing.
     pub was_sound: bool,
-    /// The manifest was of no use: tables were found by listing the files, and make up one level.
+    /// True if the manifest was of no use. The repair found tables by listing the files, and they make up one level.
     pub rebuilt: bool,
-    /// No manifest could be read whole: what there was is known from tables and log alone. A table or a log file that was missing
-    /// before is not noticed then, nor is a keyspace that had neither.
+    /// True if no manifest could be read whole: the store's contents are known from tables and log alone. The repair
+    /// does not notice a table or a log file that was missing before, nor a keyspace that had neither.
     pub without_manifest: bool,
     /// The keyspaces of the repaired store.
     pub keyspaces: Vec<String>,
@@ -126,23 +126,23 @@ pub struct RepairReport {
     pub tables_lost: u64,
     /// Records replayed from the log.
     pub log_records: u64,
-    /// What was wrong.
+    /// The damages that the repair found.
     pub damages: Vec<Damage>,
-    /// Keys that may not be what they were.
+    /// Keys that may be missing or changed.
     pub lost_ranges: Vec<LostRange>,
     /// Writes that are gone.
     pub lost_writes: Vec<LostWrites>,
-    /// Names that are gone. What is in the keyspaces is there.
+    /// Names that are gone. The contents of the keyspaces are there.
     pub lost_names: Vec<LostName>,
     /// Files set aside, with their new names. With `dry_run`, the new names are not known yet and equal the old ones.
     pub set_aside: Vec<(FileName, FileName)>,
-    /// What the owner should know besides.
+    /// Further notes for the store's owner.
     pub notes: Vec<String>,
 }
 
 impl RepairReport {
-    /// Whether every write and every name is still there; if [`without_manifest`](RepairReport::without_manifest), as far as
-    /// tables and log say.
+    /// Returns true if every write and every name is still there. If
+    /// [`without_manifest`](RepairReport::without_manifest), it is true as far as tables and log say.
     pub fn nothing_lost(&self) -> bool {
         self.lost_ranges.is_empty() && self.lost_writes.is_empty() && self.lost_names.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Tables in a repair: judged, rewritten from what is sound of them, merged when nobody knows their order.
+//! Tables in a repair: judged, rewritten from their sound parts, merged if their order is unknown.
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::base::sync::lock;
@@ -23,24 +23,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Tables are read in pieces of this size.
+/// The size of the pieces in which tables are read.
 pub(super) const READ_BYTES: usize = 64 << 10;
 
-/// Where new tables go.
+/// The writer of new tables, and their destination.
 pub(super) struct Salvager {
     pub(super) volume: Arc<dyn Volume>,
     pub(super) env: Env,
     pub(super) source: Arc<TableSource>,
     pub(super) next_file: AtomicU64,
-    /// How tables are written; keyspaces' own options are not known to a repair.
+    /// The options for new tables; keyspaces' own options are not known to a repair.
     pub(super) options: KeyspaceOptions,
-    /// Nothing is written then.
+    /// True if nothing is written.
     pub(super) dry_run: bool,
     /// Tables that are finished, under temporary names.
     pub(super) unnamed: Mutex<BTreeSet<u64>>,
 }
 
-/// What came of a table that is not sound.
+/// The outcome of the rescue of an unsound table.
 pub(super) struct Remains {
     /// The table that takes its place; `None` if nothing is left of it, or in a dry run.
     pub(super) table: Option<TableMeta>,
@@ -50,7 +50,7 @@ pub(super) struct Remains {
     pub(super) damages: Vec<StorageError>,
 }
 
-/// Where a damaged table belongs.
+/// The place of a damaged table in the store.
 pub(super) struct TreePlace<'a> {
     pub(super) keyspace: &'a str,
     pub(super) id: u32,
@@ -61,7 +61,7 @@ pub(super) struct TreePlace<'a> {
     pub(super) rescued_bytes: u64,
 }
 
-/// The user keys that a table says something about.
+/// Returns the span of user keys that a table has entries for.
 fn span_of<T: Borrow<RangeTombstone>>(properties: &Properties, tombstones: &[T]) -> Option<KeySpan> {
     let keys = properties.smallest_key().zip(properties.largest_key());
     let keys = keys.map(|(smallest, largest)| KeySpan::including(smallest.user, largest.user));
@@ -72,7 +72,7 @@ fn span_of<T: Borrow<RangeTombstone>>(properties: &Properties, tombstones: &[T])
     ranges.chain(keys).reduce(KeySpan::union)
 }
 
-/// The table as a version would hold it, by its own account; `None` if it is empty.
+/// Returns the table as a version would hold it, by its own account; `None` if it is empty.
 pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Option<TableMeta> {
     let span = span_of(table.properties(), table.range_tombstones())?;
     let summary = situ_table::TableSummary { bytes: table.bytes(), properties: table.properties().clone() };
@@ -81,8 +81,9 @@ pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Optio
 }
 
 impl Salvager {
-    /// Begins a table under a name that no later repair takes for a table, until [`name`](Salvager::name) gives it its own: one that is
-    /// left by a repair that was stopped would be taken for a table that the manifest has lost, or for a keyspace that never was.
+    /// Begins a table under a name that no later repair takes for a table, until [`name`](Salvager::name) gives it its
+    /// own. Otherwise the next repair would take a table of a stopped repair for one that the manifest has lost, or for
+    /// a keyspace that never was.
     fn begin(&self, number: u64, bound: u64) -> situ_storage::Result<Box<dyn Writer>> {
         self.volume.create(FileName::Temporary(number), bound)
     }
@@ -100,7 +101,7 @@ impl Salvager {
         self.volume.sync_names()
     }
 
-    /// The table, be it an old one or one of this repair.
+    /// Returns the table, be it an old one or one of this repair.
     pub(super) fn open(&self, meta: TableMeta) -> situ_storage::Result<Arc<Table>> {
         if !lock(&self.unnamed).contains(&meta.number) {
             return Ok(Arc::clone(&*TableFile::new(meta, &self.source).table()?));
@@ -109,7 +110,7 @@ impl Salvager {
         Table::open(reader, meta.number, BlockCache::new(0))
     }
 
-    /// Rewrites what is sound of table `number`. Values come into it from segments that are emptied.
+    /// Rewrites the sound parts of table `number`. Values come into it from segments that are emptied.
     pub(super) fn salvage(&self, number: u64, place: &TreePlace<'_>, values: &ValueRescue) -> Result<Remains> {
         let reader = self.volume.open(FileName::Table(number))?;
         let created = self.env.clock.unix().as_secs();
@@ -177,14 +178,14 @@ impl Salvager {
         Ok(Remains { table, usable, lost, damages: salvaged.damages })
     }
 
-    /// What a table says of itself, sound or not; `None` if that cannot be read.
+    /// Returns the properties that a table has of itself, sound or not; `None` if they cannot be read.
     pub(super) fn properties(&self, number: u64) -> Result<Option<Properties>> {
         let reader = self.volume.open(FileName::Table(number))?;
         Ok(salvage(&*reader, &mut |_, _| Ok(()))?.properties)
     }
 
-    /// Merges tables of one keyspace, of which nobody knows the levels, into one sorted run for the deepest level. An
-    /// entry that is in several tables is taken from the one with the highest number.
+    /// Merges tables of one keyspace, whose levels are unknown, into one sorted run for the deepest level. An entry
+    /// that is in several tables is taken from the one with the highest number.
     pub(super) fn merge(&self, id: u32, keyspace: &str, mut metas: Vec<TableMeta>) -> Result<Vec<Added>> {
         metas.sort_by_key(|meta| std::cmp::Reverse(meta.number));
         let mut sources = Vec::with_capacity(metas.len());

@@ -1,15 +1,17 @@
 //! The value log in a repair.
 //!
-//! * With a manifest, segments that are missing leave it. Entries whose values are lost are left out of their tables, which are written
-//!   anew (`tables.rs`). An older version of such a key may be back, and the report names the key.
-//! * With a manifest, a segment that is damaged is *emptied*: tables get its sound values, and the segment is set aside. A segment stays
-//!   that the store's log leads to, as the log may have values that no table has. The report says so, and the next repair empties it.
-//! * Without a manifest, handles name their segments. Each segment that is there and that a handle of a keyspace leads to belongs to
-//!   this keyspace from then on. What no handle leads to is set aside. An entry whose segment is missing, or whose value is damaged,
-//!   stays as it is, and the report names its key. A read of the key is an error that names the segment, until somebody writes or
-//!   deletes the key. It is no silent loss: nobody can tell which older version of the key would be right.
+//! * With a manifest, segments that are missing leave it. Entries whose values are lost are left out of their tables,
+//!   which are rewritten (`tables.rs`). An older version of such a key may be back, and the report names the key.
+//! * With a manifest, a segment that is damaged is *emptied*: tables get its sound values, and the segment is set
+//!   aside. A segment stays that the store's log leads to, as the log may have values that no table has. The report
+//!   says so, and the next repair empties it.
+//! * Without a manifest, handles name their segments. Each segment that is there and that a handle of a keyspace leads
+//!   to belongs to this keyspace from then on. A segment that no handle leads to is set aside. An entry whose segment
+//!   is missing, or whose value is damaged, stays as it is, and the report names its key. A read of the key is an error
+//!   that names the segment, until a caller writes or deletes the key. The loss is not silent, as the right older
+//!   version of the key cannot be known.
 //!
-//! Nothing is written to the value log: what the log held becomes tables with whole values.
+//! Nothing is written to the value log: the records of the log become tables with whole values.
 
 use super::Repair;
 use super::report::{LossKind, LostRange};
@@ -28,10 +30,10 @@ use situ_values::Written;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// What becomes of the entries of a keyspace whose values lie in the value log.
+/// The treatment of a keyspace's entries whose values lie in the value log.
 #[derive(Default)]
 pub(super) struct ValueRescue {
-    /// Entries whose values are lost: keys, and what tables have for the values.
+    /// Entries whose values are lost: keys, and the bytes that tables have for the values.
     lost: BTreeMap<Vec<u8>, HashSet<Vec<u8>>>,
     /// Segments that are given up. Tables get the values of them that are sound.
     emptied: BTreeSet<u64>,
@@ -44,7 +46,7 @@ impl ValueRescue {
         self.lost.get(key).is_some_and(|pointers| pointers.contains(pointer))
     }
 
-    /// The keys whose lost entries are in a table.
+    /// Returns the keys whose lost entries are in a table.
     pub(super) fn lost_keys_in(&self, file: &TableFile, table: &Table) -> situ_storage::Result<Vec<Vec<u8>>> {
         let span = &file.meta.span;
         let mut keys = Vec::new();
@@ -61,7 +63,8 @@ impl ValueRescue {
         self.emptied.iter().copied()
     }
 
-    /// Bytes of the records in emptied segments to which handles of a table lead. All of these segments, if the table is damaged.
+    /// Returns the bytes of the records in emptied segments to which handles of a table lead. Returns those of all
+    /// these segments, if the table is damaged.
     pub(super) fn bytes_for(&self, file: &TableFile) -> u64 {
         if self.emptied.is_empty() {
             return 0;
@@ -76,7 +79,7 @@ impl ValueRescue {
         }
     }
 
-    /// The value that a table gets for an entry, if its segment is emptied.
+    /// Returns the value that a table gets for an entry, if its segment is emptied.
     pub(super) fn rescued(&self, key: KeyRef<'_>, pointer: &[u8]) -> Result<Option<Value>> {
         let is_handle = key.trailer.kind() == Some(KeyKind::ValueHandle);
         match Pointer::decode(pointer).filter(|pointer| is_handle && self.emptied.contains(&pointer.handle.segment)) {
@@ -103,7 +106,7 @@ impl Repair {
         Ok(with_values)
     }
 
-    /// The segments in which the value log has found something damaged. Each is told as a damage.
+    /// Returns the segments in which the value log has found damage. Each is reported as a damage.
     pub(super) fn damaged_segments(&mut self) -> Result<BTreeSet<u64>> {
         let damaged = self.salvager.source.values.log_if_open().map(|log| log.damaged()).unwrap_or_default();
         let numbers = damaged.iter().map(|(number, _)| *number).collect();
@@ -113,15 +116,15 @@ impl Repair {
         Ok(numbers)
     }
 
-    /// The segments that handles of the store's log lead to.
+    /// Returns the segments that handles of the store's log lead to.
     pub(super) fn logged_segments(&self, logs: &[u64]) -> Result<BTreeSet<u64>> {
         let mut sums = BTreeMap::new();
         add_logged_segments(&self.volume, logs, &mut sums)?;
         Ok(sums.into_values().flat_map(BTreeMap::into_keys).collect())
     }
 
-    /// The entries of a keyspace whose values are lost; each is told as a damage. `damaged` segments are emptied, and those that have
-    /// lost values, but for those that are `logged`.
+    /// Returns the entries of a keyspace whose values are lost; each is reported as a damage. `damaged` segments are
+    /// emptied, and those that have lost values, but for those that are `logged`.
     pub(super) fn value_rescue(
         &mut self,
         keyspace: &KeyspaceState,
@@ -173,7 +176,8 @@ impl Repair {
         Ok(())
     }
 
-    /// Finds the segments of a state that was made from tables, and sets the others aside. The keyspaces that have handles come back.
+    /// Finds the segments of a state that was made from tables, and sets the others aside. The keyspaces that have
+    /// handles come back.
     pub(super) fn adopt_segments(&mut self, state: &mut StoreState, logs: &[u64]) -> Result<BTreeSet<u32>> {
         let there = self.segments_found();
         let mut with_handles = BTreeSet::new();
@@ -213,7 +217,8 @@ fn unfit(keyspace: &KeyspaceState, text: String) -> StorageError {
     StorageError::corruption(&keyspace.name, 0, "segments of a repaired version", "some that fit", text)
 }
 
-/// Keys of a table that overlaps no other one whose newest version leads to a value that is lost; with the segment and why.
+/// Returns the keys of a table that overlaps no other one whose newest version leads to a lost value; with the segment
+/// and why.
 fn lost_values(table: &Arc<Table>, segments: &Segments) -> Result<Vec<(Vec<u8>, u64, StorageError)>> {
     let mut cursor = table.sequential_cursor(super::tables::READ_BYTES);
     let mut lost = Vec::new();
@@ -262,8 +267,8 @@ fn count_handle(pointer: &[u8], sums: &mut BTreeMap<u64, Written>) {
     (sum.records, sum.record_bytes) = (sum.records + 1, sum.record_bytes + handle.footprint());
 }
 
-/// Adds the segments that handles of the log lead to, by keyspace. The handles do not count: tables may have them, too. Damaged
-/// records are left out.
+/// Adds the segments that handles of the log lead to, by keyspace. The handles do not count: tables may have them, too.
+/// Damaged records are left out.
 fn add_logged_segments(
     volume: &Arc<dyn Volume>,
     logs: &[u64],

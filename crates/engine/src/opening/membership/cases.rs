@@ -1,4 +1,4 @@
-//! What opening does in each case: one small function a case.
+//! The actions of an opening: one small function for each case.
 //!
 //! **Order.** The capacity disk is locked before anything is read. The fast disk is locked when the case is known, and
 //! before the two become one volume. Nothing is written here: [`Joined::settle`] writes, when the store is known to
@@ -16,7 +16,7 @@ use situ_disks::{Disks, FAST, Locks, NewDisk, Role};
 use situ_storage::{Corruption, FileName, Result as StorageResult, Volume};
 use std::sync::Arc;
 
-/// An opening whose capacity disk is locked, and what was read.
+/// An opening whose capacity disk is locked, and the facts that were read.
 pub(super) struct Opening<'a> {
     pub(super) given: &'a Given,
     pub(super) env: &'a Env,
@@ -25,20 +25,20 @@ pub(super) struct Opening<'a> {
     pub(super) facts: Facts<'a>,
 }
 
-/// A disk that is the store's, and what a repair found lost of the two files that say so.
+/// A disk that is the store's, and the losses that were found in the two files that say so.
 struct Taken {
     home: Home,
-    /// What MEMBER is to say, where it was lost.
+    /// The contents to write to MEMBER, if it was lost.
     member: Option<Member>,
     damages: Vec<Corruption>,
 }
 
-/// What a case was chosen by.
+/// Returns a fact that the case was chosen by.
 fn fact<T>(found: Option<T>) -> T {
     found.expect("the case was chosen because this was found")
 }
 
-/// A file on a fast disk that is more than what an addition or a drain has left, if there is one.
+/// Returns a file on a fast disk that no interrupted addition or drain has left, if there is one.
 fn files_of_a_store(fast: &dyn Volume) -> Result<Option<FileName>> {
     let own = [FileName::Lock, FileName::Member, FileName::REPLACEMENT];
     Ok(fast.list()?.into_iter().map(|file| file.name).find(|name| !own.contains(name)))
@@ -70,7 +70,7 @@ impl Opening<'_> {
         }
     }
 
-    // What the cases were chosen by.
+    // The facts that the cases were chosen by.
 
     fn disk(&self) -> &Disk<'_> {
         fact(self.facts.disk.as_ref())
@@ -122,7 +122,7 @@ impl Opening<'_> {
         self.take_as(Taken { home, member: None, damages: Vec::new() })
     }
 
-    /// What MEMBER should say is what DISKS says.
+    /// Takes the disk with the contents of MEMBER from DISKS.
     fn take_without_member(self) -> Result<Joined> {
         let home = self.home().clone();
         let member = Member { store: home.store, disk: fact(home.used_disk()) };
@@ -142,12 +142,12 @@ impl Opening<'_> {
         self.take_as(Taken { home: Home::of_member(member), member: Some(member), damages })
     }
 
-    /// What is wrong with MEMBER: its contents, or that there is none.
+    /// Returns the damage of MEMBER: its contents, or that there is none.
     fn member_damage(&self) -> Corruption {
         self.disk().member.damage().cloned().unwrap_or_else(|| missing::member_file(self.at()))
     }
 
-    /// What is wrong with DISKS: its contents, or that there is none.
+    /// Returns the damage of DISKS: its contents, or that there is none.
     fn disks_damage(&self) -> Corruption {
         self.facts.home.damage().cloned().unwrap_or_else(|| missing::disks_file(self.given))
     }
@@ -165,8 +165,8 @@ impl Opening<'_> {
         Ok(self.on_both(disks, pending, taken.damages))
     }
 
-    /// A lost file took one of the two proofs that the disk is the store's. What is left of it may still have the
-    /// disk's id, or else the manifest has to know what is on the disk.
+    /// Looks for a second proof that the disk is the store's, as a lost file took one of the two. The rest of that file
+    /// may still have the disk's id. Otherwise the manifest has to know the files on the disk.
     fn look_for_proof(&self, taken: &Taken, disks: &StorageResult<Arc<Disks>>) -> Result<()> {
         let (Some(damage), Some(id)) = (taken.damages.last(), taken.home.used_disk()) else { return Ok(()) };
         let fast = &self.disk().fast.volume;
@@ -184,7 +184,8 @@ impl Opening<'_> {
             .map_err(|why| refusals::unproven(self.at(), &self.at_home(), damage, &why))
     }
 
-    /// What DISKS is to say, if it does not: where the disks are now, and what was lost.
+    /// Returns the contents to write to DISKS, if they differ from the present ones: the places of the disks now, and
+    /// the lost parts.
     fn pending(&self, taken: &Taken) -> Option<Pending> {
         let (at, home) = (self.at(), &taken.home);
         let place = self.place().map(str::to_owned).or_else(|| home.place.clone());
@@ -193,7 +194,7 @@ impl Opening<'_> {
         (has_moved || !taken.damages.is_empty()).then_some(Pending::Write(home, taken.member))
     }
 
-    /// Neither DISKS nor MEMBER names a store.
+    /// Looks on the disk, since neither DISKS nor MEMBER names a store.
     fn look_on_disk(self) -> Result<Joined> {
         let has_files = files_of_a_store(&*self.disk().fast.volume)?.is_some();
         let case = classify_unmarked(self.facts.known, has_files);
@@ -229,7 +230,7 @@ impl Opening<'_> {
         }
     }
 
-    // What several cases share.
+    // Steps that several cases share.
 
     fn lock_fast_disk(&mut self) -> Result<()> {
         if self.access.writes() {
@@ -265,7 +266,7 @@ impl Opening<'_> {
         refusals::another_store(self.member().store, self.at(), self.home(), &self.at_home())
     }
 
-    /// Another process that uses the disk, and damage that both disks show together, are told first.
+    /// Reports another process that uses the disk, and damage that both disks show together, first.
     fn refuse_once_both_are_seen(mut self, why: fn(&str, &str) -> Error) -> Result<Joined> {
         self.lock_fast_disk()?;
         self.unite()?;

@@ -1,8 +1,9 @@
-//! Which case an opening is: a pure function of what is known, what is given, and how the store is opened.
+//! The case of an opening: a pure function of the known facts, the given disk, and the mode of the opening.
 //!
-//! 1. [`classify`] names the [`Case`] from what `facts.rs` has read. `cases.rs` has one function for each case.
-//! 2. Two cases need another look at the disk. [`classify_unmarked`] and [`classify_addition`] decide what that look
-//!    means.
+//! 1. [`classify`] names the [`Case`] from the facts that `facts.rs` has read. `cases.rs` has one function for each
+//!    case.
+//! 2. Two cases need another look at the disk. [`classify_unmarked`] and [`classify_addition`] decide the case after
+//!    that look.
 //!
 //! `testdata/membership/cases.txt` lists every combination and its case.
 //!
@@ -11,17 +12,17 @@
 //! - A repair finds one or both of them lost, and there is proof (`TakeWithout...`, `witness.rs`).
 //! - A writer adds a disk, and the disk is empty (`Add`).
 //!
-//! **Rejected.** Cases that carry what was read. The table would then need homes and members, and no line of it would
-//! be short.
+//! **Rejected.** Cases that carry the facts that were read. The table would then need homes and members, and no line of
+//! it would be short.
 
 use super::volumes::Access;
 
-/// What DISKS on the capacity disk says.
+/// The contents of DISKS on the capacity disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
     /// There is no DISKS.
     Nothing,
-    /// DISKS is there, and its contents are not what a store wrote.
+    /// DISKS is there, and its contents are not those of a store.
     Damaged,
     /// The capacity disk does not give DISKS: a right is missing, or the device fails.
     Unreadable,
@@ -33,12 +34,12 @@ pub(super) enum Known {
     Used,
 }
 
-/// What MEMBER on a given disk says, beside DISKS.
+/// The contents of MEMBER on a given disk, compared with DISKS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Says {
     /// There is no MEMBER.
     Nothing,
-    /// MEMBER is there, and its contents are not what a store wrote.
+    /// MEMBER is there, and its contents are not those of a store.
     Damaged,
     /// The disk does not give MEMBER.
     Unreadable,
@@ -61,11 +62,11 @@ pub(super) enum Offer {
     Remembered(Says),
     /// One that the caller names.
     Named(Says),
-    /// One that the caller names, although a repair is to go on without one. Nobody looks at it.
+    /// One that the caller names, although a repair is to go on without one. The repair ignores it.
     NotWanted,
 }
 
-/// What opening does. The first ten go on; the others refuse, and change nothing.
+/// The action of an opening. The first ten go on; the others refuse, and change nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Case {
     /// The store has one disk.
@@ -83,7 +84,7 @@ pub(super) enum Case {
     TakeWithoutDisks,
     /// Both files are lost, and there are files of a store.
     TakeWithoutEither,
-    /// Both files are lost. What is on the disk decides ([`classify_unmarked`]).
+    /// Both files are lost. The files on the disk decide ([`classify_unmarked`]).
     LookOnDisk,
     /// The disk becomes the store's, if nothing is on it ([`classify_addition`]).
     Add,
@@ -93,7 +94,7 @@ pub(super) enum Case {
     MemberUnread,
     /// A disk was given to a repair that is to go on without one.
     GivenAndGivenUp,
-    /// DISKS is damaged, and a repair was not told where the disk is.
+    /// DISKS is damaged, and the caller of a repair did not name the disk's place.
     PlaceUnknown,
     /// The store needs a fast disk, and none was given.
     Missing,
@@ -122,7 +123,7 @@ pub(super) fn classify(known: Known, offer: Offer, access: Access) -> Case {
     }
 }
 
-/// A repair that goes on without the fast disk.
+/// Classifies a repair that goes on without the fast disk.
 fn giving_up(known: Known, offer: Offer) -> Case {
     match (known, offer) {
         (Known::Unreadable, _) => Case::DisksUnread,
@@ -131,7 +132,7 @@ fn giving_up(known: Known, offer: Offer) -> Case {
     }
 }
 
-/// No fast disk is given.
+/// Classifies an opening that gets no fast disk.
 fn without(known: Known, repairs: bool) -> Case {
     match known {
         Known::Damaged if repairs => Case::PlaceUnknown,
@@ -142,7 +143,8 @@ fn without(known: Known, repairs: bool) -> Case {
     }
 }
 
-/// A reader or a writer gives a fast disk. Neither goes on while a file that says whose the disk is cannot be read.
+/// Classifies a reader or a writer with a fast disk. Neither goes on while a file that names the disk's store cannot be
+/// read.
 fn opened_with(known: Known, says: Says, writes: bool) -> Case {
     match (known, says) {
         (_, Says::Damaged | Says::Unreadable) => Case::MemberUnread,
@@ -157,7 +159,7 @@ fn opened_with(known: Known, says: Says, writes: bool) -> Case {
     }
 }
 
-/// A repair is given a fast disk, and takes it with one of the two files if there is proof.
+/// Classifies a repair with a fast disk. The repair takes the disk with one of the two files if there is proof.
 fn repaired_with(known: Known, says: Says) -> Case {
     match (known, says) {
         (_, Says::Unreadable) => Case::MemberUnread,
@@ -174,7 +176,7 @@ fn repaired_with(known: Known, says: Says) -> Case {
     }
 }
 
-/// What [`Case::LookOnDisk`] comes to. `has_files`: the disk has files of a store.
+/// Classifies the disk for [`Case::LookOnDisk`]. `has_files`: the disk has files of a store.
 pub(super) fn classify_unmarked(known: Known, has_files: bool) -> Case {
     match (known, has_files) {
         (Known::Unreadable, _) => Case::DisksUnread,
@@ -184,18 +186,19 @@ pub(super) fn classify_unmarked(known: Known, has_files: bool) -> Case {
     }
 }
 
-/// What [`Case::Add`] comes to.
+/// The outcome of [`Case::Add`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Addition {
-    /// There is nothing on the disk but what an interrupted addition or drain has left.
+    /// The disk has no files but those that an interrupted addition or drain has left.
     Empty,
-    /// The disk has files of the store. They may be all there is of somebody's data, and stay.
+    /// The disk has files of the store. They may be all that is left of a user's data, and stay.
     FilesOfThisStore,
-    /// The disk has files of a store, and does not say of which.
+    /// The disk has files of a store, and does not name the store.
     FilesOfSomeStore,
 }
 
-/// `is_marked`: MEMBER names the store. `has_files`: the disk has files of a store.
+/// Classifies a disk that is to be added. `is_marked`: MEMBER names the store. `has_files`: the disk has files of a
+/// store.
 pub(super) fn classify_addition(is_marked: bool, has_files: bool) -> Addition {
     match (has_files, is_marked) {
         (false, _) => Addition::Empty,

@@ -26,7 +26,7 @@ pub(crate) fn clear_fast_disk_of(home: &dyn Volume, place: Option<&str>) -> Resu
     remove_all(&*fast)?;
     while fast.tidy() {}
     drop(lock);
-    // Something of somebody else's may be there, too, and its directory then stays.
+    // The directory may hold files of others, too, and then it stays.
     let _ = fs::remove_dir(path_of(&at));
     Ok(())
 }
@@ -57,7 +57,7 @@ fn remove_all(fast: &dyn Volume) -> Result<()> {
     let mut files = fast.list()?;
     files.sort_by_key(|file| match file.name {
         FileName::Lock => 2,
-        // Says whose the others are, as long as there are others.
+        // Names the store of the other files, as long as there are any.
         FileName::Member => 1,
         _ => 0,
     });
@@ -67,6 +67,6 @@ fn remove_all(fast: &dyn Volume) -> Result<()> {
         }
         fast.remove(file.name)?;
     }
-    // A disk that says whose it is would be refused to the next store.
+    // The next store would refuse a disk that names another store.
     Ok(fast.sync_names()?)
 }

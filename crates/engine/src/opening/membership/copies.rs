@@ -8,15 +8,15 @@
 //! A home that was copied while it had no fast disk has the ids of the store, too. The other home may have been given a
 //! disk since. That disk is no left-over of the copy, and is not added to it.
 //!
-//! **Limits.** Where nothing is any more, or nothing that can be seen from here, the home has moved. Reading is not
-//! refused.
+//! **Limits.** If nothing is at the old place any more, or nothing that can be seen from here, the home has moved.
+//! Reading is not refused.
 
 use crate::{Error, Result};
 use situ_disks::members::{Fast, Home, Member};
 use situ_disks::path_text::{is_one, path_of};
 use situ_storage::DirectoryVolume;
 
-/// What the home says that was, or is, where `known` has its own place, if that is another one than `place`.
+/// Returns the home at the place that `known` names as its own, if that is another one than `place`.
 fn other_home<'a>(place: Option<&str>, known: &'a Home) -> Option<(&'a str, Home)> {
     let (place, was) = (place?, known.place.as_deref()?);
     if is_one(place, was) {
@@ -27,7 +27,7 @@ fn other_home<'a>(place: Option<&str>, known: &'a Home) -> Option<(&'a str, Home
 }
 
 /// # Errors
-/// `place` has a copy of a home that has the fast disk in `at`. `known` is what the copy's DISKS says.
+/// `place` has a copy of a home that has the fast disk in `at`. `known` is the contents of the copy's DISKS.
 pub(super) fn refuse(place: Option<&str>, known: &Home, at: &str) -> Result<()> {
     let (Some(place), Fast::Used(_)) = (place, known.fast) else { return Ok(()) };
     let Some((was, other)) = other_home(Some(place), known) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What is read before an opening is classified: DISKS, and MEMBER on a fast disk that is given and wanted.
+//! The files that are read before an opening is classified: DISKS, and MEMBER on a fast disk that is given and wanted.
 //!
 //! A repair that gives up the fast disk does not read MEMBER, and a disk that was drained meanwhile is not read either.
 
@@ -33,7 +33,7 @@ impl<T> Found<T> {
         if let Found::Damaged(damage) = self { Some(damage) } else { None }
     }
 
-    /// Why the contents are not known, if the file is there.
+    /// Returns the reason why the contents are not known, if the file is there.
     pub(super) fn error(&self) -> Option<StorageError> {
         match self {
             Found::Nothing | Found::Contents(_) => None,
@@ -49,7 +49,7 @@ pub(super) struct Disk<'a> {
     pub(super) member: Found<Member>,
 }
 
-/// What was read.
+/// The facts that were read.
 pub(super) struct Facts<'a> {
     pub(super) home: Found<Home>,
     pub(super) disk: Option<Disk<'a>>,

@@ -1,10 +1,11 @@
 //! From paths to the volumes that a caller means.
 //!
-//! 1. The capacity disk is the directory that the caller opens ([`given`]), or a volume elsewhere: on a node ([`given_home`]).
+//! 1. The capacity disk is the directory that the caller opens ([`given`]), or a volume elsewhere: on a node
+//!    ([`given_home`]).
 //! 2. The fast disk is the one that the caller names, or else the one that DISKS remembers.
-//! 3. What is at a path may be a directory, a device or a file that was prepared as a Situ disk ([`fast_disk`]).
+//! 3. A path may name a directory, a device or a file that was prepared as a Situ disk ([`fast_disk`]).
 //!
-//! Nothing is locked here. Whether the disk is the right one is for `classify.rs` to say.
+//! Nothing is locked here. `classify.rs` decides if the disk is the right one.
 
 use super::refusals::{named_unusable, unusable};
 use super::volumes::{Access, FastDisk, Given};
@@ -19,8 +20,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ disk.
-/// With `create`, a directory is made where nothing is and one may be.
+/// Returns the fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ
+/// disk. With `create`, makes a directory if nothing is there and a directory may be.
 pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -> Result<FastDisk> {
     let failed = |op, error| Error::from(StorageError::io(op, path.display(), error));
     let raw = match fs::metadata(path) {
@@ -32,8 +33,8 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
         }
         Err(error) => return Err(failed("open", error)),
     };
-    // The home remembers the place, from wherever it was named, by the name that it was given: a link to a device still
-    // leads there when the system has given that another name.
+    // The home remembers the whole path by the name that the caller gave. A link to a device still leads there when the
+    // system has given the device another name.
     let whole = std::path::absolute(path).map_err(|error| failed("open", error))?;
     let at = line_of(&whole);
     let options = RawOptions::default();
@@ -48,9 +49,9 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
     Ok(FastDisk { volume, at, cache_bytes, remembered: None })
 }
 
-/// Whether a new directory may become a fast disk. It has to be next to something that is there. A name that is spelled
-/// wrong, or a file system that is not mounted, would give the log a place where nobody looks for it. It may not be
-/// among the devices, as what is made there lies in memory.
+/// Checks that a new directory may become a fast disk. It has to be next to something that is there. A name that is
+/// spelled wrong, or a file system that is not mounted, would give the log a place where no later opening looks for it.
+/// It may not be among the devices, as a directory made there lies in memory.
 fn may_be_made(path: &Path, create: bool) -> Result<()> {
     let refuse = |why: &str| {
         Err(Error::Disks(format!(
@@ -79,8 +80,8 @@ fn may_be_made(path: &Path, create: bool) -> Result<()> {
     }
 }
 
-/// The volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is taken, if
-/// there is anything where it was last.
+/// Returns the volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is
+/// taken, if there is anything where it was last.
 pub(crate) fn given(
     directory: DirectoryVolume,
     fast: Option<&Path>,
@@ -98,7 +99,7 @@ pub(crate) fn given(
     with_fast_disk(Arc::new(directory), home.as_deref().map(line_of), fast, env, create, access)
 }
 
-/// As [`given`], of a store whose home is no directory here. Its place is what the volume says of its location.
+/// As [`given`], of a store whose home is no directory here. Its place is the location that the volume reports.
 pub(crate) fn given_home(
     home: &Arc<dyn Volume>,
     fast: Option<&Path>,
@@ -123,7 +124,7 @@ fn with_fast_disk(
         return Ok(Given { capacity, fast, place });
     };
     let fast = fast_disk(path, env, create, !access.writes()).map_err(|error| {
-        // What is there may be the store's own disk, of which the beginning is gone.
+        // The device there may be the store's own disk, of which the beginning is gone.
         let known = Home::read(&*capacity).ok().flatten().filter(|known| matches!(known.fast, Fast::Used(_)));
         match known.filter(|_| fs::metadata(path).is_ok()) {
             Some(known) => named_unusable(&capacity.location(), path, error, &known, access),
@@ -133,8 +134,8 @@ fn with_fast_disk(
     Ok(Given { capacity, fast: Some(fast), place })
 }
 
-/// The fast disk where it was last; `None` if the store needs none, or nothing is there any more. Whether it is the
-/// right one is for `classify.rs` to say.
+/// Returns the fast disk where it was last; `None` if the store needs none, or nothing is there any more. `classify.rs`
+/// decides if it is the right one.
 ///
 /// # Errors
 /// Something is there and cannot be used: a right is missing, the device fails, its metadata is damaged.
@@ -144,7 +145,7 @@ pub(super) fn remembered(home: &dyn Volume, env: &Env, access: Access) -> Result
     }
     let Home { store, fast, at: Some(at), .. } = (match Home::read(home) {
         Ok(Some(known)) => known,
-        // `join` reads it again, and says what is to be done.
+        // `join` reads it again, and decides the next step.
         Ok(None) | Err(StorageError::Corruption(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     }) else {

@@ -12,20 +12,20 @@ use std::sync::Arc;
 /// The volume that a store lies on.
 pub(crate) struct Joined {
     pub(crate) volume: Arc<dyn Volume>,
-    /// If there are two.
+    /// The disks, if there are two.
     pub(crate) disks: Option<Arc<Disks>>,
     pub(crate) locks: Locks,
-    /// What DISKS is to say before anything is written, if it does not.
+    /// The contents that DISKS gets before anything else is written, if they differ from the present ones.
     pub(super) pending: Option<Pending>,
-    /// A fast disk was there and is given up: what DISKS is to say then.
+    /// The contents that DISKS gets if a fast disk was there and is given up.
     pub(crate) given_up: Option<Home>,
-    /// The home says that there was a fast disk which is given up: the log may have gone on there.
+    /// True if the home names a fast disk which is given up: the log may have gone on there.
     pub(crate) gives_up_log: bool,
-    /// What is damaged of DISKS and MEMBER, and taken from elsewhere.
+    /// The damages of DISKS and MEMBER whose contents came from elsewhere.
     pub(crate) damages: Vec<Corruption>,
 }
 
-/// What DISKS, and perhaps MEMBER, are to say.
+/// The contents to write to DISKS, and perhaps to MEMBER.
 pub(super) enum Pending {
     /// The disk becomes the store's.
     Add { member: Member, at: String, place: Option<String> },
@@ -46,7 +46,7 @@ impl Joined {
         }
     }
 
-    /// Where tables come from.
+    /// Returns the source of tables.
     pub(crate) fn source(&self, cache_bytes: u64, env: &Env, open_tables_max: usize) -> Arc<TableSource> {
         let cache = BlockCache::new(cache_bytes);
         let source = TableSource::new(Arc::clone(&self.volume), cache, env, open_tables_max);

@@ -1,14 +1,14 @@
-//! A fast disk that is needed and was not given: what lies on it, and how to go on without a loss.
+//! A fast disk that is needed and was not given: its files, and the ways to go on without a loss.
 //!
 //! DISKS at home says whether there is a fast disk. Three more signs count:
-//! * DISKS is gone, and the manifest names tables on a fast disk that are not at home. If manifests are damaged, or
-//!   nobody knows which one is in force, what can be read of the youngest counts.
+//! * DISKS is gone, and the manifest names tables on a fast disk that are not at home. If manifests are damaged, or it
+//!   is unknown which one is in force, the readable part of the youngest counts.
 //! * DISKS knows of no fast disk, and the manifest in force does. Then DISKS is not believed.
 //! * DISKS is gone, and so is the first log file that the store needs. The log may be on a fast disk, unless the
 //!   manifest says that the store never had one.
 //!
-//! Then neither an opening nor a repair goes on before its caller says where the disk is, or that there is none. A
-//! repair that goes on without an answer would give up what lies there.
+//! Then neither an opening nor a repair goes on before its caller names the place of the disk, or confirms that there
+//! is none. A repair that goes on without an answer would give up the files there.
 //!
 //! **Limits.** A caller that names volumes and not a directory has named all that there are, and is asked about tables
 //! only. A store may have no table on the fast disk, and a log that began at home and goes on there. Opening then finds
@@ -29,7 +29,7 @@ use situ_table::BlockCache;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Why a store does not open without its fast disk.
+/// Returns the error of a store that does not open without its fast disk.
 pub(super) fn named(given: &Given, env: &Env, home: &Home) -> Error {
     let lies = match what_lies_on_it(given, env) {
         Ok(text) => text,
@@ -44,7 +44,7 @@ pub(super) fn named(given: &Given, env: &Env, home: &Home) -> Error {
     ))
 }
 
-/// What the manifest in force at home says; `None` if there is none.
+/// Returns the state in the manifest in force at home; `None` if there is none.
 fn in_force(given: &Given, env: &Env) -> Result<Option<StoreState>> {
     let volume = &given.capacity;
     let Some(number) = manifest::current(&**volume)? else { return Ok(None) };
@@ -52,7 +52,7 @@ fn in_force(given: &Given, env: &Env) -> Result<Option<StoreState>> {
     StoreState::replay(manifest::read_damaged(&**volume, number)?.edits, &source).map_err(Error::Invalid).map(Some)
 }
 
-/// What the manifest says to be on the fast disk, in a sentence or two.
+/// Describes the files that the manifest has on the fast disk, in a sentence or two.
 fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
     let Some(state) = in_force(given, env)? else { return Ok("The fast disk holds only an empty log.".to_owned()) };
     let mut levels: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
@@ -79,12 +79,12 @@ fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
     Ok(format!("The fast disk holds {log} and {tables}."))
 }
 
-/// What is damaged if a fast disk says that it is the store's, and the home has no DISKS.
+/// Returns the damage if a fast disk says that it is the store's, and the home has no DISKS.
 pub(super) fn disks_file(given: &Given) -> Corruption {
     no_such_file(&given.capacity.location(), FileName::Disks, "a file that names the store's fast disk")
 }
 
-/// What is damaged if a fast disk does not say whose it is.
+/// Returns the damage if a fast disk does not name its store.
 pub(super) fn member_file(at: &str) -> Corruption {
     no_such_file(at, FileName::Member, "a file that says whose disk this is")
 }
@@ -94,13 +94,13 @@ fn no_such_file(place: &str, name: FileName, expected: &str) -> Corruption {
     Corruption { file, offset: 0, what: "file".to_owned(), expected: expected.to_owned(), found }
 }
 
-/// Whether the store needs a file that is not at home.
+/// Returns true if the store needs a file that is not at home.
 pub(super) fn home_lacks_a_file(home: &dyn Volume, state: &StoreState) -> situ_storage::Result<bool> {
     Ok(!state.missing_files(&home.list()?).is_empty())
 }
 
 /// # Errors
-/// As [`refuse_unnamed`]. Of damaged manifests, what can be read counts.
+/// As [`refuse_unnamed`]. The readable parts of damaged manifests count.
 pub(super) fn look_for_unnamed(given: &Given, env: &Env) -> Result<()> {
     let files = given.capacity.list()?;
     match in_force(given, env) {
@@ -115,7 +115,7 @@ pub(super) fn look_for_unnamed(given: &Given, env: &Env) -> Result<()> {
     }
 }
 
-/// A table that the youngest manifest of which something can be read has on a fast disk, and that is not at home.
+/// Returns a table that is not at home, and that the youngest readable manifest has on a fast disk.
 fn remembered_on_fast(home: &dyn Volume, files: &[FileMeta]) -> Option<FileName> {
     let mut on_fast = BTreeSet::new();
     for edit in manifest::readable_of_youngest(home, files) {
@@ -137,16 +137,16 @@ impl Joined {
     }
 }
 
-/// What shows that a store has a fast disk, or may have one.
+/// The missing file that shows that a store has a fast disk, or may have one.
 enum Lost {
     Table(FileName),
     Log(FileName),
 }
 
-/// `files` are all that the home has.
+/// Refuses an opening without a fast disk that the store needs. `files` are all that the home has.
 ///
 /// # Errors
-/// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs. What is missing is, or may
+/// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs. The missing file is, or may
 /// be, on a fast disk.
 fn refuse_unnamed(given: &Given, state: &StoreState, files: &[FileMeta]) -> Result<()> {
     let known = Home::read(&*given.capacity)?;
@@ -170,8 +170,8 @@ fn refuse_unnamed(given: &Given, state: &StoreState, files: &[FileMeta]) -> Resu
     Err(refusal(given, lost, known.as_ref()))
 }
 
-/// Whether the manifest leaves it open that the store has a fast disk. One that has a copy comes from a program that
-/// would have noted the disk in it.
+/// Returns true if the manifest leaves it open that the store has a fast disk. A manifest with a copy comes from a
+/// program that would have noted the disk in it.
 fn may_have_fast_disk(home: &dyn Volume, state: &StoreState, files: &[FileMeta]) -> Result<bool> {
     let Some(number) = manifest::current(home)? else { return Ok(true) };
     let notes_disks = files.iter().any(|file| file.name == FileName::ManifestCopy(number));

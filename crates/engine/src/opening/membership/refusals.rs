@@ -1,4 +1,4 @@
-//! Why an opening is refused, in words: what was found, that nothing was changed, and the cure.
+//! The errors of a refused opening, in words: the finding, the assurance that nothing was changed, and the cure.
 //!
 //! These functions look at nothing; the cases (`cases.rs`) have looked.
 
@@ -8,12 +8,12 @@ use situ_disks::members::{Fast, Home, Id, Member};
 use situ_storage::{Corruption, FileName};
 use std::path::Path;
 
-/// The caller names a disk, and goes on without one.
+/// Returns the error if the caller names a disk, and goes on without one.
 pub(super) fn given_and_given_up(at: &str) -> Error {
     Error::Invalid(format!("a repair without the fast disk was asked for, and {at} was given as one"))
 }
 
-/// DISKS is damaged, and a repair was not told where the disk is.
+/// Returns the error if DISKS is damaged, and the caller of a repair did not name the disk's place.
 pub(super) fn place_unknown(damage: &Corruption) -> Error {
     Error::Disks(format!(
         "{damage}; so it is not known where the store's fast disk is. To keep everything, run `situ repair --fast-disk \
@@ -22,7 +22,7 @@ pub(super) fn place_unknown(damage: &Corruption) -> Error {
     ))
 }
 
-/// MEMBER names `other`. DISKS in `at_home` says `home`, another store.
+/// Returns the error if MEMBER names `other`, and DISKS in `at_home` names `home`, another store.
 pub(super) fn another_store(other: Id, at: &str, home: &Home, at_home: &str) -> Error {
     let own = match home.fast {
         Fast::Used(_) => has_another(home, at_home),
@@ -34,7 +34,7 @@ pub(super) fn another_store(other: Id, at: &str, home: &Home, at_home: &str) -> 
     ))
 }
 
-/// MEMBER names `other`, and there is no DISKS in `at_home`.
+/// Returns the error if MEMBER names `other`, and there is no DISKS in `at_home`.
 pub(super) fn no_disks_file(other: Id, at: &str, at_home: &str) -> Error {
     of_others(&format!(
         "{at} is the fast disk of the store {other}, and there is no file DISKS in {at_home} that says that it is the one \
@@ -43,7 +43,7 @@ pub(super) fn no_disks_file(other: Id, at: &str, at_home: &str) -> Error {
     ))
 }
 
-/// The disk is, or may be, another store's: `whose` says so.
+/// Returns the error if the disk is, or may be, another store's, as `whose` says.
 fn of_others(whose: &str) -> Error {
     Error::Disks(format!(
         "{whose}. Nothing was changed. Only when that store is gone for good and nobody wants what is on the disk any more, \
@@ -51,7 +51,7 @@ fn of_others(whose: &str) -> Error {
     ))
 }
 
-/// DISKS names a disk, and there is no MEMBER on the one in `at`.
+/// Returns the error if DISKS names a disk, and there is no MEMBER on the one in `at`.
 pub(super) fn no_member_file(at: &str, home: &Home, at_home: &str) -> Error {
     Error::Disks(format!(
         "{at} is not the fast disk of the store in {at_home}: it has no file MEMBER. Is it mounted?{} If it is the \
@@ -61,7 +61,7 @@ pub(super) fn no_member_file(at: &str, home: &Home, at_home: &str) -> Error {
     ))
 }
 
-/// The disk in `at` is the store's, and DISKS names the disk `used`.
+/// Returns the error if the disk in `at` is the store's, and DISKS names the disk `used`.
 pub(super) fn another_disk(at: &str, used: Id, home: &Home, at_home: &str) -> Error {
     Error::Disks(format!(
         "{at} was a fast disk of the store in {at_home} once, but the store has another one now ({used}), and can \
@@ -70,12 +70,12 @@ pub(super) fn another_disk(at: &str, used: Id, home: &Home, at_home: &str) -> Er
     ))
 }
 
-/// The store has no fast disk, and the caller does not add one.
+/// Returns the error if the store has no fast disk, and the caller does not add one.
 pub(super) fn not_the_stores(at: &str, at_home: &str) -> Error {
     Error::Disks(format!("{at} is not the fast disk of the store in {at_home}, which has none"))
 }
 
-/// DISKS is damaged, and there is neither MEMBER nor a store's file on the disk in `at`.
+/// Returns the error if DISKS is damaged, and there is neither MEMBER nor a store's file on the disk in `at`.
 pub(super) fn nothing_on_it(at: &str, at_home: &str) -> Error {
     Error::Disks(format!(
         "{at} is not the fast disk of the store in {at_home}: there is no store's file on it. Name the disk that the store \
@@ -84,7 +84,8 @@ pub(super) fn nothing_on_it(at: &str, at_home: &str) -> Error {
     ))
 }
 
-/// `damage` took one proof that the disk in `at` is the store's, and `why` says that there is no other.
+/// Returns the error if `damage` took one proof that the disk in `at` is the store's, and there is no other. `why` has
+/// the reason.
 pub(super) fn unproven(at: &str, at_home: &str, damage: &Corruption, why: &str) -> Error {
     Error::Disks(format!(
         "{damage}; and nothing else says that {at} is the fast disk of the store in {at_home}: {why}. It may be the disk of \
@@ -94,7 +95,7 @@ pub(super) fn unproven(at: &str, at_home: &str, damage: &Corruption, why: &str) 
     ))
 }
 
-/// A disk that would be added has the file `name` of the store.
+/// Returns the error if a disk that would be added has the file `name` of the store.
 pub(super) fn files_of_this_store(at: &str, at_home: &str, member: Member, name: FileName) -> Error {
     Error::Disks(format!(
         "{at} is the fast disk of the store {} and has files of it ({name} for one). The home in {at_home} is of that store, too, and \
@@ -106,7 +107,7 @@ pub(super) fn files_of_this_store(at: &str, at_home: &str, member: Member, name:
     ))
 }
 
-/// A disk that would be added has the file `name` of a store, and no MEMBER.
+/// Returns the error if a disk that would be added has the file `name` of a store, and no MEMBER.
 pub(super) fn files_of_some_store(at: &str, at_home: &str, name: FileName) -> Error {
     Error::Disks(format!(
         "{at} holds files of a store ({name} for one), does not say of which, and cannot become the fast disk of the one in \
@@ -115,8 +116,8 @@ pub(super) fn files_of_some_store(at: &str, at_home: &str, name: FileName) -> Er
     ))
 }
 
-/// `whose` store has its fast disk in `at_home`, which was opened as a home. `has_home_files`: CURRENT or DISKS is
-/// there, too.
+/// Returns the error if `whose` store has its fast disk in `at_home`, which was opened as a home. `has_home_files`:
+/// CURRENT or DISKS is there, too.
 pub(super) fn fast_disk_as_home(at_home: &str, whose: &str, has_home_files: bool) -> Error {
     let cure = if has_home_files {
         "It has files that only a home has, too (CURRENT, DISKS): if it is the home of a store, into which the files of its fast disk \
@@ -130,7 +131,7 @@ pub(super) fn fast_disk_as_home(at_home: &str, whose: &str, has_home_files: bool
     ))
 }
 
-/// A store that is to be destroyed has a fast disk, which is not there.
+/// Returns the error if a store that is to be destroyed has a fast disk, which is not there.
 pub(super) fn not_there_to_clear(known: &Home, at_home: &str) -> Error {
     Error::Disks(format!(
         "the fast disk of the store in {at_home} is not there.{} Put it there again, or, if it is lost, repair the store \
@@ -139,7 +140,7 @@ pub(super) fn not_there_to_clear(known: &Home, at_home: &str) -> Error {
     ))
 }
 
-/// Why a store that has a fast disk does not open with the one that was named.
+/// Returns the error of a store that has a fast disk and does not open with the one that was named.
 pub(super) fn named_unusable(home: &str, path: &Path, error: Error, known: &Home, access: Access) -> Error {
     if error.is_corruption() && !access.repairs() {
         return error;
@@ -152,7 +153,7 @@ pub(super) fn named_unusable(home: &str, path: &Path, error: Error, known: &Home
     ))
 }
 
-/// Why a store does not open with a fast disk that is there.
+/// Returns the error of a store that does not open with a fast disk that is there.
 pub(super) fn unusable(home: &str, at: &str, error: Error, access: Access) -> Error {
     if error.is_corruption() && !access.repairs() {
         return error;
@@ -171,7 +172,7 @@ pub(super) fn unusable(home: &str, at: &str, error: Error, access: Access) -> Er
     ))
 }
 
-/// What to do where a disk is not the one that the store has, as sentences with a space before them.
+/// Returns the cure if a disk is not the one that the store has, as sentences with a space before them.
 fn has_another(home: &Home, at_home: &str) -> String {
     format!(
         "{} Its own disk has another name now, or is lost: if it is there, name it (`situ disk add {at_home} PATH`, which notes \
@@ -181,7 +182,7 @@ fn has_another(home: &Home, at_home: &str) -> String {
     )
 }
 
-/// Where the disk was last, as a sentence with a space before it.
+/// Returns the last place of the disk, as a sentence with a space before it.
 pub(super) fn last_seen(home: &Home) -> String {
     home.at.as_ref().map_or(String::new(), |at| format!(" It was at {at} when the store was opened last."))
 }

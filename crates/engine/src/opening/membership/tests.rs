@@ -35,7 +35,8 @@ fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
 
 mod worlds;
 
-/// The second disk is a guest: a store without one has no set, no placement, and nothing that counts what its disk does.
+/// The second disk is a guest: a store without one has no set, no placement, and nothing that counts what its disk
+/// does.
 #[test]
 fn a_store_with_one_disk_has_no_set_of_disks_and_its_volume_is_the_disk_itself() {
     let root = tempfile::tempdir().unwrap();

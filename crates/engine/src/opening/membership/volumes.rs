@@ -1,4 +1,4 @@
-//! The volumes that a caller names, and what the caller wants them for.
+//! The volumes that a caller names, and their purpose.
 
 use crate::Result;
 use situ_disks::members::{Fast, Home, Id};
@@ -11,8 +11,8 @@ pub(crate) struct Given {
     /// The store's home.
     pub(crate) capacity: Arc<dyn Volume>,
     pub(crate) fast: Option<FastDisk>,
-    /// Where the home is: the path of its directory, or what a volume elsewhere calls its location. `None` of volumes that a caller named
-    /// with all disks.
+    /// The place of the home: the path of its directory, or the location that a volume elsewhere reports. `None` for
+    /// volumes that a caller named with all disks.
     pub(super) place: Option<String>,
 }
 
@@ -20,11 +20,12 @@ pub(crate) struct Given {
 #[derive(Clone)]
 pub(crate) struct FastDisk {
     pub(crate) volume: Arc<dyn Volume>,
-    /// Where it is found again.
+    /// The place where it is found again.
     pub(super) at: String,
-    /// How much memory its own cache may take.
+    /// The memory that its own cache may take, in bytes.
     pub(super) cache_bytes: u64,
-    /// Nobody asked for it: it is where DISKS said, before the lock was taken, that the disk with this id is.
+    /// The disk's id, if the caller has not named the disk. Then it comes from the place that DISKS named before the
+    /// lock was taken.
     pub(super) remembered: Option<Id>,
 }
 
@@ -35,8 +36,9 @@ impl From<Arc<dyn Volume>> for FastDisk {
 }
 
 impl FastDisk {
-    /// Whether nobody asked for the disk, and `home`, which is what DISKS says under the lock, does not name it any
-    /// more. Another process has drained it meanwhile. Only a caller who names the disk gives it to the store again.
+    /// Returns true if the caller has not named the disk, and `home`, the contents of DISKS under the lock, no longer
+    /// names it. Another process has drained it meanwhile. Only a caller that names the disk gives it to the store
+    /// again.
     pub(super) fn was_drained(&self, home: Option<&Home>) -> bool {
         let now = home.map_or(Fast::None, |home| home.fast);
         self.remembered.is_some_and(|disk| !matches!(now, Fast::Adding(other) | Fast::Used(other) if other == disk))
@@ -52,18 +54,18 @@ impl Given {
         Given { capacity, fast, place: None }
     }
 
-    /// Whether there is no file of a store at home, but perhaps for a lock that was left.
+    /// Returns true if there is no file of a store at home, except perhaps a lock that was left.
     pub(crate) fn is_empty(&self) -> Result<bool> {
         Ok(self.capacity.list()?.iter().all(|file| file.name == FileName::Lock))
     }
 }
 
-/// What the volumes are wanted for.
+/// The purpose for which the volumes are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
-    /// Writing to what may be damaged.
+    /// Writing to a store that may be damaged.
     Repair {
         without_fast_disk: bool,
     },

@@ -1,9 +1,9 @@
-//! Whether a fast disk is the store's when one of the two files that say so, DISKS and MEMBER, cannot be read.
+//! The proof that a fast disk is the store's if one of the two files that say so, DISKS and MEMBER, cannot be read.
 //!
-//! What the other file says is no proof. A path that is spelled wrong leads to the disk of another store. The MEMBER of
-//! that disk is as sound as the one of this store's disk. Its tables would hide those of the same numbers at home, and
-//! its log would be replayed and removed. So a repair takes a disk in two cases only. The damaged file still has the
-//! disk's id (`members::still_names`). Or the manifest in force knows what is there:
+//! The contents of the other file are no proof. A path that is spelled wrong leads to the disk of another store. The
+//! MEMBER of that disk is as sound as the one of this store's disk. Its tables would hide those of the same numbers at
+//! home, and its log would be replayed and removed. So a repair takes a disk in two cases only. The damaged file still
+//! has the disk's id (`members::still_names`). Or the manifest in force knows the files there:
 //!
 //! 1. Every file that the manifest needs is on the disk or at home, in its length.
 //! 2. The manifest names tables on the disk, and one that can be opened is as the manifest describes it. The second in
@@ -12,8 +12,8 @@
 //! 3. If DISKS is not there at all, the home alone lacks a file. A home that has all it needs may never have had a fast
 //!    disk.
 //!
-//! Where CURRENT or the manifest is damaged as well, the youngest manifest of which something can be read counts. It
-//! may know less than the store had at last, or of more. So a table on the disk that this manifest describes decides.
+//! If CURRENT or the manifest is damaged as well, the youngest readable manifest counts. It may know less than the
+//! store had at last, or of more. So a table on the disk that this manifest describes decides.
 //!
 //! **Limits.** Two stores without a table on their fast disks are not told apart if their logs have equal numbers and
 //! equal counts of writes. Two stores with a table of the same number, entries, length and second are not told apart
@@ -33,14 +33,14 @@ use situ_storage::{FileName, Volume};
 use situ_table::BlockCache;
 use std::sync::Arc;
 
-/// So many tables are open at a time.
+/// The maximum number of tables that are open at a time.
 const OPEN_TABLES_MAX: usize = 16;
 
-/// Looks for what the manifest knows; the error says in words why that is not enough. `was_named`: DISKS is there,
-/// however damaged.
+/// Looks for the files that the manifest knows; the error describes in words why they are not enough. `was_named`:
+/// DISKS is there, however damaged.
 pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> Result<(), String> {
     let text = |error: situ_storage::Error| error.to_string();
-    // Not through both disks: what a home has may lie on the other store's disk as well.
+    // Not through both disks: a file at home may lie on the other store's disk as well.
     let home: &dyn Volume = &disks.capacity().volume;
     let (edits, is_whole) = edits_known(home)?;
     let volume = Arc::clone(disks) as Arc<dyn Volume>;
@@ -82,7 +82,8 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
     log_goes_on(&volume, &logs, &state)
 }
 
-/// The edits of the manifest in force, and true; or what can be read of the youngest that is there, and false.
+/// Returns the edits of the manifest in force, and true; or the readable edits of the youngest that is there, and
+/// false.
 fn edits_known(home: &dyn Volume) -> Result<(Vec<Edit>, bool), String> {
     let why =
         match manifest::current(home).and_then(|number| number.map(|n| manifest::read_damaged(home, n)).transpose()) {
@@ -95,7 +96,7 @@ fn edits_known(home: &dyn Volume) -> Result<(Vec<Edit>, bool), String> {
     if edits.is_empty() { Err(why) } else { Ok((edits, false)) }
 }
 
-/// Whether the sequence numbers of the log fit those of the manifest.
+/// Checks that the sequence numbers of the log fit those of the manifest.
 fn log_goes_on(volume: &Arc<dyn Volume>, logs: &[u64], state: &StoreState) -> Result<(), String> {
     let mut numbers: Option<(u64, u64)> = None;
     let report = recover(volume, logs, RecoveryMode::Repair, &mut |_, bytes| {

@@ -195,7 +195,8 @@ fn deletions() {
     let mut late = created(Level::Snapshot(9), for_update(X, 0, 1));
     late[2].committed = Some(13);
     assert_eq!(found(&late), Some(Anomaly::OrderCircle));
-    // Who overwrites the deletion of what was not there at its snapshot, is not behind the deletion's transaction in all.
+    // Who overwrites the deletion of what was not there at its snapshot, is not behind the deletion's transaction in
+    // all.
     let overtaken = |before: Version| {
         let deletion = transaction(RC, 2, 8, 10, &[write(X, 103 | DELETED), write(Y, 104)]);
         let writer = transaction(Level::Snapshot(9), 1, 9, 11, &[read(Y, 0, 1), write(X, 105)]);

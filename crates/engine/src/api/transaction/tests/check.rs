@@ -1,5 +1,5 @@
-//! The steps of the check, one by one: what is found among published writes, among those on their way, and when too much has
-//! come in between to be searched under the commit lock.
+//! The steps of the check, one by one: what is found among published writes, among those on their way, and when too
+//! much has come in between to be searched under the commit lock.
 
 use super::super::held::HeldLocks;
 use crate::api::store::{Store, StoreBuilder};
@@ -42,7 +42,8 @@ fn begin_check(store: &Store, core: &Arc<Core>) -> Arc<Commitment> {
     commitment
 }
 
-/// Makes the other steps; tells how often they were made without the commit lock, and how often with a look at memtables.
+/// Makes the other steps; tells how often they were made without the commit lock, and how often with a look at
+/// memtables.
 fn end_check(core: &Arc<Core>, commitment: &Arc<Commitment>) -> Result<(u32, u32)> {
     let (mut looks, mut lookups) = (0, 0);
     loop {
@@ -159,8 +160,8 @@ fn writes_on_their_way_are_found() {
     });
 }
 
-/// An executor on which, once it has a store, more is written than is kept wherever a check has just ended a look at memtables:
-/// what fast writers do to a check of many rows. A write that has to wait does not hold up the check.
+/// An executor on which, once it has a store, more is written than is kept wherever a check has just ended a look at
+/// memtables: what fast writers do to a check of many rows. A write that has to wait does not hold up the check.
 struct Busy {
     store: Mutex<Option<Store>>,
     rounds: AtomicU32,

@@ -1,32 +1,34 @@
 //! Checks histories of concurrent transactions for isolation.
 //!
 //! A history says what each transaction read and wrote, when it began and ended, and under which sequence number it
-//! was committed. Every value is written once, so a read tells which version it saw; sequence numbers order the versions
-//! of a key. Then, after Adya ("Weak Consistency", 1999) and Cerone and Gotsman ("Analysing Snapshot Isolation", 2016):
+//! was committed. Every value is written once, so a read tells which version it saw; sequence numbers order the
+//! versions of a key. Then, after Adya ("Weak Consistency", 1999) and Cerone and Gotsman ("Analysing Snapshot
+//! Isolation", 2016):
 //!
-//! 1. A read sees the transaction's own last write, if there is one that was not taken back; otherwise the last write to
-//!    the key of a committed transaction: nothing aborted (G1a), nothing intermediate (G1b), nothing nobody wrote.
+//! 1. A read sees the transaction's own last write, if there is one that was not taken back; otherwise the last write
+//!    to the key of a committed transaction: nothing aborted (G1a), nothing intermediate (G1b), nothing nobody wrote.
 //! 2. It sees nothing older than what was acknowledged before it (read committed) or its transaction (snapshot) began.
 //! 3. Committed transactions are the nodes of a graph. *Order* edges: `ww` to who overwrote a version, `wr` to who read
-//!    it, `rt` to who began after an end was acknowledged. *Anti* edges: `rw` to who overwrote what was read; they may point
-//!    back in time as far as the reader's snapshot, before which all lie that an order edge comes from.
-//!    Without a circle of order edges there is no dirty write and no circular information flow (G0, G1c): read
-//!    committed. Without a circle in which no two anti edges follow each other, only those of transactions under a
-//!    snapshot taken: snapshot isolation. It has neither read skew nor lost updates, and write skew.
+//!    it, `rt` to who began after an end was acknowledged. *Anti* edges: `rw` to who overwrote what was read; they may
+//!    point back in time as far as the reader's snapshot, before which all lie that an order edge comes from. Without a
+//!    circle of order edges there is no dirty write and no circular information flow (G0, G1c): read committed. Without
+//!    a circle in which no two anti edges follow each other, only those of transactions under a snapshot taken:
+//!    snapshot isolation. It has neither read skew nor lost updates, and write skew.
 //! 4. What was read for update nobody overwrites before the reader commits, under either isolation: its `rw` edges are
 //!    *commit* edges, which are order edges but for saying nothing of the snapshot of who they point to.
-//! 5. The first committer wins: from a snapshot to the commit, nobody else has written the keys that were written or read for
-//!    update. (A blind write may show no circle.)
+//! 5. The first committer wins: from a snapshot to the commit, nobody else has written the keys that were written or
+//!    read for update. (A blind write may show no circle.)
 //!
-//! A read that finds nothing does not tell which deletion it saw. Under a snapshot it is the one that the sequence numbers
-//! say; under read committed it makes edges only if there is one it can have seen, or if it was for update. A key that a
-//! transaction relies on, that was not there at its snapshot and is not there, again, when it commits, is unchanged: the read
-//! counts as one of the last deletion, and what comes from that is a commit edge.
+//! A read that finds nothing does not tell which deletion it saw. Under a snapshot it is the one that the sequence
+//! numbers say; under read committed it makes edges only if there is one it can have seen, or if it was for update. A
+//! key that a transaction relies on, that was not there at its snapshot and is not there, again, when it commits, is
+//! unchanged: the read counts as one of the last deletion, and what comes from that is a commit edge.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-/// What stands under a key: 0 for nothing, or a value that is written once in a history; with [`DELETED`], its deletion.
+/// What stands under a key: 0 for nothing, or a value that is written once in a history; with [`DELETED`], its
+/// deletion.
 pub(super) type Version = u64;
 /// Makes a version a deletion, which reads as 0.
 pub(super) const DELETED: Version = 1 << 63;
@@ -274,8 +276,8 @@ fn check_reads(
     Ok(())
 }
 
-/// What an edge from a version to who read or overwrote it says of that one's snapshot: nothing if the version is a deletion
-/// behind it, of what was not there anyway.
+/// What an edge from a version to who read or overwrote it says of that one's snapshot: nothing if the version is a
+/// deletion behind it, of what was not there anyway.
 fn kind_into(recorded: &Recorded, order: &[Written], from: usize) -> EdgeKind {
     let Level::Snapshot(snapshot) = recorded.level else { return EdgeKind::Order };
     let at_snapshot = order.iter().rev().find(|written| written.sequence <= snapshot);
@@ -329,7 +331,8 @@ fn graph(history: &[Recorded], summaries: &[Summary], versions: &BTreeMap<Key, V
 
 /// A circle of order and commit edges; or, `with_anti`, one in which each anti edge follows an order edge.
 fn find_circle(graph: &[Vec<Edge>], with_anti: bool) -> Option<String> {
-    // A place is a transaction and whether it was reached by anything but an order edge. Depth first, with the way there.
+    // A place is a transaction and whether it was reached by anything but an order edge. Depth first, with the way
+    // there.
     let places = 2 * graph.len();
     let mut state = vec![0u8; places];
     for start in 0..places {

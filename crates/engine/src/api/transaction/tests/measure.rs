@@ -1,5 +1,5 @@
-//! Measurements, not claims: `cargo test -p situ-engine --release transaction_costs -- --ignored --nocapture`. What is shown is
-//! processor time of the calling thread, so that other work on the machine counts little.
+//! Measurements, not claims: `cargo test -p situ-engine --release transaction_costs -- --ignored --nocapture`. What is
+//! shown is processor time of the calling thread, so that other work on the machine counts little.
 
 use crate::api::store::Store;
 use crate::api::transaction::{LockMode, TransactionOptions};
