@@ -1,11 +1,13 @@
 //! Weighs what a fill factor brings against what it costs.
 //!
 //! # Rule
-//! A fill factor is worth `index entries that it spares for a hundred updates − percent of physical space that it costs`. The advice is the
-//! multiple of 5 from 50 to 95 with the greatest worth, and the greater one of two that are equal. It has to be worth at
-//! least [`WORTH_MIN`] more than the present one. So a table with four indexes gets more room than one with a single index, and a drive
-//! that compresses gets more room than one that does not. The percent is of the table with its indexes and out-of-line values.
-//! No advice more than doubles the pages: drives expose a few times their physical bytes only, and caches hold whole pages.
+//! A fill factor is worth
+//! `index entries that it spares for a hundred updates − percent of physical space that it costs`. The advice is the
+//! multiple of 5 from 50 to 95 with the greatest worth, and the greater one of two that are equal. It has to be worth
+//! at least [`WORTH_MIN`] more than the present one. So a table with four indexes gets more room than one with a single
+//! index, and a drive that compresses gets more room than one that does not. The percent is of the table with its
+//! indexes and out-of-line values. No advice more than doubles the pages: drives expose a few times their physical
+//! bytes only, and caches hold whole pages.
 //!
 //! Some tables are not weighed, for a reason that [`Keep`] names: for example, a table without updates.
 
@@ -96,15 +98,17 @@ pub enum Note {
     Bloated(f64),
     /// The fill factor is below 100, and there are few updates.
     RoomUnused,
-    /// The width of rows is that of the table's bytes for each row: columns lack statistics, or the user may not read them.
+    /// The width of rows is that of the table's bytes for each row: columns lack statistics, or the user may not read
+    /// them.
     WidthGuessed,
 }
 
 /// An advice has to be worth so many points more than the present fill factor.
 pub const WORTH_MIN: f64 = 1.0;
 
-/// How many bytes a drive that compresses is taken to keep in one: 740 GB became 178 in the study that this follows. What the drive keeps
-/// of one table, nobody can ask it. Where data compress less, the percentage is smaller than the one given.
+/// How many bytes a drive that compresses is taken to keep in one: 740 GB became 178 in the study that this follows.
+/// What the drive keeps of one table, nobody can ask it. Where data compress less, the percentage is smaller than the
+/// one given.
 pub const COMPRESSION_TAKEN: f64 = 4.0;
 
 const CANDIDATES: [u32; 10] = [95, 90, 85, 80, 75, 70, 65, 60, 55, 50];

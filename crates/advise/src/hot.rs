@@ -1,10 +1,10 @@
 //! The HOT share that a fill factor leads to, from what the server has counted at the present one.
 //!
 //! # Model
-//! An update stays in its page if a free slot is there. The old version's slot becomes free once no snapshot can see that version; until then the page
-//! needs one more slot. So a page needs, at its busiest moment, room for S versions beside its rows. A page that lacks the room
-//! sends rows away until it has the room: each row that leaves makes a slot free for good. So a page with r spare slots has
-//! max(0, S − r) updates that are not HOT, however often it is updated.
+//! An update stays in its page if a free slot is there. The old version's slot becomes free once no snapshot can see
+//! that version; until then the page needs one more slot. So a page needs, at its busiest moment, room for S versions
+//! beside its rows. A page that lacks the room sends rows away until it has the room: each row that leaves makes a slot
+//! free for good. So a page with r spare slots has max(0, S − r) updates that are not HOT, however often it is updated.
 //!
 //! S differs from page to page; the model takes a Poisson distribution with mean σ, and takes σ from the counts:
 //! ```text
@@ -13,14 +13,17 @@
 //! σ(f)     = σ × rows(f) / rows(f₀)                             fewer rows in a page, fewer versions at a time
 //! wanting(f) = E[max(0, S(f) − r(f))] / (updates / touched × rows(f) / rows(f₀))
 //! ```
-//! `touched` is a guess between two cases. If at least half as many rows were inserted as updated, rows are updated in their youth: the updates went to
-//! as many pages as the rows that came, or that were updated, fill. Otherwise rows are updated at random: all pages.
+//! `touched` is a guess between two cases. If at least half as many rows were inserted as updated, rows are updated in
+//! their youth: the updates went to as many pages as the rows that came, or that were updated, fill. Otherwise rows are
+//! updated at random: all pages.
 //!
-//! **Checked** against PostgreSQL 15 with three workloads at the fill factors 100, 90, 75 and 50 (docs/evidence/postgres.md).
-//! **Limits.** Before version 16 the server does not count why an update left its page. Then the model takes all of them for
-//! want of room, and the gain is an upper bound. Long-lived snapshots that come later than the counts need more room.
-//! **Rejected.** To compute S from the rate of updates and the age of snapshots: the age changes from hour to hour, and hot rows
-//! are not spread evenly. What the pages needed so far is in the counts.
+//! **Checked** against PostgreSQL 15 with three workloads at the fill factors 100, 90, 75 and 50
+//! (docs/evidence/postgres.md).
+//! **Limits.** Before version 16 the server does not count why an update left its page. Then the model takes all of
+//! them for want of room, and the gain is an upper bound. Long-lived snapshots that come later than the counts need
+//! more room.
+//! **Rejected.** To compute S from the rate of updates and the age of snapshots: the age changes from hour to hour, and
+//! hot rows are not spread evenly. What the pages needed so far is in the counts.
 
 use crate::table::Counts;
 

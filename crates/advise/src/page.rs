@@ -8,8 +8,9 @@
 //! rows     = max(1, ⌊(usable − reserve) / slot⌋)          the check of RelationGetBufferForTuple (access/heap/hio.c)
 //! spare    = ⌊(usable − rows × slot) / slot⌋              new versions that fit beside the rows
 //! ```
-//! The rules are the same from PostgreSQL 10 to 18. Widths are means, so counts of rows are means, too. Where a column has no statistics, the
-//! row's length is that of the table's bytes for each row; a table that is half empty then seems to have rows twice as long.
+//! The rules are the same from PostgreSQL 10 to 18. Widths are means, so counts of rows are means, too. Where a column
+//! has no statistics, the row's length is that of the table's bytes for each row; a table that is half empty then seems
+//! to have rows twice as long.
 
 use crate::table::{Column, Table};
 

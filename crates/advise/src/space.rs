@@ -1,21 +1,23 @@
 //! What a fill factor costs in bytes.
 //!
-//! Logical bytes are pages: a rewritten table has `rows / rows(f)` of them. On a drive that does not compress, physical bytes are the
-//! same. On a drive that compresses, a page more costs its headers and the description of its zeros: [`HOLE_BYTES`] for each page,
-//! measured. The rows themselves are the same bytes, in more pages.
+//! Logical bytes are pages: a rewritten table has `rows / rows(f)` of them. On a drive that does not compress, physical
+//! bytes are the same. On a drive that compresses, a page more costs its headers and the description of its zeros:
+//! [`HOLE_BYTES`] for each page, measured. The rows themselves are the same bytes, in more pages.
 //!
-//! **Limits.** The forecast is for pages that have just been written. PostgreSQL does not zero the room of dead versions when it prunes
-//! them. As updates use the room, the room comes to hold what they wrote, and costs what those bytes compress to.
-//! The cost is never above the logical one.
+//! **Limits.** The forecast is for pages that have just been written. PostgreSQL does not zero the room of dead
+//! versions when it prunes them. As updates use the room, the room comes to hold what they wrote, and costs what those
+//! bytes compress to. The cost is never above the logical one.
 
 use crate::page::Page;
 use situ_device::Compresses;
 
-/// Physical bytes of a page more, at most: on zram with LZ4, 20 to 370 in docs/evidence/postgres.md. A drive that compresses each 4 KB block by
-/// itself pays for what repeats in the rows once in each block. ScaleFlux and dm-vdo were not measured.
+/// Physical bytes of a page more, at most: on zram with LZ4, 20 to 370 in docs/evidence/postgres.md. A drive that
+/// compresses each 4 KB block by itself pays for what repeats in the rows once in each block. ScaleFlux and dm-vdo were
+/// not measured.
 pub const HOLE_BYTES: f64 = 370.0;
 
-/// More bytes, or fewer where negative, than at the present fill factor. Both are for tables that have just been rewritten.
+/// More bytes, or fewer where negative, than at the present fill factor. Both are for tables that have just been
+/// rewritten.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// In pages.

@@ -61,8 +61,8 @@ impl Counts {
         self.updated.saturating_sub(self.hot_updated)
     }
 
-    /// The most updates that more room could have made HOT. An update may leave its page *and* change an indexed column: so
-    /// this is the smaller one of the two counts.
+    /// The most updates that more room could have made HOT. An update may leave its page *and* change an indexed
+    /// column: so this is the smaller one of the two counts.
     pub fn want_room(&self) -> u64 {
         self.new_page_updated.map_or(self.not_hot(), |moved| moved.min(self.not_hot()))
     }
@@ -73,8 +73,8 @@ impl Counts {
 pub struct Column {
     /// The name, as the catalogue has it.
     pub name: String,
-    /// `avg_width`: the mean of the bytes in the row, where a value is present; `None` without statistics. A value that lies out of
-    /// line counts 18, the length of its pointer.
+    /// `avg_width`: the mean of the bytes in the row, where a value is present; `None` without statistics. A value that
+    /// lies out of line counts 18, the length of its pointer.
     pub width: Option<f64>,
     /// `null_frac`.
     pub null_share: f64,
@@ -116,7 +116,8 @@ pub struct Index {
     pub name: String,
     /// Columns that it depends on: its keys, what it includes, and what its expressions and its predicate read.
     pub columns: Vec<String>,
-    /// An index that only summarises ranges of pages (BRIN). From version 16 on, a change of its columns alone leaves an update HOT.
+    /// An index that only summarises ranges of pages (BRIN). From version 16 on, a change of its columns alone leaves
+    /// an update HOT.
     pub summarizes: bool,
 }
 

@@ -1,18 +1,21 @@
-//! `situ bench calibrate`: measures when pipelines pay on a machine, and makes rules of it, as section 3.3 of the CoPro paper does.
+//! `situ bench calibrate`: measures when pipelines pay on a machine, and makes rules of it, as section 3.3 of the CoPro
+//! paper does.
 //!
-//! 1. Two sorted runs of tables are made of values of one length. One task that merges them is run linear and pipelined, in turns, until
-//!    the point's share of the time is over. Bytes read and the processor time of the process
-//!    give the *cost* of each mode, as the median of its runs.
-//! 2. This is done for several lengths. So the length is found from which on values are large ([`situ::offload::calibrate`]).
-//! 3. It is done again for several shares of values of that length among smaller ones. So the share is found at which pipelines are to
-//!    go off.
+//! 1. Two sorted runs of tables are made of values of one length. One task that merges them is run linear and
+//!    pipelined, in turns, until the point's share of the time is over. Bytes read and the processor time of the
+//!    process give the *cost* of each mode, as the median of its runs.
+//! 2. This is done for several lengths. So the length is found from which on values are large
+//!    ([`situ::offload::calibrate`]).
+//! 3. It is done again for several shares of values of that length among smaller ones. So the share is found at which
+//!    pipelines are to go off.
 //! 4. [`situ::offload::rules_of`] makes rules of all that.
 //!
-//! The inputs are dropped from the page cache before each run, where they lie in a directory. So a run reads from the disk, as
-//! compactions of cold data do. On a node, nothing is dropped: what is measured there is this machine's side and the network.
+//! The inputs are dropped from the page cache before each run, where they lie in a directory. So a run reads from the
+//! disk, as compactions of cold data do. On a node, nothing is dropped: what is measured there is this machine's side
+//! and the network.
 //!
-//! **Invariants.** Never more than the tables of one point exist, and the outputs of one run. All of them are gone at the end, however the
-//! calibration ends. **Failure.** A place that is not empty is refused, and left as it is.
+//! **Invariants.** Never more than the tables of one point exist, and the outputs of one run. All of them are gone at
+//! the end, however the calibration ends. **Failure.** A place that is not empty is refused, and left as it is.
 
 mod place;
 mod show;
@@ -41,14 +44,15 @@ use std::time::{Duration, Instant};
 const VALUE_BYTES: [usize; 6] = [100, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// Percent of entries with large values.
 const LARGE_PERCENT: [u8; 5] = [10, 30, 50, 70, 90];
-/// The paper asks for 1 on its host and for 0.5 on its device, of the use of the whole machine. What is measured here is the time of this
-/// process alone. A byte takes no less of that in a pipeline, so the ratio hardly passes 1 anywhere.
+/// The paper asks for 1 on its host and for 0.5 on its device, of the use of the whole machine. What is measured here
+/// is the time of this process alone. A byte takes no less of that in a pipeline, so the ratio hardly passes 1
+/// anywhere.
 const RATIO_MIN: f64 = 0.5;
 const KEY_BYTES: usize = 16;
 /// A run is looked at for at least so many turns.
 const TURNS_MIN: u32 = 2;
-/// The first turn, which tells how much a point can read in its time. No run reads less, if it may read so much: the sync at the end of
-/// each table would be all that is measured.
+/// The first turn, which tells how much a point can read in its time. No run reads less, if it may read so much: the
+/// sync at the end of each table would be all that is measured.
 const PROBE_BYTES: u64 = 8 << 20;
 /// The least that a run may be asked to read.
 const RUN_BYTES_MIN: u64 = 256 << 10;
@@ -64,8 +68,8 @@ pub struct CalibrateOptions {
     #[arg(long, value_enum, value_name = "SIDE", default_value_t)]
     pub side: SideName,
 
-    /// Least growth of bandwidth for each growth of processor time that pays. 1 would be a pipeline that costs nothing beside
-    /// the time that its bytes take anyway
+    /// Least growth of bandwidth for each growth of processor time that pays. 1 would be a pipeline that costs nothing
+    /// beside the time that its bytes take anyway
     #[arg(long, value_name = "RATIO", default_value_t = RATIO_MIN, value_parser = parse_ratio)]
     pub ratio_min: f64,
 

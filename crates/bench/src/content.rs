@@ -4,11 +4,12 @@
 //! `GenerateKeyFromInt`); a key shorter than 8 bytes keeps the number's low bytes. `decimal`: the number in decimal,
 //! padded with zeros on the left (LevelDB's `%016d`). Both sort as the numbers do, within the size.
 //!
-//! *Values.* A pool of 1 MiB is made of 100-byte pieces, each a random printable string of `100 * ratio` bytes repeated;
-//! values are consecutive slices of it. So a block compressor finds the repetition and gets close to the ratio.
+//! *Values.* A pool of 1 MiB is made of 100-byte pieces, each a random printable string of `100 * ratio` bytes
+//! repeated; values are consecutive slices of it. So a block compressor finds the repetition and gets close to the
+//! ratio.
 //!
-//! *Records.* `fields` times: length of the name (4 bytes, big-endian), name, length of the value, value: 1140 bytes for
-//! YCSB's 10 fields of 100 bytes.
+//! *Records.* `fields` times: length of the name (4 bytes, big-endian), name, length of the value, value: 1140 bytes
+//! for YCSB's 10 fields of 100 bytes.
 
 use std::ops::Range;
 

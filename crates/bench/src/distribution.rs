@@ -8,7 +8,8 @@
 //!
 //! **Invariants.** Every draw lies in the documented range; the same seed gives the same draws.
 //!
-//! **Threads.** One generator belongs to one thread. [`Inserted`] is shared: it is the only thing threads must agree on.
+//! **Threads.** One generator belongs to one thread. [`Inserted`] is shared: it is the only thing threads must agree
+//! on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

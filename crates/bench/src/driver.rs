@@ -31,8 +31,8 @@ use crate::workloads::Workload;
 /// How long an asynchronous lane waits for any completion before it calls the store stuck.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The part of a pause that is spent looking at the clock: sleep wakes up to this much late. It costs CPU time, which is why
-/// a run with a rate tells none per operation.
+/// The part of a pause that is spent looking at the clock: sleep wakes up to this much late. It costs CPU time, which
+/// is why a run with a rate tells none per operation.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// A pause is slept in naps of this length, and between two of them the thread looks whether to go on.

@@ -1,10 +1,10 @@
 //! The hash store as a store under test.
 //!
-//! It has no order of keys, so workloads that scan fail with its reason. *Flush*, *compact* and *wait* are a checkpoint: all writes
-//! are in their buckets, and the log is given up.
+//! It has no order of keys, so workloads that scan fail with its reason. *Flush*, *compact* and *wait* are a
+//! checkpoint: all writes are in their buckets, and the log is given up.
 //!
-//! Without a device, the buckets lie in a sparse file in the store's directory. A device belongs to one store at a time; removing the
-//! store clears the device's mark, so the next run can take the device.
+//! Without a device, the buckets lie in a sparse file in the store's directory. A device belongs to one store at a
+//! time; removing the store clears the device's mark, so the next run can take the device.
 
 use std::collections::BTreeMap;
 use std::fs;

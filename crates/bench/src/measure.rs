@@ -1,8 +1,8 @@
 //! What one thread records about its operations, and how the threads' records are put together.
 //!
 //! 1. A thread calls [`Recorder::record`] once per operation with the moments it began and ended. The driver reads the
-//!    clock once per operation: in a closed loop the end of one is the beginning of the next, as in db_bench. In an open
-//!    loop the beginning is the moment the operation was due.
+//!    clock once per operation: in a closed loop the end of one is the beginning of the next, as in db_bench. In an
+//!    open loop the beginning is the moment the operation was due.
 //! 2. The recorder keeps a histogram per kind, completions and the longest latency per 100 ms, and one bit per
 //!    millisecond in which something completed.
 //! 3. [`Merged`] adds the threads up. A stall is the longest run of milliseconds in which no thread completed anything.

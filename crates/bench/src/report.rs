@@ -1,13 +1,13 @@
 //! One or many results as a page: throughput over time, latency curves, bars with ratios, amplification, CPU, memory.
 //!
-//! 1. Results are grouped by label; those of one label are repetitions. A label's figure for a workload is the median of
-//!    its repetitions, with the smallest and largest shown; its curves are those of the median repetition.
+//! 1. Results are grouped by label; those of one label are repetitions. A label's figure for a workload is the median
+//!    of its repetitions, with the smallest and largest shown; its curves are those of the median repetition.
 //! 2. Ratios are to one label, the baseline; see [`ratio`].
-//! 3. The page is one file of HTML with its drawings, style and script inside: it asks the network for nothing, works from
-//!    a disk or an attachment, and follows the reader's light or dark setting.
+//! 3. The page is one file of HTML with its drawings, style and script inside: it asks the network for nothing, works
+//!    from a disk or an attachment, and follows the reader's light or dark setting.
 //!
-//! *Rejected:* a charting library inside the page. The smallest weighs more than all our pages together, and a drawing that
-//! is made here is seen without a script, in a mail or in print.
+//! *Rejected:* a charting library inside the page. The smallest weighs more than all our pages together, and a drawing
+//! that is made here is seen without a script, in a mail or in print.
 
 mod chart;
 mod page;
@@ -117,9 +117,10 @@ impl Spread {
     }
 }
 
-/// How `own` compares with `base`. With as many values of each, they are taken to be repetitions that ran in turns, and the
-/// ratio is the median of the ratios within a repetition: the ratio of two medians would set a good hour of one against a
-/// bad hour of the other. Otherwise it is the ratio of the medians. `None` when there is nothing to divide by.
+/// How `own` compares with `base`. With as many values of each, they are taken to be repetitions that ran in turns, and
+/// the ratio is the median of the ratios within a repetition: the ratio of two medians would set a good hour of one
+/// against a bad hour of the other. Otherwise it is the ratio of the medians. `None` when there is nothing to divide
+/// by.
 #[must_use]
 pub fn ratio(own: &[f64], base: &[f64]) -> Option<Spread> {
     if base.iter().any(|base| *base <= 0.0) {
@@ -206,8 +207,8 @@ impl<'a> Comparison<'a> {
         self.subjects.iter().enumerate().map(of).collect()
     }
 
-    /// Geometric mean, over the workloads both have, of a subject's throughput divided by the baseline's; with the number
-    /// of workloads.
+    /// Geometric mean, over the workloads both have, of a subject's throughput divided by the baseline's; with the
+    /// number of workloads.
     fn mean_ratio(&self, subject: usize) -> Option<(f64, usize)> {
         let ratios: Vec<f64> = self
             .workloads

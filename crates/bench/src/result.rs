@@ -105,8 +105,8 @@ pub struct PhaseResult {
     pub write_amplification: Option<f64>,
     /// The same by the store's own counter.
     pub store_write_amplification: Option<f64>,
-    /// Bytes of tables that flushes and compactions wrote by the store's own counters, settling included, for each byte of
-    /// `user_bytes_written`. The log is not in it; that is in `work`.
+    /// Bytes of tables that flushes and compactions wrote by the store's own counters, settling included, for each byte
+    /// of `user_bytes_written`. The log is not in it; that is in `work`.
     pub table_write_amplification: Option<f64>,
     /// When the workload began, in milliseconds since 1970: for what watches from outside.
     pub began_unix_ms: u64,
@@ -141,8 +141,8 @@ impl PhaseResult {
         (self.operations > 0 && self.target_rate.is_none()).then(|| seconds * 1e6 / self.operations as f64)
     }
 
-    /// What the process used of a core while it had nothing to do, in percent. `None` for workloads with requests and for
-    /// maintenance that works.
+    /// What the process used of a core while it had nothing to do, in percent. `None` for workloads with requests and
+    /// for maintenance that works.
     #[must_use]
     pub fn idle_core_percent(&self) -> Option<f64> {
         let seconds = self.cpu_user_seconds? + self.cpu_system_seconds?;

@@ -1,8 +1,8 @@
-//! The file of rules by which each side of a store decides how compactions run: `situ bench calibrate` writes it, `--compaction-rules`
-//! reads it. `docs/formats/compaction-rules.md` describes it.
+//! The file of rules by which each side of a store decides how compactions run: `situ bench calibrate` writes it,
+//! `--compaction-rules` reads it. `docs/formats/compaction-rules.md` describes it.
 //!
-//! **Failure.** A field that is unknown, missing or out of its bounds is an error that names the file. Nothing has a default that a
-//! reader of the file would not see, but for the fields that the page calls optional.
+//! **Failure.** A field that is unknown, missing or out of its bounds is an error that names the file. Nothing has a
+//! default that a reader of the file would not see, but for the fields that the page calls optional.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};

@@ -1,16 +1,17 @@
 //! A run: opens the store, does its workloads in order, and puts the result together.
 //!
-//! 1. The store lives in `directory/store`, which the run makes. A workload that wants a fresh store gets one, unless it
-//!    is the first or the run uses an existing store.
+//! 1. The store lives in `directory/store`, which the run makes. A workload that wants a fresh store gets one, unless
+//!    it is the first or the run uses an existing store.
 //! 2. A workload's requests are driven and measured.
-//! 3. After a workload that wrote, the store is left to finish its background work: the bytes it writes then were caused
-//!    by the workload and count in its write amplification, and the next workload starts from rest.
+//! 3. After a workload that wrote, the store is left to finish its background work: the bytes it writes then were
+//!    caused by the workload and count in its write amplification, and the next workload starts from rest.
 //! 4. At the end the store is closed and, unless it is to be kept, removed, with the directories that the run has made.
 //!
-//! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at. A store that cannot be
-//! opened leaves no empty directory, which would be in the way of the next run.
+//! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at. A store that
+//! cannot be opened leaves no empty directory, which would be in the way of the next run.
 //!
-//! **Interrupts.** A run that is told to end ([`Stop`]) removes its store as at its end, and returns [`Error::Stopped`].
+//! **Interrupts.** A run that is told to end ([`Stop`]) removes its store as at its end, and returns
+//! [`Error::Stopped`].
 
 use std::fs;
 use std::io::ErrorKind;

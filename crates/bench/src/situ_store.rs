@@ -1,9 +1,9 @@
 //! Situ as a store under test.
 //!
 //! Opened with any [`situ::Options`]; [`SituSettings`] are those of them that comparisons set alike on every store.
-//! The data lies in the keyspace `default`. The store does not say how many bytes it wrote to disk: it hands a log page to
-//! the system with each record that goes into it, and of buffered ones the system writes the last state only. What reaches
-//! the disk is the harness's own figure; the parts are in the work and the details.
+//! The data lies in the keyspace `default`. The store does not say how many bytes it wrote to disk: it hands a log page
+//! to the system with each record that goes into it, and of buffered ones the system writes the last state only. What
+//! reaches the disk is the harness's own figure; the parts are in the work and the details.
 //!
 //! The asynchronous side polls the store's futures itself: a [`Flight`] is its own waker, so that the thread which
 //! finishes the work also reports it, and no executor stands between.
@@ -159,8 +159,8 @@ pub struct SituSettings {
     #[arg(long, hide = true)]
     pub serial_log: bool,
 
-    /// Takes away placement: tables of levels below this one go to the fast disk, and nothing is moved or copied for the
-    /// load. To measure what it is worth.
+    /// Takes away placement: tables of levels below this one go to the fast disk, and nothing is moved or copied for
+    /// the load. To measure what it is worth.
     #[arg(long, hide = true)]
     pub pinned_level: Option<usize>,
 }
@@ -258,7 +258,8 @@ pub trait StoreHome: Send + Sync {
     fn remove(&self, directory: &Path) -> situ::Result<()>;
 }
 
-/// Counters of a home by name, such as bytes on the wire. They begin when it is opened, and go with the store's own details.
+/// Counters of a home by name, such as bytes on the wire. They begin when it is opened, and go with the store's own
+/// details.
 pub type Figures = Arc<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
 
 /// What a [`StoreHome`] has opened.

@@ -5,8 +5,8 @@
 //!
 //! **Threads.** A store is shared by all load threads; every method may be called from any of them at once.
 //!
-//! **Failure.** A method returns the store's own error as a [`StoreFailure`]; the run ends there and the error names the
-//! workload. A benchmark that goes on after a failed write would measure nothing.
+//! **Failure.** A method returns the store's own error as a [`StoreFailure`]; the run ends there and the error names
+//! the workload. A benchmark that goes on after a failed write would measure nothing.
 //!
 //! *Rejected:* a trait with associated iterator and batch types. Every adapter's lifetimes would leak into the driver;
 //! a callback per entry costs one indirect call, about 1 ns, next to the hundreds that an entry costs.
@@ -43,8 +43,8 @@ pub trait Store: Send + Sync {
     /// Sets `key` to `value`. With `sync` it returns only when the write survives a power cut.
     fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<(), StoreFailure>;
 
-    /// Puts the value of `key` into `value` (cleared first) and says whether there is one. The bytes are copied, because
-    /// a caller of a real store wants to own them.
+    /// Puts the value of `key` into `value` (cleared first) and says whether there is one. The bytes are copied,
+    /// because a caller of a real store wants to own them.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreFailure>;
 
     /// Removes `key`; no error when it is absent.
@@ -72,7 +72,8 @@ pub trait Store: Send + Sync {
     /// What the store knows about itself. Cheap enough to be called once per workload.
     fn stats(&self) -> Result<StoreStats, StoreFailure>;
 
-    /// What each unit has compacted since the store was opened; nothing where the store has no units. It is called ten times a second.
+    /// What each unit has compacted since the store was opened; nothing where the store has no units. It is called ten
+    /// times a second.
     fn units(&self) -> Vec<UnitSample> {
         Vec::new()
     }

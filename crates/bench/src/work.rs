@@ -62,7 +62,8 @@ pub struct UnitWork {
     pub last_trouble: Option<String>,
 }
 
-/// What a unit has compacted up to a moment. Between two moments, the growth of the first over that of the second is its bandwidth.
+/// What a unit has compacted up to a moment. Between two moments, the growth of the first over that of the second is
+/// its bandwidth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnitSample {

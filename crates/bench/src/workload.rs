@@ -18,14 +18,14 @@
 //! | flush, compact, wait, reopen | no requests: maintenance | |
 //! | idle | none at all, for `duration_seconds`, 30 if that is not given | |
 //!
-//! YCSB's mix: A 50 % read, 50 % update; B 95/5; C reads; D 95 % read of the latest, 5 % insert; E 95 % scan, 5 % insert;
-//! F 50 % read, 50 % read-modify-write, which is a read and then an update, as in YCSB's core workload. An update replaces one field; how a store without fields does it is
-//! [`UpdateMapping`](crate::options::UpdateMapping). Operations count per thread in the first group, as in db_bench, and
-//! for all threads together in YCSB's, as there.
+//! YCSB's mix: A 50 % read, 50 % update; B 95/5; C reads; D 95 % read of the latest, 5 % insert; E 95 % scan, 5 %
+//! insert; F 50 % read, 50 % read-modify-write, which is a read and then an update, as in YCSB's core workload. An
+//! update replaces one field; how a store without fields does it is [`UpdateMapping`](crate::options::UpdateMapping).
+//! Operations count per thread in the first group, as in db_bench, and for all threads together in YCSB's, as there.
 //!
 //! [`Worker`] is one thread's stream of requests. [`Worker::plan`] decides the next one and leaves its key and value in
-//! buffers that are used again and again; [`Worker::perform`] does it on a [`Store`]; an asynchronous driver submits the
-//! key and value itself.
+//! buffers that are used again and again; [`Worker::perform`] does it on a [`Store`]; an asynchronous driver submits
+//! the key and value itself.
 
 use std::fmt;
 use std::ops::{ControlFlow, Range};

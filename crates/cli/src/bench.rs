@@ -56,7 +56,8 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
     DONE
 }
 
-/// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at once.
+/// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at
+/// once.
 fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
     match command.engine {
         EngineName::Lsm if command.hash != HashSettings::default() => {

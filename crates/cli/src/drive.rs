@@ -1,4 +1,5 @@
-//! The drive below a disk or a directory, in lines for people and as JSON: whether it compresses, and its logical and physical bytes.
+//! The drive below a disk or a directory, in lines for people and as JSON: whether it compresses, and its logical and
+//! physical bytes.
 
 use crate::text;
 use serde::Serialize;

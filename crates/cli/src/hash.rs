@@ -1,10 +1,10 @@
 //! Hash stores as commands need them.
 //!
-//! A hash store has no keyspaces. A store that a server has written to holds memcached items, under the name `items`; any other one
-//! holds plain entries, under the name `default`. So commands take the same names as for ordered stores.
+//! A hash store has no keyspaces. A store that a server has written to holds memcached items, under the name `items`;
+//! any other one holds plain entries, under the name `default`. So commands take the same names as for ordered stores.
 //!
-//! A hash store is open in one process at a time, also to read: opening it finishes what a crash has left. Only `inspect` looks at a store
-//! that is being served, by its superblock.
+//! A hash store is open in one process at a time, also to read: opening it finishes what a crash has left. Only
+//! `inspect` looks at a store that is being served, by its superblock.
 
 mod entries;
 mod inspect;

@@ -11,7 +11,8 @@
 //!
 //! Lines are cut only at the edge of a terminal.
 //!
-//! Another process may write to the store meanwhile: what cannot be read is damaged only if another look finds the same.
+//! Another process may write to the store meanwhile: what cannot be read is damaged only if another look finds the
+//! same.
 
 mod files;
 mod log;

@@ -1,11 +1,11 @@
 //! SIGINT and SIGTERM, for commands that would leave something behind or can be gone on with.
 //!
-//! [`on_interrupt`]: a thread waits for the signals, cleans up, says what is left, and ends the program with the code that a
-//! shell gives to a program that a signal ended. The command itself looks for nothing: it may be waiting for a pipe that
-//! nobody writes.
+//! [`on_interrupt`]: a thread waits for the signals, cleans up, says what is left, and ends the program with the code
+//! that a shell gives to a program that a signal ended. The command itself looks for nothing: it may be waiting for a
+//! pipe that nobody writes.
 //!
-//! [`Interrupts`]: the first signal asks the command to end, which then cleans up by itself; the second one ends the program
-//! at once.
+//! [`Interrupts`]: the first signal asks the command to end, which then cleans up by itself; the second one ends the
+//! program at once.
 //!
 //! A terminal that is closed (SIGHUP) does not end such a command.
 

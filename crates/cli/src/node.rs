@@ -2,8 +2,8 @@
 //!
 //! 1. Signals are caught, the place is opened, the addresses are taken; each failure says what to do.
 //! 2. Where the node can be reached is printed, with a command to try.
-//! 3. SIGTERM or SIGINT end the node: what clients have asked for is answered, for [`STOP_PATIENCE`] at most. Tasks are cancelled: their
-//!    hosts do them again.
+//! 3. SIGTERM or SIGINT end the node: what clients have asked for is answered, for [`STOP_PATIENCE`] at most. Tasks are
+//!    cancelled: their hosts do them again.
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};

@@ -1,10 +1,10 @@
 //! Opening stores as commands need them.
 //!
-//! Every command opens its store through a [`Home`]: a directory, or a store on a node (`node://HOST:PORT/STORE`). Nothing else knows the
-//! difference.
+//! Every command opens its store through a [`Home`]: a directory, or a store on a node (`node://HOST:PORT/STORE`).
+//! Nothing else knows the difference.
 //!
-//! Commands that only read open the store read-only, which takes no lock: they work beside a running server, on the state
-//! of the moment they begin.
+//! Commands that only read open the store read-only, which takes no lock: they work beside a running server, on the
+//! state of the moment they begin.
 
 use crate::failure::Failure;
 use crate::message::Message;
@@ -112,7 +112,8 @@ impl Home {
         Ok(Some(Arc::new(NodeVolume::open(Arc::new(client))?)))
     }
 
-    /// The nodes that help to compact: connected before the store is opened, so that one that refuses leaves the store alone.
+    /// The nodes that help to compact: connected before the store is opened, so that one that refuses leaves the store
+    /// alone.
     fn helpers(&self, place: &VolumePlace) -> situ::Result<Vec<Helper>> {
         let helper = |node: &String| {
             let address: NodeAddress = node.parse()?;
@@ -165,7 +166,8 @@ impl Home {
         }
     }
 
-    /// What lies in the directory. What cannot be looked into is for the opening to tell. Stores on nodes are ordered ones.
+    /// What lies in the directory. What cannot be looked into is for the opening to tell. Stores on nodes are ordered
+    /// ones.
     pub(crate) fn kind(&self) -> StoreKind {
         if self.is_on_node() {
             return StoreKind::Ordered;
@@ -479,7 +481,8 @@ impl Readable {
     }
 }
 
-/// Returns an item for output; `None` if it is dead. If `stored`, it includes its header, with the expiration as Unix time.
+/// Returns an item for output; `None` if it is dead. If `stored`, it includes its header, with the expiration as Unix
+/// time.
 pub(crate) fn shown_item<'a>(
     value: &'a [u8],
     rule: &ExpiryRule,

@@ -1,8 +1,10 @@
 //! The nodes of a store that is served: what the log, `/metrics` and `/healthz` say of them.
 //!
-//! 1. [`NodeWatch`] is made before the store is opened. Each client tells it of a lost and of a returned node, and it tells the log.
+//! 1. [`NodeWatch`] is made before the store is opened. Each client tells it of a lost and of a returned node, and it
+//!    tells the log.
 //! 2. The clients are handed over when they are connected. Metrics and health ask them.
-//! 3. When the server stops, the clients wait for a lost node for a few seconds only. Else the end would take as long as their patience.
+//! 3. When the server stops, the clients wait for a lost node for a few seconds only. Else the end would take as long
+//!    as their patience.
 //!
 //! **Threads.** Any. A client that ends is no node of the store any more, so only weak references are kept.
 

@@ -2,10 +2,10 @@
 //!
 //! 1. For each repetition, each store in turn, and another one first in each (A B C, B C A, C A B, ...): a drift of the
 //!    machine falls on all alike, and so does what a run leaves behind for the next.
-//! 2. Each run is a child process of this one, in a fresh directory, so that peak memory, CPU time and bytes written are of
-//!    that run alone. Dirty pages of the run before are written back first.
-//! 3. The raw result of each run is kept; the summary has, per workload, each store's median and spread and the median and
-//!    spread of its ratio to the baseline *within a repetition*; the page draws all of it.
+//! 2. Each run is a child process of this one, in a fresh directory, so that peak memory, CPU time and bytes written
+//!    are of that run alone. Dirty pages of the run before are written back first.
+//! 3. The raw result of each run is kept; the summary has, per workload, each store's median and spread and the median
+//!    and spread of its ratio to the baseline *within a repetition*; the page draws all of it.
 //!
 //! `compare recovery` measures something else: how long stores take to open (`recovery.rs`).
 //!

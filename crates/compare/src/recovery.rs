@@ -1,13 +1,14 @@
 //! `compare recovery`: how long a store takes to open, after it was closed in order and after it was killed.
 //!
 //! 1. A child fills a fresh store with all records, lets it come to rest, and closes it.
-//! 2. A child opens it and says how long that took: *closed*. It then writes as much as a memtable can hold without being
-//!    written to a table, every write synced, and is killed. All of that is in the log and nowhere else.
+//! 2. A child opens it and says how long that took: *closed*. It then writes as much as a memtable can hold without
+//!    being written to a table, every write synced, and is killed. All of that is in the log and nowhere else.
 //! 3. A child opens the store, says how long that took: *killed*, and looks for what had been acknowledged.
 //!
 //! The stores take turns, as in a comparison. `--before-open` is run before each opening, to empty the system's cache.
 //!
-//! **Failure.** A store that has lost an acknowledged write ends the measurement: it would be measured at something else.
+//! **Failure.** A store that has lost an acknowledged write ends the measurement: it would be measured at something
+//! else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 8)]
     threads: u64,
 
-    /// How full the memtable, and with it the log, is to be when the store is killed. Beyond some 90% bookkeeping fills it.
+    /// How full the memtable, and with it the log, is to be when the store is killed. Beyond some 90% bookkeeping fills
+    /// it.
     #[arg(long, default_value_t = 85)]
     log_percent: u64,
 

@@ -1,6 +1,7 @@
 //! What a comparison came to: per workload and store, medians and spreads, and ratios to the baseline.
 //!
-//! The ratios are the page's: see [`situ_bench::report::ratio`]. Every store ran as often as the baseline, in turns with it.
+//! The ratios are the page's: see [`situ_bench::report::ratio`]. Every store ran as often as the baseline, in turns
+//! with it.
 //!
 //! Latencies are compared for each kind of operation apart: which kind is the most frequent one in a workload of halves
 //! differs from run to run, and writers may be few and still be what matters.

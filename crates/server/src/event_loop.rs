@@ -2,12 +2,12 @@
 //!
 //! A turn of the loop:
 //!
-//! 1. Collect reads that have ended, where the engine lets the loop read. Take the messages of the inbox: new connections, finished writes
-//!    and reads, granted stripes.
-//! 2. Serve every connection that has something to do: one read each, and its [share](crate::commands::turn) of commands, so that
-//!    none starves another. One with more to run goes to the end of the queue.
-//! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the engine
-//!    holds them back. Hand the reads to the disk.
+//! 1. Collect reads that have ended, where the engine lets the loop read. Take the messages of the inbox: new
+//!    connections, finished writes and reads, granted stripes.
+//! 2. Serve every connection that has something to do: one read each, and its [share](crate::commands::turn) of
+//!    commands, so that none starves another. One with more to run goes to the end of the queue.
+//! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the
+//!    engine holds them back. Hand the reads to the disk.
 //! 4. Send, once per connection that has something to send.
 //! 5. Sleep in epoll if nothing is left to do.
 //!

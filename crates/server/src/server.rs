@@ -159,8 +159,8 @@ impl Server {
         &self.warnings
     }
 
-    /// From now on `tell` gets lines for the server's log: of clients that are hung up on, once a minute for each kind. Only the first call
-    /// counts.
+    /// From now on `tell` gets lines for the server's log: of clients that are hung up on, once a minute for each kind.
+    /// Only the first call counts.
     pub fn tell(&self, tell: OnTrouble) {
         self.notices.begin(tell);
     }

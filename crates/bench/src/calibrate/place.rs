@@ -108,7 +108,8 @@ impl Place {
         if self.stop.is_asked() { Err(Error::Stopped) } else { Ok(()) }
     }
 
-    /// Has the system forget the contents of all tables in a directory. They are on the disk: a finished table is synced.
+    /// Has the system forget the contents of all tables in a directory. They are on the disk: a finished table is
+    /// synced.
     pub(super) fn drop_from_cache(&self) {
         let Some(directory) = &self.directory else { return };
         let files = fs::read_dir(directory).into_iter().flatten().flatten();

@@ -237,9 +237,9 @@ pub(super) struct BarGroup {
     pub(super) bars: Vec<Bar>,
 }
 
-/// Groups of horizontal bars. Labels that do not fit beside the groups' names have the room to themselves, and the names
-/// a row of their own. With `own_scale`, each group's longest bar has full length, because workloads differ by orders
-/// of magnitude; otherwise all share one scale.
+/// Groups of horizontal bars. Labels that do not fit beside the groups' names have the room to themselves, and the
+/// names a row of their own. With `own_scale`, each group's longest bar has full length, because workloads differ by
+/// orders of magnitude; otherwise all share one scale.
 pub(super) fn bars(title: &str, groups: &[BarGroup], own_scale: bool) -> String {
     const ROW: f64 = 20.0;
     const GAP: f64 = 12.0;

@@ -3,11 +3,13 @@
 //! # Steps
 //! 1. [`connect`] reads the connection string, and connects without TLS.
 //! 2. [`fetch`] opens one read-only transaction with one snapshot, with short limits for locks and statements.
-//! 3. Four queries fetch the server, the tables with their counts, the columns with their widths, and the indexes with their columns.
+//! 3. Four queries fetch the server, the tables with their counts, the columns with their widths, and the indexes with
+//!    their columns.
 //!
-//! **Invariants.** Nothing is written: the server itself refuses it within this transaction, and the transaction is rolled back at the end.
-//! **Rights.** Any user who may connect sees the counts. The widths of columns are those of tables that the user may read. The server's
-//! data directory is shown to members of `pg_read_all_settings` only. What is hidden is `None`.
+//! **Invariants.** Nothing is written: the server itself refuses it within this transaction, and the transaction is
+//! rolled back at the end.
+//! **Rights.** Any user who may connect sees the counts. The widths of columns are those of tables that the user may
+//! read. The server's data directory is shown to members of `pg_read_all_settings` only. What is hidden is `None`.
 //! **Versions.** 10 to 18. Servers from 16 on count updates that left their page.
 
 use crate::failure::Failure;
@@ -297,8 +299,8 @@ fn column(row: &Row) -> Column {
     }
 }
 
-/// The columns of an index are its keys and what it includes, and those that its expressions and its predicate read: the latter are
-/// in `pg_depend` only.
+/// The columns of an index are its keys and what it includes, and those that its expressions and its predicate read:
+/// the latter are in `pg_depend` only.
 const INDEXES: &str = "
 SELECT i.indrelid AS oid, x.relname::text AS name, m.amname::text AS method,
   ARRAY(SELECT a.attname::text FROM pg_attribute a

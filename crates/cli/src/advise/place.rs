@@ -1,8 +1,9 @@
 //! Which drive lies below a tablespace.
 //!
-//! Only the machine that the server runs on knows. An address does not tell: behind a tunnel, `localhost` is another machine. So the
-//! command looks for the server's process among those of this machine: it has the number that the server says, it is called
-//! `postgres`, and it is as old as the server says. Ages are compared, not dates: a clock may be set while the server runs. Otherwise the drive is unknown, and the reason is said.
+//! Only the machine that the server runs on knows. An address does not tell: behind a tunnel, `localhost` is another
+//! machine. So the command looks for the server's process among those of this machine: it has the number that the
+//! server says, it is called `postgres`, and it is as old as the server says. Ages are compared, not dates: a clock may
+//! be set while the server runs. Otherwise the drive is unknown, and the reason is said.
 
 use super::fetch::{Placed, Server, ServerProcess};
 use situ::device::{Compresses, Drive};

@@ -20,7 +20,8 @@ const AFTERWARDS: &str = "Nothing was changed. Only pages that PostgreSQL fills 
                           the table) and pg_repack rewrite the older pages. A partition that is made later begins with 100.";
 
 pub(super) fn postgres(options: &AdvisePostgresOptions, out: &mut Output) -> Outcome {
-    // The connection stays open until the drives are known: the server's process ends with it, and `place` looks for that process.
+    // The connection stays open until the drives are known: the server's process ends with it, and `place` looks for
+    // that process.
     let mut client = connect(options)?;
     let seen = fetch(&mut client, options)?;
     if seen.tables.is_empty() {

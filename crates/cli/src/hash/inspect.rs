@@ -1,7 +1,7 @@
 //! `inspect` of a hash store: what its superblock and its files say.
 //!
-//! It opens nothing for writing and takes no lock, so it works beside a server. The counts are those of the last checkpoint, or of the
-//! last split; writes since then are in the log.
+//! It opens nothing for writing and takes no lock, so it works beside a server. The counts are those of the last
+//! checkpoint, or of the last split; writes since then are in the log.
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};

@@ -1,8 +1,8 @@
 //! Whether a keyspace holds what its column family does.
 //!
-//! Both are read from beginning to end, side by side, and each is counted and hashed by itself: the lengths, the key and
-//! the value of each entry, in order. In a keyspace that may hold other entries, too, those count as *others*, and are
-//! neither counted nor hashed as entries of the import.
+//! Both are read from beginning to end, side by side, and each is counted and hashed by itself: the lengths, the key
+//! and the value of each entry, in order. In a keyspace that may hold other entries, too, those count as *others*, and
+//! are neither counted nor hashed as entries of the import.
 
 use super::plan::Task;
 use super::source::Source;

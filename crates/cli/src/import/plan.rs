@@ -1,9 +1,9 @@
 //! What goes where, and from which key on.
 //!
 //! Of each import the store keeps a [`Mark`] for each keyspace, among those of `load`: which state of which database it
-//! comes from, and up to which key. A batch of entries and the mark that counts them become durable together. So an import
-//! that ended in its middle can be gone on with (`--resume`) without losing or repeating an entry, if the database is still
-//! what it was: its identity and the number of its last write are the same.
+//! comes from, and up to which key. A batch of entries and the mark that counts them become durable together. So an
+//! import that ended in its middle can be gone on with (`--resume`) without losing or repeating an entry, if the
+//! database is still what it was: its identity and the number of its last write are the same.
 //!
 //! Nothing is written before all column families are known to be welcome: a keyspace that holds entries is refused,
 //! unless they are those of this import, or are to be mixed with it (`--merge`).

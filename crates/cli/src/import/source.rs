@@ -2,12 +2,12 @@
 //!
 //! # Opening
 //! 1. What is no RocksDB database is refused: RocksDB would make a directory of it.
-//! 2. Column families are refused whose entries would be misread: sorted by another comparator, with a merge operator that
-//!    is not here, in tables of another kind. RocksDB itself finds a comparator that it does not know, too.
+//! 2. Column families are refused whose entries would be misread: sorted by another comparator, with a merge operator
+//!    that is not here, in tables of another kind. RocksDB itself finds a comparator that it does not know, too.
 //! 3. It is opened read-only, which takes no lock and reads the log into memory. A program that has it open may flush
 //!    meanwhile: after the manifest was read and before the log is, what is in neither would be missing. A flush writes
-//!    to the manifest before it removes log files, so the database is opened again until its manifest is the same before
-//!    and after. From then on all table files are open, and nothing changes.
+//!    to the manifest before it removes log files, so the database is opened again until its manifest is the same
+//!    before and after. From then on all table files are open, and nothing changes.
 //!
 //! Nothing is written into its directory.
 //!
@@ -255,8 +255,8 @@ fn misordered(family: &str, shown: &str, key: &[u8]) -> Failure {
         .cure("its comparator is another one than its name says; bring these keys over by a program")
 }
 
-/// Whether tables begin and end in the order of bytes. RocksDB takes a comparator of the right name at its word, and would
-/// leave out in silence what another one has put elsewhere.
+/// Whether tables begin and end in the order of bytes. RocksDB takes a comparator of the right name at its word, and
+/// would leave out in silence what another one has put elsewhere.
 fn check_order(db: &DB, families: &[String], shown: &str) -> Result<(), Failure> {
     let tables = db.live_files().map_err(|error| explain(cannot_open(&shown), &error))?;
     for table in tables.iter().filter(|table| families.contains(&table.column_family_name)) {

@@ -75,8 +75,8 @@ pub(super) fn show(volume: &dyn Volume, directory: &Path, number: u64, out: &mut
     Ok(if report.damaged { Exit::Damage } else { Exit::Done })
 }
 
-/// Looks until two looks in a row find the same damage, or one finds none: a page that is being written may look like anything.
-/// `None` if it changes all the time.
+/// Looks until two looks in a row find the same damage, or one finds none: a page that is being written may look like
+/// anything. `None` if it changes all the time.
 ///
 /// # Errors
 /// As [`gather`].

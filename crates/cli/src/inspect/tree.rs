@@ -127,7 +127,8 @@ struct SegmentReport {
 }
 
 impl ValueLogReport {
-    /// Makes a report of a keyspace's segments; `None` if there are none. `files` has the lengths of the existing files.
+    /// Makes a report of a keyspace's segments; `None` if there are none. `files` has the lengths of the existing
+    /// files.
     fn of(segments: Vec<SegmentProperties>, files: &HashMap<u64, u64>) -> Option<ValueLogReport> {
         let of = |segment: &SegmentProperties| SegmentReport {
             number: segment.number,
@@ -225,9 +226,10 @@ impl From<TableProperties> for TableReport {
     }
 }
 
-/// What earlier looks at the store have found of its tables, which never change. Beside a process that writes, a table may go after
-/// the store was opened and before the table is; the next look, at a newer state, does not ask for it any more. So a table
-/// that two looks in a row cannot open is damaged, or missing. The same holds for a missing segment. No two files share a number.
+/// What earlier looks at the store have found of its tables, which never change. Beside a process that writes, a table
+/// may go after the store was opened and before the table is; the next look, at a newer state, does not ask for it any
+/// more. So a table that two looks in a row cannot open is damaged, or missing. The same holds for a missing segment.
+/// No two files share a number.
 #[derive(Default)]
 pub(super) struct Seen {
     sound: HashMap<u64, Lifetimes>,
@@ -258,8 +260,8 @@ impl Seen {
         self.sound.get(&number).map_or(0, |lifetimes| lifetimes.dead(before) as u64)
     }
 
-    /// Returns true if all tables and segments that could not be opened are damaged for certain. The `last` look takes the doubtful ones
-    /// out of the report, if there are others.
+    /// Returns true if all tables and segments that could not be opened are damaged for certain. The `last` look takes
+    /// the doubtful ones out of the report, if there are others.
     fn settles(&mut self, report: &mut StoreReport, last: bool) -> bool {
         let tables = report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels).flat_map(|level| &level.tables);
         let tables = tables.filter(|table| table.damage.is_some()).map(|table| table.number);
@@ -385,8 +387,8 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
     })
 }
 
-/// The dead among a server's items, by the store's own clock and the flush barrier. `None` if no server wrote the store, or its records
-/// cannot be read: that is for others to report.
+/// The dead among a server's items, by the store's own clock and the flush barrier. `None` if no server wrote the
+/// store, or its records cannot be read: that is for others to report.
 fn dead_items(store: &Store) -> Option<DeadBefore> {
     let clock = stored_clock(store).ok()?;
     let ExpiryRule { now_seconds, barrier_cas } = stored_rule(store, clock.seconds()).ok()??;

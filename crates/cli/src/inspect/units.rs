@@ -1,4 +1,5 @@
-//! What compaction units do and did, of a store that is being served: the server's figures, drawn as a timeline of text.
+//! What compaction units do and did, of a store that is being served: the server's figures, drawn as a timeline of
+//! text.
 //!
 //! ```text
 //! cpu   40 of 41 attempts done, 1.20 GiB in, 1.10 GiB out, busy 12.5 s, 1 of 2 places taken
@@ -10,7 +11,8 @@
 //! 2. Each unit has as many rows as it had attempts at the same time, up to a limit.
 //! 3. Below it, the last attempts in words, with the decision on each.
 //!
-//! **Failure**: a server that is silent, or says something else, ends the command with its address. An answer is read up to a limit.
+//! **Failure**: a server that is silent, or says something else, ends the command with its address. An answer is read
+//! up to a limit.
 
 use super::COLUMNS;
 use crate::DONE;

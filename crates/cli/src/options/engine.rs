@@ -23,7 +23,8 @@ pub(crate) enum EngineName {
     Lsm,
     /// Hash buckets on a drive that compresses: one map without an order, and no index in memory
     Hash,
-    /// A cache in memory and, with --flash, on a drive: as memcached, it evicts items when there is no room. Only for `serve`
+    /// A cache in memory and, with --flash, on a drive: as memcached, it evicts items when there is no room. Only for
+    /// `serve`
     Cache,
 }
 
@@ -50,7 +51,8 @@ pub(crate) struct EngineChoice {
     /// Engine of a new store. A store that exists keeps its engine [default: lsm]
     #[arg(long, value_enum, value_name = "NAME", help_heading = HEADING)]
     pub(crate) engine: Option<EngineName>,
-    /// Device for the buckets of a hash store: a block device, or a file. The store remembers it [default: a sparse file in the directory]
+    /// Device for the buckets of a hash store: a block device, or a file. The store remembers it
+    /// [default: a sparse file in the directory]
     #[arg(long, value_name = "DEVICE", help_heading = HEADING)]
     pub(crate) buckets: Option<PathBuf>,
 }

@@ -1,13 +1,14 @@
 //! `dump`: entries into a file that `load` can read back, byte for byte.
 //!
-//! Entries of a hash store that expire have a field or a column more, `expires_ms`. A program that does not know it refuses such a file.
+//! Entries of a hash store that expire have a field or a column more, `expires_ms`. A program that does not know it
+//! refuses such a file.
 //!
 //! Memcached items that have expired or were flushed are left out: a client would not see them either.
 //!
-//! The dump goes to a temporary file, which is renamed when it is complete and durable. A symbolic link keeps pointing to
-//! the name. With `--force`, the dump replaces an existing file and keeps its mode from the first byte on. Owner and group
-//! are kept where the system permits it. A file that the user may not write is not replaced. A device or a pipe is written
-//! in place.
+//! The dump goes to a temporary file, which is renamed when it is complete and durable. A symbolic link keeps pointing
+//! to the name. With `--force`, the dump replaces an existing file and keeps its mode from the first byte on. Owner and
+//! group are kept where the system permits it. A file that the user may not write is not replaced. A device or a pipe
+//! is written in place.
 
 use super::packed::{Packer, Packing};
 use super::sink::Sink;
@@ -131,8 +132,8 @@ fn write_entries(
     Ok(dumped)
 }
 
-/// Whether the path leads to what standard output is, too, as /dev/stdout does. A file under a new name would take the place
-/// of the one that others write to, and a summary would stand among the entries.
+/// Whether the path leads to what standard output is, too, as /dev/stdout does. A file under a new name would take the
+/// place of the one that others write to, and a summary would stand among the entries.
 fn is_stdout(path: &Path) -> bool {
     let stdout = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
     match (std::fs::metadata(path), stdout) {

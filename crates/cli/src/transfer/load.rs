@@ -1,12 +1,12 @@
 //! `load`: a file into the store, at most once each line.
 //!
-//! Entries are gathered into batches. Each batch also says, in the keyspace [`MARKS`], up to which place of which file it
-//! goes: entries and place become durable together or not at all, so a load that was killed goes on with `--resume`
-//! without losing or repeating a line. A file is known by its path, its size and a hash of its first bytes; a file
-//! that has changed is not resumed. Standard input has no name and cannot be resumed.
+//! Entries are gathered into batches. Each batch also says, in the keyspace [`MARKS`], up to which place of which file
+//! it goes: entries and place become durable together or not at all, so a load that was killed goes on with `--resume`
+//! without losing or repeating a line. A file is known by its path, its size and a hash of its first bytes; a file that
+//! has changed is not resumed. Standard input has no name and cannot be resumed.
 //!
-//! With `--stored` the entries are memcached items. They get new cas ids, and the record of these is part of each batch,
-//! too: see [`ItemWriter`](situ_server::ItemWriter).
+//! With `--stored` the entries are memcached items. They get new cas ids, and the record of these is part of each
+//! batch, too: see [`ItemWriter`](situ_server::ItemWriter).
 
 use super::packed::{Input, Packing};
 use super::records::{Place, Record, Records, Unreadable};
@@ -46,8 +46,8 @@ struct Mark {
     loaded: u64,
     skipped: u64,
     done: bool,
-    /// When a repair of the store had lost something last, as the store said when this load began. Marks of older programs do
-    /// not have it.
+    /// When a repair of the store had lost something last, as the store said when this load began. Marks of older
+    /// programs do not have it.
     #[serde(default)]
     lossy_repair: Option<u64>,
     /// The columns or fields that the load was told to use. Absent in marks of older programs.

@@ -3,9 +3,10 @@
 //! A record that cannot be read is a value with a reason, not an error: the reader stands behind it and goes on. Where
 //! a reader stands is a byte offset, at which a new reader can begin.
 //!
-//! CSV and TSV follow RFC 4180, with any bytes inside fields. The first row is a header, whose names decide which columns are
-//! key and value ([`columns`]). With `--no-header`, the first row is an entry, and the two columns are key and value.
-//! A quote that is still open where the input ends makes its record a bad one: the rest of the value is missing.
+//! CSV and TSV follow RFC 4180, with any bytes inside fields. The first row is a header, whose names decide which
+//! columns are key and value ([`columns`]). With `--no-header`, the first row is an entry, and the two columns are key
+//! and value. A quote that is still open where the input ends makes its record a bad one: the rest of the value is
+//! missing.
 //!
 //! A record may have an expiration time in a field or column `expires_ms`, which may be empty.
 
@@ -204,8 +205,8 @@ impl Read for Quotes {
     }
 }
 
-/// Checks that the system has `bytes` of memory for the record that begins in `line`. The parsers end the process if an allocation
-/// fails.
+/// Checks that the system has `bytes` of memory for the record that begins in `line`. The parsers end the process if an
+/// allocation fails.
 fn require_memory(bytes: usize, line: u64) -> io::Result<()> {
     #[cfg(test)]
     if bytes > tests::MEMORY_BYTES.get() {

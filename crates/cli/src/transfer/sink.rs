@@ -18,7 +18,8 @@ enum To<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// Begins a file; CSV and TSV have a header, which names the encoding. With `has_expiry`, they have a column for it.
+    /// Begins a file; CSV and TSV have a header, which names the encoding. With `has_expiry`, they have a column for
+    /// it.
     pub(crate) fn new(
         format: Format,
         encoding: Encoding,

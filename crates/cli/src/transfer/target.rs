@@ -1,7 +1,7 @@
 //! Where a load goes: a keyspace of an ordered store, or a hash store.
 //!
-//! Entries are gathered into one batch. [`Target::commit`] writes the batch together with the place that it goes up to, so both become
-//! durable together or not at all.
+//! Entries are gathered into one batch. [`Target::commit`] writes the batch together with the place that it goes up to,
+//! so both become durable together or not at all.
 
 use crate::failure::Failure;
 use crate::hash::{OpenHash, check_key, check_value};
@@ -35,7 +35,8 @@ pub(super) trait Target {
     fn close(self: Box<Self>) -> Result<(), Failure>;
 }
 
-/// Opens the store that the options name, or makes it. The keyspace's name has been checked. With `marks`, the load has a mark.
+/// Opens the store that the options name, or makes it. The keyspace's name has been checked. With `marks`, the load has
+/// a mark.
 pub(super) fn open(options: &LoadOptions, keyspace: &str, marks: bool) -> Result<Box<dyn Target>, Failure> {
     let home = options.target.home();
     if !options.engine.is_hash(home.path(), home.kind())? {
@@ -118,7 +119,8 @@ struct Hash {
     batch: HashBatch,
 }
 
-/// Keys of a hash store are short, and names of marks hold paths: a hash stands for each name. The mark says which file it is for.
+/// Keys of a hash store are short, and names of marks hold paths: a hash stands for each name. The mark says which file
+/// it is for.
 fn mark_key(name: &[u8]) -> Vec<u8> {
     reserved(&[b"load ", &xxh3_128(name).to_le_bytes()[..]].concat())
 }

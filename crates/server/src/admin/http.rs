@@ -1,12 +1,12 @@
-//! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, `GET /compactions` for people, and `GET /`, which lists these.
-//! `HEAD` answers as `GET`, without a body.
+//! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, `GET /compactions` for people, and `GET /`, which
+//! lists these. `HEAD` answers as `GET`, without a body.
 //!
 //! One thread polls the listener and all open connections; each is answered once and closed. A request is read into a
 //! buffer of bounded size, and reading and writing have a deadline each, so a slow or silent client costs a descriptor
 //! and a few hundred bytes for [`DEADLINE`] at most.
 //!
-//! **Bounded.** [`CONNECTIONS_MAX`] connections; one more takes the place of the oldest. So silent clients cannot keep a
-//! supervisor, which sends its request as soon as it is connected, from its answer.
+//! **Bounded.** [`CONNECTIONS_MAX`] connections; one more takes the place of the oldest. So silent clients cannot keep
+//! a supervisor, which sends its request as soon as it is connected, from its answer.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

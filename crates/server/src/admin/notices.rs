@@ -1,7 +1,7 @@
 //! Lines for the server's log about clients of other protocols.
 //!
-//! Such a client only sees that its connection ends. The log says why: at once for the first client of each protocol, and then once a
-//! minute at most, with the number of clients since the last line.
+//! Such a client only sees that its connection ends. The log says why: at once for the first client of each protocol,
+//! and then once a minute at most, with the number of clients since the last line.
 
 use crate::engine::cache::OnTrouble;
 use crate::protocol::foreign::Protocol;

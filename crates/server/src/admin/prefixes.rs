@@ -1,8 +1,8 @@
 //! Counts for each prefix of keys, as `stats detail` shows them: what is before the first `:` of a key.
 //!
 //! While counting is off, which it is at first, a command pays for one load. What is counted is what memcached counts:
-//! each key of `get` and `gat`, each classic storage command, whatever comes of it, and each `delete`; of keys without a
-//! colon nothing, and nothing of meta commands.
+//! each key of `get` and `gat`, each classic storage command, whatever comes of it, and each `delete`; of keys without
+//! a colon nothing, and nothing of meta commands.
 //!
 //! **Bounded.** [`PREFIXES_MAX`] prefixes; those that come later are not counted until `stats reset`.
 

@@ -1,7 +1,7 @@
 //! The `stats` command: memcached's names where the meaning is the same, so that existing dashboards work.
 //!
-//! `stats` has every name of memcached 1.6.18. Situ has no slabs and no LRU, and a store evicts nothing: what they would count never
-//! happens and is 0. `stats slabs` and `stats items` show one class that holds everything.
+//! `stats` has every name of memcached 1.6.18. Situ has no slabs and no LRU, and a store evicts nothing: what they
+//! would count never happens and is 0. `stats slabs` and `stats items` show one class that holds everything.
 
 use situ::base::lock;
 use std::fmt::{Display, Write as _};

@@ -7,9 +7,11 @@
 //! | `evictions` | `eviction`: an item goes to make room |
 //! | `connevents` | `conn_new`, `conn_close` |
 //!
-//! **Cost.** Without watchers an event costs one load. Otherwise the thread of the event writes the line into the [feed](crate::waiting::feed) of each watcher.
+//! **Cost.** Without watchers an event costs one load. Otherwise the thread of the event writes the line into the
+//! [feed](crate::waiting::feed) of each watcher.
 //!
-//! **Bounded.** [`WATCHERS_MAX`] watchers. A watcher that reads slower than things happen misses lines, and gets `skipped=N` in their place.
+//! **Bounded.** [`WATCHERS_MAX`] watchers. A watcher that reads slower than things happen misses lines, and gets
+//! `skipped=N` in their place.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

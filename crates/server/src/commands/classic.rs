@@ -502,7 +502,8 @@ impl<E: Engine> Executor<E> {
     }
 
     pub(crate) fn flush_all(&mut self, session: &mut Session<E::Value>, delay: i32, noreply: bool) {
-        // Stores that were gathered before it have cas ids below the barrier: they are dead whenever the engine takes them.
+        // Stores that were gathered before it have cas ids below the barrier: they are dead whenever the engine takes
+        // them.
         let batch = self.batcher.take_number();
         let (reply, on_failure) = classic_reply(b"OK\r\n", noreply);
         self.end_lap(session);

@@ -8,10 +8,12 @@
 //! * its write, for which a place is kept in the connection's output.
 //!
 //! After the first two it is run again from the start, having changed nothing. Writes of all connections that a loop
-//! serves in one turn gather in one batch, which [`Batcher::submit`] hands to the engine. An engine that never waits makes a change when the
-//! command runs ([`CacheExtras::write_at_once`]): then there is no batch, and the answer needs no place.
+//! serves in one turn gather in one batch, which [`Batcher::submit`] hands to the engine. An engine that never waits
+//! makes a change when the command runs ([`CacheExtras::write_at_once`]): then there is no batch, and the answer needs
+//! no place.
 //!
-//! **Back-pressure.** The [batcher](crate::commands::batcher) bounds what waits in the engine. Commands that only read never wait for it.
+//! **Back-pressure.** The [batcher](crate::commands::batcher) bounds what waits in the engine. Commands that only read
+//! never wait for it.
 //!
 //! **Read, then write.** A command that decides by the old item owns the stripe before it reads and until its write is
 //! answered, also while the read is under way. Nothing changes the key in between.
@@ -72,7 +74,8 @@ pub(crate) struct Session<V> {
     pub(crate) descriptor: i32,
 }
 
-/// Commands of one kind that were answered in a row since the clock was last read: a reading costs as much as a tenth of a command.
+/// Commands of one kind that were answered in a row since the clock was last read: a reading costs as much as a tenth
+/// of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lap {
     command: Command,
@@ -188,7 +191,8 @@ impl<E: Engine> Executor<E> {
         self.batcher.take_held()
     }
 
-    /// Notes that an engine that never waits has copied so many bytes of values. Other engines' writes wait, and are counted then.
+    /// Notes that an engine that never waits has copied so many bytes of values. Other engines' writes wait, and are
+    /// counted then.
     pub(crate) fn has_copied(&self, bytes: usize) {
         if self.engine.cache().is_some() {
             self.quotas.copied(bytes);
@@ -265,8 +269,8 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Releases the stripe that the connection was granted and the command has no use for. What was read while the stripe
-    /// was held is dropped: others may change it now.
+    /// Releases the stripe that the connection was granted and the command has no use for. What was read while the
+    /// stripe was held is dropped: others may change it now.
     pub(crate) fn let_go(&self, session: &mut Session<E::Value>) {
         if let Some(stripe) = session.granted.take() {
             self.stripes.release(stripe);
@@ -293,8 +297,8 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Shows the live item of `key` where it lies, if that needs neither a stripe nor a copy. `show` appends the answer, and copies the data to
-    /// it if `copies` says so; false if it cannot, and the item is to be loaded.
+    /// Shows the live item of `key` where it lies, if that needs neither a stripe nor a copy. `show` appends the
+    /// answer, and copies the data to it if `copies` says so; false if it cannot, and the item is to be loaded.
     pub(crate) fn glance(
         &self,
         session: &mut Session<E::Value>,
@@ -557,7 +561,8 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Reads the clock: the commands that were answered since took that long together. The next command of a pipeline begins where the last one ended.
+    /// Reads the clock: the commands that were answered since took that long together. The next command of a pipeline
+    /// begins where the last one ended.
     pub(crate) fn end_lap(&self, session: &mut Session<E::Value>) {
         let Lap { command, commands, .. } = session.lap;
         if commands > 0 {

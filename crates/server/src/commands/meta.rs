@@ -6,11 +6,11 @@
 //! *Stale* and *won* live in the item: `md ... I` marks it stale, the first reader is told `W` (and that is written
 //! down, which turns this one read into a write), later ones `Z`, until the item is set again.
 //!
-//! **Versions.** What memcached 1.6.18 knows is as there. These flags came later and are as in 1.6.42: `E` gives the item
-//! a cas id (in `mg` only one that `N` creates), `C` of `mg` leaves out the value of an item with that cas id, `s` of
-//! `ms` tells the size that was stored, `N` of `ms` lets `MA` and `MP` create the item, and `x` of `md` leaves the item
-//! there, empty, with the flags and the expiration time of the command (`F`, `T`, or none) and, without `E` or `I`,
-//! with its old cas id.
+//! **Versions.** What memcached 1.6.18 knows is as there. These flags came later and are as in 1.6.42: `E` gives the
+//! item a cas id (in `mg` only one that `N` creates), `C` of `mg` leaves out the value of an item with that cas id, `s`
+//! of `ms` tells the size that was stored, `N` of `ms` lets `MA` and `MP` create the item, and `x` of `md` leaves the
+//! item there, empty, with the flags and the expiration time of the command (`F`, `T`, or none) and, without `E` or
+//! `I`, with its old cas id.
 
 use crate::admin::dump::size_as_memcached;
 use crate::admin::metrics::{Command, Counter};

@@ -333,7 +333,8 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         }
     }
 
-    /// Drops what could be sent, now that nobody takes it. Places stay, so that they are counted when the engine answers.
+    /// Drops what could be sent, now that nobody takes it. Places stay, so that they are counted when the engine
+    /// answers.
     pub(crate) fn discard(&mut self) -> Progress {
         self.segments.retain_mut(|segment| match segment {
             Segment::Await(place) => {

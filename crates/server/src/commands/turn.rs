@@ -1,18 +1,18 @@
 //! How much one connection may do before the others have their turn, and how much may wait for its client.
 //!
-//! A client can send in one packet what keeps a processor busy for milliseconds, and a hundred clients can do so at once.
-//! So a connection stops when its share of a turn is used up. The rest of its commands stay in its input and the
+//! A client can send in one packet what keeps a processor busy for milliseconds, and a hundred clients can do so at
+//! once. So a connection stops when its share of a turn is used up. The rest of its commands stay in its input and the
 //! connection goes to the end of the queue:
 //!
-//! * *Commands.* [`COMMANDS`] for all connections of a loop in a turn, so that one connection alone runs a deep pipeline
-//!   in one go; never fewer than [`COMMANDS_MIN`] each, which is memcached's `-R 20`. Each further key of a retrieval counts.
-//!   A pipeline that is cut in two costs a read and a send more, a quarter of its time with 50 commands: so a hundred
-//!   connections may run 80 each.
-//! * *Bytes written.* [`WRITING_BYTES`] for all: a command of a few bytes can rewrite an item of a megabyte. With an engine that makes changes at once, what
-//!   commands have copied in the turn counts, read or written.
-//! * *Answers.* [`TURN_OUTPUT_BYTES`] for all. A connection runs nothing while the system takes no more of its answers, so
-//!   what waits in the server is what a turn brought. It is bounded by the option, too, and by [`OUTPUT_BYTES`] shared by
-//!   all open connections.
+//! * *Commands.* [`COMMANDS`] for all connections of a loop in a turn, so that one connection alone runs a deep
+//!   pipeline in one go; never fewer than [`COMMANDS_MIN`] each, which is memcached's `-R 20`. Each further key of a
+//!   retrieval counts. A pipeline that is cut in two costs a read and a send more, a quarter of its time with 50
+//!   commands: so a hundred connections may run 80 each.
+//! * *Bytes written.* [`WRITING_BYTES`] for all: a command of a few bytes can rewrite an item of a megabyte. With an
+//!   engine that makes changes at once, what commands have copied in the turn counts, read or written.
+//! * *Answers.* [`TURN_OUTPUT_BYTES`] for all. A connection runs nothing while the system takes no more of its answers,
+//!   so what waits in the server is what a turn brought. It is bounded by the option, too, and by [`OUTPUT_BYTES`]
+//!   shared by all open connections.
 //!
 //! A command that runs again after a [read](crate::waiting::fetch) counts again.
 //!

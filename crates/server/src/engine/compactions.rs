@@ -5,15 +5,17 @@
 //!                                                                       page.rs ──> GET /compactions
 //! ```
 //!
-//! 1. [`Compactions`] is the answer to "what is new since attempt N?". It holds all units, the attempts that have ended since, and all that run.
+//! 1. [`Compactions`] is the answer to "what is new since attempt N?". It holds all units, the attempts that have ended
+//!    since, and all that run.
 //! 2. A reader asks again with [`next`](Compactions::next), at once if there is [more](Compactions::more).
 //! 3. The page does that once a second. It has no other source, and needs nothing from anywhere else.
 //!
-//! **Invariants**: an answer takes at most [`ANSWER_BYTES_MAX`] bytes, whatever units elsewhere say of themselves: texts are cut, and attempts
-//! are left for the next answer. Times are microseconds; [`now_us`](Compactions::now_us) and [`unix_ms`](Compactions::unix_ms) relate the
-//! store's clock to the wall clock.
+//! **Invariants**: an answer takes at most [`ANSWER_BYTES_MAX`] bytes, whatever units elsewhere say of themselves:
+//! texts are cut, and attempts are left for the next answer. Times are microseconds; [`now_us`](Compactions::now_us)
+//! and [`unix_ms`](Compactions::unix_ms) relate the store's clock to the wall clock.
 //!
-//! **Failure**: the store keeps the last 4096 attempts. A reader that comes too late learns [how many it missed](Compactions::missed).
+//! **Failure**: the store keeps the last 4096 attempts. A reader that comes too late learns
+//! [how many it missed](Compactions::missed).
 
 mod gather;
 mod page;
@@ -26,7 +28,8 @@ use serde::{Deserialize, Serialize};
 /// What compaction units do, and what they did since a certain attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Compactions {
-    /// When the store was opened, in milliseconds of Unix time. With another value, numbers of attempts and the store's clock begin anew.
+    /// When the store was opened, in milliseconds of Unix time. With another value, numbers of attempts and the store's
+    /// clock begin anew.
     pub opened_unix_ms: u64,
     /// Milliseconds of Unix time at the answer.
     pub unix_ms: u64,

@@ -4,15 +4,15 @@
 //! the engine; long before the limit is reached, the next block is reserved with one metadata write. A restart goes
 //! on at the stored limit, so a crash skips ids and never repeats one.
 //!
-//! **The flush barrier** is a cas id: items below it are dead. `flush_all` takes the id behind the next one as the barrier and stores
-//! it; the cost does not depend on the number of items. A delayed `flush_all` stores its due time, and becomes an
-//! ordinary one when some loop's clock has passed it, or at the next start.
+//! **The flush barrier** is a cas id: items below it are dead. `flush_all` takes the id behind the next one as the
+//! barrier and stores it; the cost does not depend on the number of items. A delayed `flush_all` stores its due time,
+//! and becomes an ordinary one when some loop's clock has passed it, or at the next start.
 //!
 //! **Invariants.** Every id given out is below the stored limit. The barrier never goes down.
-//! **Failure.** If a block cannot be reserved (the engine is read-only, or its disk is full), ids go on until the block ends and then
-//! storing fails with a reason; each further attempt tries the reservation again. A server that starts without a block serves reads and
-//! deletes. A flush whose record cannot be
-//! stored holds until the next restart; its client is told that it failed.
+//! **Failure.** If a block cannot be reserved (the engine is read-only, or its disk is full), ids go on until the block
+//! ends and then storing fails with a reason; each further attempt tries the reservation again. A server that starts
+//! without a block serves reads and deletes. A flush whose record cannot be stored holds until the next restart; its
+//! client is told that it failed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -145,8 +145,9 @@ impl<E: Engine> Durable<E> {
         self.barrier.load(Ordering::Acquire)
     }
 
-    /// About how many items clients can find: as many as the engine has, and at most as many as were stored since the last flush.
-    /// The engine counts flushed items until it has dropped them. After a restart, ids that were skipped count as stored.
+    /// About how many items clients can find: as many as the engine has, and at most as many as were stored since the
+    /// last flush. The engine counts flushed items until it has dropped them. After a restart, ids that were skipped
+    /// count as stored.
     pub(crate) fn approximate_items(&self) -> u64 {
         let stored = self.next.load(Ordering::Relaxed).saturating_sub(self.barrier());
         self.engine.approximate_items().min(stored)

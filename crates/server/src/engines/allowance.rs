@@ -1,8 +1,9 @@
 //! What a cache's process takes of its memory beside the cache.
 //!
-//! * The *rest* is measured: what the process has resident, less the cache and the long values. It is a maximum that decays.
-//! * *Long values* that wait to be sent, or that arrive, are counted one by one. Each kind may take a quarter of the memory, and both three
-//!   eighths.
+//! * The *rest* is measured: what the process has resident, less the cache and the long values. It is a maximum that
+//!   decays.
+//! * *Long values* that wait to be sent, or that arrive, are counted one by one. Each kind may take a quarter of the
+//!   memory, and both three eighths.
 //!
 //! The cache takes as much less, down to half of the limit.
 

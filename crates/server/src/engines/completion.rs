@@ -1,7 +1,8 @@
 //! Follows a future of a store and tells the server how far it is: no thread waits for it.
 //!
 //! 1. The future is polled once. If it is ready, the server is told before [`Completion::follow`] returns.
-//! 2. Otherwise the completion is the future's waker. Whichever thread of the store gets on with the work polls it once more.
+//! 2. Otherwise the completion is the future's waker. Whichever thread of the store gets on with the work polls it once
+//!    more.
 //! 3. When the store takes a write that it made wait, `on_taken` is called. When the outcome is there, `done` is.
 //!
 //! **Threads.** Any. The callbacks are called without the lock: they belong to the server and may do anything.

@@ -1,13 +1,13 @@
 //! Compactions that drop dead items from disk.
 //!
-//! Whoever opens a store installs the [`ItemFilter`] for the keyspace of items and lets it begin when it is known that a
-//! server wrote them: values that happen to look like dead items stay otherwise. The filter knows the flush barrier only
-//! once that is durable: what a crash could bring back to life is never dropped. A delayed flush whose time has come is
-//! not carried out here: the next server does that.
+//! Whoever opens a store installs the [`ItemFilter`] for the keyspace of items and lets it begin when it is known that
+//! a server wrote them: values that happen to look like dead items stay otherwise. The filter knows the flush barrier
+//! only once that is durable: what a crash could bring back to life is never dropped. A delayed flush whose time has
+//! come is not carried out here: the next server does that.
 //!
-//! **Parameters.** The filter's state changes while a compaction runs: its clock goes on, the barrier rises. So the engine
-//! freezes the state into each task, as the bytes of an [`ExpiryRule`], and a decision depends on these bytes and the value
-//! alone. No bytes at all mean that nobody has said that these are items. Otherwise:
+//! **Parameters.** The filter's state changes while a compaction runs: its clock goes on, the barrier rises. So the
+//! engine freezes the state into each task, as the bytes of an [`ExpiryRule`], and a decision depends on these bytes
+//! and the value alone. No bytes at all mean that nobody has said that these are items. Otherwise:
 //!
 //! | bytes | contents |
 //! |---|---|
@@ -239,8 +239,8 @@ mod tests {
         TableInput::of(table, number, KeySpan::including(&key(1), &key(count)))
     }
 
-    /// A unit whose answer was lost left a task to be run again, minutes later and after a flush of all items. The second run
-    /// dropped more than the first.
+    /// A unit whose answer was lost left a task to be run again, minutes later and after a flush of all items. The
+    /// second run dropped more than the first.
     #[test]
     fn promise_5_a_task_run_again_after_the_clock_and_the_barrier_moved_gives_the_same_bytes() {
         let directory = tempfile::tempdir().unwrap();

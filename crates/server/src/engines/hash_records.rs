@@ -1,7 +1,8 @@
 //! Keys of a hash store that are the program's own, and items in a hash store that this process does not serve.
 //!
-//! A hash store is one map, without keyspaces. Keys of items have at most 250 bytes. A *reserved* key begins with 251 zeros, so
-//! it meets no item. No entry pays for that. The server's records lie under reserved keys, and so do the positions of loads.
+//! A hash store is one map, without keyspaces. Keys of items have at most 250 bytes. A *reserved* key begins with 251
+//! zeros, so it meets no item. No entry pays for that. The server's records lie under reserved keys, and so do the
+//! positions of loads.
 //!
 //! **Invariant.** Nobody but this program writes reserved keys: commands that take keys from users refuse them.
 
@@ -34,7 +35,8 @@ pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
     (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))
 }
 
-/// Whether a store has an entry that is not the program's own. A store with positions of loads alone is as good as empty.
+/// Whether a store has an entry that is not the program's own. A store with positions of loads alone is as good as
+/// empty.
 ///
 /// # Errors
 /// The store cannot be read.
@@ -51,7 +53,8 @@ pub fn holds_entries(store: &HashStore) -> Result<bool> {
     Ok(false)
 }
 
-/// Returns the rule by which items of a hash store are dead at `now_seconds` of its clock. `None` if no server has written to the store.
+/// Returns the rule by which items of a hash store are dead at `now_seconds` of its clock. `None` if no server has
+/// written to the store.
 ///
 /// # Errors
 /// The records cannot be read, or are damaged.
@@ -64,7 +67,8 @@ fn read(store: &HashStore) -> Result<Records> {
     Records::read(|key| store.get(reserved(key)), Error::Invalid)
 }
 
-/// Puts items into a hash store that is open and not served. Each gets a new cas id, as from an [`ItemWriter`](crate::ItemWriter).
+/// Puts items into a hash store that is open and not served. Each gets a new cas id, as from an
+/// [`ItemWriter`](crate::ItemWriter).
 #[derive(Debug)]
 pub struct HashItemWriter {
     ids: Renumber,
@@ -79,11 +83,12 @@ impl HashItemWriter {
         Ok(HashItemWriter { ids: read(store)?.renumber(Arc::clone(store.clock())) })
     }
 
-    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call [`seal`](HashItemWriter::seal) before the batch
-    /// is written.
+    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call
+    /// [`seal`](HashItemWriter::seal) before the batch is written.
     ///
     /// # Errors
-    /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.
+    /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it
+    /// was.
     pub fn put(&mut self, batch: &mut HashBatch, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
         self.ids.put(key, value, |item| batch.put_until(key, item, expires_ms(item)).map_err(|error| error.to_string()))
     }

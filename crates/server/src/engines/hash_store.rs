@@ -1,19 +1,22 @@
 //! The hash engine: a hash store behind the [`Engine`] trait.
 //!
-//! **Keys.** A hash store is one map. Items lie under their own keys, which have at most 250 bytes. The server's records
-//! lie under longer keys, so that they meet no item and cost items nothing ([`reserved`](crate::engines::hash_records)). Items and
-//! records go through the store's one log, so a crash keeps a prefix of them together.
+//! **Keys.** A hash store is one map. Items lie under their own keys, which have at most 250 bytes. The server's
+//! records lie under longer keys, so that they meet no item and cost items nothing
+//! ([`reserved`](crate::engines::hash_records)). Items and records go through the store's one log, so a crash keeps a
+//! prefix of them together.
 //!
 //! **Writes** become futures of the store, which [`Completion`] follows: no thread waits for a write.
-//! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes all others, and
-//! calls the server's callback.
+//! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes
+//! all others, and calls the server's callback.
 //!
-//! **Expiry.** Readers skip dead items. The store drops an item a minute after it has expired or later, when a worker rewrites its
-//! bucket, or a purge finds the item. The server's clock is the store's own.
-//! **Flushes.** An item older than the flush barrier is dead to readers at once. When the barrier is durable, the store purges the items below
-//! it, at a bounded rate. A record holds the barrier up to which that was done, so a restart continues.
+//! **Expiry.** Readers skip dead items. The store drops an item a minute after it has expired or later, when a worker
+//! rewrites its bucket, or a purge finds the item. The server's clock is the store's own.
+//! **Flushes.** An item older than the flush barrier is dead to readers at once. When the barrier is durable, the store
+//! purges the items below it, at a bounded rate. A record holds the barrier up to which that was done, so a restart
+//! continues.
 //!
-//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
+//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats
+//! it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -56,8 +59,8 @@ impl fmt::Debug for HashEngine {
 }
 
 impl HashEngine {
-    /// Opens or creates the store in `directory`. Items are as durable as `durability` says. Raises the process's soft limit of
-    /// open files to the hard one.
+    /// Opens or creates the store in `directory`. Items are as durable as `durability` says. Raises the process's soft
+    /// limit of open files to the hard one.
     ///
     /// # Errors
     /// As [`HashStoreBuilder::open`]; or the store holds entries that no server wrote.

@@ -6,7 +6,8 @@
 //! **Writing.** An [`ItemWriter`] gives each item a new cas id, from where the server's ids go on, and puts the new end
 //! of the ids into the same batch as the items. The ids that items bring along are not kept: in this store they may lie
 //! below the flush barrier, which would make the items dead on arrival, or above ids that are still to be given out,
-//! which would put them out of reach of the next flush. Ids that clients gave (`E`) are kept: flushes do not go by them.
+//! which would put them out of reach of the next flush. Ids that clients gave (`E`) are kept: flushes do not go by
+//! them.
 //!
 //! **Invariant.** As in [`durable`](crate::engine::durable): every id in the store is below the stored limit.
 
@@ -132,8 +133,8 @@ pub(crate) fn stored_record(meta: &Keyspace) -> situ::Result<Option<ClockRecord>
     ClockRecord::decode(&bytes).ok_or_else(damaged).map(Some)
 }
 
-/// Returns the rule by which items of a store are dead at `now_seconds` of its [clock](stored_clock). `None` if the store holds no
-/// memcached items.
+/// Returns the rule by which items of a store are dead at `now_seconds` of its [clock](stored_clock). `None` if the
+/// store holds no memcached items.
 ///
 /// # Errors
 /// The records cannot be read, or are damaged.
@@ -161,7 +162,8 @@ pub struct ItemWriter {
 }
 
 impl ItemWriter {
-    /// Continues from the records of `store`, and creates its keyspaces if they are missing. `clock` is the store's clock.
+    /// Continues from the records of `store`, and creates its keyspaces if they are missing. `clock` is the store's
+    /// clock.
     ///
     /// # Errors
     /// The records cannot be read, or a keyspace cannot be made.
@@ -172,11 +174,12 @@ impl ItemWriter {
         Ok(ItemWriter { items, meta, ids })
     }
 
-    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call [`seal`](ItemWriter::seal) before the batch is
-    /// written.
+    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call [`seal`](ItemWriter::seal)
+    /// before the batch is written.
     ///
     /// # Errors
-    /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.
+    /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it
+    /// was.
     pub fn put(&mut self, batch: &mut WriteBatch, key: &[u8], value: &[u8]) -> Result<(), String> {
         let items = &self.items;
         self.ids.put(key, value, |item| batch.put_in(items, key, item).map_err(|error| error.to_string()))

@@ -5,17 +5,18 @@
 //! keyspaces, `default` among them, are left to whoever else uses the store.
 //!
 //! A write becomes a future of the store. A *buffered* one is mostly ready at once, so that it is done when
-//! [`Engine::write`] returns. Otherwise (it is synced, the log is on a raw disk, it waits its turn) whichever thread of the
-//! store gets on with it polls it once more and calls the server's callbacks: no thread waits for a write, neither for the
-//! disk nor for the store's back-pressure.
+//! [`Engine::write`] returns. Otherwise (it is synced, the log is on a raw disk, it waits its turn) whichever thread of
+//! the store gets on with it polls it once more and calls the server's callbacks: no thread waits for a write, neither
+//! for the disk nor for the store's back-pressure.
 //!
 //! A read is answered at once from memtables, cached blocks, the page cache and quick raw disks. Otherwise it becomes a
 //! future of the store, and the thread of the store that reads calls the server's callback.
 //!
-//! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`](crate::engines::filter) lets compactions drop them from
-//! disk.
+//! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`](crate::engines::filter) lets compactions drop
+//! them from disk.
 //!
-//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
+//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats
+//! it.
 
 mod units;
 
@@ -417,8 +418,8 @@ fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
     }
 }
 
-/// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure; level and reserve are known after
-/// the first write.
+/// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure; level and
+/// reserve are known after the first write.
 fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) {
     use MetricKind::{Counter, Gauge};
     let StoreProperties { space, watched_space, .. } = properties;

@@ -5,20 +5,20 @@
 //!    announced gigabyte costs nothing until it is sent.
 //! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
 //!    unsent output is what bounds the memory of a client that sends and does not read.
-//!    A connection that waits for a [read](crate::waiting::fetch) is parked, too. The answers before it are sent, and the rest of
-//!    its commands stay in order behind it.
-//!    A connection that has used up its [share](crate::commands::turn) of a turn is parked until the turn ends, and one whose client
-//!    takes no answers now until it does.
+//!    A connection that waits for a [read](crate::waiting::fetch) is parked, too. The answers before it are sent, and
+//!    the rest of its commands stay in order behind it. A connection that has used up its
+//!    [share](crate::commands::turn) of a turn is parked until the turn ends, and one whose client takes no answers now
+//!    until it does.
 //! 3. Between commands a connection holds no buffers.
 //! 4. A client that takes no more answers makes the connection *unheard*: what it sent before is still read, to the end
 //!    of its input, and run but for commands that only read; the answers are dropped.
-//! 5. The first bytes tell a client of [another protocol](crate::protocol::foreign); nothing of it is run. If the server has
-//!    [users](crate::protocol::auth), nothing else is run before the client has shown that it is one.
+//! 5. The first bytes tell a client of [another protocol](crate::protocol::foreign); nothing of it is run. If the
+//!    server has [users](crate::protocol::auth), nothing else is run before the client has shown that it is one.
 //!
 //! **Invariants.** `input[start..]` is read and not yet run. While parked, nothing is read, so `input` holds at most
 //! one read beyond an incomplete command, and an incomplete command is bounded by [`LINE_BYTES_MAX`] and [`Body`].
-//! A connection holds a granted stripe only from the grant to its next turn, and while it waits for a read. `park` gives
-//! the stripe back in all other cases. A client that takes no answers therefore never holds up other writers.
+//! A connection holds a granted stripe only from the grant to its next turn, and while it waits for a read. `park`
+//! gives the stripe back in all other cases. A client that takes no answers therefore never holds up other writers.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -522,9 +522,9 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// The only place where a connection is parked. Unless the command waits for its reads, a granted stripe goes to the
-    /// next connection that waits for it, and the command asks again when it runs again. What was read is kept for the next
-    /// turn only: a client or another writer decides how long everything else takes.
+    /// The only place where a connection is parked. Unless the command waits for its reads, a granted stripe goes to
+    /// the next connection that waits for it, and the command asks again when it runs again. What was read is kept for
+    /// the next turn only: a client or another writer decides how long everything else takes.
     fn park(&mut self, executor: &Executor<E>, reason: Wait) {
         if reason != Wait::Read {
             executor.let_go(&mut self.session);
@@ -558,7 +558,8 @@ impl<E: Engine> Connection<E> {
         waits
     }
 
-    /// Takes `stripe` for the command that waits for it; the caller makes the connection ready. False if no command waits.
+    /// Takes `stripe` for the command that waits for it; the caller makes the connection ready. False if no command
+    /// waits.
     pub(crate) fn grant(&mut self, stripe: StripeIndex) -> bool {
         let waits = self.parked == Some(Wait::Stripe(stripe));
         if waits {

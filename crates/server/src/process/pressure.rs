@@ -3,8 +3,8 @@
 //! The least of what these say is left, each less a tenth of its size, which is for others:
 //!
 //! * the machine: `MemAvailable` of `/proc/meminfo`;
-//! * a control group (version 2: `memory.max` and `memory.current`; version 1: `memory.limit_in_bytes` and `memory.usage_in_bytes`). What it
-//!   counts of the page cache and has not lately been used is left, too.
+//! * a control group (version 2: `memory.max` and `memory.current`; version 1: `memory.limit_in_bytes` and
+//!   `memory.usage_in_bytes`). What it counts of the page cache and has not lately been used is left, too.
 
 use std::path::Path;
 
@@ -27,7 +27,8 @@ impl Memory {
     }
 }
 
-/// Bytes of memory that this process may take more; negative if it is to give some back. `None` if the system does not say.
+/// Bytes of memory that this process may take more; negative if it is to give some back. `None` if the system does not
+/// say.
 pub(crate) fn room() -> Option<i64> {
     let machine = of_machine(&std::fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default());

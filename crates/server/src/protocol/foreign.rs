@@ -1,15 +1,16 @@
 //! Clients that speak another protocol, and why the server hangs up on them.
 //!
-//! A web page can make a browser send an HTTP request to any address, this server's on localhost included, and it chooses
-//! the body. A server that answers `ERROR` to the request line and goes on reads `flush_all` in the body as a command.
-//! So the connection ends with the line that gives the other protocol away, and nothing behind that line is run:
+//! A web page can make a browser send an HTTP request to any address, this server's on localhost included, and it
+//! chooses the body. A server that answers `ERROR` to the request line and goes on reads `flush_all` in the body as a
+//! command. So the connection ends with the line that gives the other protocol away, and nothing behind that line is
+//! run:
 //!
 //! * Its first byte cannot begin a text command: 0x80 is memcached's binary protocol, whose clients wait for an answer;
 //!   0x16 is TLS; 0x00 is STUN, which a browser speaks as well. The page chooses some of the bytes of both.
 //! * The first line ends in the version of HTTP. Its method may be a command's name: a page that has its own name lead
 //!   to this server (DNS rebinding) can choose the method `gets`.
-//! * Any line that is no command ends in a version of HTTP (as in memcached), is the request line of HTTP 0.9, or begins
-//!   with the name of a header, as in `Host: a`.
+//! * Any line that is no command ends in a version of HTTP (as in memcached), is the request line of HTTP 0.9, or
+//!   begins with the name of a header, as in `Host: a`.
 //!
 //! The cost: a client whose first command is a retrieval of several keys cannot end it with a key such as `HTTP/1.1`.
 

@@ -1,5 +1,5 @@
-//! One command line to one [`Request`], exactly as memcached 1.6.18 understands it, with the flags of meta commands that
-//! came later as memcached 1.6.42 understands them.
+//! One command line to one [`Request`], exactly as memcached 1.6.18 understands it, with the flags of meta commands
+//! that came later as memcached 1.6.42 understands them.
 //!
 //! The functions here are pure and total: any bytes give a request, and a line that memcached answers with an error
 //! gives a [`Request::Answer`] that holds that error. Nothing is copied, except keys given in base64. The data block
@@ -297,8 +297,8 @@ pub(crate) fn next_key(keys: &[u8], from: usize) -> Option<(&[u8], usize)> {
 }
 
 fn parse_get(keys: &[u8], with_cas: bool, touch: Option<i32>) -> Request<'_> {
-    // A single key that is too long spoils the whole command, before anything is sent. Where there is a space in the first
-    // bytes that would be too long for a key, no key begins before the last such space and ends behind them.
+    // A single key that is too long spoils the whole command, before anything is sent. Where there is a space in the
+    // first bytes that would be too long for a key, no key begins before the last such space and ends behind them.
     let mut from = 0;
     while let Some(window) = keys.get(from..from + KEY_BYTES_MAX + 1) {
         match window.iter().rposition(|byte| *byte == b' ') {
@@ -389,7 +389,8 @@ fn parse_touch<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     Request::Answer { text, noreply, swallow: 0 }
 }
 
-/// Situ has no crawler, and needs none: the cache drops expired items by itself. What would tune or start one is taken and changes nothing.
+/// Situ has no crawler, and needs none: the cache drops expired items by itself. What would tune or start one is taken
+/// and changes nothing.
 fn parse_crawler<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     const SLEEP_US_MAX: u32 = 1_000_000;
     // All items are in one class, 1. memcached has up to 63.

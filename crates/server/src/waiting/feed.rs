@@ -1,9 +1,11 @@
-//! Text that other threads have for one connection: a [dump](crate::admin::dump) of all items, or what a [watcher](crate::admin::watch) is told.
+//! Text that other threads have for one connection: a [dump](crate::admin::dump) of all items, or what a
+//! [watcher](crate::admin::watch) is told.
 //!
 //! 1. A producer puts text into the feed. If the connection has not been told, a message goes to its event loop.
-//! 2. The loop takes all of the text when the connection has sent most of what it had. So the feed of a slow client holds [`TEXT_BYTES_MAX`] and a piece of
-//!    text. The connection's output holds its share and as much text again.
-//! 3. A full feed makes its producer wait ([`Feed::put`]), for a minute at most, or drops the text and counts it ([`Feed::put_or_skip`]).
+//! 2. The loop takes all of the text when the connection has sent most of what it had. So the feed of a slow client
+//!    holds [`TEXT_BYTES_MAX`] and a piece of text. The connection's output holds its share and as much text again.
+//! 3. A full feed makes its producer wait ([`Feed::put`]), for a minute at most, or drops the text and counts it
+//!    ([`Feed::put_or_skip`]).
 //!
 //! **Threads.** Any number of producers, one reader. The feed ends with its reader: producers are told.
 

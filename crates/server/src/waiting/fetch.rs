@@ -9,8 +9,8 @@
 //! 4. The loop hands each outcome to the [`Reads`] of its connection. When none is missing, the command runs again, and
 //!    takes the outcomes instead of asking the engine.
 //!
-//! An engine can let the loop itself read ([`LoopReader`](crate::LoopReader)). Then the callback is called on the loop's thread, mostly. The
-//! steps are the same.
+//! An engine can let the loop itself read ([`LoopReader`](crate::LoopReader)). Then the callback is called on the
+//! loop's thread, mostly. The steps are the same.
 //!
 //! A command that changes an item owns the stripe of its key from before the read until its write is answered. So no
 //! change comes between the read and the write, and two connections that increment one key lose no increment. A command
@@ -20,11 +20,11 @@
 //! other read of the loop has. The outcome of a read that no slot waits for is dropped. A command takes outcomes in the
 //! order of its keys, and each outcome is of the key that the command asks for.
 //!
-//! **Bounded.** At most [`READS_MAX`] reads of a server are under way. A command that needs another one waits until a read
-//! has ended ([`Wait::ReadSlot`](crate::waiting::Wait::ReadSlot)). A command whose answer is in memory does not wait. A
-//! retrieval reads up to [`AHEAD_MAX`] keys at a time. It reads one key at a time while its loop has [`AHEAD_WHILE`] reads
-//! or more under way. Outcomes stay in memory for one turn at most: a connection that is parked for a reason of its client
-//! drops them. It reads them again later, one key at a time.
+//! **Bounded.** At most [`READS_MAX`] reads of a server are under way. A command that needs another one waits until a
+//! read has ended ([`Wait::ReadSlot`](crate::waiting::Wait::ReadSlot)). A command whose answer is in memory does not
+//! wait. A retrieval reads up to [`AHEAD_MAX`] keys at a time. It reads one key at a time while its loop has
+//! [`AHEAD_WHILE`] reads or more under way. Outcomes stay in memory for one turn at most: a connection that is parked
+//! for a reason of its client drops them. It reads them again later, one key at a time.
 //!
 //! **Failure.** A failed read is the answer of its command, as if the engine had said so at once. A connection that is
 //! closed meanwhile leaves its read to end by itself. When a loop has ended, its mailbox goes with the last read.

@@ -1,9 +1,9 @@
 //! How much the event loops give to the engine that it has not taken yet, together.
 //!
-//! One loop has one batch at the engine at most, but there are many loops, and a batch may be a single value of any size.
-//! An engine bounds what waits in it and refuses what is beyond, which would be an error for a client that did nothing
-//! wrong. So a loop enters the room with a batch before it gives it, and leaves when the engine has taken it; a loop
-//! that finds no room keeps its batch, and is told when somebody has left.
+//! One loop has one batch at the engine at most, but there are many loops, and a batch may be a single value of any
+//! size. An engine bounds what waits in it and refuses what is beyond, which would be an error for a client that did
+//! nothing wrong. So a loop enters the room with a batch before it gives it, and leaves when the engine has taken it; a
+//! loop that finds no room keeps its batch, and is told when somebody has left.
 
 use situ::base::lock;
 use std::sync::{Arc, Mutex};
