@@ -42,7 +42,7 @@ pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
 /// Called exactly once with the fate of a write. Dropping it uncalled counts as a failure.
 pub type Done = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
 
-/// What an engine did with a batch that it was given.
+/// The answer of an engine to a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The batch is on its way, or done.
@@ -80,7 +80,7 @@ pub struct Metric<'a> {
     pub value: f64,
 }
 
-/// Whether the engine can serve.
+/// The state of the engine, as `/healthz` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     /// Reads and writes work.
@@ -89,8 +89,7 @@ pub enum Health {
     Degraded(String),
 }
 
-/// What an engine needs beside itself, and what the server shows with it: a node that has the store's files, for
-/// example.
+/// A dependency of an engine, shown by the server with the engine: a node that has the store's files, for example.
 pub trait Beside: Send + Sync {
     /// Why the engine cannot do all that it should, if that is so; asked by `/healthz`.
     fn trouble(&self) -> Option<String>;

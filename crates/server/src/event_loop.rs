@@ -101,7 +101,7 @@ impl<E: Engine> EventLoop<E> {
         let inbox = Arc::clone(&executor.inbox);
         epoll::add(&epoll, inbox.wake_fd(), EventData::new_u64(WAKE), EventFlags::IN)?;
         if let Some(reader) = &executor.read_side.reader {
-            // By edges: nobody reads from the descriptor.
+            // Edge-triggered: the descriptor is never read.
             epoll::add(&epoll, reader.descriptor(), EventData::new_u64(READS), EventFlags::IN | EventFlags::ET)?;
         }
         let spare = if listeners.is_empty() { None } else { Some(spare_descriptor()?) };
@@ -251,7 +251,8 @@ impl<E: Engine> EventLoop<E> {
                         self.make_ready(token);
                     }
                 }
-                // Sending finds out that nobody listens any more, which unparks what waits for the client to read.
+                // A send finds that the client no longer listens, and unparks the work that waits for the client to
+                // read.
                 if hung_up || flags.contains(EventFlags::OUT) {
                     self.dirty.push(token);
                 }
@@ -339,7 +340,7 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
-    /// The next batch may go: whoever was held back goes on.
+    /// Resumes the connections that were held back, because the next batch may go.
     fn release_held(&mut self) {
         for token in self.executor.go_on() {
             if let Some(connection) = self.connection(token)

@@ -148,13 +148,13 @@ impl Server {
         self.http_address
     }
 
-    /// How many connections are served at a time: [`ServerOptions::max_connections`], or fewer where the process's
-    /// limit of open files is small.
+    /// Returns the maximum number of connections at a time: [`ServerOptions::max_connections`], or fewer where the
+    /// process's limit of open files is small.
     pub fn connections_max(&self) -> usize {
         self.connections_max
     }
 
-    /// What is not as the options asked, and what to do about it; to be shown to whoever started the server.
+    /// Returns the deviations from the options, each with its cure. The caller shows them to the operator.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -198,7 +198,7 @@ impl Server {
         }
         self.dumps.join();
         if let Some(path) = self.unix_socket.take() {
-            // Somebody may have removed it already.
+            // The socket file may be gone already.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,8 +1,8 @@
 //! `lru_crawler metadump`: a line for each item, as memcached 1.6.18 writes it.
 //!
 //! A thread of its own walks over the engine's items ([`Survey`]), which may wait for a disk, and puts lines into the
-//! connection's [feed](crate::waiting::feed). There is one dump at a time in a server; the client of another one is
-//! told that it is busy. A dump ends with its connection, and with a client that has taken nothing for a minute.
+//! connection's [feed](crate::waiting::feed). A server runs one dump at a time; the client of another one gets a busy
+//! answer. A dump ends with its connection, and with a client that has taken nothing for a minute.
 //!
 //! Sizes are what memcached would need, as `me` shows them, so that tools add up the same numbers.
 

@@ -79,7 +79,7 @@ fn take_connections(listener: &TcpListener, clients: &mut VecDeque<Client>) {
     for _ in 0..CONNECTIONS_MAX {
         match listener.accept() {
             Ok((stream, _)) => {
-                // The client may be gone at any point; there is nobody to tell.
+                // The client may be gone at any point, so errors go unreported.
                 if stream.set_nonblocking(true).is_err() {
                     continue;
                 }
@@ -185,7 +185,7 @@ enum Asked {
     Health,
     /// The page of compactions.
     Page,
-    /// What is new of compactions since this attempt.
+    /// The news of compactions since this attempt.
     Compactions(u64),
     /// Nothing that is here: the status, and why in prose.
     Refused(&'static str, &'static str),

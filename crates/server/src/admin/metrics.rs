@@ -189,7 +189,7 @@ impl Counters {
         bump(&self.commands[command as usize], 1);
     }
 
-    /// So many commands of this kind were answered in a row, in so much time together.
+    /// Records the `time` that a row of `commands` commands of one kind took.
     pub(crate) fn took(&self, command: Command, commands: u32, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let class = COMMANDS[command as usize].1 as usize;

@@ -25,7 +25,7 @@ pub(crate) struct StatsSource {
     /// What the counters showed at the last `stats reset`.
     pub(crate) baseline: Mutex<Vec<u64>>,
     pub(crate) prefixes: Prefixes,
-    /// Connections that are told what happens.
+    /// The connections that receive events.
     pub(crate) watchers: Arc<Watchers>,
     /// What `verbosity` was last given.
     pub(crate) verbosity: AtomicU32,

@@ -1,4 +1,4 @@
-//! `watch`: connections that are told what happens, a line an event, as memcached 1.6.18 tells it.
+//! `watch`: connections that receive events, a line for each, in the form of memcached 1.6.18.
 //!
 //! | interest | events |
 //! |---|---|
@@ -35,7 +35,7 @@ struct Watcher {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Watchers {
-    /// What any of them is told.
+    /// The union of the watchers' interests.
     interests: AtomicU8,
     watchers: Mutex<Vec<Watcher>>,
     events: AtomicU64,
@@ -53,7 +53,7 @@ pub(crate) enum Closed {
 }
 
 impl Watchers {
-    /// Whether anybody is told of events of this kind.
+    /// Returns true if a watcher receives events of this kind.
     pub(crate) fn want(&self, interest: u8) -> bool {
         self.interests.load(Ordering::Relaxed) & interest != 0
     }
@@ -82,7 +82,7 @@ impl Watchers {
         self.interests.store(interests, Ordering::Relaxed);
     }
 
-    /// A command has looked for an item, and has found one of so many bytes.
+    /// Reports that a command looked for an item, and the size of the item if there is one.
     #[cold]
     pub(crate) fn fetched(&self, key: &[u8], found: Option<usize>, descriptor: i32) {
         self.tell(FETCHERS, |line| {
@@ -93,7 +93,7 @@ impl Watchers {
         });
     }
 
-    /// A storage command has run, for an item of so many bytes.
+    /// Reports that a storage command ran, and the size of its item.
     #[cold]
     pub(crate) fn stored(
         &self,

@@ -137,8 +137,9 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    /// Refuses a value over a limit. As in memcached, a `set` leaves no older value behind to be read by mistake: what
-    /// cannot be read is removed, too, and the client is told why it could not be read, or why it is still there.
+    /// Refuses a value over a limit. As in memcached, a `set` leaves no older value behind to be read by mistake: an
+    /// item that cannot be read is removed, too, and the client gets the reason why it could not be read, or why it is
+    /// still there.
     pub(crate) fn refuse(&mut self, session: &mut Session<E::Value>, store: &Store<'_>, why: Unstorable) -> Outcome {
         let command = store_command(store);
         let silent = store.noreply && store.meta.is_none();
@@ -242,7 +243,7 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    /// Stores a value whatever is there, with an engine that makes changes at once. Nobody owns the stripe meanwhile.
+    /// Stores a value unconditionally, with an engine that makes changes at once. The stripe has no owner meanwhile.
     fn set_at_once(&self, cache: &E::Cache, session: &mut Session<E::Value>, store: &Store<'_>, data: &[u8]) {
         let (key, command) = (&store.key, store_command(store));
         let silent = store.noreply && store.meta.is_none();
@@ -347,7 +348,8 @@ impl<E: Engine> Executor<E> {
             StoreMode::Cas => {
                 let stale_allowed = store.meta.as_ref().is_some_and(|meta| meta.invalidate);
                 if stale_allowed && store.cas != 0 && store.cas < old.header.cas() {
-                    // Late but better than nothing: kept as stale, and whoever won the right to recache keeps it.
+                    // Late but better than nothing: kept as stale, and the client that won the right to recache keeps
+                    // the right.
                     self.counters.add(Counter::CasHits, 1);
                     let state = fresh.state | STALE | (old.header.state & TOKEN_SENT);
                     return Ok((Header { state, expires: old.header.expires, ..fresh }, plain.1));

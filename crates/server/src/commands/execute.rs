@@ -64,13 +64,13 @@ pub(crate) struct Session<V> {
     pub(crate) lap: Lap,
     /// The batch that its last change is in.
     pub(crate) last_batch: Option<u64>,
-    /// Nobody takes the answers: they are dropped instead of sent.
+    /// The answers are dropped instead of sent, because they have no reader.
     pub(crate) unheard: bool,
     /// Text that comes from other threads. Unless the connection watches, nothing is run before its end.
     pub(crate) feed: Option<FeedReader>,
-    /// The connection is told what happens, and runs nothing more.
+    /// The connection receives events, and runs no more commands.
     pub(crate) watches: bool,
-    /// The number of its socket, as watchers are told it.
+    /// The number of its socket, as events name it.
     pub(crate) descriptor: i32,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Lap {
     commands_max: u32,
 }
 
-/// So many commands have their time measured together.
+/// The maximum number of commands whose time is measured together.
 const LAP_MAX: u32 = 16;
 
 impl Lap {
@@ -191,7 +191,7 @@ impl<E: Engine> Executor<E> {
         self.batcher.take_held()
     }
 
-    /// Notes that an engine that never waits has copied so many bytes of values. Other engines' writes wait, and are
+    /// Records that an engine that never waits has copied `bytes` bytes of values. Other engines' writes wait, and are
     /// counted then.
     pub(crate) fn has_copied(&self, bytes: usize) {
         if self.engine.cache().is_some() {
@@ -290,7 +290,7 @@ impl<E: Engine> Executor<E> {
         Ok(loaded)
     }
 
-    /// Tells watchers that a command has looked for an item, and has found one of so many bytes.
+    /// Tells watchers that a command has looked for an item. `found` is the size of the item, if there is one.
     fn tell_fetched(&self, session: &Session<E::Value>, key: &[u8], found: Option<usize>) {
         if self.stats.watchers.want(interests::FETCHERS) {
             self.stats.watchers.fetched(key, found, session.descriptor);
@@ -605,7 +605,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// From now on a connection is told what happens.
+    /// Makes a connection a watcher of `interests`.
     fn watch(&self, session: &mut Session<E::Value>, interests: u8) {
         let feed = Feed::new(Arc::clone(&self.inbox), session.token);
         let reader = FeedReader(Arc::clone(&feed));

@@ -3,7 +3,7 @@
 //! Response flags come in the order of the request's flags, and the flags that change the item act in that order too:
 //! `mg a t T30` reports the remaining time before the change, `mg a T30 t` after it.
 //!
-//! *Stale* and *won* live in the item: `md ... I` marks it stale, the first reader is told `W` (and that is written
+//! *Stale* and *won* live in the item: `md ... I` marks it stale, the first reader gets `W` (and that is written
 //! down, which turns this one read into a write), later ones `Z`, until the item is set again.
 //!
 //! **Versions.** What memcached 1.6.18 knows is as there. These flags came later and are as in 1.6.42: `E` gives the

@@ -229,7 +229,7 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         for mut segment in std::mem::take(&mut self.segments) {
             if dropping {
                 match &mut segment {
-                    // The engine has yet to answer, but the client is told nothing of it.
+                    // The engine has yet to answer, but the client does not get that answer.
                     Segment::Await(place) => {
                         self.pending_bytes = self.pending_bytes.saturating_sub(place.reply.byte_len());
                         (place.reply, place.on_failure) = (Reply::Static(b""), OnFailure::Silence);
@@ -333,8 +333,8 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         }
     }
 
-    /// Drops what could be sent, now that nobody takes it. Places stay, so that they are counted when the engine
-    /// answers.
+    /// Drops the answers that could be sent, because they have no reader. Places stay, so that they are counted when
+    /// the engine answers.
     pub(crate) fn discard(&mut self) -> Progress {
         self.segments.retain_mut(|segment| match segment {
             Segment::Await(place) => {

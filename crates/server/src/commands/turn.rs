@@ -42,7 +42,7 @@ const TURN_OUTPUT_BYTES_MIN: usize = 32 << 10;
 const OUTPUT_BYTES: usize = 64 << 20;
 /// The least for one connection.
 const OUTPUT_BYTES_MIN: usize = 16 << 10;
-/// A command that shows the state of the whole server counts as so many.
+/// The number of commands that one command for the state of the whole server counts as.
 pub(crate) const SURVEY_COMMANDS: usize = 64;
 
 /// What each connection may use in a turn.

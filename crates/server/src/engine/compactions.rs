@@ -25,21 +25,21 @@ pub(crate) use page::{HEADERS as PAGE_HEADERS, PAGE};
 
 use serde::{Deserialize, Serialize};
 
-/// What compaction units do, and what they did since a certain attempt.
+/// The work of compaction units: running attempts, and attempts that ended after a given one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Compactions {
-    /// When the store was opened, in milliseconds of Unix time. With another value, numbers of attempts and the store's
-    /// clock begin anew.
+    /// The time of the store's opening, in milliseconds of Unix time. With another value, numbers of attempts and the
+    /// store's clock have restarted.
     pub opened_unix_ms: u64,
     /// Milliseconds of Unix time at the answer.
     pub unix_ms: u64,
     /// The store's clock at the answer.
     pub now_us: u64,
-    /// What to ask for next.
+    /// The sequence number to ask for next.
     pub next: u64,
     /// More attempts have ended than fit into an answer: the next question can follow at once.
     pub more: bool,
-    /// So many attempts that were asked for have ended too long ago, and are not kept.
+    /// The number of attempts that were asked for but are no longer kept.
     pub missed: u64,
     /// The processor first.
     pub units: Vec<UnitFigures>,
@@ -47,7 +47,7 @@ pub struct Compactions {
     pub attempts: Vec<Attempt>,
 }
 
-/// What a unit did since the store was opened.
+/// The figures of one unit since the store was opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnitFigures {
     /// Its name.
@@ -72,13 +72,13 @@ pub struct UnitFigures {
     pub checked: u64,
     /// Comparisons that found a difference.
     pub mismatches: u64,
-    /// Since when it gets no tasks but those that are checked.
+    /// The failure that left the unit with checked tasks only, with its time.
     pub out_of_service: Option<OutOfServiceFigures>,
     /// Input of the attempts that succeeded.
     pub input_bytes: u64,
     /// Output of the attempts that succeeded.
     pub output_bytes: u64,
-    /// How long these took together.
+    /// The time of the attempts that succeeded, added up.
     pub busy_us: u64,
     /// Their stages, added up.
     pub stages: StagesFigures,
@@ -86,9 +86,9 @@ pub struct UnitFigures {
     pub tasks: u64,
     /// The most that it holds.
     pub tasks_max: u64,
-    /// Why it last refused for good, failed, was late or was suspicious.
+    /// The reason of the last final refusal, failure, late attempt or suspicious output.
     pub last_trouble: Option<String>,
-    /// What its decisions between linear and pipelined runs came to, if it decides.
+    /// The totals of its decisions between linear and pipelined runs, if it decides.
     pub decisions: Option<DecisionsFigures>,
 }
 
@@ -112,16 +112,16 @@ pub struct StagesFigures {
     pub write: StageFigures,
 }
 
-/// What a stage did.
+/// The times and bytes of one stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StageFigures {
-    /// It worked.
+    /// The time at work.
     pub busy_us: u64,
-    /// It waited for the stage before it.
+    /// The time of waits for the stage before it.
     pub starved_us: u64,
-    /// It waited for the stage behind it.
+    /// The time of waits for the stage behind it.
     pub blocked_us: u64,
-    /// What went through it.
+    /// The bytes that went through it.
     pub bytes: u64,
 }
 
@@ -149,9 +149,9 @@ pub struct Attempt {
     pub level: u32,
     /// The level of the output.
     pub output_level: u32,
-    /// How urgent the job was, in words.
+    /// The priority of the job, in words.
     pub priority: String,
-    /// What the task is like, in words.
+    /// The class of the task, in words.
     pub class: String,
     /// The unit's place among the units.
     pub unit: u64,
@@ -177,9 +177,9 @@ pub struct Attempt {
     pub output_bytes: u64,
     /// `running`, `done`, `failed`, `suspicious`, `late`, `refused`, `illegal`, `mismatch` or `cancelled`.
     pub outcome: String,
-    /// Why, if there is more to say.
+    /// The reason, if there is more to say.
     pub reason: Option<String>,
-    /// Why the mode is what it is, if it was decided.
+    /// The decision that set the mode, if there was one.
     pub decision: Option<DecisionFigures>,
 }
 
@@ -194,7 +194,7 @@ pub struct DecisionFigures {
     pub f: f64,
     /// Pipelines go off at this f.
     pub threshold: f64,
-    /// What kept the mode from following f: `hysteresis`, `dwell` or `reads`.
+    /// The rule that kept the mode from following f: `hysteresis`, `dwell` or `reads`.
     pub held: Option<String>,
     /// The mode is not that of the decision before.
     pub is_changed: bool,
@@ -205,17 +205,17 @@ pub struct DecisionFigures {
 /// One addend of f.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InputFigures {
-    /// What was measured.
+    /// The name of the measured quantity.
     pub name: String,
     /// Its weight.
     pub weight: f64,
     /// Absent if it was not measured; it counts as 0 then.
     pub value: Option<f64>,
-    /// Where it is from, or why it is missing.
+    /// The source of the value, or the reason why it is missing.
     pub note: String,
 }
 
-/// What all decisions of a unit came to.
+/// The totals of all decisions of a unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DecisionsFigures {
     /// All.
@@ -228,7 +228,7 @@ pub struct DecisionsFigures {
     pub changed: u64,
     /// Those whose mode did not follow f.
     pub held_back: u64,
-    /// How often pipelines went off because reads suffered.
+    /// The number of times that pipelines went off because reads suffered.
     pub off_for_reads: u64,
     /// The last one.
     pub last: Option<DecisionFigures>,

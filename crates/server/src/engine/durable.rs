@@ -12,7 +12,7 @@
 //! **Failure.** If a block cannot be reserved (the engine is read-only, or its disk is full), ids go on until the block
 //! ends and then storing fails with a reason; each further attempt tries the reservation again. A server that starts
 //! without a block serves reads and deletes. A flush whose record cannot be stored holds until the next restart; its
-//! client is told that it failed.
+//! client gets an error.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};

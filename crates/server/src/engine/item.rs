@@ -15,8 +15,8 @@
 //! `flush_all` moves the barrier up to the next cas id, so that it costs the same for one item as for a billion and
 //! needs no clock. A dead item reads as a miss everywhere; [`ExpiryRule`] lets a compaction filter drop it from disk.
 //!
-//! A cas id that a client gives (`E` of the meta commands) may be anything, so it stands beside the server's own, which
-//! flushes go by: clients see theirs, and a flush reaches the item whatever they gave.
+//! A cas id that a client gives (`E` of the meta commands) may be anything, so it is stored next to the server's own
+//! id, which flushes go by. Clients see their id, and a flush reaches the item whatever id the client gave.
 //!
 //! **Failure.** Decoding is total: a value that is too short, of another version or with unknown state bits is `None`,
 //! which the server reports as damage and a compaction filter keeps.
@@ -130,7 +130,7 @@ pub struct ItemView<'a> {
     pub expires: u64,
     /// Cas id, as clients see it.
     pub cas: u64,
-    /// What the client stored.
+    /// The data that the client stored.
     pub data: &'a [u8],
 }
 

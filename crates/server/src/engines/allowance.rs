@@ -1,4 +1,4 @@
-//! What a cache's process takes of its memory beside the cache.
+//! The memory that a cache's process uses apart from the cache.
 //!
 //! * The *rest* is measured: what the process has resident, less the cache and the long values. It is a maximum that
 //!   decays.
@@ -87,12 +87,12 @@ impl Allowance {
         self.beside.set((self.beside_bytes() + self.memory_bytes_max - self.limit_bytes()) as usize);
     }
 
-    /// Counts so many bytes of a long value that waits to be sent. False: there is no room.
+    /// Counts `bytes` bytes of a long value that waits to be sent. Returns false if there is no room.
     pub(crate) fn hold(&self, reserved: &mut Reserved, bytes: usize) -> bool {
         self.reserve(reserved, bytes, &self.held_bytes, &self.arriving_bytes)
     }
 
-    /// Counts so many bytes of a long value that arrives. False: there is no room.
+    /// Counts `bytes` bytes of a long value that arrives. Returns false if there is no room.
     pub(crate) fn arrive(&self, reserved: &mut Reserved, bytes: usize) -> bool {
         self.reserve(reserved, bytes, &self.arriving_bytes, &self.held_bytes)
     }

@@ -4,11 +4,11 @@
 //! event loop reads short items itself, where the device is read by io_uring; threads of the cache read all others.
 //! Without flash nothing outlives the process, the server's own records included.
 //!
-//! **Memory.** The limit is one of the whole process. The engine looks how much memory the process has in use beside
+//! **Memory.** The limit is one of the whole process. The engine measures the memory that the process uses apart from
 //! the cache: for connections, say. The cache takes as much less, down to half of the limit. The engine looks four
-//! times a second, and whenever `LOOK_BYTES` (`cache/memory.rs`) more were stored. What was in use beside the cache is
-//! kept free for a while: it may be needed again. Long values that are on their way are counted one by one, and the
-//! cache makes room for each at once: hundreds of them can come between two looks.
+//! times a second, and whenever `LOOK_BYTES` (`cache/memory.rs`) more were stored. Memory that was in use apart from
+//! the cache is kept free for a while: it may be needed again. Long values that are on their way are counted one by
+//! one, and the cache makes room for each at once: hundreds of them can come between two looks.
 //!
 //! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server reads this clock in each
 //! turn, so a client never sees an expired item. The record of the clock is stored with the server's own records.
@@ -86,7 +86,7 @@ impl CacheEngine {
     }
 
     /// Stops the cache, so that the next start finds all items: those in memory are written to flash. To be called when
-    /// the server has stopped. Does nothing without flash, or without files beside it.
+    /// the server has stopped. Does nothing without flash, or without files next to it.
     ///
     /// # Errors
     /// The device or the file system fails. The next start then finds fewer items, or none.
@@ -118,7 +118,7 @@ impl CacheEngine {
         _ = lock(&self.tidier).take().map(JoinHandle::join);
     }
 
-    /// What the cache holds, and what it has done.
+    /// Returns the contents and counters of the cache.
     pub fn properties(&self) -> Properties {
         self.shared.cache.properties()
     }

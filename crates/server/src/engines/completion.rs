@@ -1,6 +1,6 @@
 //! Follows a future of a store and tells the server how far it is: no thread waits for it.
 //!
-//! 1. The future is polled once. If it is ready, the server is told before [`Completion::follow`] returns.
+//! 1. The future is polled once. If it is ready, the server gets the outcome before [`Completion::follow`] returns.
 //! 2. Otherwise the completion is the future's waker. Whichever thread of the store gets on with the work polls it once
 //!    more.
 //! 3. When the store takes a write that it made wait, `on_taken` is called. When the outcome is there, `done` is.
@@ -64,9 +64,10 @@ where
     T: Send + 'static,
     E: Display,
 {
-    /// Sees to it that `done` is told, and `on_taken` before that if the store lets the work wait.
+    /// Follows the future to its outcome, and calls `done` with it. If the store lets the work wait, `on_taken` is
+    /// called before.
     pub(crate) fn follow(mut future: F, on_taken: Option<&OnTaken>, done: Outcome<T>) -> Admission {
-        // What is ready at once needs nobody to follow it.
+        // A future that is ready at once needs no waker.
         if let Poll::Ready(outcome) = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
             done(outcome.map_err(EngineError::new));
             return Admission::Taken;

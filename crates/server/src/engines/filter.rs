@@ -1,13 +1,13 @@
 //! Compactions that drop dead items from disk.
 //!
-//! Whoever opens a store installs the [`ItemFilter`] for the keyspace of items and lets it begin when it is known that
-//! a server wrote them: values that happen to look like dead items stay otherwise. The filter knows the flush barrier
-//! only once that is durable: what a crash could bring back to life is never dropped. A delayed flush whose time has
-//! come is not carried out here: the next server does that.
+//! The opener of a store installs the [`ItemFilter`] for the keyspace of items. It lets the filter begin when it is
+//! known that a server wrote the items: otherwise, values that happen to look like dead items stay. The filter knows
+//! the flush barrier only once that is durable: what a crash could bring back to life is never dropped. A delayed flush
+//! whose time has come is not carried out here: the next server does that.
 //!
 //! **Parameters.** The filter's state changes while a compaction runs: its clock goes on, the barrier rises. So the
 //! engine freezes the state into each task, as the bytes of an [`ExpiryRule`], and a decision depends on these bytes
-//! and the value alone. No bytes at all mean that nobody has said that these are items. Otherwise:
+//! and the value alone. No bytes at all mean that the values are not known to be items. Otherwise:
 //!
 //! | bytes | contents |
 //! |---|---|

@@ -4,7 +4,7 @@
 //! zeros, so it meets no item. No entry pays for that. The server's records lie under reserved keys, and so do the
 //! positions of loads.
 //!
-//! **Invariant.** Nobody but this program writes reserved keys: commands that take keys from users refuse them.
+//! **Invariant.** Only this program writes reserved keys: commands that take keys from users refuse them.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub fn reserved(name: &[u8]) -> Vec<u8> {
     [&PREFIX, name].concat()
 }
 
-/// Whether a key is reserved.
+/// Returns true if a key is reserved.
 pub fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(&PREFIX)
 }
@@ -35,8 +35,8 @@ pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
     (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))
 }
 
-/// Whether a store has an entry that is not the program's own. A store with positions of loads alone is as good as
-/// empty.
+/// Returns true if a store has an entry that is not the program's own. A store with positions of loads alone is as good
+/// as empty.
 ///
 /// # Errors
 /// The store cannot be read.

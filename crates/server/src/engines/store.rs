@@ -2,7 +2,7 @@
 //!
 //! Items lie in [`ITEMS_KEYSPACE`], as [`item`](crate::engine::item) encodes them; the server's own records in
 //! [`META_KEYSPACE`]. Both go through the store's one log, so a crash keeps a prefix of them together. All other
-//! keyspaces, `default` among them, are left to whoever else uses the store.
+//! keyspaces, `default` among them, are left to other users of the store.
 //!
 //! A write becomes a future of the store. A *buffered* one is mostly ready at once, so that it is done when
 //! [`Engine::write`] returns. Otherwise (it is synced, the log is on a raw disk, it waits its turn) whichever thread of
@@ -122,7 +122,7 @@ impl StoreEngine {
         Ok(StoreEngine { store, items, meta, durability, filter, clock, keeper, opened, beside: None })
     }
 
-    /// Shows what the store needs beside itself in `/metrics` and `/healthz`, too.
+    /// Adds a dependency of the store to `/metrics` and `/healthz`.
     pub fn with_beside(mut self, beside: Arc<dyn Beside>) -> StoreEngine {
         self.beside = Some(beside);
         self

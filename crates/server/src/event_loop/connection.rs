@@ -61,12 +61,12 @@ struct Body {
     needed: usize,
     /// Memory of the data.
     reserved: Reserved,
-    /// There is no memory for it: so many bytes that are still to come are dropped.
+    /// The number of bytes that are still to come and will be dropped, if there is no memory for the body.
     refused: Option<usize>,
 }
 
 impl Body {
-    /// Counts so many more bytes. If there is no room for them the body is given up.
+    /// Counts `bytes` more bytes. If there is no room for them, the body is dropped.
     fn reserve(&mut self, engine: &impl Engine, bytes: usize) -> bool {
         let has_room = engine.cache().is_none_or(|cache| cache.reserve(&mut self.reserved, bytes));
         if !has_room {
@@ -106,11 +106,11 @@ impl Interrupted {
     }
 }
 
-/// What became of the command at the beginning of the input.
+/// The outcome of the command at the beginning of the input.
 enum Step {
-    /// It has run; so many bytes are used up.
+    /// The command has run, and used this many bytes.
     Run(usize),
-    /// It is to be run again.
+    /// The command is to be run again.
     Stopped(Outcome),
     /// It has not arrived whole.
     Incomplete,

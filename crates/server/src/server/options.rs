@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// How a server is set up. Start from [`ServerOptions::default`] and change what you need.
+/// The options of a server. Start from [`ServerOptions::default`] and change what you need.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// TCP addresses to serve. Port 0 takes a free port; see [`Server::addresses`](crate::Server::addresses). Default:
@@ -16,16 +16,16 @@ pub struct ServerOptions {
     /// Names to serve, as `host:port`: every address of the name, as in memcached. One that this machine does not have
     /// is passed over with a warning if another one can be served. Default: none.
     pub listen_names: Vec<String>,
-    /// A Unix socket to serve, if any. A socket file that nobody listens on any more is replaced.
+    /// A Unix socket to serve, if any. A socket file without a listener is replaced.
     pub unix_socket: Option<PathBuf>,
     /// Permission bits of the Unix socket. Default: 0o700, only the same user, as in memcached.
     pub unix_socket_mode: u32,
-    /// Where `/metrics` and `/healthz` are served over HTTP, if anywhere. Default: nowhere.
+    /// The address that serves `/metrics` and `/healthz` over HTTP, if any. Default: none.
     pub http: Option<SocketAddr>,
     /// Event loops, each a thread. 0 takes one per core. Default: 0.
     pub threads: usize,
-    /// Connections at a time; one more is told so and closed. An idle one costs under 1 KB here. Held to what the
-    /// process's limit of open files leaves when a quarter is set aside for the engine: see
+    /// The maximum number of connections at a time; one more gets an error and is closed. An idle one costs under 1 KB
+    /// here. Held to what the process's limit of open files leaves when a quarter is set aside for the engine: see
     /// [`Server::connections_max`](crate::Server::connections_max). Default: 10 240.
     pub max_connections: usize,
     /// Connections on which no byte has moved either way for this many seconds are closed, unless the engine owes them

@@ -1,13 +1,13 @@
-//! Text that other threads have for one connection: a [dump](crate::admin::dump) of all items, or what a
-//! [watcher](crate::admin::watch) is told.
+//! Text that other threads have for one connection: a [dump](crate::admin::dump) of all items, or the events of a
+//! [watcher](crate::admin::watch).
 //!
-//! 1. A producer puts text into the feed. If the connection has not been told, a message goes to its event loop.
+//! 1. A producer puts text into the feed. If no message to the connection's event loop is under way, one is sent.
 //! 2. The loop takes all of the text when the connection has sent most of what it had. So the feed of a slow client
 //!    holds [`TEXT_BYTES_MAX`] and a piece of text. The connection's output holds its share and as much text again.
 //! 3. A full feed makes its producer wait ([`Feed::put`]), for a minute at most, or drops the text and counts it
 //!    ([`Feed::put_or_skip`]).
 //!
-//! **Threads.** Any number of producers, one reader. The feed ends with its reader: producers are told.
+//! **Threads.** Any number of producers, one reader. The feed ends with its reader, and producers are notified.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -32,7 +32,7 @@ struct State {
     has_ended: bool,
     /// The reader was too slow: the connection is to be closed.
     is_cut: bool,
-    /// Nobody reads any more.
+    /// The reader is gone.
     is_given_up: bool,
 }
 
@@ -62,7 +62,7 @@ impl Feed {
         Arc::new(Feed { inbox, connection, state: Mutex::default(), taken: Condvar::new() })
     }
 
-    /// Puts text into the feed, as soon as there is room. False if nobody reads any more.
+    /// Puts text into the feed, as soon as there is room. Returns false if the reader is gone.
     pub(crate) fn put(&self, text: &[u8]) -> bool {
         self.put_within(text, PATIENCE, || ())
     }
@@ -136,7 +136,7 @@ impl Feed {
         self.taken.notify_all();
     }
 
-    /// Whether nobody reads any more.
+    /// Returns true if the reader is gone.
     pub(crate) fn is_given_up(&self) -> bool {
         lock(&self.state).is_given_up
     }

@@ -44,7 +44,7 @@ use crate::waiting::inbox::{Inbox, Message};
 pub(crate) const READS_MAX: usize = 2048;
 /// Keys of one retrieval that are read at the same time.
 const AHEAD_MAX: usize = 8;
-/// A loop with so many reads under way reads no keys ahead: the disk has enough to do.
+/// The number of reads under way at which a loop stops to read keys ahead: the disk has enough to do.
 const AHEAD_WHILE: usize = 64;
 
 /// What the engine read.

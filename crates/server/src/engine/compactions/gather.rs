@@ -230,7 +230,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// At most so many characters, none of them a control character.
+/// Returns at most `chars_max` characters of `text`, without control characters.
 fn short(text: &str, chars_max: usize) -> String {
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut short: String = plain.take(chars_max).collect();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// How often expired items go, and how often the process's memory is looked at.
 const TIDY_EVERY: Duration = Duration::from_millis(250);
-/// The process's memory is looked at when so many bytes more were stored.
+/// The number of newly stored bytes after which the process's memory is measured again.
 const LOOK_BYTES: u64 = 1 << 20;
 
 /// The least limit of memory that follows the machine's, in bytes.
@@ -107,7 +107,7 @@ impl OpenCache {
         room.map_or(most, |room| limit_with(resident, room, most))
     }
 
-    /// Notes that so many bytes are to be stored.
+    /// Counts `bytes` bytes that are about to be stored.
     fn will_store(&self, bytes: usize) {
         let before = self.stored_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if before / LOOK_BYTES != (before + bytes as u64) / LOOK_BYTES {
@@ -115,8 +115,8 @@ impl OpenCache {
         }
     }
 
-    /// Stores a record of the server's. Without flash, or without files beside it, the record ends with the process, as
-    /// all items do.
+    /// Stores a record of the server's. Without flash, or without files next to it, the record ends with the process,
+    /// as all items do.
     pub(super) fn put_record(&self, record: NewRecord) {
         let NewRecord { key, value, done } = record;
         // A failure ends the trust in what is on flash. So the record is needed by this process alone.

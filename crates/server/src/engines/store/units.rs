@@ -1,7 +1,7 @@
 //! Metrics of compaction units: what each did, how its stages went, and how it decides.
 //!
-//! A unit is named by the label `unit`. Two units with one name are told apart by a number behind it: a scrape with one
-//! series twice would be refused whole.
+//! A unit is named by the label `unit`. A number behind the name distinguishes two units with one name: a scrape with
+//! one series twice would be refused whole.
 
 use crate::engine::{Metric, MetricKind};
 use situ::Store;
