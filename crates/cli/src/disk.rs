@@ -268,7 +268,7 @@ fn format(options: &DiskFormatOptions, out: &mut Output) -> Outcome {
     let device = open_device(what, path, false)?;
     let format = FormatOptions { log_bytes: options.log, force: options.force, ..FormatOptions::default() };
     RawVolume::format(device, Env::system(), &format).map_err(|error| failure(what, path, &error))?;
-    // Anew: a file that has all of its room now is another device than before.
+    // Opened a second time: a file that has all of its room now is another device than before.
     tell(what, path, open_device(what, path, true)?, false, out)
 }
 
@@ -344,7 +344,7 @@ fn tell(what: &str, path: &Path, device: Arc<dyn Device>, files: bool, out: &mut
     let (geometry, space, location) = (device.geometry(), device.space(), device.describe());
     let drive = DriveReport::under(&drive_under(what, path)?, space);
     let volume = match RawVolume::open(device, Env::system(), RawOptions { cache_bytes: 0 }) {
-        // Whoever is about to format a device wants to know what it is.
+        // A device without a Situ disk is shown, too: its user may be about to format it.
         Err(error @ storage::Error::Invalid(_)) if is_block_device(path) => {
             let (geometry, no_situ_disk) = (Some(geometry.into()), Some(error.to_string()));
             return ShownPlace { location, geometry, drive, no_situ_disk }.tell(out);

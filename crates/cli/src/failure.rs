@@ -32,7 +32,7 @@ pub(crate) type Outcome = Result<Exit, Failure>;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// `None` for a reader of stdout that went away: there is nobody to tell.
+    /// `None` for a reader of stdout that went away: a message would have no reader.
     why: Option<String>,
     what: Option<String>,
     cure: Option<String>,
@@ -160,7 +160,7 @@ impl Failure {
         Some(Message::Error { what: self.what.as_deref(), why, cure: self.cure.as_deref(), exit_code: self.exit as u8 })
     }
 
-    /// Whether there is nobody to tell of it: the reader of stdout went away.
+    /// Returns true if the failure is not reported, because the reader of stdout went away.
     pub(crate) fn is_silent(&self) -> bool {
         self.why.is_none()
     }

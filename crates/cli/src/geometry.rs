@@ -7,7 +7,7 @@ use situ::device::Geometry;
 #[derive(Serialize)]
 pub(crate) struct DeviceReport {
     logical_block_bytes: u32,
-    /// A write of so many bytes, aligned to them, is never torn.
+    /// The size of a write that is never torn if it is aligned to that size.
     atomic_write_bytes: u32,
     max_transfer_bytes: u32,
     volatile_write_cache: bool,

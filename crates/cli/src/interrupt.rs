@@ -2,7 +2,7 @@
 //!
 //! [`on_interrupt`]: a thread waits for the signals, cleans up, says what is left, and ends the program with the code
 //! that a shell gives to a program that a signal ended. The command itself looks for nothing: it may be waiting for a
-//! pipe that nobody writes.
+//! pipe without a writer.
 //!
 //! [`Interrupts`]: the first signal asks the command to end, which then cleans up by itself; the second one ends the
 //! program at once.
@@ -49,7 +49,7 @@ impl Interrupts {
         let first = Arc::new(OnceLock::new());
         let seen = Arc::clone(&first);
         let wait = move || {
-            // Nobody else sets it.
+            // Only this thread sets it.
             let _ = seen.set(signals.wait(|| {}));
             let ending = std::thread::Builder::new().name("ending".to_owned()).spawn(end);
             let signal = signals.wait(|| {});

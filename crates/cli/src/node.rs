@@ -97,7 +97,7 @@ fn daemon_options(options: &NodeCommand, executor: &Arc<Executor>) -> storage::R
     })
 }
 
-/// Where to listen. Port 0, which nobody can connect to, is any free port.
+/// Parses the place to listen at. Port 0, which no client can connect to, is any free port.
 fn place_of(text: &str) -> storage::Result<Place> {
     match (text.strip_suffix(":0"), text.starts_with("unix:")) {
         (Some(host), false) => match host.parse()? {
@@ -137,7 +137,7 @@ fn log(out: &Output, text: &str) {
     let time = text::utc(text::now_unix_s());
     match out.is_json() {
         true => Message::Log { time: &time, text }.tell(true),
-        // There is nobody else to tell, and a reader that went away is no reason to stop serving.
+        // The failure cannot be reported, and a reader that went away is no reason to stop serving.
         false => drop(writeln!(std::io::stderr(), "{time} {text}")),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! 1. Signals are caught, the log file and the store are opened, the addresses are taken; each failure says what to do.
 //! 2. Where everything is is printed, with commands to try.
-//! 3. SIGHUP opens the log file anew. SIGTERM or SIGINT end the server: commands that were read are answered, then
+//! 3. SIGHUP opens the log file again. SIGTERM or SIGINT end the server: commands that were read are answered, then
 //!    the store is closed, which makes everything durable.
 
 use crate::DONE;
@@ -237,7 +237,7 @@ fn make_file(path: &Path, size: Option<u64>) -> Result<bool, Failure> {
     }
 }
 
-/// What serving needs beside an engine.
+/// The inputs of serving, apart from the engine.
 struct Serving<'a> {
     options: &'a ServeOptions,
     server_options: ServerOptions,
@@ -451,7 +451,7 @@ fn shell(text: &str) -> String {
     }
 }
 
-/// Where messages go: a file that can be opened anew, or stderr.
+/// The destination of messages: a file that can be opened again, or stderr.
 struct Messages {
     path: Option<PathBuf>,
     /// On stderr, messages are for machines.
@@ -474,7 +474,7 @@ impl Messages {
         let time = text::utc(text::now_unix_s());
         let line = format!("{time} {}\n", text::on_one_line(text));
         let mut file = lock(&self.file);
-        // A message that cannot be written must not stop the server; there is nobody else to tell.
+        // A message that cannot be written must not stop the server, and its failure cannot be reported.
         let _ = match file.as_mut() {
             Some(file) => file.write_all(line.as_bytes()),
             None if self.json => {

@@ -3,7 +3,7 @@
 //! Every command opens its store through a [`Home`]: a directory, or a store on a node (`node://HOST:PORT/STORE`).
 //! Nothing else knows the difference.
 //!
-//! Commands that only read open the store read-only, which takes no lock: they work beside a running server, on the
+//! Commands that only read open the store read-only, which takes no lock: they work next to a running server, on the
 //! state of the moment they begin.
 
 use crate::failure::Failure;
@@ -98,7 +98,7 @@ impl Home {
         Ok(NodeOptions { write_patience: patience, on_state, ..known })
     }
 
-    /// The files on the node, and the unit beside them.
+    /// Opens the files on the node, and the unit next to them.
     fn beside(&self, address: &str) -> situ::Result<(Arc<NodeVolume>, Arc<NodeUnit>)> {
         let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
         self.watch.iter().for_each(|watch| watch.add(Arc::downgrade(volume.client()), true));

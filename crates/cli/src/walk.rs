@@ -12,7 +12,7 @@ pub(crate) type EachEntry<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> Result<(
 /// The order of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Whatever is quickest.
+    /// The quickest order.
     Any,
     /// In key order.
     Ascending,
@@ -22,10 +22,11 @@ pub(crate) enum Order {
 
 /// Entries that a command walks over.
 pub(crate) trait Walk {
-    /// Whether values are memcached items that are shown without their header.
+    /// Returns true if values are memcached items that are shown without their header.
     fn strips_items(&self) -> bool;
 
-    /// Whether entries may have an expiry beside their value. Walks in [any order](Order::Any) tell it.
+    /// Returns true if entries may have an expiry in addition to their value. Walks in [any order](Order::Any) report
+    /// the expiry.
     fn may_expire(&self) -> bool {
         false
     }

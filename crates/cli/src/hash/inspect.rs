@@ -1,7 +1,7 @@
 //! `inspect` of a hash store: what its superblock and its files say.
 //!
-//! It opens nothing for writing and takes no lock, so it works beside a server. The counts are those of the last
-//! checkpoint, or of the last split; writes since then are in the log.
+//! It opens nothing for writing and takes no lock, so it works next to a running server. The counts are those of the
+//! last checkpoint, or of the last split; writes since then are in the log.
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
@@ -59,7 +59,7 @@ struct Debts {
 }
 
 impl Debts {
-    /// Reads the overflow store beside a process that may write to it.
+    /// Reads the overflow store, even while another process writes to it.
     fn of(overflow: &Path) -> Debts {
         let Ok(store) = Store::open_read_only(overflow) else { return Debts::default() };
         let debts = store.properties().debts;

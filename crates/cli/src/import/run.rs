@@ -153,7 +153,7 @@ impl Report {
     }
 }
 
-/// The number of entries is an estimate. Earlier runs have done so many of them.
+/// Makes the progress bar. `entries` is an estimate; earlier runs have done `before` of them.
 fn bar(done: &'static str, entries: u64, before: u64) -> ProgressBar {
     let template = "{bar:30} {percent:>3} %  {human_pos} entries {msg}, {per_sec}, {eta} to go";
     progress::bar(Some(entries), before, template).with_message(done)

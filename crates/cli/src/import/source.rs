@@ -24,9 +24,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// A chunk ends when it has so many bytes: as much as a batch of `load`.
+/// The number of bytes at which a chunk ends: as many as in a batch of `load`.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Chunks that wait for whoever asked for them.
+/// The maximum number of chunks that wait for the consumer.
 const CHUNKS_AHEAD: usize = 4;
 /// RocksDB reads tables in pieces of this size.
 const READAHEAD_BYTES: usize = 2 << 20;
@@ -185,7 +185,7 @@ impl Source {
         std::thread::scope(|scope| {
             let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
             let reader = scope.spawn(move || self.read_into(&sender, family, after));
-            // After a failure nobody takes chunks any more, and the reader ends.
+            // After a failure the consumer takes no more chunks, and the reader ends.
             let taken = receiver.into_iter().try_for_each(|chunk| each(&chunk));
             let read = match reader.join() {
                 Ok(read) => read,
@@ -222,7 +222,7 @@ impl Source {
         }
         iterator.status().map_err(|error| explain(self.cannot_read(family), &error))?;
         if chunk.len() > 0 {
-            // Whoever does not take it has failed, and says so.
+            // A consumer that does not take the chunk has failed, and reports that.
             let _ = sender.send(chunk);
         }
         Ok(())

@@ -226,10 +226,10 @@ impl From<TableProperties> for TableReport {
     }
 }
 
-/// What earlier looks at the store have found of its tables, which never change. Beside a process that writes, a table
-/// may go after the store was opened and before the table is; the next look, at a newer state, does not ask for it any
-/// more. So a table that two looks in a row cannot open is damaged, or missing. The same holds for a missing segment.
-/// No two files share a number.
+/// The results of earlier looks at the store's tables, which never change. While another process writes, a table may be
+/// removed after the store was opened and before the table is. The next look, at a newer state, does not ask for that
+/// table any more. So a table that two looks in a row cannot open is damaged, or missing. The same holds for a missing
+/// segment. No two files share a number.
 #[derive(Default)]
 pub(super) struct Seen {
     sound: HashMap<u64, Lifetimes>,

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// A server on this machine answers at once; one elsewhere may be far.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The server keeps fewer attempts than fit into so many answers.
+/// The maximum number of answers: the server keeps fewer attempts than fit into them.
 const ANSWERS_MAX: usize = 200;
 /// Attempts in words unless all are asked for.
 const ATTEMPTS_SHOWN: usize = 12;
@@ -249,7 +249,7 @@ impl Window {
         usize::try_from(at / u128::from((self.end - self.begin).max(1))).unwrap_or(0).min(COLUMNS - MARGIN)
     }
 
-    /// A row for each attempt that ran beside others, the first free one for each.
+    /// Draws the attempts, each in the first row that is free at its beginning.
     fn rows(&self, attempts: &[&Attempt]) -> Vec<String> {
         let mut attempts: Vec<&Attempt> =
             attempts.iter().copied().filter(|attempt| self.until(attempt) >= self.begin).collect();
@@ -291,7 +291,7 @@ fn waits(stage: &StageFigures) -> u64 {
     stage.starved_us.saturating_add(stage.blocked_us)
 }
 
-/// So many characters for the stages of an attempt by their shares.
+/// Draws the stages of an attempt as `columns` characters, by their shares.
 fn bar(attempt: &Attempt, columns: usize) -> Vec<char> {
     let stages = attempt.stages;
     let waits = stages.named().iter().map(|(_, stage)| waits(stage)).fold(0, u64::saturating_add);

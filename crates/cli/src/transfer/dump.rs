@@ -166,7 +166,7 @@ type Catch<'a> = &'a dyn Fn(PathBuf) -> io::Result<()>;
 enum Destination {
     /// A file that appears when it is whole.
     Whole(Partial),
-    /// What was there under the name and is no regular file.
+    /// The existing file under the name, which is no regular file.
     Direct(File),
 }
 
@@ -247,11 +247,11 @@ impl Partial {
         Ok(Partial { file, path, target, new_owner: None })
     }
 
-    /// One that is, for whoever looks at it, what the file `target` is.
+    /// Creates a partial file with the owner and the mode of the file `target`.
     fn replacing(target: PathBuf, catch: Catch<'_>) -> io::Result<Partial> {
         // The directory decides who may rename; who may write this file, the file does.
         let before = File::options().write(true).open(&target)?.metadata()?;
-        // Nobody but us can open it before it has its owner.
+        // Only this user can open it before it has its owner.
         let mut partial = Partial::create(target, 0o600, catch)?;
         let created = partial.file.metadata()?;
         let mut mode = before.mode() & 0o7777;
@@ -286,7 +286,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Renamed already, or given up; either way nobody wants to hear of it.
+        // The file was renamed already, or is given up. A failure to remove it is not reported.
         let _ = std::fs::remove_file(&self.path);
     }
 }

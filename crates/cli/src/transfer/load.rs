@@ -315,7 +315,7 @@ impl Load<'_> {
         self.commit_up_to(self.mark_at(place, gathered))
     }
 
-    /// What the bar says beside its rate, when so many entries are loaded in all.
+    /// Returns the text of the bar next to its rate, with `loaded` entries in all.
     fn told(&self, loaded: u64) -> String {
         let now = text::plural_of(loaded - self.before, "entry", "entries");
         match self.before {
@@ -340,7 +340,7 @@ impl Load<'_> {
     }
 }
 
-/// Before anything is opened: whoever writes into a pipe would be told that it is read.
+/// Refuses a load that cannot be resumed, before anything is opened: opening a pipe would let its writer start.
 fn can_be_resumed(path: &Path) -> Result<(), Failure> {
     if is_dash(path) {
         return Err(Failure::usage("a load of standard input cannot be resumed: name a file as an argument"));

@@ -112,7 +112,7 @@ pub(crate) struct Quotes {
     ended: bool,
     /// Bytes that were passed on.
     passed: u64,
-    /// So many of them lie before the record at hand.
+    /// The number of these bytes before the record at hand.
     before_record: u64,
     record_bytes_max: u64,
     /// The record at hand may have this length before memory is checked again.
