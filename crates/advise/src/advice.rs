@@ -20,13 +20,13 @@ use situ_device::Compresses;
 /// The advice for one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// What to do.
+    /// The recommended action.
     pub recommendation: Recommendation,
-    /// What a reader has to know beside it.
+    /// Facts that a reader needs in addition.
     pub notes: Vec<Note>,
 }
 
-/// What to do with a table's fill factor.
+/// The recommended action for a table's fill factor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recommendation {
     /// Set this one.
@@ -35,14 +35,14 @@ pub enum Recommendation {
     Keep(Keep),
 }
 
-/// What a fill factor leads to.
+/// The expected effect of a fill factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
     /// The fill factor.
     pub fillfactor: u32,
     /// Rows that a page gets.
     pub rows_per_page: f64,
-    /// New versions that fit beside them.
+    /// New versions that fit next to these rows.
     pub spare_per_page: u32,
     /// HOT updates among all, 0 to 1, as counted.
     pub hot_share_now: f64,
@@ -58,7 +58,7 @@ pub struct Forecast {
     pub physical_percent: f64,
 }
 
-/// Why the present fill factor stays.
+/// The reason why the present fill factor stays.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Keep {
     /// The table is made of partitions.
@@ -85,7 +85,7 @@ pub enum Keep {
     CostsMore(Option<Forecast>),
 }
 
-/// What a reader has to know beside the advice.
+/// A fact that a reader needs in addition to the advice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Note {
     /// The server does not count why updates left their pages. The gain is an upper bound.
@@ -94,7 +94,7 @@ pub enum Note {
     IfItCompresses(Forecast),
     /// Rows are updated at random, and few come: pages lose a few rows each, and then have the room for good.
     PagesMakeRoom,
-    /// The table has so many times the pages that its rows need.
+    /// The table has this many times the pages that its rows need.
     Bloated(f64),
     /// The fill factor is below 100, and there are few updates.
     RoomUnused,
@@ -103,24 +103,24 @@ pub enum Note {
     WidthGuessed,
 }
 
-/// An advice has to be worth so many points more than the present fill factor.
+/// The minimum of points that an advice is worth more than the present fill factor.
 pub const WORTH_MIN: f64 = 1.0;
 
-/// How many bytes a drive that compresses is taken to keep in one: 740 GB became 178 in the study that this follows.
-/// What the drive keeps of one table, nobody can ask it. Where data compress less, the percentage is smaller than the
-/// one given.
+/// The number of bytes that a drive that compresses is taken to keep in one: 740 GB became 178 in the study that this
+/// follows. A drive does not report its bytes for one table. Where data compress less, the percentage is smaller than
+/// the one given.
 pub const COMPRESSION_TAKEN: f64 = 4.0;
 
 const CANDIDATES: [u32; 10] = [95, 90, 85, 80, 75, 70, 65, 60, 55, 50];
 /// Twice, and what rounding adds where a page holds few rows.
 const PAGES_TIMES_MAX: f64 = 2.2;
-/// Of a hundred updates, so few without room are no reason.
+/// The share of updates without room below which they are no reason.
 const WANTING_MIN: f64 = 0.02;
 const UPDATES_PER_PAGE_MIN: f64 = 1.0;
 /// Pages with this many times the room that their rows need are a reason to speak of bloat.
 const BLOAT: f64 = 2.0;
 
-/// The advice for `table` on a drive.
+/// Returns the advice for `table` on a drive.
 pub fn advise(table: &Table, drive: Compresses) -> Advice {
     match Weighing::of(table) {
         Ok(weighing) => weighing.advice(drive),
@@ -132,10 +132,10 @@ pub fn advise(table: &Table, drive: Compresses) -> Advice {
     }
 }
 
-/// What this fill factor, which the caller chooses, leads to in `table`.
+/// Computes the effect in `table` of a fill factor that the caller chooses.
 ///
 /// # Errors
-/// Why nothing can be said, or why no fill factor would bring anything.
+/// The reason why there is no forecast, or why no fill factor would bring anything.
 pub fn forecast(table: &Table, fillfactor: u32, drive: Compresses) -> Result<Forecast, Keep> {
     Weighing::of(table).map(|weighing| weighing.forecast(fillfactor, drive))
 }

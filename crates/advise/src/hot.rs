@@ -3,8 +3,9 @@
 //! # Model
 //! An update stays in its page if a free slot is there. The old version's slot becomes free once no snapshot can see
 //! that version; until then the page needs one more slot. So a page needs, at its busiest moment, room for S versions
-//! beside its rows. A page that lacks the room sends rows away until it has the room: each row that leaves makes a slot
-//! free for good. So a page with r spare slots has max(0, S − r) updates that are not HOT, however often it is updated.
+//! in addition to its rows. A page that lacks the room sends rows away until it has the room: each row that leaves
+//! makes a slot free for good. So a page with r spare slots has max(0, S − r) updates that are not HOT, however often
+//! it is updated.
 //!
 //! S differs from page to page; the model takes a Poisson distribution with mean σ, and takes σ from the counts:
 //! ```text
@@ -27,10 +28,10 @@
 
 use crate::table::Counts;
 
-/// What the counts say of a table's pages.
+/// The load on a table's pages, as the counts show it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pressure {
-    /// Versions that a page needs room for, beside its rows: σ, at [`rows`](Pressure::rows) rows.
+    /// Versions that a page needs room for, in addition to its rows: σ, at [`rows`](Pressure::rows) rows.
     pub versions: f64,
     /// Updates that a page has had, of those that had any.
     pub updates: f64,
@@ -41,7 +42,7 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// Solves for σ in a table of so many pages, which had `spare` slots beside `rows` rows.
+    /// Solves for σ in a table of `pages` pages, which had `spare` slots in addition to `rows` rows.
     pub fn solve(counts: &Counts, pages: f64, spare: u32, rows: f64) -> Pressure {
         let young = counts.inserted >= counts.updated / 2;
         let touched =

@@ -49,12 +49,12 @@ impl Page {
         ((self.usable() - reserve) / self.slot).floor().max(1.0)
     }
 
-    /// New versions of rows that fit into such a page.
+    /// Returns the number of new versions of rows that fit into such a page.
     pub fn spare(self, fillfactor: u32) -> u32 {
         ((self.usable() - self.rows(fillfactor) * self.slot) / self.slot).floor() as u32
     }
 
-    /// Pages that so many rows take at this fill factor.
+    /// Returns the number of pages that `rows` rows take at this fill factor.
     pub fn pages(self, rows: f64, fillfactor: u32) -> f64 {
         (rows / self.rows(fillfactor)).ceil()
     }

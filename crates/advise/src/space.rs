@@ -1,4 +1,4 @@
-//! What a fill factor costs in bytes.
+//! The cost of a fill factor in bytes.
 //!
 //! Logical bytes are pages: a rewritten table has `rows / rows(f)` of them. On a drive that does not compress, physical
 //! bytes are the same. On a drive that compresses, a page more costs its headers and the description of its zeros:
@@ -26,7 +26,7 @@ pub struct Cost {
     pub physical: f64,
 }
 
-/// What `rows` rows cost at the fill factor `to` instead of `from`.
+/// Returns the cost of `rows` rows at the fill factor `to` instead of `from`.
 pub fn cost(page: Page, block_bytes: u32, rows: f64, from: u32, to: u32, drive: Compresses) -> Cost {
     let pages = page.pages(rows, to) - page.pages(rows, from);
     let logical = pages * f64::from(block_bytes);

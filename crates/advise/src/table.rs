@@ -1,4 +1,4 @@
-//! What a server tells about a table.
+//! The facts of a server about a table.
 
 /// A table, and what the server has counted of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -7,7 +7,7 @@ pub struct Table {
     pub schema: String,
     /// The table's name, as the catalogue has it.
     pub name: String,
-    /// Whether it holds rows itself.
+    /// The kind of the table, which decides if it holds rows itself.
     pub kind: Kind,
     /// The server's block length in bytes, 8192 unless it was compiled otherwise.
     pub block_bytes: u32,
@@ -29,7 +29,7 @@ pub struct Table {
     pub counts: Counts,
 }
 
-/// Which tables hold rows.
+/// The kinds of tables, by the rows that they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It holds rows. Children by inheritance hold rows of their own, and are tables of their own here.
@@ -40,7 +40,7 @@ pub enum Kind {
     Partitioned,
 }
 
-/// What the server counts of a table: `pg_stat_user_tables`.
+/// The server's counts of a table: `pg_stat_user_tables`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// `n_tup_ins`.

@@ -8,7 +8,7 @@ use crate::table::{Index, Table};
 const NAMES_MAX: usize = 12;
 
 impl Table {
-    /// What the table is, and what was counted: two to four lines.
+    /// Describes the table and its counts, in two to four lines.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = vec![self.first_line()];
         if !self.indexes.is_empty() {

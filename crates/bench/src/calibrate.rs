@@ -49,7 +49,7 @@ const LARGE_PERCENT: [u8; 5] = [10, 30, 50, 70, 90];
 /// anywhere.
 const RATIO_MIN: f64 = 0.5;
 const KEY_BYTES: usize = 16;
-/// A run is looked at for at least so many turns.
+/// The minimum number of turns of a measured run.
 const TURNS_MIN: u32 = 2;
 /// The first turn, which tells how much a point can read in its time. No run reads less, if it may read so much: the
 /// sync at the end of each table would be all that is measured.
@@ -95,14 +95,14 @@ fn parse_ratio(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// What was measured, and what follows.
+/// The measured rows, and the rules that follow from them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     date: String,
     machine: Machine,
     side: SideName,
     ratio_min: f64,
-    /// What a run has read.
+    /// The bytes that a run has read.
     run_bytes: u64,
     values: Vec<ValueRow>,
     shares: Vec<ShareRow>,

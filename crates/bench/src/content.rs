@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::distribution::fnv_hash;
 use crate::random::Random;
 
-/// How a key's number is written.
+/// The representation of a key's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyFormat {
@@ -125,7 +125,7 @@ impl Values {
         &self.pool[range]
     }
 
-    /// Where in the pool the next value lies: for callers who borrow it later with [`slice`](Self::slice).
+    /// Returns the range of the next value in the pool. The caller borrows the value later with [`slice`](Self::slice).
     ///
     /// # Panics
     /// As [`next`](Self::next).

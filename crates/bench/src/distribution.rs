@@ -196,22 +196,22 @@ impl Inserted {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many records certainly exist: all of `0..count()`.
+    /// Returns the number of records that certainly exist: all of `0..count()`.
     #[inline]
     pub fn count(&self) -> u64 {
         self.acknowledged_below.load(Ordering::Acquire)
     }
 
-    /// Record `number` now exists. False when 2^20 later inserts have overtaken one that is still pending: the window
-    /// is full and the limit can no longer be told.
+    /// Records that `number` exists now. Returns false when 2^20 later inserts have overtaken one that is still
+    /// pending: the window is full, and the limit is no longer known.
     #[must_use]
     pub fn acknowledge(&self, number: u64) -> bool {
         if number >= self.count().saturating_add(WINDOW) {
             return false;
         }
         self.window[(number % WINDOW) as usize].store(true, Ordering::SeqCst);
-        // One thread at a time moves the limit. Whoever is turned away has set its flag before; the mover looks again
-        // after letting go, so no acknowledged number stays behind.
+        // One thread at a time moves the limit. A thread that is turned away has set its flag before; the mover looks
+        // again after it has let go, so no acknowledged number stays behind.
         loop {
             if self.moving.swap(true, Ordering::SeqCst) {
                 return true;
@@ -229,7 +229,7 @@ impl Inserted {
     }
 }
 
-/// How a YCSB workload chooses the record of its next operation.
+/// The distribution from which a YCSB workload draws the record of its next operation.
 #[derive(Clone, Debug)]
 pub enum Chooser {
     /// All of `0..n` alike.
@@ -243,7 +243,8 @@ pub enum Chooser {
 }
 
 impl Chooser {
-    /// The next existing record. A draw beyond what exists is drawn again, as YCSB does; with no records, record 0.
+    /// Draws the next existing record. A draw beyond what exists is drawn again, as YCSB does; with no records,
+    /// record 0.
     pub fn next(&mut self, inserted: &Inserted, random: &mut Random) -> u64 {
         loop {
             let count = inserted.count();

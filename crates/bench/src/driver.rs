@@ -6,7 +6,7 @@
 //!    ([`Lane::run_outstanding`]). With a rate, a request is *due* at a fixed moment; it is issued then or as soon
 //!    after as possible, and its latency counts from when it was due.
 //! 4. A thread ends when its operations are used up, when the time is over, when any thread has failed, or when the run
-//!    is told to end ([`Stop`]). The latter two it notices within [`NAP`], however long it is until its next request.
+//!    is asked to end ([`Stop`]). The latter two it notices within [`NAP`], however long it is until its next request.
 //!
 //! **Threads.** `threads` lanes, one more for a background writer, and the sampler of the caller. They share the
 //! [`Control`] only: a stop flag and one counter per lane, each on its own cache line.
@@ -97,7 +97,7 @@ pub(crate) struct Driven {
     pub(crate) tally: Tally,
 }
 
-/// Runs `workers`, one per thread, and `background` beside them.
+/// Runs `workers`, one per thread, and `background` at the same time.
 pub(crate) fn drive(
     workload: Workload,
     options: &BenchOptions,

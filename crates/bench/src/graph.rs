@@ -22,7 +22,7 @@ pub(crate) const NODE_BYTES: usize = 12 + NODE_PAYLOAD_BYTES;
 pub(crate) const LINK_PAYLOAD_BYTES: usize = 12;
 pub(crate) const LINK_BYTES: usize = 13 + LINK_PAYLOAD_BYTES;
 pub(crate) const LINK_TYPES: u64 = 2;
-/// A node has at most so many links to begin with.
+/// The maximum number of links that a node begins with.
 pub(crate) const DEGREE_MAX: f64 = 10_000.0;
 /// With this exponent of a power law that begins at 1 and is cut at the maximum, the mean is 4, rounding down included.
 pub(crate) const DEGREE_EXPONENT: f64 = 0.79;

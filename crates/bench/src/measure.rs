@@ -196,7 +196,7 @@ impl Merged {
         self.add_histograms(recorder.histograms);
     }
 
-    /// Adds a thread that runs beside the workload: its latencies count, its operations do not.
+    /// Adds a thread that runs next to the workload: its latencies count, its operations do not.
     pub(crate) fn add_background(&mut self, recorder: Recorder) {
         self.add_histograms(recorder.histograms);
     }
@@ -254,7 +254,7 @@ impl Merged {
 /// Latencies of one kind of operation, in nanoseconds. Percentiles are exact to three significant digits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// What was measured.
+    /// The kind of operation.
     pub kind: Kind,
     /// Samples: operations, or groups where the kind says so.
     pub count: u64,

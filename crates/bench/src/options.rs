@@ -1,6 +1,6 @@
-//! What a run is told: workloads, sizes, load and where to put the store.
+//! The options of a run: workloads, sizes, load and the place of the store.
 //!
-//! Defaults are db_bench's and YCSB's, so that a result can be set beside published ones, but for `seek_entries`:
+//! Defaults are db_bench's and YCSB's, so that a result can be compared with published ones, but for `seek_entries`:
 //! db_bench's seek_nexts is 0, and a seek that reads nothing is rare outside of benchmarks. The whole of it is kept in
 //! the result.
 
@@ -40,7 +40,7 @@ pub enum InsertOrder {
     Ordered,
 }
 
-/// How an update of one YCSB field is mapped to a store without fields.
+/// The mapping of an update of one YCSB field to a store without fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateMapping {

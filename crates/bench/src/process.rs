@@ -64,7 +64,7 @@ fn labelled(text: &str, key: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Where a result was measured.
+/// The machine on which a result was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model name of the first processor.

@@ -97,12 +97,12 @@ pub struct Spread {
     pub min: f64,
     /// Largest.
     pub max: f64,
-    /// How many values there were.
+    /// The number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// The spread of some values; `None` of none, or when one is not a number.
+    /// Computes the spread of some values; `None` of none, or when one is not a number.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -117,10 +117,10 @@ impl Spread {
     }
 }
 
-/// How `own` compares with `base`. With as many values of each, they are taken to be repetitions that ran in turns, and
-/// the ratio is the median of the ratios within a repetition: the ratio of two medians would set a good hour of one
-/// against a bad hour of the other. Otherwise it is the ratio of the medians. `None` when there is nothing to divide
-/// by.
+/// Returns the ratio of `own` to `base`. With as many values of each, they are taken to be repetitions that ran in
+/// turns, and the ratio is the median of the ratios within a repetition. The ratio of two medians would set a good hour
+/// of one against a bad hour of the other. Otherwise the ratio is the one of the medians. Returns `None` when there is
+/// nothing to divide by.
 #[must_use]
 pub fn ratio(own: &[f64], base: &[f64]) -> Option<Spread> {
     if base.iter().any(|base| *base <= 0.0) {

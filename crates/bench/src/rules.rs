@@ -109,7 +109,7 @@ impl RulesFile {
         Ok(file)
     }
 
-    /// Writes the file, beside the old one first: whoever reads meanwhile finds the old one whole.
+    /// Writes the file, first under a name of its own: a reader meanwhile finds the old file whole.
     ///
     /// # Errors
     /// [`Error::File`].

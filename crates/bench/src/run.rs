@@ -10,7 +10,7 @@
 //! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at. A store that
 //! cannot be opened leaves no empty directory, which would be in the way of the next run.
 //!
-//! **Interrupts.** A run that is told to end ([`Stop`]) removes its store as at its end, and returns
+//! **Interrupts.** A run that is asked to end ([`Stop`]) removes its store as at its end, and returns
 //! [`Error::Stopped`].
 
 use std::fs;
@@ -37,7 +37,7 @@ use crate::workloads::Workload;
 /// Points of a series kept in a result.
 const POINTS_MAX: usize = 1200;
 
-/// How long the workload that does nothing takes, if nobody says.
+/// The default time of the workload that does nothing.
 const IDLE_SECONDS: f64 = 30.0;
 
 /// Runs the workloads of `options` on a store of `factory`.
@@ -224,7 +224,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Removes the directories that the run has made. What somebody else has put there stays.
+    /// Removes the directories that the run has made. A directory that holds other files stays.
     fn remove_made(&self) {
         for directory in &self.made {
             let _ = fs::remove_dir(directory);

@@ -145,7 +145,7 @@ pub struct SituSettings {
     )]
     pub background_threads: u32,
 
-    /// Who compacts what, and how.
+    /// The settings of compaction.
     #[command(flatten)]
     #[serde(flatten)]
     pub compaction: CompactionSettings,
@@ -243,7 +243,7 @@ pub struct SituFactory {
     home: Option<Arc<dyn StoreHome>>,
 }
 
-/// Where stores lie, and who helps to compact them, if other machines take part.
+/// The place of stores, with the machines that help to compact them, if any.
 pub trait StoreHome: Send + Sync {
     /// Opens the store of this directory, or the one elsewhere that stands for it.
     ///
@@ -262,11 +262,11 @@ pub trait StoreHome: Send + Sync {
 /// details.
 pub type Figures = Arc<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
 
-/// What a [`StoreHome`] has opened.
+/// A store that a [`StoreHome`] has opened.
 pub struct OpenedStore {
     /// The store.
     pub store: situ::Store,
-    /// What its home counts beside the store.
+    /// The counters of its home, in addition to those of the store.
     pub figures: Figures,
 }
 
@@ -579,7 +579,7 @@ impl AsyncStore for SituStore {
     }
 }
 
-/// A future that reports to [`Completions`] when it is ready, and that is polled by whoever wakes it.
+/// A future that reports to [`Completions`] when it is ready. The thread that wakes it polls it.
 ///
 /// **Threads.** The submitter polls once; each wake polls again, on the waking thread. The lock orders them: the first
 /// that finds the outcome takes the future out, and later wakes find nothing to do.

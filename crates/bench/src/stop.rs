@@ -39,13 +39,13 @@ impl Stop {
         }
     }
 
-    /// Whether the run was told to end.
+    /// Returns true if the run was asked to end.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.0.asked.load(Ordering::Acquire)
     }
 
-    /// From now on this store, or none, is the one to interrupt. Waits for an interrupt that is under way. A store that
+    /// Makes this store, or none, the one to interrupt. Waits for an interrupt that is under way. A store that
     /// comes after the interrupt is interrupted at once.
     pub(crate) fn watch(&self, store: Option<&Arc<dyn Store>>) {
         let mut watched = self.store();
@@ -57,7 +57,7 @@ impl Stop {
         }
     }
 
-    /// Sleeps so long, or until the run is told to end.
+    /// Sleeps for `time`, or until the run is asked to end.
     pub(crate) fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut store = self.store();

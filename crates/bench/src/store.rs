@@ -23,7 +23,7 @@ use crate::work::{UnitSample, Work};
 /// An error of the store under test, in its own words.
 pub type StoreFailure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a scan calls with each entry's key and value: breaking ends the scan.
+/// A callback for each entry's key and value: a break ends the scan.
 pub type EachEntry<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// One change in a batch. Borrowed: the store copies what it keeps.
@@ -69,16 +69,16 @@ pub trait Store: Send + Sync {
     /// Returns when no background work is running or due: the moment at which debt has been paid.
     fn wait_idle(&self) -> Result<(), StoreFailure>;
 
-    /// What the store knows about itself. Cheap enough to be called once per workload.
+    /// Returns the counters of the store. Cheap enough to be called once per workload.
     fn stats(&self) -> Result<StoreStats, StoreFailure>;
 
-    /// What each unit has compacted since the store was opened; nothing where the store has no units. It is called ten
-    /// times a second.
+    /// Returns the compacted bytes of each unit since the store was opened; nothing where the store has no units. It is
+    /// called ten times a second.
     fn units(&self) -> Vec<UnitSample> {
         Vec::new()
     }
 
-    /// Makes calls that wait in the store return soon, with an error: the run has been told to end. The store need not
+    /// Makes calls that wait in the store return soon, with an error: the run was asked to end. The store need not
     /// answer any more. Without this, the run ends when they return by themselves.
     fn interrupt(&self) {}
 
@@ -90,8 +90,8 @@ pub trait Store: Send + Sync {
 
 /// Submission of single operations whose results arrive later: what `--outstanding` needs.
 pub trait AsyncStore: Send + Sync {
-    /// Submits a put. Key and value are copied or written before the call returns. `completions` is told `token`
-    /// exactly once, from any thread, possibly before this call returns. A refusal is an error and is not told.
+    /// Submits a put. Key and value are copied or written before the call returns. `completions` gets `token` exactly
+    /// once, from any thread, possibly before this call returns. A refusal is an error and is not reported there.
     fn submit_put(
         &self,
         key: &[u8],
@@ -105,9 +105,10 @@ pub trait AsyncStore: Send + Sync {
     fn submit_get(&self, key: &[u8], token: u64, completions: &Arc<dyn Completions>) -> Result<(), StoreFailure>;
 }
 
-/// Where an [`AsyncStore`] reports what it has finished.
+/// A receiver of the outcomes of an [`AsyncStore`].
 pub trait Completions: Send + Sync {
-    /// The operation submitted as `token` is done. For a get, the value's length if there was one; for a put, `None`.
+    /// Reports that the operation submitted as `token` is done. `outcome` is the value's length for a get that found
+    /// one, and `None` otherwise.
     fn complete(&self, token: u64, outcome: Result<Option<usize>, StoreFailure>);
 }
 
@@ -125,7 +126,7 @@ pub struct StoreStats {
     pub disk_bytes: Option<u64>,
     /// Its own estimate of the memory it holds: memtables, caches, indexes, filters.
     pub memory_bytes: Option<u64>,
-    /// What it did behind the requests since it was opened.
+    /// Its work behind the requests since it was opened.
     pub work: Option<Work>,
     /// Anything else worth keeping with the result, by the store's own names.
     pub detail: BTreeMap<String, f64>,

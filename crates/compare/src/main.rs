@@ -74,7 +74,7 @@ struct Arguments {
     options: BenchOptions,
 }
 
-/// What a child is told, in a file: exactly what the parent was.
+/// The order to a child, in a file: exactly that of the parent.
 #[derive(Serialize, Deserialize)]
 struct Job {
     store: StoreKind,

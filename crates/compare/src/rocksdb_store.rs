@@ -7,7 +7,7 @@
 //! * the cache that its `db_bench` uses, HyperClockCache, which takes no lock.
 //!
 //! With a fast disk, its log goes there (`wal_dir`), and tables go there by level as far as they fit (`db_paths`).
-//! RocksDB then turns dynamic level sizes off by itself, whatever it is told.
+//! RocksDB then turns dynamic level sizes off by itself, whatever the option says.
 //!
 //! Everything else is RocksDB's default of this version: leveled compaction with dynamic level sizes, index
 //! and filters outside the block cache (which favours its reads over its memory), WAL on. Gets use pinned slices, which

@@ -19,7 +19,7 @@ pub(super) struct Place {
     directory: Option<PathBuf>,
     /// Directories that were made, the deepest first.
     made: Vec<PathBuf>,
-    /// Nobody else uses the volume meanwhile.
+    /// The lock that keeps the volume to this run.
     lock: Option<Box<dyn Lock>>,
     stop: Stop,
     is_closed: bool,
@@ -147,13 +147,13 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_closed {
-            // There is an error already, which is told.
+            // The caller already reports an earlier error.
             let _ = self.end();
         }
     }
 }
 
-/// What somebody else has put into a directory keeps it.
+/// Removes these directories. A directory that holds other files stays.
 fn remove_directories(made: &[PathBuf]) {
     for directory in made {
         let _ = fs::remove_dir(directory);

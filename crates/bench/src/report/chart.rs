@@ -33,7 +33,7 @@ pub(super) fn subject_class(subject: usize) -> String {
     format!("c{} d{}", subject % COLORS, subject / COLORS % DASHES)
 }
 
-/// `text` cut to so many characters.
+/// Cuts `text` to `characters` characters.
 fn clip(text: &str, characters: usize) -> String {
     match text.chars().count() > characters {
         true => text.chars().take(characters - 1).chain(['…']).collect(),
@@ -221,7 +221,7 @@ pub(super) fn seconds_ticks(max_seconds: f64) -> Vec<(f64, String)> {
     ticks.map(|tick| (tick, format!("{}", (tick * 100.0).round() / 100.0))).collect()
 }
 
-/// One bar: length and whiskers, what stands beside it, what hovering shows.
+/// One bar: length and whiskers, the text next to it, and the text that hovering shows.
 pub(super) struct Bar {
     pub(super) subject: usize,
     pub(super) label: String,
@@ -237,9 +237,9 @@ pub(super) struct BarGroup {
     pub(super) bars: Vec<Bar>,
 }
 
-/// Groups of horizontal bars. Labels that do not fit beside the groups' names have the room to themselves, and the
-/// names a row of their own. With `own_scale`, each group's longest bar has full length, because workloads differ by
-/// orders of magnitude; otherwise all share one scale.
+/// Draws groups of horizontal bars. Labels that do not fit next to the groups' names have the room to themselves, and
+/// the names have a row of their own. With `own_scale`, each group's longest bar has full length, because workloads
+/// differ by orders of magnitude; otherwise all share one scale.
 pub(super) fn bars(title: &str, groups: &[BarGroup], own_scale: bool) -> String {
     const ROW: f64 = 20.0;
     const GAP: f64 = 12.0;
