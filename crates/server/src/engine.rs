@@ -1,4 +1,4 @@
-//! What the server needs from a storage engine, and nothing more.
+//! The interface of the server to a storage engine, and nothing more.
 //!
 //! Writes complete through a callback, so that any number can be outstanding without a thread each. An engine with
 //! buffered durability mostly calls it before [`Engine::write`] returns; one that waits for the disk calls it later
@@ -91,7 +91,7 @@ pub enum Health {
 
 /// A dependency of an engine, shown by the server with the engine: a node that has the store's files, for example.
 pub trait Beside: Send + Sync {
-    /// Why the engine cannot do all that it should, if that is so; asked by `/healthz`.
+    /// Returns the reason why the engine cannot do all that it should, if there is one; called by `/healthz`.
     fn trouble(&self) -> Option<String>;
 
     /// Reports metrics.
@@ -212,7 +212,7 @@ pub trait Engine: Send + Sync + 'static {
     /// True while the engine delays writes.
     fn write_stalled(&self) -> bool;
 
-    /// Whether the engine can serve now; asked by `/healthz`.
+    /// Returns the state of the engine; called by `/healthz`.
     fn health(&self) -> Health;
 
     /// Reports the engine's own metrics.
@@ -223,7 +223,8 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// What compactions do, and did since this attempt; `None` if the engine has none, or tells nothing of them.
+    /// Returns the running compactions and those that ended after the attempt `since`; `None` if the engine has none,
+    /// or reports none.
     fn compactions(&self, since: u64) -> Option<Compactions> {
         let _ = since;
         None

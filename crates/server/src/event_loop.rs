@@ -53,11 +53,12 @@ const LISTENER: u64 = u64::MAX - 1024;
 const EVENTS_MAX: usize = 256;
 /// Connections taken per turn, so that a storm of them does not hold up the others.
 const ACCEPTS_MAX: usize = 64;
-/// How often reads of the loop's own are looked at: the system can have no memory to take one, and takes it later.
+/// The interval at which the loop submits its own reads again: the system may lack the memory to take one, and takes it
+/// later.
 const READS_AGAIN: Duration = Duration::from_millis(100);
 /// Rest of the listeners when descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
-/// How often idle connections are looked for.
+/// The interval of the search for idle connections.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A listening socket.
@@ -87,7 +88,7 @@ pub(crate) struct EventLoop<E: Engine> {
     dirty: Vec<u64>,
     scratch: Vec<u8>,
     stopping: bool,
-    /// When idle connections were last looked for.
+    /// The time of the last search for idle connections.
     swept: Instant,
 }
 

@@ -165,7 +165,7 @@ impl Server {
         self.notices.begin(tell);
     }
 
-    /// Which stored items are dead now, for a compaction filter. Cheap; ask again for each compaction.
+    /// Returns the rule for items that are dead now, for a compaction filter. Cheap; call it for each compaction.
     pub fn expiry_rule(&self) -> ExpiryRule {
         (self.rule)(self.clock.seconds())
     }

@@ -1,4 +1,4 @@
-//! When an item was last read, roughly, in memory.
+//! The approximate times of the last reads of items, in memory.
 //!
 //! Meta commands can ask whether an item was read before (`h`) and how many seconds ago (`l`). Writing that to the
 //! engine on every read would turn reads into writes, so it lives in a fixed table of 64-bit words, one per hash
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOTS: usize = 1 << 16;
 
-/// What is known about an item.
+/// The recorded reads of one item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) fetched: bool,

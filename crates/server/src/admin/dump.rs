@@ -30,8 +30,8 @@ pub(crate) struct Dumps {
     is_under_way: Arc<AtomicBool>,
 }
 
-/// What memcached says of an item's size: its header, the key, flags if there are any, and the data with the end of a
-/// line.
+/// Returns an item's size as memcached counts it: its header, the key, flags if there are any, and the data with the
+/// end of a line.
 pub(crate) fn size_as_memcached(key: &[u8], flags: u32, value_bytes: usize) -> usize {
     let flags_bytes = if flags == 0 { 0 } else { 4 };
     56 + key.len() + 1 + flags_bytes + value_bytes + 2

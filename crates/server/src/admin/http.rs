@@ -44,7 +44,7 @@ struct Client {
     stream: TcpStream,
     deadline: Instant,
     request: Vec<u8>,
-    /// What is left to send; `None` while the request arrives.
+    /// The bytes left to send; `None` while the request arrives.
     answer: Option<VecDeque<u8>>,
 }
 
@@ -160,7 +160,7 @@ impl Client {
     }
 }
 
-/// How far reading or writing came.
+/// The progress of reading or writing.
 enum Progress {
     /// The socket has or takes no more for now.
     Blocked,
@@ -176,7 +176,7 @@ pub(crate) struct Request {
     wants_body: bool,
 }
 
-/// What a request asks for.
+/// The target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     /// The list of pages.
@@ -229,7 +229,7 @@ pub(crate) fn asked(request: &[u8]) -> Option<Request> {
     Some(Request { asked, wants_body: method == b"GET" })
 }
 
-/// What `since=N` in a query asks for; all attempts that are kept if there is no such part.
+/// Parses `since=N` of a query; without such a part, the request is for all attempts that are kept.
 fn since(query: &[u8]) -> Asked {
     let Some(digits) = query.split(|byte| *byte == b'&').find_map(|part| part.strip_prefix(b"since=")) else {
         return Asked::Compactions(0);

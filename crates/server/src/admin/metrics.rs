@@ -1,4 +1,4 @@
-//! What the server counts, and how it is shown to Prometheus.
+//! The counters of the server, and their form for Prometheus.
 //!
 //! Each event loop owns one [`Counters`] and is its only writer, so counting is a plain add to memory that no other
 //! core writes; a scrape sums over the loops. Latencies go into logarithmic buckets, doubling from 1 µs.

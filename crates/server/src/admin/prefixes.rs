@@ -23,7 +23,7 @@ struct Counts {
     del: u64,
 }
 
-/// What happens to a key.
+/// An event of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     Hit,

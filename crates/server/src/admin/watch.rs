@@ -44,7 +44,7 @@ pub(crate) struct Watchers {
     pub(crate) skipped: AtomicU64,
 }
 
-/// Why a connection is closed.
+/// The reason why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closed {
     Normal,

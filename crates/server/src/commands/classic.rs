@@ -315,7 +315,8 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// What storing does to the item that is there: the new header (but for its cas ids) and data, or why not.
+    /// Decides the effect of a storage command on the existing item. Returns the new header (but for its cas ids) and
+    /// data, or the refusal.
     fn decide<'d>(
         &self,
         store: &Store<'_>,
@@ -521,7 +522,7 @@ impl<E: Engine> Executor<E> {
     }
 }
 
-/// Why a value is not taken at all.
+/// The reason why a value is not taken at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unstorable {
     TooLarge,
@@ -533,7 +534,7 @@ const NUMBER_BYTES_MAX: usize = 512 << 10;
 
 pub(crate) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
-/// What arithmetic makes of an item.
+/// The outcome of arithmetic on an item.
 pub(crate) enum Delta {
     /// `data` starts with the result, of `digits` bytes.
     Changed {
@@ -545,7 +546,7 @@ pub(crate) enum Delta {
     NotNumeric,
 }
 
-/// Why nothing was stored, if so.
+/// The reason why nothing was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     None,

@@ -1,5 +1,5 @@
-//! How commands run against the engine: keys owned and items loaded, changes gathered, answers given. What each command
-//! does is in [`classic`](crate::commands::classic) and [`meta`](crate::commands::meta).
+//! The execution of commands against the engine: keys owned and items loaded, changes gathered, answers given. The
+//! commands themselves are in [`classic`](crate::commands::classic) and [`meta`](crate::commands::meta).
 //!
 //! A command runs to its end on the event loop's thread, except for the three things that it may have to wait for:
 //!
@@ -49,17 +49,17 @@ use crate::waiting::inbox::Inbox;
 use crate::waiting::stripe::Stripes;
 use crate::waiting::{StripeIndex, Wait};
 
-/// What a command needs to know of its connection.
+/// The state of a connection that its commands use.
 pub(crate) struct Session<V> {
     pub(crate) token: u64,
     pub(crate) output: Output<V>,
     /// A stripe that came while the connection waited for it, or that the command owns while it waits for a read.
     pub(crate) granted: Option<StripeIndex>,
-    /// What the current command reads from the disk.
+    /// The disk reads of the current command.
     pub(crate) reads: Reads<V>,
-    /// Where in its keys an interrupted retrieval goes on.
+    /// The position in its keys where an interrupted retrieval continues.
     pub(crate) resume: usize,
-    /// When the current command began, or the first one of the lap.
+    /// The start of the current command, or of the first one of the lap.
     pub(crate) started: Instant,
     pub(crate) lap: Lap,
     /// The batch that its last change is in.
@@ -92,7 +92,7 @@ impl Lap {
     pub(crate) const ALONE: Lap = Lap { commands_max: 1, ..Lap::NEW };
 }
 
-/// What came of a glance at an item.
+/// The outcome of a glance at an item.
 pub(crate) enum Glance<V> {
     /// It was shown.
     Shown,
@@ -140,7 +140,7 @@ pub(crate) struct Limits {
 
 /// The time of one turn of a loop, as its commands see it.
 pub(crate) struct Moment {
-    /// When the turn began, about.
+    /// The approximate start of the turn.
     pub(crate) now: Instant,
     /// The rule by which items are dead.
     pub(crate) rule: ExpiryRule,
@@ -160,7 +160,7 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) loop_index: usize,
     pub(crate) limits: Limits,
-    /// Who may run commands; `None` is everybody.
+    /// The users that may run commands; `None` means all clients.
     pub(crate) users: Option<Arc<Users>>,
     /// Lines for the server's log.
     pub(crate) notices: Arc<Notices>,
@@ -199,7 +199,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Why nothing more may be run for a connection now, if so.
+    /// Returns the reason why no more commands may run for a connection now, if there is one.
     pub(crate) fn check(&self, session: &Session<E::Value>) -> Option<Wait> {
         if session.feed.is_some() {
             return Some(Wait::Feed);
@@ -256,7 +256,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// What the engine has for `key`; or it reads for this command, or cannot begin to.
+    /// Asks the engine for `key`. The engine answers at once, reads for this command, or cannot begin to read.
     fn ask(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Fetched<E::Value>, Wait> {
         match self.read_side.ask(&*self.engine, session.token, key) {
             Asked::Fetched(fetched) => Ok(fetched),

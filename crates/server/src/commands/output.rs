@@ -1,4 +1,4 @@
-//! What a connection has yet to send, in order: bytes, values that the engine holds, and places kept for answers that
+//! The unsent output of a connection, in order: bytes, values that the engine holds, and places kept for answers that
 //! wait for a write.
 //!
 //! A command whose write is under way leaves an [`Await`] behind and the connection goes on with its next command.
@@ -48,7 +48,7 @@ impl<V: Deref<Target = [u8]>> Reply<V> {
     }
 }
 
-/// What a failed write looks like to the client.
+/// The form of a failed write to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     /// `SERVER_ERROR` with the reason.
@@ -64,10 +64,10 @@ pub(crate) enum OnFailure {
 pub(crate) struct Await<V> {
     pub(crate) batch: u64,
     pub(crate) reply: Reply<V>,
-    /// What the command put into the batch.
+    /// The bytes that the command put into the batch.
     pub(crate) write_bytes: usize,
     pub(crate) on_failure: OnFailure,
-    /// What is counted when the answer comes; `None` for a part of an answer.
+    /// The command that is counted when the answer comes; `None` for a part of an answer.
     pub(crate) command: Option<Command>,
     pub(crate) started: Instant,
 }
@@ -82,7 +82,7 @@ enum Segment<V> {
 }
 
 impl<V: Deref<Target = [u8]>> Segment<V> {
-    /// What can be sent; `None` for a place.
+    /// Returns the bytes to send; `None` for a place.
     fn bytes(&self) -> Option<&[u8]> {
         match self {
             Segment::Bytes(bytes) | Segment::End(bytes) => Some(bytes),
@@ -92,7 +92,7 @@ impl<V: Deref<Target = [u8]>> Segment<V> {
     }
 }
 
-/// How far a send came.
+/// The progress of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Nothing is left.

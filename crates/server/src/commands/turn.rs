@@ -1,4 +1,4 @@
-//! How much one connection may do before the others have their turn, and how much may wait for its client.
+//! Limits on the work of one connection before the others have their turn, and on the output that waits for its client.
 //!
 //! A client can send in one packet what keeps a processor busy for milliseconds, and a hundred clients can do so at
 //! once. So a connection stops when its share of a turn is used up. The rest of its commands stay in its input and the
@@ -45,7 +45,7 @@ const OUTPUT_BYTES_MIN: usize = 16 << 10;
 /// The number of commands that one command for the state of the whole server counts as.
 pub(crate) const SURVEY_COMMANDS: usize = 64;
 
-/// What each connection may use in a turn.
+/// The share of a turn that each connection may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Commands, and keys of retrievals.

@@ -29,7 +29,7 @@ pub(crate) const FLUSH_KEY: &[u8] = b"flush-barrier";
 pub(crate) const CLOCK_KEY: &[u8] = b"clock";
 /// Ids per reservation: one small durable write per million stores.
 const BLOCK: u64 = 1 << 20;
-/// How long a start waits for its first reservation.
+/// The longest wait of a start for its first reservation.
 const START_WAIT: Duration = Duration::from_secs(30);
 
 /// See the module.
@@ -38,7 +38,7 @@ pub(crate) struct Durable<E> {
     next: AtomicU64,
     limit: Arc<AtomicU64>,
     reserving: Arc<AtomicBool>,
-    /// Why the first block could not be reserved.
+    /// The error of the reservation of the first block, if it failed.
     unreserved: Option<EngineError>,
     barrier: AtomicU64,
     /// Store time in seconds at which a delayed flush is due; 0 if none is pending.
@@ -101,7 +101,7 @@ impl<E: Engine> Durable<E> {
         &self.engine
     }
 
-    /// Why clients could store nothing when the server started, if so.
+    /// Returns the reason why clients could store nothing when the server started, if there is one.
     pub(crate) fn unreserved(&self) -> Option<&EngineError> {
         self.unreserved.as_ref()
     }
@@ -153,7 +153,7 @@ impl<E: Engine> Durable<E> {
         self.engine.approximate_items().min(stored)
     }
 
-    /// What is dead at `now_seconds`; makes a delayed flush happen when it is due.
+    /// Returns the rule for items that are dead at `now_seconds`. Carries out a delayed flush when it is due.
     pub(crate) fn rule(&self, now_seconds: u64) -> ExpiryRule {
         let due = self.due.load(Ordering::Acquire);
         if due != 0

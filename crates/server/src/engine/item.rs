@@ -1,4 +1,4 @@
-//! How a memcached item is stored as an engine value.
+//! The encoding of a memcached item as an engine value.
 //!
 //! ```text
 //! offset  bytes  field
@@ -44,7 +44,7 @@ pub(crate) const TOKEN_SENT: u8 = 2;
 /// The key was given in base64 and is returned so.
 pub(crate) const BINARY_KEY: u8 = 4;
 
-/// What is stored in front of an item's data.
+/// The header in front of an item's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) state: u8,
@@ -154,7 +154,7 @@ pub fn item_in_unix_time<'a>(value: &'a [u8], clock: &StoreClock) -> Cow<'a, [u8
     }
 }
 
-/// When a stored item counts as gone. Cheap to copy; take a fresh one per compaction.
+/// The rule by which a stored item counts as gone. Cheap to copy; take a fresh one per compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiryRule {
     /// Items whose expiration time is at or before this are dead. Seconds of the store's clock.

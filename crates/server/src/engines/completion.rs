@@ -19,9 +19,9 @@ use situ::{ReadFuture, WriteFuture};
 
 use crate::engine::{Admission, EngineError, OnTaken};
 
-/// What a store calls a piece of work that it was given.
+/// A future of a store for a piece of work that the server gave to it.
 pub(crate) trait Work: Future + Unpin + Send + 'static {
-    /// Whether the store has taken it. False while it waits for room.
+    /// Returns true once the store has taken the work. False while it waits for room.
     fn is_taken(&self) -> bool;
 }
 

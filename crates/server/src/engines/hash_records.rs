@@ -16,7 +16,7 @@ use crate::engines::filter::MARGIN_SECONDS;
 use crate::engines::offline::{Records, Renumber};
 use crate::protocol::parse::KEY_BYTES_MAX;
 
-/// What reserved keys begin with.
+/// The prefix of reserved keys.
 const PREFIX: [u8; KEY_BYTES_MAX + 1] = [0; KEY_BYTES_MAX + 1];
 
 /// The reserved key of this name.

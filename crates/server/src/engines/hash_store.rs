@@ -303,7 +303,7 @@ fn debt_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     gauges.iter().for_each(|(name, help, value)| gauge(&format!("debt_{name}"), help, *value as f64, out));
 }
 
-/// What the device says of its room. A drive that does not say what it holds physically has no such metrics.
+/// Reports the room of the device. A drive that does not report its physical bytes has no such metrics.
 fn space_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let space = &properties.space;
     gauge("device_logical_bytes", "Addressable bytes of the bucket space.", space.logical_total as f64, out);

@@ -21,7 +21,7 @@ use crate::engine::item::{ExpiryRule, Header};
 use crate::engines::keyspaces::{ITEMS_KEYSPACE, META_KEYSPACE, meta_options};
 use crate::protocol::parse::KEY_BYTES_MAX;
 
-/// What a server's records say.
+/// The contents of a server's records.
 pub(crate) struct Records {
     /// The cas id at which ids go on.
     limit: u64,
@@ -49,7 +49,7 @@ impl Records {
         self.due != 0 && self.due <= now_seconds
     }
 
-    /// What is dead: a delayed flush whose time has come counts.
+    /// Returns the rule for dead items: a delayed flush whose time has come counts.
     pub(crate) fn rule(&self, now_seconds: u64) -> ExpiryRule {
         let barrier_cas = if self.is_due(now_seconds) { self.limit } else { self.barrier };
         ExpiryRule { now_seconds, barrier_cas }

@@ -187,7 +187,7 @@ fn is_empty(keyspace: &Keyspace) -> situ::Result<bool> {
     Ok(entries.key().is_none())
 }
 
-/// What `/healthz` says of a store in which damage was met.
+/// Returns the text of `/healthz` for a store in which damage was met.
 fn damage_found(first: &Damage, files: usize) -> String {
     let others = match files {
         1 => String::new(),
@@ -455,7 +455,7 @@ fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) 
     }
 }
 
-/// How a store with two disks uses them.
+/// Reports the use of the disks of a store with two.
 fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric<'_>)) {
     use MetricKind::{Counter, Gauge};
     let last_change_s = placement.decisions.last().map_or(0, |decision| decision.unix_s);
@@ -512,7 +512,8 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
     by_disk("situ_store_disk_reads_total", help, fast, capacity);
 }
 
-/// How often each rule has moved placement, and what was decided last, also before the store was opened.
+/// Reports the number of times that each rule has moved placement, and the last decision, also from before the store
+/// was opened.
 fn decision_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric<'_>)) {
     for (rule, count) in placement.decisions_made {
         let direction = if rule.adds_levels() { "more_levels" } else { "fewer_levels" };

@@ -50,7 +50,7 @@ const SHORT_LINE_BYTES_MAX: usize = 2048;
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// A data block above this that has not arrived whole is collected apart.
 const INLINE_DATA_BYTES_MAX: usize = 16 << 10;
-/// How much a [`Body`] grows at a time, at least.
+/// The least by which a [`Body`] grows at a time.
 const BODY_STEP_BYTES: usize = 256 << 10;
 
 /// A storage command whose large data block is arriving.
@@ -134,7 +134,7 @@ pub(crate) struct Connection<E: Engine> {
     begun: bool,
     /// The client has shown that it is a user, if the server has users.
     authenticated: bool,
-    /// Why nothing is read or run for now.
+    /// The reason why nothing is read or run for now.
     parked: Option<Wait>,
     /// The socket may have more.
     pub(crate) readable: bool,
@@ -145,7 +145,7 @@ pub(crate) struct Connection<E: Engine> {
     pub(crate) queued: bool,
     /// The client's address; `None` on a Unix socket.
     pub(crate) peer: Option<SocketAddr>,
-    /// When a byte was last received or sent.
+    /// The time at which a byte was last received or sent.
     pub(crate) active: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! How much more memory this process may take, as the machine and its control group see it.
+//! The memory that this process may still take, as the machine and its control group see it.
 //!
 //! The least of what these say is left, each less a tenth of its size, which is for others:
 //!
@@ -21,7 +21,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// What may be taken; negative if something is to be given back.
+    /// Returns the bytes that may be taken; negative if some are to be given back.
     fn room(self) -> i64 {
         self.left.min(i64::MAX as u64) as i64 - (self.size / RESERVE).min(i64::MAX as u64) as i64
     }

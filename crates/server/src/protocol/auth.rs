@@ -32,8 +32,8 @@ pub(crate) const DATA_BYTES_MAX: usize = 2 << 10;
 
 pub(crate) const FAILURE: &str = "CLIENT_ERROR authentication failure";
 
-/// How much data a `set` announces that may authenticate; `None` for any other line. As in memcached, its key, flags
-/// and time may be anything.
+/// Returns the data bytes that a `set` announces that may authenticate; `None` for any other line. As in memcached, its
+/// key, flags and time may be anything.
 pub(crate) fn announced_bytes(line: &[u8]) -> Option<usize> {
     let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
     let mut tokens = line.split(|byte| *byte == b' ').filter(|token| !token.is_empty());

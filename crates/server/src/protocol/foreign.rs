@@ -30,7 +30,7 @@ pub(crate) enum Protocol {
 impl Protocol {
     pub(crate) const COUNT: usize = Protocol::Unknown as usize + 1;
 
-    /// What a client of it speaks, and what to do about that.
+    /// Returns the protocol that such a client speaks, and the cure.
     pub(crate) fn speaks_and_cure(self) -> (&'static str, &'static str) {
         match self {
             Protocol::Binary => {

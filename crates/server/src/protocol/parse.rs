@@ -31,7 +31,7 @@ const TOKENS_MAX: usize = 23;
 
 const BAD_LINE: &str = "CLIENT_ERROR bad command line format";
 
-/// What storing means.
+/// The kinds of storage commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreMode {
     Set,

@@ -87,7 +87,7 @@ impl ServerOptions {
     }
 }
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
@@ -97,7 +97,7 @@ pub enum StartError {
     Listen {
         /// The address or path.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// Threads, descriptors or memory are short.

@@ -65,7 +65,7 @@ pub(crate) struct Parts<E: Engine> {
     pub(crate) stats: Arc<StatsSource>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) dumps: Arc<Dumps>,
-    /// When the server started.
+    /// The time at which the server started.
     pub(crate) started: Instant,
     engine: Arc<E>,
     users: Option<Arc<Users>>,

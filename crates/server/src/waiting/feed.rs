@@ -44,7 +44,7 @@ pub(crate) struct Feed {
     taken: Condvar,
 }
 
-/// What a reader gets.
+/// The text that a reader gets at once.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) text: Vec<u8>,
@@ -67,7 +67,7 @@ impl Feed {
         self.put_within(text, PATIENCE, || ())
     }
 
-    /// As [`put`](Feed::put). Calls `ready` when there is room, before anybody can see the text.
+    /// As [`put`](Feed::put). Calls `ready` when there is room, before the reader can see the text.
     pub(crate) fn put_when(&self, text: &[u8], ready: impl FnOnce()) -> bool {
         self.put_within(text, PATIENCE, ready)
     }

@@ -47,7 +47,7 @@ const AHEAD_MAX: usize = 8;
 /// The number of reads under way at which a loop stops to read keys ahead: the disk has enough to do.
 const AHEAD_WHILE: usize = 64;
 
-/// What the engine read.
+/// The outcome of a read of the engine.
 pub(crate) type Fetched<V> = Result<Option<V>, EngineError>;
 
 /// The outcome of one read, on its way to a connection.
@@ -57,7 +57,7 @@ pub(crate) struct Arrival<V> {
     pub(crate) fetched: Fetched<V>,
 }
 
-/// Where threads of the engine leave outcomes for a loop.
+/// A mailbox in which threads of the engine leave outcomes for a loop.
 struct Mailbox<V> {
     arrivals: Mutex<Vec<Arrival<V>>>,
     inbox: Arc<Inbox>,

@@ -1,4 +1,4 @@
-//! What other threads tell an event loop: a queue of messages and an eventfd that wakes it.
+//! The messages of other threads to an event loop: a queue and an eventfd that wakes the loop.
 //!
 //! The loop announces that it is about to sleep, looks into the inbox once more, and sleeps. A sender posts first and
 //! then checks whether the loop has announced sleep: only then does it pay for the system call. A completion that

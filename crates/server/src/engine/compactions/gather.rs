@@ -62,7 +62,7 @@ pub(super) struct Told {
     pub(super) attempts: Vec<Attempt>,
 }
 
-/// As many attempts as fit: those that run first, then the oldest ones that have ended.
+/// Selects as many attempts as fit: those that run first, then the oldest ones that have ended.
 pub(super) fn bounded(attempts: Vec<Attempt>, since: u64) -> Told {
     let (ended, running): (Vec<Attempt>, Vec<Attempt>) =
         attempts.into_iter().partition(|attempt| attempt.sequence.is_some());
@@ -78,7 +78,7 @@ pub(super) fn bounded(attempts: Vec<Attempt>, since: u64) -> Told {
     Told { next, more, missed: first.map_or(0, |first| first.saturating_sub(since)), attempts }
 }
 
-/// Whether an attempt fits; takes its room.
+/// Takes the room of an attempt. Returns false if it does not fit.
 fn takes(attempt: &Attempt, room: &mut usize) -> bool {
     // It has no part that cannot be written as JSON; one that had would not fit.
     let bytes = serde_json::to_string(attempt).map_or(usize::MAX, |json| json.len().saturating_add(1));

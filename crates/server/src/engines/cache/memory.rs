@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// How often expired items go, and how often the process's memory is looked at.
+/// The interval at which expired items go, and at which the process's memory is measured.
 const TIDY_EVERY: Duration = Duration::from_millis(250);
 /// The number of newly stored bytes after which the process's memory is measured again.
 const LOOK_BYTES: u64 = 1 << 20;

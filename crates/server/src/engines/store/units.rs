@@ -162,7 +162,7 @@ fn decision_metrics(units: &[(&str, &DecisionReport)], out: Out<'_>) {
     each(units, name, help, MetricKind::Gauge, |report| report.pipelines_running as f64, out);
 }
 
-/// What the last decision of each unit was made from.
+/// Reports the inputs of the last decision of each unit.
 fn input_metrics(units: &[(&str, &DecisionReport)], out: Out<'_>) {
     let last = || units.iter().filter_map(|(unit, report)| Some((*unit, report.last.as_deref()?)));
     let mut gauge = |name: &str, help: &str, labels: &[(&str, &str)], value: f64| {
