@@ -1,4 +1,4 @@
-//! How many rows a page holds, from the rules of PostgreSQL's heap.
+//! The number of rows of a page, from the rules of PostgreSQL's heap.
 //!
 //! ```text
 //! usable   = block − 24                                   the page's header (storage/bufpage.h)
@@ -74,7 +74,7 @@ fn row_bytes(columns: &[Column]) -> Option<f64> {
     Some(align(header + data?, 8))
 }
 
-/// Where a column of this mean width ends that begins behind `at`.
+/// Returns the end of a column of this mean width that begins behind `at`.
 fn end_of(column: &Column, at: f64, width: f64) -> f64 {
     let width = column.fixed_bytes.map_or(width, f64::from);
     let aligned = column.fixed_bytes.is_some() || width > SHORT_VALUE_MAX;

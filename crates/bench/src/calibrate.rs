@@ -138,7 +138,7 @@ struct ShareRow {
     growth: Growth,
 }
 
-/// What a pipeline gave and cost; 0.5 is half as much again.
+/// The gain and the cost of a pipeline; 0.5 is half as much again.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Growth {
     linear_bytes_per_s: f64,
@@ -262,7 +262,7 @@ impl Bench {
         })
     }
 
-    /// What linear and pipelined runs cost with such values.
+    /// Measures the cost of linear and pipelined runs with such values.
     fn measure(&self, mix: Mix) -> Result<(Cost, Cost)> {
         let inputs = self.inputs(mix)?;
         let began = Instant::now();
@@ -339,11 +339,11 @@ impl Bench {
     }
 }
 
-/// What runs of one mode have cost, each.
+/// The costs of the runs of one mode.
 #[derive(Default)]
 struct Spent {
     bytes_per_s: Vec<f64>,
-    /// How many processors were in use.
+    /// The number of processors in use.
     processors: Vec<f64>,
 }
 
@@ -381,7 +381,7 @@ fn mixes(large: Option<u64>) -> Vec<Mix> {
     ends.into_iter().flat_map(of).collect()
 }
 
-/// What is not measured is as the default policy has it.
+/// Returns the rules of the default policy, for all that is not measured.
 fn base_rules() -> DecisionRules {
     match Policy::default().host {
         ModeRule::Decided(rules) => rules,

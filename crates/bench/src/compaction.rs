@@ -1,4 +1,4 @@
-//! Who compacts what, and how: the options that the benchmark and the server have in common.
+//! The settings of compaction: the options that the benchmark and the server have in common.
 
 use crate::error::{Error, Result};
 use crate::rules::RulesFile;

@@ -163,7 +163,7 @@ impl Hotspot {
     }
 }
 
-/// Which records exist: a counter that hands out numbers and a limit below which all have been acknowledged.
+/// The set of existing records: a counter that hands out numbers, and a limit below which all have been acknowledged.
 ///
 /// Inserts finish out of order. A reader may choose only a record that exists, so the limit moves past a number when it
 /// and all before it are acknowledged; as in YCSB, a window of 2^20 numbers may be pending.

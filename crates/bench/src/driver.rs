@@ -28,7 +28,7 @@ use crate::store::{AsyncStore, Completions, Store, StoreFailure};
 use crate::workload::{Action, Request, Tally, Worker, failed};
 use crate::workloads::Workload;
 
-/// How long an asynchronous lane waits for any completion before it calls the store stuck.
+/// The longest wait of an asynchronous lane for any completion before it calls the store stuck.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The part of a pause that is spent looking at the clock: sleep wakes up to this much late. It costs CPU time, which
@@ -43,7 +43,7 @@ const NAP: Duration = Duration::from_millis(100);
 #[derive(Default)]
 struct Padded(AtomicU64);
 
-/// What the lanes and the sampler share.
+/// The state that the lanes and the sampler share.
 pub(crate) struct Control {
     stop: AtomicBool,
     /// Ends the whole run.
@@ -64,7 +64,7 @@ impl Control {
         }
     }
 
-    /// Whether a lane has failed, or the run is to end.
+    /// Returns true if a lane has failed, or the run is to end.
     fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.run.is_asked()
     }
@@ -393,7 +393,7 @@ struct Flight {
 
 type Finished = (u64, Instant, std::result::Result<Option<usize>, StoreFailure>);
 
-/// Where one lane's completions arrive. Bounded by what the lane has in flight.
+/// A queue of one lane's completions. Bounded by the requests that the lane has in flight.
 #[derive(Default)]
 struct CompletionQueue {
     finished: Mutex<Vec<Finished>>,

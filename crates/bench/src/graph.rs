@@ -34,7 +34,7 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = NODE_PAYLOAD_BYTES;
 /// The share of operations that add a node.
 pub(crate) const NEW_NODES: f64 = 0.025_74;
 
-/// What is asked of the graph.
+/// An operation on the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GraphOperation {
     /// A node and all its links, for loading.
@@ -92,7 +92,7 @@ impl Op {
     }
 }
 
-/// What a planned operation is about.
+/// The arguments of a planned operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GraphRequest {
     pub(crate) id: u64,
@@ -107,7 +107,7 @@ pub(crate) fn node_key(key: &mut Vec<u8>, id: u64) {
     key.extend_from_slice(&id.to_be_bytes());
 }
 
-/// What the keys of all links of one type of a node begin with; with `c` in front, the key of their count.
+/// Builds the prefix of the keys of all links of one type of a node; with `c` in front, the key of their count.
 pub(crate) fn links_key(key: &mut Vec<u8>, first: u8, id: u64, link_type: u64) {
     key.clear();
     key.push(first);

@@ -55,7 +55,7 @@ pub struct HashSettings {
 }
 
 impl Default for HashSettings {
-    /// What an empty command line gives.
+    /// Returns the options of an empty command line.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Empty {

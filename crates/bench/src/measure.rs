@@ -1,4 +1,4 @@
-//! What one thread records about its operations, and how the threads' records are put together.
+//! The records of one thread about its operations, and their merge.
 //!
 //! 1. A thread calls [`Recorder::record`] once per operation with the moments it began and ended. The driver reads the
 //!    clock once per operation: in a closed loop the end of one is the beginning of the next, as in db_bench. In an

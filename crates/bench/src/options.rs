@@ -227,7 +227,7 @@ fn parse_field_bytes(text: &str) -> std::result::Result<usize, String> {
 }
 
 impl Default for BenchOptions {
-    /// What an empty command line gives: the defaults are stated once, on the fields.
+    /// Returns the options of an empty command line: the defaults are stated once, on the fields.
     fn default() -> Self {
         #[derive(Parser)]
         struct Empty {

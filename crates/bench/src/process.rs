@@ -1,4 +1,4 @@
-//! What the kernel knows about this process and this machine, from `/proc` and `/sys`.
+//! Facts of the kernel about this process and this machine, from `/proc` and `/sys`.
 //!
 //! Every reader is total: a file that is missing or reads differently gives `None` for what it would have told, and the
 //! result then says nothing instead of something wrong. Times are in the kernel's user ticks of 10 ms.

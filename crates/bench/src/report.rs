@@ -241,7 +241,8 @@ impl<'a> Subject<'a> {
         facts.into_iter().map(|(name, values)| (name, values.join(", "))).collect()
     }
 
-    /// What keeps the runs from being repetitions of one measurement: names of options, and of the store's settings.
+    /// Returns the differences that keep the runs from being repetitions of one measurement: names of options, and of
+    /// the store's settings.
     fn differing_settings(&self) -> Vec<String> {
         let told = |run: &BenchResult| {
             let mut told = settings_of(&run.options);
@@ -305,8 +306,8 @@ fn plain(value: &serde_json::Value) -> String {
     }
 }
 
-/// What a run was told, but for what it is called and where its store was: that is of no interest elsewhere, and a page
-/// is for others to see.
+/// Returns the options of a run without its label and the place of its store. These are of no interest elsewhere, and a
+/// page is for others to see.
 fn settings_of(options: &BenchOptions) -> serde_json::Map<String, serde_json::Value> {
     let Ok(serde_json::Value::Object(mut settings)) = serde_json::to_value(options) else { return Default::default() };
     for name in ["label", "commit", "directory"] {

@@ -243,7 +243,7 @@ impl BenchResult {
     }
 }
 
-/// What a setting's text stands for.
+/// Parses the text of a setting.
 fn setting(text: &str) -> Setting {
     match text {
         "true" => true.into(),

@@ -21,7 +21,7 @@ const FORMAT: u32 = 1;
 const FURTHER_MAX: usize = 64;
 const MERGE_THREADS_MAX: u32 = 256;
 
-/// Which side of a store.
+/// A side of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum SideName {
@@ -83,7 +83,7 @@ impl RulesFile {
         })
     }
 
-    /// As [`read`](RulesFile::read); without a file, there are rules for no side.
+    /// Reads the file like [`read`](RulesFile::read); without a file, there are rules for no side.
     ///
     /// # Errors
     /// As there.

@@ -428,7 +428,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// How things were when the last request of a workload was done.
+/// The figures at the moment when the last request of a workload was done.
 struct RequestsEnd {
     usage: Usage,
     unix_ms: u64,
@@ -439,7 +439,7 @@ fn work_since(before: &StoreStats, now: &StoreStats) -> Option<Work> {
     Some(now.work.as_ref()?.since(before.work.as_ref()?))
 }
 
-/// Whether a directory is to be made. The empty path is the working directory.
+/// Returns true if a directory is to be made. The empty path is the working directory.
 fn is_missing(directory: &Path) -> bool {
     !directory.as_os_str().is_empty() && !directory.exists()
 }

@@ -178,7 +178,7 @@ fn number_within(text: &str, min: u32, max: u32) -> Result<u32, String> {
 }
 
 impl Default for SituSettings {
-    /// What an empty command line gives.
+    /// Returns the options of an empty command line.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Empty {
@@ -354,7 +354,7 @@ impl StoreFactory for SituFactory {
 pub struct SituStore {
     store: situ::Store,
     figures: Option<Figures>,
-    /// Where the files are, if a file system of this machine has them: it knows of holes.
+    /// The directory of the files, if a file system of this machine has them: it knows of holes.
     directory: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! What a benchmark needs from a key-value store.
+//! The interface of a benchmark to a key-value store.
 //!
 //! An adapter implements [`Store`] for one store and [`StoreFactory`] for the settings it is opened with. The workloads
 //! speak to nothing else, so every store is driven by the same loop, with the same keys, values and clock.

@@ -1,4 +1,4 @@
-//! What a store did behind its requests: log, flushes, compactions, and which unit did which part of them.
+//! The work of a store behind its requests: log, flushes, and compactions with the share of each unit.
 
 use serde::{Deserialize, Serialize};
 

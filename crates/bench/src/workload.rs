@@ -88,7 +88,7 @@ impl Workload {
         self == Self::YcsbLoad || self.needs() == Some(Records::Ycsb)
     }
 
-    /// Which records it loads.
+    /// Returns the records that it loads.
     pub(crate) fn loads(self) -> Option<Records> {
         match self {
             Self::YcsbLoad => Some(Records::Ycsb),
@@ -97,7 +97,7 @@ impl Workload {
         }
     }
 
-    /// Which loaded records it needs.
+    /// Returns the loaded records that it needs.
     pub(crate) fn needs(self) -> Option<Records> {
         match self {
             Self::LinkBench => Some(Records::Graph),
@@ -108,7 +108,7 @@ impl Workload {
         }
     }
 
-    /// The workload that loads such records.
+    /// Returns the workload that loads such records.
     pub(crate) fn loader(records: Records) -> Self {
         match records {
             Records::Ycsb => Self::YcsbLoad,
@@ -116,7 +116,8 @@ impl Workload {
         }
     }
 
-    /// Why the workload's requests cannot be kept outstanding, if they cannot: only single puts and gets can.
+    /// Returns the reason why the workload's requests cannot be kept outstanding, if there is one: only single puts and
+    /// gets can.
     pub(crate) fn refuses_outstanding(self, options: &BenchOptions) -> Option<&'static str> {
         match self {
             Self::ReadSeq | Self::ReadReverse | Self::SeekRandom | Self::YcsbE => Some("its requests are scans"),
@@ -133,7 +134,7 @@ impl Workload {
         }
     }
 
-    /// Whether the workload replaces single fields of records.
+    /// Returns true if the workload replaces single fields of records.
     pub(crate) fn updates_fields(self, options: &BenchOptions) -> bool {
         matches!(self, Self::YcsbA | Self::YcsbB | Self::YcsbF | Self::YcsbMixed)
             && options.update_mapping == UpdateMapping::Merge
@@ -168,7 +169,8 @@ impl Workload {
         }
     }
 
-    /// How the workload chooses among `records` existing records. Cloned for each thread: `Latest` costs a sum.
+    /// Returns the distribution of the workload over `records` existing records. Cloned for each thread: `Latest` costs
+    /// a sum.
     pub(crate) fn chooser(self, options: &BenchOptions, records: u64) -> Option<Chooser> {
         let (distribution, inserts) = match self.mix(options) {
             Some(mix) => (mix.distribution, mix.insert),
@@ -189,7 +191,7 @@ impl Workload {
     }
 }
 
-/// Which of db_bench's keys have a value: one bit each, so that live bytes are known and not guessed.
+/// The set of db_bench's keys with a value: one bit each, so that live bytes are known and not guessed.
 #[derive(Debug)]
 pub(crate) struct LiveKeys {
     words: Vec<AtomicU64>,
@@ -219,7 +221,7 @@ impl LiveKeys {
     }
 }
 
-/// What is in the store, shared by all threads.
+/// The contents of the store, shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Dataset {
     /// db_bench's keys.
@@ -228,7 +230,7 @@ pub(crate) struct Dataset {
     pub(crate) inserted: Inserted,
 }
 
-/// What a request does.
+/// The action of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Put,
@@ -261,7 +263,7 @@ pub(crate) struct Request {
     pub(crate) inserts: Option<u64>,
 }
 
-/// What a worker's requests added up to.
+/// The totals of a worker's requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) user_bytes_written: u64,
@@ -294,13 +296,13 @@ pub(crate) struct Worker<'a> {
     pub(crate) graph: GraphRequest,
     batch_keys: Vec<u8>,
     issued: u64,
-    /// How many requests are to come, for what changes on the way.
+    /// The number of requests to come, for values that change on the way.
     operations: u64,
     sync: bool,
     pub(crate) tally: Tally,
 }
 
-/// Where the value of the next put comes from.
+/// The source of the value of the next put.
 pub(crate) struct Content {
     values: Values,
     shape: RecordShape,
@@ -362,7 +364,7 @@ impl<'a> Worker<'a> {
         self.values.value()
     }
 
-    /// Whether writes are to be synced.
+    /// Returns true if writes are to be synced.
     pub(crate) fn sync(&self) -> bool {
         self.sync
     }
@@ -523,7 +525,7 @@ impl<'a> Worker<'a> {
         self.issued
     }
 
-    /// How many records the run loads.
+    /// Returns the number of records that the run loads.
     pub(crate) fn nodes_loaded(&self) -> u64 {
         self.options.keys
     }

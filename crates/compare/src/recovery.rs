@@ -96,7 +96,7 @@ struct Job {
     threads: u64,
     /// Writes of all threads after the store was opened.
     writes: u64,
-    /// Where the child says what it found; it is whole as soon as it is there.
+    /// The file of the child's findings; it is whole as soon as it exists.
     told: PathBuf,
 }
 
@@ -124,7 +124,8 @@ struct Run {
     closed_open_seconds: f64,
     /// Keys and values that were written, and acknowledged as synced, before it was killed.
     written_user_bytes: u64,
-    /// What the opening after it brought into tables: less than was written where a store wrote tables before.
+    /// The bytes that the opening afterwards brought into tables: less than was written where a store wrote tables
+    /// before.
     replayed_table_bytes: f64,
     killed_open_seconds: f64,
 }

@@ -51,13 +51,13 @@ impl RocksdbFactory {
         Self { settings }
     }
 
-    /// Where tables go, in order, and how much of each place they may fill.
+    /// Returns the places of tables, in order, with the bytes of each that they may fill.
     fn places(&self, directory: &Path) -> Result<Vec<DBPath>, StoreFailure> {
         let Some(fast) = &self.settings.fast_files else { return Ok(Vec::new()) };
         Ok(vec![DBPath::new(fast.join(TABLES), self.settings.fast_table_bytes)?, DBPath::new(directory, u64::MAX)?])
     }
 
-    /// What of a store lies on the fast disk.
+    /// Returns the parts of a store that lie on the fast disk.
     fn fast_parts(&self) -> Vec<PathBuf> {
         self.settings.fast_files.iter().flat_map(|fast| [fast.join(LOG), fast.join(TABLES)]).collect()
     }

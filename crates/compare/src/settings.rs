@@ -101,7 +101,7 @@ pub(crate) struct StoreSettings {
 }
 
 impl Default for StoreSettings {
-    /// What an empty command line gives: the defaults are stated once, on the fields.
+    /// Returns the settings of an empty command line: the defaults are stated once, on the fields.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Empty {

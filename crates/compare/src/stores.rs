@@ -66,7 +66,7 @@ impl StoreKind {
         options
     }
 
-    /// Why it cannot be run with these settings, if it cannot.
+    /// Returns the reason why it cannot be run with these settings, if there is one.
     pub(crate) fn refuses(self, settings: &StoreSettings) -> Option<&'static str> {
         match self {
             Self::Fjall if settings.fast_disk.is_some() => {

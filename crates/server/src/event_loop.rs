@@ -53,7 +53,7 @@ const LISTENER: u64 = u64::MAX - 1024;
 const EVENTS_MAX: usize = 256;
 /// Connections taken per turn, so that a storm of them does not hold up the others.
 const ACCEPTS_MAX: usize = 64;
-/// The interval at which the loop submits its own reads again: the system may lack the memory to take one, and takes it
+/// The interval at which the loop checks its own reads again: the system may lack the memory to take one, and takes it
 /// later.
 const READS_AGAIN: Duration = Duration::from_millis(100);
 /// Rest of the listeners when descriptors have run out.

@@ -1,4 +1,4 @@
-//! Where a calibration makes its tables: a directory of its own, or a node's volume that holds nothing.
+//! The place of a calibration's tables: a directory of its own, or a node's volume that holds nothing.
 
 use super::failed;
 use crate::error::{Error, Result};

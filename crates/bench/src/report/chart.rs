@@ -61,7 +61,7 @@ fn log_ticks(min: f64, max: f64) -> Vec<f64> {
     (first..=last).map(|power| 10f64.powi(power)).collect()
 }
 
-/// How a position on an axis follows from a value.
+/// The mapping from a value to a position on an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scale {
     /// From zero.

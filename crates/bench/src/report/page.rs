@@ -143,7 +143,7 @@ struct Figure {
     title: &'static str,
     value: fn(&PhaseResult) -> Option<f64>,
     text: fn(f64) -> String,
-    /// Whether each workload has a scale of its own: its figures differ from the next one's by orders of magnitude.
+    /// True if each workload has a scale of its own: its figures differ from the next one's by orders of magnitude.
     own_scale: bool,
 }
 
@@ -295,12 +295,12 @@ fn legend(phases: &[(usize, &str, &PhaseResult)]) -> String {
     html
 }
 
-/// How many neighbouring values make one point, so that at most [`POINTS_MAX`] points are left.
+/// Returns the number of neighbouring values that make one point, so that at most [`POINTS_MAX`] points are left.
 fn thin(length: usize) -> usize {
     length.div_ceil(POINTS_MAX).max(1)
 }
 
-/// What the vertical axis of a chart over time shows.
+/// The vertical axis of a chart over time.
 struct Axis {
     scale: Scale,
     format: fn(f64) -> String,
