@@ -306,8 +306,8 @@ fn plain(value: &serde_json::Value) -> String {
     }
 }
 
-/// Returns the options of a run without its label and the place of its store. These are of no interest elsewhere, and a
-/// page is for others to see.
+/// Returns the options of a run without its label, its commit and the directory of its store. These are of no interest
+/// elsewhere, and a page is for others to see.
 fn settings_of(options: &BenchOptions) -> serde_json::Map<String, serde_json::Value> {
     let Ok(serde_json::Value::Object(mut settings)) = serde_json::to_value(options) else { return Default::default() };
     for name in ["label", "commit", "directory"] {

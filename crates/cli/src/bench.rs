@@ -107,7 +107,7 @@ fn measure_with(command: &BenchCommand, factory: &dyn StoreFactory) -> Result<Be
     })
 }
 
-/// What a first signal stops.
+/// Creates a [`Stop`] that a first signal sets off.
 fn stopped_by_signals() -> Result<(Stop, Interrupts), Failure> {
     let stop = Stop::default();
     let stopped = stop.clone();

@@ -35,7 +35,7 @@ struct Changed {
     directory: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     fast_disk: Option<String>,
-    /// What a repair had set aside on the disk, and lies at home now.
+    /// The files that a repair had set aside on the disk, and that lie at home now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     set_aside: Vec<String>,
 }
@@ -280,7 +280,7 @@ struct ShownPlace {
     #[serde(skip_serializing_if = "Option::is_none")]
     geometry: Option<DeviceReport>,
     drive: DriveReport,
-    /// Why it is shown as a device only.
+    /// The reason why it is shown as a device only.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_situ_disk: Option<String>,
 }

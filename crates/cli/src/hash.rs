@@ -35,7 +35,7 @@ const DEFAULT_KEYSPACE: &str = "default";
 pub(crate) struct OpenHash {
     pub(crate) store: HashStore,
     pub(crate) directory: PathBuf,
-    /// What is dead, if entries are memcached items.
+    /// The rule for dead items, if entries are memcached items.
     rule: Option<ExpiryRule>,
 }
 
@@ -58,7 +58,7 @@ impl OpenHash {
         Failure::hash(what, &self.directory, error)
     }
 
-    /// Whether entries are memcached items.
+    /// Returns true if entries are memcached items.
     pub(crate) fn has_items(&self) -> bool {
         self.rule.is_some()
     }
@@ -68,7 +68,7 @@ impl OpenHash {
         if self.has_items() { ITEMS_KEYSPACE } else { DEFAULT_KEYSPACE }
     }
 
-    /// Whether nothing is in the store but what the program keeps for itself, such as the position of a load.
+    /// Returns true if the store holds nothing but the program's own entries, such as the position of a load.
     ///
     /// # Errors
     /// The store has failed.
@@ -120,7 +120,7 @@ impl OpenHash {
         }
     }
 
-    /// What memcached items are to be written with.
+    /// Returns the writer of memcached items.
     ///
     /// # Errors
     /// A server's records cannot be read.

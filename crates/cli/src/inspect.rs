@@ -31,7 +31,7 @@ const COLUMNS: usize = 100;
 /// So often something is looked at that changes meanwhile.
 const LOOKS_MAX: usize = 20;
 
-/// Whether there is a store, which may be damaged.
+/// Returns true if there is a store, which may be damaged.
 fn has_a_store(home: &Home) -> bool {
     let is_mark = |file: &FileMeta| matches!(file.name, FileName::Identity | FileName::Current);
     home.volume().is_ok_and(|volume| volume.list().is_ok_and(|files| files.iter().any(is_mark)))

@@ -73,7 +73,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Whether `--json` is on a command line that cannot be read as a whole.
+/// Returns true if `--json` is on a command line that cannot be read as a whole.
 fn asked_for_json() -> bool {
     std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
@@ -119,5 +119,5 @@ fn run(program: Program) -> Outcome {
     }
 }
 
-/// What [`Exit`] calls done.
+/// The outcome [`Exit::Done`].
 const DONE: Outcome = Ok(Exit::Done);

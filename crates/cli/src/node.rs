@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long clients' requests may take to end.
+/// The longest time for clients' requests to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
@@ -142,15 +142,15 @@ fn log(out: &Output, text: &str) {
     }
 }
 
-/// Where the node can be reached.
+/// The addresses of the node.
 #[derive(Debug, Serialize)]
 struct Listening {
     event: &'static str,
     place: String,
     addresses: Vec<String>,
-    /// Whether clients have to know a secret.
+    /// True if clients have to know a secret.
     secret: bool,
-    /// Whether connections are encrypted.
+    /// True if connections are encrypted.
     tls: bool,
     #[serde(skip)]
     computes_only: bool,

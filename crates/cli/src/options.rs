@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Where loads keep their places.
+/// The keyspace in which loads keep their places.
 pub(crate) const MARKS: &str = "situ.load";
 
 const EXIT_CODES: &str = "\

@@ -19,7 +19,7 @@ impl Output {
         Output { stdout: BufWriter::with_capacity(64 << 10, stdout.lock()), json, terminal }
     }
 
-    /// Whether machines read it.
+    /// Returns true if machines read it.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }

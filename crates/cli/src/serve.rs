@@ -29,12 +29,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long the end waits for a node that is lost.
+/// The longest wait of the end for a node that is lost.
 const LOST_NODE_DEADLINE: Duration = Duration::from_secs(3);
-/// How long clients may take to collect their last answers.
+/// The longest time for clients to collect their last answers.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How many seconds a write waits for a lost node, unless the options say otherwise.
+/// The seconds that a write waits for a lost node, unless the options say otherwise.
 const NODE_PATIENCE_S: u64 = 600;
 /// Memory for caches, unless the options say otherwise.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -245,7 +245,7 @@ struct Serving<'a> {
     messages: Arc<Messages>,
 }
 
-/// Where the items are.
+/// The place of the items.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Directory(&'a Path),
@@ -266,12 +266,12 @@ impl std::fmt::Display for Place<'_> {
     }
 }
 
-/// What is shown of a store that is served.
+/// The facts to show about a store that is served.
 struct Shown<'a> {
     place: Place<'a>,
-    /// How the names of its metrics begin.
+    /// The prefix of the names of its metrics.
     metrics: &'static str,
-    /// Whether it has compactions to draw.
+    /// True if it has compactions to draw.
     has_compactions: bool,
 }
 
@@ -384,7 +384,7 @@ fn cannot_start(error: StartError, options: &ServeOptions) -> Failure {
     }
 }
 
-/// Where the server can be reached.
+/// The addresses of the server.
 #[derive(Debug, Serialize)]
 struct Listening {
     event: &'static str,
@@ -510,7 +510,7 @@ impl Listener for Messages {
     }
 }
 
-/// What the log says of an event. Nothing of beginnings, whose ends it tells, and of single tables.
+/// Returns the line of the log for an event. Beginnings, whose ends have a line, and single tables have none.
 fn told(event: &StoreEvent) -> Option<String> {
     Some(match event {
         StoreEvent::FlushBegun { .. }

@@ -29,7 +29,7 @@ use crate::text::Encoding;
 use crate::walk::{Bounds, EachEntry, Order, Walk};
 use crate::watch::NodeWatch;
 
-/// Where a store's home is: a directory, or a store on a node.
+/// The home of a store: a directory, or a store on a node.
 #[derive(Clone)]
 pub(crate) struct Home {
     /// The directory, or the address as it was given; for messages, too.
@@ -37,21 +37,21 @@ pub(crate) struct Home {
     keys: NodeKeys,
     /// Nodes that help to compact a store in a directory.
     compute: Vec<String>,
-    /// Where these nodes have the directory, if they have it.
+    /// The path of the directory on these nodes, if they have it.
     compute_shared: Option<PathBuf>,
-    /// Who watches over the nodes, if anybody does.
+    /// The watch over the nodes, if there is one.
     watch: Option<Arc<NodeWatch>>,
 }
 
 impl Target {
-    /// Where the store is.
+    /// Returns the home of the store.
     pub(crate) fn home(&self) -> Home {
         Home::new(self.data.clone(), &self.node)
     }
 }
 
 impl Directory {
-    /// Where the store is.
+    /// Returns the home of the store.
     pub(crate) fn home(&self) -> Home {
         let named = self.directory.clone().or_else(|| self.data.clone());
         Home::new(named.unwrap_or_else(|| PathBuf::from("situ-data")), &self.node)
@@ -59,24 +59,24 @@ impl Directory {
 }
 
 impl Home {
-    /// What the options name: the node if they name one, or else `path`.
+    /// Returns the home that the options name: the node if they name one, or else `path`.
     pub(crate) fn new(path: PathBuf, node: &NodeAccess) -> Home {
         let path = node.capacity.as_ref().map_or(path, PathBuf::from);
         let NodeAccess { compute, compute_shared, keys, .. } = node.clone();
         Home { path, keys, compute, compute_shared, watch: None }
     }
 
-    /// A directory, or an address.
+    /// Returns the home at a directory or an address.
     pub(crate) fn at(path: &Path, keys: &NodeKeys) -> Home {
         Home { path: path.to_owned(), keys: keys.clone(), compute: Vec::new(), compute_shared: None, watch: None }
     }
 
-    /// Has `watch` told of the nodes.
+    /// Returns this home with its nodes watched by `watch`.
     pub(crate) fn watched(self, watch: &Arc<NodeWatch>) -> Home {
         Home { watch: Some(Arc::clone(watch)), ..self }
     }
 
-    /// As it was given: for messages.
+    /// Returns the path as it was given: for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -86,7 +86,7 @@ impl Home {
         self.path.to_str().filter(|text| NodeAddress::is_one(text))
     }
 
-    /// Whether it is on a node.
+    /// Returns true if it is on a node.
     pub(crate) fn is_on_node(&self) -> bool {
         self.address().is_some()
     }
@@ -166,8 +166,8 @@ impl Home {
         }
     }
 
-    /// What lies in the directory. What cannot be looked into is for the opening to tell. Stores on nodes are ordered
-    /// ones.
+    /// Returns the kind of the store in the directory. The opening reports a directory that cannot be listed. Stores on
+    /// nodes are ordered ones.
     pub(crate) fn kind(&self) -> StoreKind {
         if self.is_on_node() {
             return StoreKind::Ordered;
@@ -184,7 +184,7 @@ impl Home {
         }
     }
 
-    /// Whether it is a hash store.
+    /// Returns true if it is a hash store.
     pub(crate) fn is_hash(&self) -> bool {
         self.kind() == StoreKind::Hash
     }
@@ -205,7 +205,7 @@ impl Home {
         Ok(self.open_with_nodes(builder, offload)?.store)
     }
 
-    /// As [`open_with`](Home::open_with), and returns which nodes take part.
+    /// Opens the store like [`open_with`](Home::open_with), and returns the nodes that take part.
     ///
     /// # Errors
     /// As [`StoreBuilder::open`].
@@ -277,7 +277,7 @@ impl Home {
     }
 }
 
-/// How a node is reached.
+/// Returns the options for a connection to a node.
 ///
 /// # Errors
 /// A file cannot be read, or is not what it should be.
@@ -381,7 +381,7 @@ impl Writable {
         Failure::store(what, &self.directory, error)
     }
 
-    /// What memcached items are to be written with.
+    /// Returns the writer of memcached items.
     ///
     /// # Errors
     /// A server's records cannot be read or made.
@@ -416,7 +416,7 @@ pub(crate) fn keyspace(store: &Store, name: &str) -> Result<Keyspace, Failure> {
     })
 }
 
-/// When a write returns.
+/// Returns the durability at which a write returns.
 pub(crate) fn durability(sync: bool) -> Durability {
     if sync { Durability::Synced } else { Durability::Buffered }
 }
@@ -458,7 +458,7 @@ impl Readable {
         rule().map_err(|error| Failure::store("cannot read the server's records", &self.directory, &error))
     }
 
-    /// Whether a memcached client would find `key`, which is not in this keyspace.
+    /// Returns true if a memcached client would find `key`, which is not in this keyspace.
     ///
     /// # Errors
     /// The store cannot be read.

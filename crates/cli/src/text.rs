@@ -80,7 +80,7 @@ impl Encoding {
         }
     }
 
-    /// What a field's name ends in when it is written so.
+    /// Returns the suffix of a field's name for this encoding.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Encoding::Text => "",

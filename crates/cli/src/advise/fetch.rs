@@ -1,4 +1,4 @@
-//! What a PostgreSQL server says of its tables.
+//! The facts of a PostgreSQL server about its tables.
 //!
 //! # Steps
 //! 1. [`connect`] reads the connection string, and connects without TLS.
@@ -45,7 +45,7 @@ pub(super) struct Server {
 #[derive(Clone, Copy)]
 pub(super) struct ServerProcess {
     pub(super) number: i32,
-    /// How long it has run, in seconds, when the answer came. `NaN` if the user may not see it.
+    /// The age of the process, in seconds, when the answer came. `NaN` if the user may not see it.
     pub(super) age_s: f64,
     /// The time of this machine since its boot, in seconds, when the answer came. `NaN` if unknown.
     pub(super) asked_s: f64,
@@ -60,7 +60,7 @@ pub(super) struct Placed {
     pub(super) location: Option<PathBuf>,
 }
 
-/// What one transaction has seen.
+/// The results of one transaction.
 pub(super) struct Seen {
     pub(super) server: Server,
     pub(super) tables: Vec<Placed>,
@@ -89,7 +89,8 @@ fn hosts(config: &Config) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// As libpq has it where the connection string says nothing: the server's socket, the password of the environment.
+/// Parses the connection string. Where it says nothing, libpq's defaults hold: the server's socket, the password of the
+/// environment.
 fn config(dsn: &str) -> Result<Config, Failure> {
     let mut config: Config = dsn.parse().map_err(|error: postgres::Error| {
         Failure::usage(format!("--dsn cannot be read: {}", told(&error)))
@@ -171,7 +172,7 @@ SELECT current_setting('server_version') AS version, current_database()::text AS
   (SELECT extract(epoch FROM clock_timestamp() - backend_start)::float8 FROM pg_stat_activity WHERE pid = pg_backend_pid()) AS age,
   (SELECT setting FROM pg_settings WHERE name = 'data_directory') AS data_directory";
 
-/// What the kernel dates the begin of a process by.
+/// Returns the seconds since the boot: the kernel dates the start of a process by them.
 fn since_boot_s() -> f64 {
     let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
     text.split_whitespace().next().and_then(|seconds| seconds.parse().ok()).unwrap_or(f64::NAN)

@@ -96,7 +96,7 @@ fn no_table(server: &Server, options: &AdvisePostgresOptions) -> Failure {
         .cure("name another database in --dsn, or another --schema or --table; names are as the catalogue has them, without quotes")
 }
 
-/// Why the counts may be worth little.
+/// Returns the reasons why the counts may be worth little.
 fn warnings(seen: &Seen) -> Vec<String> {
     let (server, mut warnings) = (&seen.server, Vec::new());
     let counted = seen.tables.iter().any(|placed| placed.table.counts.inserted + placed.table.counts.updated > 0);

@@ -24,7 +24,7 @@ struct HashStoreReport {
     engine: &'static str,
     directory: String,
     store: String,
-    /// Whether it was closed. False while it is open.
+    /// True if it was closed. False while it is open.
     closed: bool,
     buckets: u64,
     /// The device or the file with the buckets.
@@ -154,7 +154,7 @@ fn read_superblock(home: &DirectoryVolume) -> situ::hash::Result<Newest> {
     Err(situ::hash::Error::Existence(text))
 }
 
-/// What the device of the buckets says of its room; none if it cannot be opened to read.
+/// Returns the room of the device of the buckets; none if it cannot be opened to read.
 fn space_of(path: &Path) -> Option<Space> {
     let options = device::OpenOptions { read_only: true, ..Default::default() };
     device::open(path, options).ok().map(|device| device.space())

@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use std::time::Instant;
 
-/// What an import did.
+/// The report of an import.
 #[derive(Serialize)]
 struct Report {
     database: String,
@@ -26,7 +26,7 @@ struct Report {
     /// Entries of all runs.
     imported_in_all: u64,
     column_families: Vec<Comparison>,
-    /// Whether store and database hold the same.
+    /// True if store and database hold the same.
     same: bool,
     copying_seconds: f64,
     comparing_seconds: f64,

@@ -20,7 +20,7 @@ pub(super) struct Run {
     last: u32,
     /// Payload bytes in use.
     used_bytes: u64,
-    /// What is wrong, of damaged pages.
+    /// The fault of damaged pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Report {
     file: String,
     pages: u64,
     used_bytes: u64,
-    /// Whether the log was closed cleanly at the end of this file.
+    /// True if the log was closed cleanly at the end of this file.
     closed: bool,
     /// Pages known to be durable, as the last sound page says.
     durable_pages: u32,

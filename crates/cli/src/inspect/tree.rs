@@ -37,10 +37,10 @@ pub(super) struct StoreReport {
     keyspaces: Vec<KeyspaceReport>,
 }
 
-/// How the store uses its fast disk.
+/// The store's use of its fast disk.
 #[derive(Serialize)]
 struct FastDisk {
-    /// Where it is, and without a file system by which backend it is reached.
+    /// The place of the disk, and the backend that reaches it if it has no file system.
     location: String,
     /// Of a device without a file system.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ struct FastDisk {
     decisions: Vec<Decision>,
 }
 
-/// Which levels' new tables were to go to the fast disk from then on.
+/// A decision on the levels whose new tables go to the fast disk from then on.
 #[derive(Serialize)]
 struct Decision {
     unix_s: u64,
@@ -189,7 +189,7 @@ struct TableReport {
     deletions: u64,
     range_deletions: u64,
     raw_bytes: u64,
-    /// Where there are two disks: whether it lies on the fast one.
+    /// True if the table lies on the fast one of two disks.
     on_fast_disk: bool,
     smallest_sequence: u64,
     largest_sequence: u64,
@@ -198,7 +198,7 @@ struct TableReport {
     begin: String,
     /// Keys below this.
     end: String,
-    /// Why it cannot be opened, if it cannot.
+    /// The reason why the table cannot be opened, if it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<String>,
     #[serde(skip)]
@@ -237,7 +237,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Why a table cannot be opened, if it cannot.
+    /// Returns the reason why a table cannot be opened, if it cannot.
     ///
     /// # Errors
     /// The caller has no right to read it: it may be sound.
@@ -551,7 +551,7 @@ fn size_bar(bytes: u64, largest: u64) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// Where keys lie between the first and the last of a keyspace.
+/// The scale of keys between the first and the last of a keyspace.
 struct Scale {
     common: usize,
     first: u64,
@@ -570,7 +570,7 @@ impl Scale {
         Scale { common, first: number(first, common), last: number(last, common) }
     }
 
-    /// What all keys begin with, where it is long enough to be in the way and leaves something of every key.
+    /// Returns the common prefix of all keys, if it is long enough to be in the way and leaves something of every key.
     fn hidden_prefix<'a>(&self, mut spans: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)> + Clone) -> Option<&'a [u8]> {
         let hides_all = spans.clone().any(|(begin, end)| begin.len().min(end.len()) <= self.common);
         let first = spans.next()?;

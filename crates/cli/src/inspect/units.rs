@@ -1,5 +1,4 @@
-//! What compaction units do and did, of a store that is being served: the server's figures, drawn as a timeline of
-//! text.
+//! The work of the compaction units of a store that is being served: the server's figures, drawn as a timeline of text.
 //!
 //! ```text
 //! cpu   40 of 41 attempts done, 1.20 GiB in, 1.10 GiB out, busy 12.5 s, 1 of 2 places taken
@@ -286,7 +285,7 @@ impl Window {
     }
 }
 
-/// How long a stage waited for its neighbours.
+/// Returns the time that a stage waited for its neighbours.
 fn waits(stage: &StageFigures) -> u64 {
     stage.starved_us.saturating_add(stage.blocked_us)
 }

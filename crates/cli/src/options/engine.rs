@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 
-/// What a directory holds, as the names of its files say.
+/// The kind of store in a directory, by the names of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     /// No store.
@@ -60,7 +60,7 @@ pub(crate) struct EngineChoice {
 const HEADING: &str = "Engine";
 
 impl EngineChoice {
-    /// Whether the store in `directory`, which is of the kind `found`, is a hash store or becomes one.
+    /// Returns true if the store in `directory`, which is of the kind `found`, is a hash store or becomes one.
     ///
     /// # Errors
     /// The store has another engine than was asked for.
@@ -108,7 +108,7 @@ pub(super) fn refuse_for(whom: &str, given: &[(bool, &str)]) -> Result<(), Failu
 }
 
 impl Directory {
-    /// Whether a directory was named, or a node's secret and the like.
+    /// Returns true if a directory was named, or a node's secret and the like.
     pub(crate) fn is_given(&self) -> bool {
         self.directory.is_some() || self.data.is_some() || self.check_for_hash().is_err()
     }

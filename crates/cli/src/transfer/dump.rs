@@ -132,8 +132,8 @@ fn write_entries(
     Ok(dumped)
 }
 
-/// Whether the path leads to what standard output is, too, as /dev/stdout does. A file under a new name would take the
-/// place of the one that others write to, and a summary would stand among the entries.
+/// Returns true if the path leads to the file of standard output, as /dev/stdout does. A file under a new name would
+/// take the place of the one that others write to, and a summary would stand among the entries.
 fn is_stdout(path: &Path) -> bool {
     let stdout = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
     match (std::fs::metadata(path), stdout) {
@@ -142,7 +142,7 @@ fn is_stdout(path: &Path) -> bool {
     }
 }
 
-/// What would only be found when all is written, or in the system's words.
+/// Checks in advance for errors that would only be found when all is written, or only in the system's words.
 fn can_be_written(target: &Path, force: bool) -> Result<(), Failure> {
     let what = format!("cannot write {}", target.display());
     if target.is_dir() {
@@ -162,7 +162,7 @@ fn can_be_written(target: &Path, force: bool) -> Result<(), Failure> {
 /// Makes a signal remove the file of this name, which is about to be created.
 type Catch<'a> = &'a dyn Fn(PathBuf) -> io::Result<()>;
 
-/// Where entries go.
+/// The destination of entries.
 enum Destination {
     /// A file that appears when it is whole.
     Whole(Partial),
@@ -233,7 +233,7 @@ struct Partial {
     path: PathBuf,
     file: File,
     target: PathBuf,
-    /// What to say of a file whose owner or group will be others than before.
+    /// The message for a file whose owner or group will be others than before.
     new_owner: Option<String>,
 }
 

@@ -31,10 +31,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// A batch ends here, however few entries it has.
 const BATCH_BYTES: usize = 1 << 20;
-/// So much of a file is hashed to tell it from another one of the same name and size.
+/// The bytes of a file that are hashed to tell it from another one of the same name and size.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// How far a load of a file has come, as it is stored.
+/// The progress of a load of a file, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     /// Size of the file.
@@ -46,16 +46,16 @@ struct Mark {
     loaded: u64,
     skipped: u64,
     done: bool,
-    /// When a repair of the store had lost something last, as the store said when this load began. Marks of older
+    /// The time of the last lossy repair of the store, as the store said when this load began. Marks of older
     /// programs do not have it.
     #[serde(default)]
     lossy_repair: Option<u64>,
-    /// The columns or fields that the load was told to use. Absent in marks of older programs.
+    /// The columns or fields that the load used. Absent in marks of older programs.
     #[serde(default)]
     layout: Vec<String>,
 }
 
-/// Which file a load reads.
+/// The identity of the file that a load reads.
 struct Identity {
     key: Vec<u8>,
     bytes: u64,
@@ -64,7 +64,7 @@ struct Identity {
     is_packed: bool,
 }
 
-/// What a load did.
+/// The summary of a load.
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
     file: String,
@@ -306,7 +306,7 @@ impl Load<'_> {
         failure.cure(format!("{loaded} loaded, and --resume goes on from there"))
     }
 
-    /// How far the load will have come with what was gathered.
+    /// Returns the progress of the load with the gathered entries.
     fn mark_at(&self, place: Place, gathered: u64) -> Mark {
         Mark { offset: place.offset, line: place.line, loaded: self.mark.loaded + gathered, ..self.mark.clone() }
     }

@@ -83,7 +83,7 @@ fn one_name(found: usize, what: &str, name: &str) -> Result<(), String> {
     }
 }
 
-/// What a CSV parser is in the middle of.
+/// The state of a CSV parser within its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Within {
     /// Nothing: a record begins with the next byte that ends no line.
@@ -104,7 +104,7 @@ enum Within {
 /// piece that it gets. So the mark is taken away here, and that piece is a single byte.
 pub(crate) struct Quotes {
     input: Input,
-    /// What was read in search of a byte order mark, and is none.
+    /// The bytes that were read in search of a byte order mark, and are none.
     front: Vec<u8>,
     delimiter: u8,
     within: Within,
@@ -241,7 +241,7 @@ impl Place {
 pub(crate) struct Numbered {
     pub(crate) line: u64,
     pub(crate) record: Result<Record, String>,
-    /// When the entry expires, in milliseconds since 1970; none: never.
+    /// The expiry of the entry, in milliseconds since 1970; none: never.
     pub(crate) expires_ms: Option<u64>,
 }
 
@@ -355,13 +355,14 @@ impl Records {
         }
     }
 
-    /// Whether records have begun that were not given yet: at the end, a sign that lines were counted wrongly.
+    /// Returns true if records have begun that were not returned yet: at the end, a sign that lines were counted
+    /// wrongly.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn promises_more(&self) -> bool {
         matches!(self, Records::Csv { reader, .. } if !reader.get_ref().lines.is_empty())
     }
 
-    /// Where the next record begins.
+    /// Returns the place at which the next record begins.
     pub(crate) fn place(&self) -> Place {
         match self {
             Records::Json { place, .. } => *place,

@@ -1,4 +1,4 @@
-//! Where a load goes: a keyspace of an ordered store, or a hash store.
+//! The target of a load: a keyspace of an ordered store, or a hash store.
 //!
 //! Entries are gathered into one batch. [`Target::commit`] writes the batch together with the place that it goes up to,
 //! so both become durable together or not at all.
@@ -14,7 +14,7 @@ use situ::{Keyspace, WriteBatch};
 use situ_server::{HashItemWriter, ItemWriter, reserved};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// What a load needs of a store.
+/// The interface of a load to a store.
 pub(super) trait Target {
     /// Gathers an entry, which may expire. The batch is as it was if this fails, in words.
     fn put(&mut self, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> Result<(), String>;
@@ -28,7 +28,7 @@ pub(super) trait Target {
     /// The mark of an earlier load.
     fn mark(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
 
-    /// When a repair of the store had lost something last.
+    /// Returns the time of the last lossy repair of the store.
     fn lossy_repair(&self) -> Option<u64>;
 
     /// Closes the store: everything is durable then.
@@ -53,7 +53,7 @@ struct Ordered {
     writable: Writable,
     keyspace: Keyspace,
     marks: Option<Keyspace>,
-    /// What writes memcached items, if the entries are some.
+    /// The writer of memcached items, if the entries are some.
     items: Option<ItemWriter>,
     batch: WriteBatch,
 }
@@ -114,7 +114,7 @@ impl Target for Ordered {
 
 struct Hash {
     hash: OpenHash,
-    /// What writes memcached items, if the entries are some.
+    /// The writer of memcached items, if the entries are some.
     items: Option<HashItemWriter>,
     batch: HashBatch,
 }
