@@ -188,7 +188,7 @@ impl<'a> Weighing<'a> {
         notes.into_iter().flatten().collect()
     }
 
-    /// The fill factor that is worth most, if one is worth it.
+    /// Returns the fill factor that is worth most, if one is worth it.
     fn best(&self, drive: Compresses) -> Option<Forecast> {
         let pages = |fillfactor| self.page.pages(self.rows, fillfactor);
         let pages_max = PAGES_TIMES_MAX * pages(self.table.fillfactor);

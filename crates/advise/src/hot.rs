@@ -53,14 +53,14 @@ impl Pressure {
         Pressure { versions, updates: counts.updated as f64 / touched, rows, young }
     }
 
-    /// The share of updates that find no room in pages with `rows` rows and `spare` slots.
+    /// Returns the share of updates that find no room in pages with `rows` rows and `spare` slots.
     pub fn wanting(&self, rows: f64, spare: u32) -> f64 {
         let scale = rows / self.rows;
         (excess(self.versions * scale, spare) / (self.updates * scale)).min(1.0)
     }
 }
 
-/// The mean of a Poisson distribution whose expected excess over `spare` is `missing`.
+/// Returns the mean of a Poisson distribution whose expected excess over `spare` is `missing`.
 fn mean_that_exceeds(spare: u32, missing: f64) -> f64 {
     if missing <= 0.0 {
         return 0.0;

@@ -28,7 +28,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// The pages of `table`; `None` if neither its columns nor its rows have been analysed, or if it has no rows.
+    /// Returns the pages of `table`; `None` if neither its columns nor its rows have been analysed, or if it has no
+    /// rows.
     pub fn of(table: &Table) -> Option<Page> {
         let block = f64::from(table.block_bytes);
         let slot = match row_bytes(&table.columns) {
@@ -38,12 +39,12 @@ impl Page {
         Some(Page { block, slot: slot.min(block - PAGE_HEADER) })
     }
 
-    /// Bytes of a mean row in the page, its header and line pointer included.
+    /// Returns the bytes of a mean row in the page, its header and line pointer included.
     pub fn slot_bytes(self) -> f64 {
         self.slot
     }
 
-    /// Rows that a page gets at this fill factor.
+    /// Returns the number of rows that a page gets at this fill factor.
     pub fn rows(self, fillfactor: u32) -> f64 {
         let reserve = (self.block * f64::from(100 - fillfactor) / 100.0).floor();
         ((self.usable() - reserve) / self.slot).floor().max(1.0)
@@ -64,7 +65,7 @@ impl Page {
     }
 }
 
-/// The length of a mean row, if all columns have statistics.
+/// Returns the length of a mean row, if all columns have statistics.
 fn row_bytes(columns: &[Column]) -> Option<f64> {
     let has_nulls = columns.iter().any(|column| column.null_share > 0.0);
     let bitmap = if has_nulls { (columns.len() as u32).div_ceil(8) } else { 0 };
@@ -88,7 +89,7 @@ fn align(at: f64, to: u32) -> f64 {
     (at / to).ceil() * to
 }
 
-/// The bytes that a row takes in the table as it is, without the part that the fill factor leaves free.
+/// Returns the bytes that a row takes in the table as it is, without the part that the fill factor leaves free.
 fn slot_by_density(table: &Table) -> Option<f64> {
     let rows = table.rows.filter(|rows| *rows > 0.0)?;
     let filled = table.heap_bytes as f64 * f64::from(table.fillfactor) / 100.0;

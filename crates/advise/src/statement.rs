@@ -7,14 +7,15 @@
 
 use crate::table::Table;
 
-/// `name` as an identifier: in double quotes unless it is a plain lower-case word that PostgreSQL does not reserve.
+/// Returns `name` as an identifier: in double quotes unless it is a plain lower-case word that PostgreSQL does not
+/// reserve.
 pub fn identifier(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c == '_';
     let is_plain = name.starts_with(plain) && name.chars().all(|c| plain(c) || c.is_ascii_digit());
     if is_plain && !RESERVED.contains(&name) { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// The table's name with its schema's.
+/// Returns the table's name with its schema's.
 pub fn qualified(table: &Table) -> String {
     format!("{}.{}", identifier(&table.schema), identifier(&table.name))
 }

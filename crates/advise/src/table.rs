@@ -61,8 +61,8 @@ impl Counts {
         self.updated.saturating_sub(self.hot_updated)
     }
 
-    /// The most updates that more room could have made HOT. An update may leave its page *and* change an indexed
-    /// column: so this is the smaller one of the two counts.
+    /// Returns the most updates that more room could have made HOT. An update may leave its page *and* change an
+    /// indexed column: so this is the smaller one of the two counts.
     pub fn want_room(&self) -> u64 {
         self.new_page_updated.map_or(self.not_hot(), |moved| moved.min(self.not_hot()))
     }
@@ -98,7 +98,7 @@ pub enum Alignment {
 }
 
 impl Alignment {
-    /// In bytes.
+    /// Returns the alignment in bytes.
     pub fn bytes(self) -> u32 {
         match self {
             Alignment::One => 1,
@@ -122,7 +122,7 @@ pub struct Index {
 }
 
 impl Table {
-    /// Pages of the table itself.
+    /// Returns the pages of the table itself.
     pub fn pages(&self) -> u64 {
         self.heap_bytes.div_ceil(u64::from(self.block_bytes))
     }
@@ -132,7 +132,7 @@ impl Table {
         self.indexes.iter().filter(|index| !index.summarizes).count()
     }
 
-    /// Columns that no index depends on. An update that changes nothing else can be HOT.
+    /// Returns the columns that no index depends on. An update that changes nothing else can be HOT.
     pub fn free_columns(&self) -> Vec<&str> {
         let covered = |name: &str| {
             self.indexes.iter().any(|index| !index.summarizes && index.columns.iter().any(|column| column == name))

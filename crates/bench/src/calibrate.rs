@@ -116,7 +116,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// The rules of the side.
+    /// Returns the rules of the side.
     #[must_use]
     pub fn rules(&self) -> &DecisionRules {
         &self.decision_rules
@@ -354,14 +354,14 @@ impl Spent {
         self.processors.push(processors.as_secs_f64() / seconds);
     }
 
-    /// The medians: what else the machine does now and then leaves them as they are.
+    /// Returns the medians: other work that the machine does now and then leaves them as they are.
     fn cost(self, cores: usize) -> Cost {
         let processors = median(self.processors) / cores.max(1) as f64;
         Cost { bytes_per_s: median(self.bytes_per_s), processors: processors.min(1.0) }
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the middle one, or the mean of the two in the middle.
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     let middle = numbers.len() / 2;

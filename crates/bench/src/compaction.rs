@@ -14,7 +14,7 @@ use std::str::FromStr;
 pub struct PolicyName(String);
 
 impl PolicyName {
-    /// The policy of this name.
+    /// Returns the policy of this name.
     #[must_use]
     pub fn policy(&self) -> Policy {
         Policy::named(&self.0).expect("a name is one of Policy::NAMES")
@@ -81,7 +81,7 @@ fn read_rules(path: &str) -> std::result::Result<RulesFile, String> {
 }
 
 impl CompactionSettings {
-    /// The policy.
+    /// Returns the policy with its rules.
     ///
     /// # Errors
     /// [`Error::Options`]: there are rules for a policy that does not decide.

@@ -96,7 +96,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// A generator of values of up to `value_bytes` that compress to about `ratio` of their size.
+    /// Creates a generator of values of up to `value_bytes` that compress to about `ratio` of their size.
     #[must_use]
     pub fn new(ratio: f64, value_bytes: usize, random: &mut Random) -> Self {
         let size = POOL_BYTES.max(value_bytes);
@@ -115,7 +115,7 @@ impl Values {
         Self { pool, position: 0 }
     }
 
-    /// The next value, of `length` bytes.
+    /// Returns the next value, of `length` bytes.
     ///
     /// # Panics
     /// When `length` is more than the `value_bytes` that the generator was made for.
@@ -140,7 +140,7 @@ impl Values {
         start..self.position
     }
 
-    /// The value at a range that [`next_range`](Self::next_range) gave.
+    /// Returns the value at a range that [`next_range`](Self::next_range) gave.
     #[inline]
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> &[u8] {
@@ -158,7 +158,7 @@ pub struct RecordShape {
 }
 
 impl RecordShape {
-    /// Bytes of an encoded record.
+    /// Returns the bytes of an encoded record.
     #[must_use]
     pub fn record_bytes(self) -> usize {
         (0..self.fields).map(|field| self.encoded_field_bytes(field)).sum()

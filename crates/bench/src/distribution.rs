@@ -22,7 +22,7 @@ pub const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 /// `zeta(SCRAMBLED_ITEMS)` at [`ZIPFIAN_CONSTANT`], precomputed as in YCSB: summing it takes a minute.
 pub const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
 
-/// FNV-1a over the eight bytes of `value`, least significant first, made positive as Java's `Math.abs` does.
+/// Computes FNV-1a over the eight bytes of `value`, least significant first, made positive as Java's `Math.abs` does.
 #[inline]
 #[must_use]
 pub fn fnv_hash(value: u64) -> u64 {
@@ -51,7 +51,8 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// Over `0..items`, at [`ZIPFIAN_CONSTANT`]. Costs one power per item: make one and clone it.
+    /// Creates a distribution over `0..items`, at [`ZIPFIAN_CONSTANT`]. Costs one power per item: make one and clone
+    /// it.
     #[must_use]
     pub fn new(items: u64) -> Self {
         let items = items.max(1);
@@ -78,18 +79,18 @@ impl Zipfian {
         numerator / (1.0 - self.zeta_two / self.zeta)
     }
 
-    /// The probability of the most popular item.
+    /// Returns the probability of the most popular item.
     #[must_use]
     pub fn top_probability(&self) -> f64 {
         1.0 / self.zeta
     }
 
-    /// The next item of `0..items`.
+    /// Draws the next item of `0..items`.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         self.next_of(self.items, random)
     }
 
-    /// The next item when there are now `items`; grows `zeta` by what was added since the last call.
+    /// Draws the next item when there are now `items`; grows `zeta` by what was added since the last call.
     pub fn next_of(&mut self, items: u64, random: &mut Random) -> u64 {
         if items > self.zeta_items {
             self.zeta = zeta(self.zeta_items, items, self.theta, self.zeta);
@@ -116,7 +117,7 @@ pub struct ScrambledZipfian {
 }
 
 impl ScrambledZipfian {
-    /// Over `0..items`. Cheap, whatever the count.
+    /// Creates a distribution over `0..items`. Cheap at any count.
     #[must_use]
     pub fn new(items: u64) -> Self {
         // YCSB passes the bounds 0 and ITEM_COUNT inclusive, hence the one more.
@@ -124,7 +125,7 @@ impl ScrambledZipfian {
         Self { items: items.max(1), zipfian }
     }
 
-    /// The next item of `0..items`.
+    /// Draws the next item of `0..items`.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         fnv_hash(self.zipfian.next(random)) % self.items
     }
@@ -153,7 +154,7 @@ impl Hotspot {
         Self { items, hot_items, hot_draws }
     }
 
-    /// The next item of `0..items`.
+    /// Draws the next item of `0..items`.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         if random.unit() < self.hot_draws {
             random.below(self.hot_items)
@@ -190,7 +191,7 @@ impl Inserted {
         }
     }
 
-    /// The number of the next record to insert.
+    /// Returns the number of the next record to insert.
     #[inline]
     pub fn take(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)

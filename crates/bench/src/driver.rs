@@ -85,7 +85,7 @@ impl Control {
         }
     }
 
-    /// Operations completed by all foreground lanes so far.
+    /// Returns the operations completed by all foreground lanes so far.
     pub(crate) fn operations(&self) -> u64 {
         self.done.iter().map(|lane| lane.0.load(Ordering::Relaxed)).sum()
     }

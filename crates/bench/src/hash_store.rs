@@ -86,7 +86,7 @@ pub struct HashFactory {
 }
 
 impl HashFactory {
-    /// Every store is opened with `settings`.
+    /// Creates a factory that opens every store with `settings`.
     #[must_use]
     pub fn new(settings: HashSettings) -> Self {
         Self { settings }

@@ -63,7 +63,7 @@ impl Kind {
         Self::BackgroundWrite,
     ];
 
-    /// The name in tables and charts.
+    /// Returns the name in tables and charts.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -111,7 +111,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder of a workload that began at `start`.
+    /// Creates a recorder of a workload that began at `start`.
     pub(crate) fn new(start: Instant) -> Self {
         Self {
             start,
@@ -123,7 +123,7 @@ impl Recorder {
         }
     }
 
-    /// Operations recorded so far.
+    /// Returns the operations recorded so far.
     pub(crate) fn operations(&self) -> u64 {
         self.operations
     }
@@ -212,7 +212,7 @@ impl Merged {
         self.histograms.sort_by_key(|(kind, _)| *kind);
     }
 
-    /// The longest time without a completion, in milliseconds, of the `elapsed` ones.
+    /// Returns the longest time without a completion, in milliseconds, of the `elapsed` ones.
     pub(crate) fn longest_stall_ms(&self) -> u64 {
         let total_ms = nanoseconds(self.elapsed) / 1_000_000;
         let mut longest = 0;
@@ -225,7 +225,7 @@ impl Merged {
         longest
     }
 
-    /// The series with at most `points_max` points, and the milliseconds that each covers.
+    /// Returns the series with at most `points_max` points, and the milliseconds that each covers.
     pub(crate) fn series(&self, points_max: usize) -> (u64, Vec<Slot>) {
         let per_point = self.slots.len().div_ceil(points_max.max(1)).max(1);
         let points = self.slots.chunks(per_point).map(|slots| Slot {
@@ -235,7 +235,7 @@ impl Merged {
         (SLOT_MS * per_point as u64, points.collect())
     }
 
-    /// The latency that this share of the workload's own requests stays at or below, whatever their kind.
+    /// Returns the latency that this share of the workload's own requests stays at or below, whatever their kind.
     pub(crate) fn quantile_ns(&self, share: f64) -> Option<u64> {
         let own = self.histograms.iter().filter(|(kind, _)| *kind != Kind::BackgroundWrite);
         let all = own.fold(new_histogram(), |mut all, (_, histogram)| {
@@ -245,7 +245,7 @@ impl Merged {
         (!all.is_empty()).then(|| all.value_at_quantile(share))
     }
 
-    /// Latency figures per kind.
+    /// Returns the latency figures per kind.
     pub(crate) fn latencies(&self) -> Vec<Latency> {
         self.histograms.iter().map(|(kind, histogram)| Latency::of(*kind, histogram)).collect()
     }

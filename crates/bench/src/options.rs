@@ -303,7 +303,7 @@ impl BenchOptions {
         Ok(())
     }
 
-    /// The shape of YCSB's records.
+    /// Returns the shape of YCSB's records.
     #[must_use]
     pub fn record_shape(&self) -> RecordShape {
         RecordShape { fields: self.fields, field_bytes: self.field_bytes }

@@ -57,7 +57,7 @@ pub fn write_report(options: &ReportOptions) -> Result<Vec<Difference>> {
     Ok(comparison.differences())
 }
 
-/// The page for some results, as text.
+/// Renders the page for some results, as text.
 ///
 /// # Errors
 /// No results, or a baseline that none of them has.
@@ -193,7 +193,7 @@ impl<'a> Comparison<'a> {
         differences
     }
 
-    /// A figure of each subject for a workload.
+    /// Returns a figure of each subject for a workload.
     fn compare(&self, workload: &str, figure: impl Fn(&PhaseResult) -> Option<f64>) -> Vec<Option<Compared>> {
         let values = |subject: &Subject<'_>| -> Vec<f64> {
             subject.phases(workload).filter_map(&figure).filter(|value| value.is_finite()).collect()
@@ -207,8 +207,8 @@ impl<'a> Comparison<'a> {
         self.subjects.iter().enumerate().map(of).collect()
     }
 
-    /// Geometric mean, over the workloads both have, of a subject's throughput divided by the baseline's; with the
-    /// number of workloads.
+    /// Returns the geometric mean, over the workloads both have, of a subject's throughput divided by the baseline's;
+    /// with the number of workloads.
     fn mean_ratio(&self, subject: usize) -> Option<(f64, usize)> {
         let ratios: Vec<f64> = self
             .workloads
@@ -265,7 +265,7 @@ impl<'a> Subject<'a> {
         differing
     }
 
-    /// The repetition whose throughput is the (lower) median.
+    /// Returns the repetition whose throughput is the (lower) median.
     fn typical(&self, workload: &str) -> Option<&'a PhaseResult> {
         let mut phases: Vec<&PhaseResult> = self.phases(workload).collect();
         phases.sort_by(|left, right| left.operations_per_second.total_cmp(&right.operations_per_second));

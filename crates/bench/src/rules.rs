@@ -129,7 +129,7 @@ impl RulesFile {
         })
     }
 
-    /// Has other rules for a side.
+    /// Replaces the rules of a side.
     pub fn set(&mut self, side: SideName, rules: &DecisionRules) {
         let rules = Some(Rules::from(rules));
         match side {

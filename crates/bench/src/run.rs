@@ -48,7 +48,7 @@ pub fn run(options: &BenchOptions, factory: &dyn StoreFactory) -> Result<BenchRe
     run_until(options, factory, &Stop::default())
 }
 
-/// Like [`run`], and shows each phase as soon as it is done.
+/// Runs like [`run`], and shows each phase as soon as it is done.
 ///
 /// # Errors
 /// As [`run`].
@@ -60,10 +60,10 @@ pub fn run_observed(
     run_all(options, factory, &Stop::default(), observe)
 }
 
-/// Like [`run`], and ends early when `stop` says so.
+/// Runs like [`run`], and ends early when `stop` says so.
 ///
 /// # Errors
-/// As [`run`]; [`Error::Stopped`] if it was stopped: what it has made is removed then, unless it is to be kept.
+/// As [`run`]; [`Error::Stopped`] if it was stopped: the files of the run are removed then, unless they are to be kept.
 pub fn run_until(options: &BenchOptions, factory: &dyn StoreFactory, stop: &Stop) -> Result<BenchResult> {
     run_all(options, factory, stop, &mut |_| {})
 }

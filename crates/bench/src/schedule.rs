@@ -36,14 +36,14 @@ struct Part {
 }
 
 impl ValueSchedule {
-    /// The size of the value of the request number `issued`, of `operations`.
+    /// Returns the size of the value of the request number `issued`, of `operations`.
     pub(crate) fn value_bytes(&self, issued: u64, operations: u64, random: &mut Random) -> usize {
         let percent = (u128::from(issued) * 100 / u128::from(operations.max(1))) as u64;
         let part = self.parts.iter().find(|part| percent < part.end_percent).or(self.parts.last());
         part.map_or(0, |part| part.draw(random))
     }
 
-    /// The longest value.
+    /// Returns the longest value.
     pub(crate) fn value_bytes_max(&self) -> usize {
         self.parts.iter().flat_map(|part| &part.sizes).map(|(bytes, _)| *bytes).max().unwrap_or(0)
     }

@@ -203,7 +203,7 @@ impl SituSettings {
         Ok(Offload::new().policy(self.compaction.policy()?))
     }
 
-    /// The store's options with these settings, and its defaults for all else.
+    /// Returns the store's options with these settings, and its defaults for all else.
     ///
     /// # Errors
     /// As [`CompactionSettings::policy`].
@@ -230,7 +230,7 @@ impl SituSettings {
     }
 }
 
-/// The compression of each level from the first, as in `none, lz4`; the last one holds for all deeper levels.
+/// Returns the compression of each level from the first, as in `none, lz4`; the last one holds for all deeper levels.
 fn compression_name(levels: &[situ::Compression]) -> String {
     let names: Vec<String> = levels.iter().map(ToString::to_string).collect();
     names.join(", ")
@@ -277,7 +277,7 @@ impl std::fmt::Debug for SituFactory {
 }
 
 impl SituFactory {
-    /// Every store is opened with `options`; each call says itself whether its write is synced.
+    /// Creates a factory that opens every store with `options`. Each call says itself whether its write is synced.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { options, fast_disk: None, home: None }

@@ -37,7 +37,7 @@ pub enum Change<'a> {
 
 /// A store under test. See the module's header for what callers may rely on.
 pub trait Store: Send + Sync {
-    /// The store's name and version, as it should appear in a result.
+    /// Returns the store's name and version, as it should appear in a result.
     fn name(&self) -> String;
 
     /// Sets `key` to `value`. With `sync` it returns only when the write survives a power cut.
@@ -57,7 +57,8 @@ pub trait Store: Send + Sync {
     /// many calls there were.
     fn scan(&self, start: &[u8], limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure>;
 
-    /// Like [`scan`](Self::scan), descending from the last key at or before `start`; `None` starts at the very last.
+    /// Scans like [`scan`](Self::scan), descending from the last key at or before `start`; `None` starts at the very
+    /// last.
     fn scan_reverse(&self, start: Option<&[u8]>, limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure>;
 
     /// Writes what is in memory to tables and returns when that is done.
@@ -82,7 +83,7 @@ pub trait Store: Send + Sync {
     /// answer any more. Without this, the run ends when they return by themselves.
     fn interrupt(&self) {}
 
-    /// The store's asynchronous side, where it has one.
+    /// Returns the store's asynchronous side, where it has one.
     fn asynchronous(&self) -> Option<&dyn AsyncStore> {
         None
     }
@@ -140,10 +141,10 @@ pub type Settings = BTreeMap<String, Setting>;
 
 /// Opens stores of one kind with one set of settings.
 pub trait StoreFactory: Send + Sync {
-    /// Short name for tables and charts, such as `situ` or `rocksdb`.
+    /// Returns a short name for tables and charts, such as `situ` or `rocksdb`.
     fn name(&self) -> String;
 
-    /// Every setting the stores are opened with, to be kept with the result.
+    /// Returns every setting that the stores are opened with, to be kept with the result.
     fn settings(&self) -> Settings;
 
     /// Opens the store in `directory`, which exists. It is empty for a fresh store; otherwise it holds what an earlier

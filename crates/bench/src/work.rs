@@ -120,7 +120,8 @@ impl Work {
         }
     }
 
-    /// Bytes of tables that were written for each of `user_bytes`: what compaction costs, whatever the log does.
+    /// Returns the bytes of tables that were written for each of `user_bytes`: what compaction costs, whatever the log
+    /// does.
     #[must_use]
     pub fn table_write_amplification(&self, user_bytes: u64) -> Option<f64> {
         let written = self.flush_bytes_written + self.compaction_bytes_written;

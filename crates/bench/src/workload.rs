@@ -70,19 +70,19 @@ struct Mix {
 }
 
 impl Workload {
-    /// True for steps that issue no requests.
+    /// Returns true for steps that issue no requests.
     #[must_use]
     pub fn is_maintenance(self) -> bool {
         matches!(self, Self::Flush | Self::Compact | Self::Wait | Self::Reopen | Self::Idle)
     }
 
-    /// True for workloads that begin with an empty store.
+    /// Returns true for workloads that begin with an empty store.
     #[must_use]
     pub fn wants_fresh_store(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::FillSync) || self.loads().is_some()
     }
 
-    /// True for YCSB's workloads, whose operations count for all threads together.
+    /// Returns true for YCSB's workloads, whose operations count for all threads together.
     #[must_use]
     pub fn is_ycsb(self) -> bool {
         self == Self::YcsbLoad || self.needs() == Some(Records::Ycsb)
@@ -140,7 +140,7 @@ impl Workload {
             && options.update_mapping == UpdateMapping::Merge
     }
 
-    /// Operations of one of `threads` threads.
+    /// Returns the operations of one of `threads` threads.
     pub(crate) fn operations(self, options: &BenchOptions, thread: u32) -> u64 {
         let threads = u64::from(options.threads);
         let shared = |total: u64| total / threads + u64::from(u64::from(thread) < total % threads);
@@ -316,7 +316,7 @@ impl Content {
         if self.is_record { &self.record } else { self.values.slice(self.slice.clone()) }
     }
 
-    /// A value of its own.
+    /// Generates a value of its own.
     pub(crate) fn next(&mut self, bytes: usize) -> &[u8] {
         let slice = self.values.next_range(bytes);
         self.values.slice(slice)
@@ -354,12 +354,12 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The planned request's key.
+    /// Returns the planned request's key.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The planned put's value.
+    /// Returns the planned put's value.
     pub(crate) fn value(&self) -> &[u8] {
         self.values.value()
     }
@@ -451,7 +451,7 @@ impl<'a> Worker<'a> {
         encode_user_key(hashed, self.options.zero_padding, record, &mut self.key);
     }
 
-    /// The size of the next value, where a schedule says it.
+    /// Returns the size of the next value, where a schedule says it.
     fn scheduled_bytes(&mut self) -> Option<usize> {
         let schedule = self.options.value_schedule.as_ref()?;
         Some(schedule.value_bytes(self.issued, self.operations, &mut self.random))
@@ -514,13 +514,13 @@ impl<'a> Worker<'a> {
         Request { kind, action, inserts: None }
     }
 
-    /// A record or node that exists.
+    /// Chooses a record or node that exists.
     pub(crate) fn choose_record(&mut self) -> u64 {
         let chooser = self.chooser.as_mut();
         chooser.map_or(0, |chooser| chooser.next(&self.dataset.inserted, &mut self.random))
     }
 
-    /// Requests planned so far.
+    /// Returns the requests planned so far.
     pub(crate) fn issued(&self) -> u64 {
         self.issued
     }

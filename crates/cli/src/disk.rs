@@ -322,7 +322,7 @@ fn show(options: &DiskShowOptions, out: &mut Output) -> Outcome {
     tell(what, path, device, options.files, out)
 }
 
-/// The drive below a directory, such as a store's.
+/// Shows the drive below a directory, such as a store's.
 fn show_directory(what: &str, path: &Path, out: &mut Output) -> Outcome {
     let volume = DirectoryVolume::open(path).map_err(|error| failure(what, path, &error))?;
     let drive = drive_under(what, path)?;

@@ -63,7 +63,7 @@ impl OpenHash {
         self.rule.is_some()
     }
 
-    /// The name under which its entries go.
+    /// Returns the name under which its entries go.
     pub(crate) fn contents(&self) -> &'static str {
         if self.has_items() { ITEMS_KEYSPACE } else { DEFAULT_KEYSPACE }
     }
@@ -129,7 +129,7 @@ impl OpenHash {
             .map_err(|error| self.failure("cannot continue the cas ids of the memcached items", &error))
     }
 
-    /// A value as it is to be shown; `None` for an item that is dead.
+    /// Returns a value as it is to be shown; `None` for an item that is dead.
     pub(crate) fn shown<'a>(&self, value: &'a [u8], stored: bool) -> Option<Cow<'a, [u8]>> {
         match &self.rule {
             Some(rule) => shown_item(value, rule, self.store.clock(), stored),

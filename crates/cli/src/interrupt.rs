@@ -60,7 +60,7 @@ impl Interrupts {
         Ok(Interrupts(first))
     }
 
-    /// The first signal, if one has come.
+    /// Returns the first signal, if one has come.
     pub(crate) fn first(&self) -> Option<StopSignal> {
         self.0.get().copied()
     }

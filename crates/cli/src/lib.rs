@@ -55,7 +55,7 @@ use options::{Command, Program};
 use output::Output;
 use std::process::ExitCode;
 
-/// The program: reads the command line, does what it asks, and says how it ended.
+/// Runs the program: reads the command line, runs its command, and returns the exit code.
 pub fn main() -> ExitCode {
     let (json, outcome) = match Program::try_parse() {
         Ok(program) => (program.json, run(program)),

@@ -108,7 +108,7 @@ fn place_of(text: &str) -> storage::Result<Place> {
     }
 }
 
-/// A directory, which may be made, or a Situ disk.
+/// Opens a directory, which may be made, or a Situ disk.
 fn storage_at(path: &Path) -> storage::Result<Storage> {
     let fail = |error| storage::Error::io("open", path.display(), error);
     match std::fs::metadata(path) {

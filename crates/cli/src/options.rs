@@ -98,7 +98,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The keyspace that was asked for.
+    /// Returns the keyspace that was asked for.
     pub(crate) fn named_keyspace(&self) -> Option<&str> {
         self.keyspace.as_deref()
     }
@@ -111,7 +111,8 @@ impl Target {
         self.node.check_for_hash()
     }
 
-    /// The keyspace's name: the one that was asked for, or `default`, or with `stored` the one of memcached items.
+    /// Returns the keyspace's name: the one that was asked for, or `default`, or with `stored` the one of memcached
+    /// items.
     ///
     /// # Errors
     /// Memcached items were asked for where there are none.
@@ -533,7 +534,7 @@ pub(crate) struct DiskFormatOptions {
     pub(crate) force: bool,
 }
 
-/// The size of a log area. A smaller one than this has no room for the log of any store.
+/// Parses the size of a log area. A smaller one than this has no room for the log of any store.
 fn parse_log_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes < 1 << 20 => Err("a log area has at least 1M".to_owned()),
@@ -718,7 +719,7 @@ pub(crate) struct CalibrateCommand {
     pub(crate) keys: NodeKeys,
 }
 
-/// A key from the command line.
+/// Returns a key from the command line.
 ///
 /// # Errors
 /// As [`given`], or there are no such keys.
@@ -731,7 +732,7 @@ pub(crate) fn given_key(text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Fai
     }
 }
 
-/// A key or value from the command line.
+/// Returns a key or value from the command line.
 ///
 /// # Errors
 /// It is not encoded as the options say.

@@ -81,7 +81,7 @@ impl Home {
         &self.path
     }
 
-    /// The address, if it is on a node.
+    /// Returns the address, if it is on a node.
     fn address(&self) -> Option<&str> {
         self.path.to_str().filter(|text| NodeAddress::is_one(text))
     }
@@ -105,15 +105,15 @@ impl Home {
         Ok((volume, unit))
     }
 
-    /// A connection to the node; `None` of a directory.
+    /// Returns a connection to the node; `None` of a directory.
     fn on_node(&self) -> situ::Result<Option<Arc<dyn Volume>>> {
         let Some(address) = self.address() else { return Ok(None) };
         let client = NodeClient::connect(address.parse()?, self.node_options()?)?;
         Ok(Some(Arc::new(NodeVolume::open(Arc::new(client))?)))
     }
 
-    /// The nodes that help to compact: connected before the store is opened, so that one that refuses leaves the store
-    /// alone.
+    /// Returns the nodes that help to compact: connected before the store is opened, so that one that refuses leaves
+    /// the store alone.
     fn helpers(&self, place: &VolumePlace) -> situ::Result<Vec<Helper>> {
         let helper = |node: &String| {
             let address: NodeAddress = node.parse()?;
@@ -155,7 +155,7 @@ impl Home {
         Ok(OpenedHome { store, clients })
     }
 
-    /// The volume of the home, without a fast disk.
+    /// Returns the volume of the home, without a fast disk.
     ///
     /// # Errors
     /// There is no such directory; the node does not answer.
@@ -239,7 +239,7 @@ impl Home {
         }
     }
 
-    /// All files of the store, wherever they lie.
+    /// Returns all files of the store, wherever they lie.
     ///
     /// # Errors
     /// As [`situ::files_of`].
@@ -364,7 +364,7 @@ impl Writable {
         Ok(Writable { store, directory: directory.to_owned() })
     }
 
-    /// The keyspace; makes it if `create`.
+    /// Returns the keyspace; makes it if `create`.
     ///
     /// # Errors
     /// There is none of that name, or it cannot be made.
@@ -401,7 +401,7 @@ impl Writable {
     }
 }
 
-/// A keyspace that must exist.
+/// Returns a keyspace that must exist.
 ///
 /// # Errors
 /// It does not; the text names those that do.
@@ -472,7 +472,7 @@ impl Readable {
         Ok(item.is_some_and(|item| !rule.is_dead(&item)))
     }
 
-    /// A value as it is to be shown; `None` for an item that is dead.
+    /// Returns a value as it is to be shown; `None` for an item that is dead.
     pub(crate) fn shown<'a>(&self, value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         match &self.items {
             Some((rule, clock)) => shown_item(value, rule, clock, self.stored),

@@ -41,7 +41,7 @@ impl EncodingOptions {
 }
 
 impl Encoding {
-    /// The bytes that `text` stands for.
+    /// Returns the bytes that `text` stands for.
     ///
     /// # Errors
     /// What is wrong with the text, in words.
@@ -71,7 +71,7 @@ impl Encoding {
         }
     }
 
-    /// The opposite of [`decode`](Encoding::decode).
+    /// Encodes bytes: the opposite of [`decode`](Encoding::decode).
     pub(crate) fn encode(self, bytes: &[u8]) -> Vec<u8> {
         match self {
             Encoding::Text => bytes.to_vec(),

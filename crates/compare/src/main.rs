@@ -152,7 +152,7 @@ fn compare(command: &Arguments) -> Outcome<()> {
     Ok(())
 }
 
-/// The store that the others are compared with; there is at least one.
+/// Returns the store that the others are compared with; there is at least one.
 fn baseline(given: Option<StoreKind>, stores: &[StoreKind]) -> Outcome<StoreKind> {
     match given {
         Some(store) if !stores.contains(&store) => Err(format!("the baseline {store} is not among the stores").into()),
@@ -162,7 +162,7 @@ fn baseline(given: Option<StoreKind>, stores: &[StoreKind]) -> Outcome<StoreKind
     }
 }
 
-/// The stores in the order of a repetition, the first being 1.
+/// Returns the stores in the order of a repetition, the first being 1.
 fn turns(stores: &[StoreKind], repetition: u32) -> Vec<StoreKind> {
     let mut turns = stores.to_vec();
     let by = (repetition as usize - 1) % stores.len();

@@ -143,7 +143,7 @@ fn key(number: u64, keys: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// The value of a record, which tells the `life` that wrote it.
+/// Returns the value of a record, which tells the `life` that wrote it.
 fn value(number: u64, life: u8, bytes: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x2545_F491_4F6C_DD1D) | 1;
     let mut value: Vec<u8> = (0..bytes)

@@ -57,7 +57,7 @@ impl fmt::Display for StoreKind {
 }
 
 impl StoreKind {
-    /// The options of a run for this store.
+    /// Returns the options of a run for this store.
     pub(crate) fn options(self, options: &BenchOptions, settings: &StoreSettings) -> BenchOptions {
         let mut options = options.clone();
         if self == Self::SituBlocking {

@@ -166,7 +166,7 @@ impl Summary {
     }
 }
 
-/// A figure's median, or a dash.
+/// Returns a figure's median, or a dash.
 fn shown(figures: &Figures, name: &str, text: fn(f64) -> String) -> String {
     figures.get(name).map_or_else(|| "-".to_owned(), |figure| text(figure.median))
 }

@@ -107,7 +107,7 @@ pub struct SurveyedItem<'a> {
 }
 
 impl<'a> SurveyedItem<'a> {
-    /// An item as an engine stores it: a header and the data. `None` if the value is none of a server's.
+    /// Reads an item as an engine stores it: a header and the data. Returns `None` if the value is none of a server's.
     pub fn of(key: &'a [u8], value: &[u8]) -> Option<SurveyedItem<'a>> {
         let header = Header::decode(value)?;
         Some(SurveyedItem { key, header, value_bytes: value.len() - header.byte_len() })
@@ -161,7 +161,7 @@ pub trait Engine: Send + Sync + 'static {
     /// or are flushed.
     type Cache: CacheExtras<Self::Value>;
 
-    /// The value of `key`, if it can be had without waiting for a disk.
+    /// Returns the value of `key`, if it can be had without waiting for a disk.
     ///
     /// If not, the engine asks `later` for a callback, begins the read, and answers [`Get::Later`]. The read sees every
     /// write that was done before this call. The engine may call the callback before it returns. `later` gives `None`
@@ -182,8 +182,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Once `done(Ok)` is called, every `get` sees the batch. Batches that wait are taken in the order they were given.
     fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission;
 
-    /// A walk over all items, for `lru_crawler metadump`. `None` if the engine cannot list its items. Called on a
-    /// thread that may wait.
+    /// Returns a walk over all items, for `lru_crawler metadump`. `None` if the engine cannot list its items. Called on
+    /// a thread that may wait.
     ///
     /// # Errors
     /// The engine cannot begin.
@@ -191,10 +191,11 @@ pub trait Engine: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The clock by which the engine's items expire. The engine takes and returns expiration times of this clock.
+    /// Returns the clock by which the engine's items expire. The engine takes and returns expiration times of this
+    /// clock.
     fn clock(&self) -> &Arc<StoreClock>;
 
-    /// A server's own record, kept apart from the items. `None` if it was never put.
+    /// Returns a server's own record, kept apart from the items. `None` if it was never put.
     ///
     /// # Errors
     /// The engine cannot answer.
@@ -203,13 +204,13 @@ pub trait Engine: Send + Sync + 'static {
     /// Stores a server's own record durably (as the strongest durability the engine has), then calls `done`.
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done);
 
-    /// About how many items are stored.
+    /// Returns the approximate number of stored items.
     fn approximate_items(&self) -> u64;
 
-    /// Bytes on disk.
+    /// Returns the bytes on disk.
     fn disk_bytes(&self) -> u64;
 
-    /// True while the engine delays writes.
+    /// Returns true while the engine delays writes.
     fn write_stalled(&self) -> bool;
 
     /// Returns the state of the engine; called by `/healthz`.

@@ -553,7 +553,7 @@ impl<E: Engine> EventLoop<E> {
     }
 }
 
-/// A descriptor that stands for nothing.
+/// Returns a descriptor that stands for nothing.
 fn spare_descriptor() -> std::io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }

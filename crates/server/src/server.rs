@@ -138,12 +138,12 @@ impl Server {
         Ok(())
     }
 
-    /// The TCP addresses served, with the ports that were taken where 0 was asked for.
+    /// Returns the TCP addresses served, with the ports that were taken where 0 was asked for.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The address of `/metrics` and `/healthz`.
+    /// Returns the address of `/metrics` and `/healthz`.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
     }
@@ -159,7 +159,7 @@ impl Server {
         &self.warnings
     }
 
-    /// From now on `tell` gets lines for the server's log: of clients that are hung up on, once a minute for each kind.
+    /// Makes `tell` get the lines for the server's log: of clients that are hung up on, once a minute for each kind.
     /// Only the first call counts.
     pub fn tell(&self, tell: OnTrouble) {
         self.notices.begin(tell);

@@ -49,7 +49,7 @@ impl TaskHost for Host {
 }
 
 impl Place {
-    /// A new subdirectory of `directory`, which is made if it is missing.
+    /// Creates a place in a new subdirectory of `directory`, which is made if it is missing.
     pub(super) fn in_directory(directory: &Path, stop: &Stop) -> Result<Place> {
         let path = directory.join(NAME);
         if path.exists() {
@@ -66,7 +66,7 @@ impl Place {
         Ok(Place::new(Arc::new(volume), Some(path), made, None, stop))
     }
 
-    /// A node's volume.
+    /// Creates a place on a node's volume.
     pub(super) fn on_node(volume: Arc<dyn Volume>, stop: &Stop) -> Result<Place> {
         let lock = volume.lock().map_err(failed)?;
         if let Some(file) = volume.list().map_err(failed)?.first() {
@@ -108,7 +108,7 @@ impl Place {
         if self.stop.is_asked() { Err(Error::Stopped) } else { Ok(()) }
     }
 
-    /// Has the system forget the contents of all tables in a directory. They are on the disk: a finished table is
+    /// Drops the contents of all tables in a directory from the page cache. They are on the disk: a finished table is
     /// synced.
     pub(super) fn drop_from_cache(&self) {
         let Some(directory) = &self.directory else { return };

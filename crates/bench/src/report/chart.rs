@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-/// Text that may stand in an element or a quoted attribute.
+/// Escapes text for an element or a quoted attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -28,7 +28,7 @@ const COLORS: usize = 6;
 /// Ways in the style to draw a line of one colour.
 const DASHES: usize = 3;
 
-/// The classes that tell one subject's drawings from another's.
+/// Returns the classes that distinguish one subject's drawings from another's.
 pub(super) fn subject_class(subject: usize) -> String {
     format!("c{} d{}", subject % COLORS, subject / COLORS % DASHES)
 }
@@ -99,7 +99,7 @@ const TOP: f64 = 34.0;
 const BOTTOM: f64 = 44.0;
 
 impl LineChart<'_> {
-    /// The largest unit that `max` is one or more of.
+    /// Returns the largest unit that `max` is one or more of.
     fn unit_below(&self, max: f64) -> f64 {
         let mut unit = 1.0;
         while self.binary && max >= unit * 1024.0 {
@@ -108,7 +108,7 @@ impl LineChart<'_> {
         unit
     }
 
-    /// The chart, or nothing when there are no points.
+    /// Renders the chart, or nothing when there are no points.
     pub(super) fn render(&self) -> String {
         let values = || self.lines.iter().flat_map(|line| line.points.iter());
         let x_max = values().map(|point| point.0).chain(self.x_ticks.iter().map(|tick| tick.0)).fold(0.0, f64::max);

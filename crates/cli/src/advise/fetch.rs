@@ -111,7 +111,7 @@ fn config(dsn: &str) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// All that the advice needs.
+/// Returns all that the advice needs.
 pub(super) fn fetch(client: &mut Client, options: &AdvisePostgresOptions) -> Result<Seen, Failure> {
     let failed = |error: postgres::Error| {
         let failure = Failure::new("cannot read the statistics of the PostgreSQL server", told(&error));
@@ -324,7 +324,7 @@ fn index(row: &Row, version: i32) -> Index {
     }
 }
 
-/// The server's own words, if it is the server that refuses.
+/// Returns the server's own words, if it is the server that refuses.
 fn told(error: &postgres::Error) -> String {
     let cause = |error: &postgres::Error| std::error::Error::source(error).map(ToString::to_string);
     match error.as_db_error() {

@@ -28,7 +28,7 @@ impl Place {
     }
 }
 
-/// The place of a table, if the user has not said what the drive is.
+/// Returns the place of a table, if the user has not said what the drive is.
 pub(super) fn place(server: &Server, placed: &Placed) -> Place {
     if let Err(why) = is_here(server.process) {
         return Place::unknown(

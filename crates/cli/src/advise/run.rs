@@ -69,7 +69,7 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The reason, if there is nothing else to say of the table.
+    /// Returns the reason, if there is nothing else to say of the table.
     fn plain_reason(&self) -> Option<String> {
         use Keep::{Empty, NothingCounted, Partitioned};
         match &self.advice.recommendation {

@@ -139,7 +139,7 @@ fn look(directory: &Path) -> situ::hash::Result<HashStoreReport> {
     })
 }
 
-/// The superblock. A server may be writing one slot of it: what looks damaged is read again.
+/// Returns the superblock. A server may be writing one slot of it: what looks damaged is read again.
 fn read_superblock(home: &DirectoryVolume) -> situ::hash::Result<Newest> {
     let file = home.open_pages(FileName::Superblock)?;
     let mut slots = vec![0; SLOTS * SLOT_BYTES];

@@ -40,7 +40,7 @@ impl Side {
         self.hash.update(value);
     }
 
-    /// The hash, as people compare it.
+    /// Returns the hash, as people compare it.
     pub(super) fn checksum(&self) -> String {
         format!("{:016x}", self.hash.digest())
     }

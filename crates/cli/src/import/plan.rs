@@ -114,7 +114,7 @@ fn mark_key(name: &str) -> Vec<u8> {
     [name.as_bytes(), b"\0rocksdb"].concat()
 }
 
-/// The keyspace of each column family.
+/// Returns the keyspace of each column family.
 ///
 /// # Errors
 /// Two go into one, or a name is none that they can have.

@@ -72,7 +72,7 @@ impl Settings {
     }
 }
 
-/// The column family whose section has this title.
+/// Returns the column family whose section has this title.
 fn family_of(section: &str) -> Option<&str> {
     section.strip_prefix("CFOptions \"")?.strip_suffix('"')
 }

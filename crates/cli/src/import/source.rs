@@ -313,14 +313,14 @@ fn is_rocksdb(text: &str) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The manifest in force, and its size.
+/// Returns the manifest in force, and its size.
 fn manifest_state(path: &Path) -> io::Result<(String, u64)> {
     let name = current(path)?.trim_end().to_owned();
     let bytes = fs::metadata(path.join(&name))?.len();
     Ok((name, bytes))
 }
 
-/// The column families that were asked for, of those that are there.
+/// Returns the column families that were asked for, of those that are there.
 fn chosen(options: &ImportRocksdbOptions, present: Vec<String>) -> Result<Vec<String>, Failure> {
     let named = options.column_family.iter().chain(options.keyspace.iter().map(|(family, _)| family));
     if let Some(missing) = named.into_iter().find(|name| !present.contains(name)) {

@@ -182,7 +182,7 @@ fn draw(report: &Report, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The file in one line; the worst state of a column's pages is shown.
+/// Returns the file in one line; the worst state of a column's pages is shown.
 fn map(report: &Report) -> String {
     let columns = MAP.min(usize::try_from(report.pages).unwrap_or(MAP)).max(1);
     let mut worst = vec![0; columns];

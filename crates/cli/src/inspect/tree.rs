@@ -387,8 +387,8 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
     })
 }
 
-/// The dead among a server's items, by the store's own clock and the flush barrier. `None` if no server wrote the
-/// store, or its records cannot be read: that is for others to report.
+/// Returns the dead among a server's items, by the store's own clock and the flush barrier. `None` if no server wrote
+/// the store, or its records cannot be read: that is for others to report.
 fn dead_items(store: &Store) -> Option<DeadBefore> {
     let clock = stored_clock(store).ok()?;
     let ExpiryRule { now_seconds, barrier_cas } = stored_rule(store, clock.seconds()).ok()??;
@@ -589,7 +589,7 @@ impl Scale {
     }
 }
 
-/// The eight bytes of `key` behind its first `skip`, as a number in key order.
+/// Returns the eight bytes of `key` behind its first `skip`, as a number in key order.
 fn number(key: &[u8], skip: usize) -> u64 {
     let mut bytes = [0; 8];
     for (to, from) in bytes.iter_mut().zip(key.iter().skip(skip)) {

@@ -170,7 +170,7 @@ fn draw_decisions(unit: &UnitFigures, line: Line<'_>) -> Result<(), Failure> {
     decisions.last.as_ref().map_or(Ok(()), |last| line(text::on_one_line(&format!("│  last: {}", decision(last)))))
 }
 
-/// A decision with its inputs.
+/// Formats a decision with its inputs.
 fn decision(decision: &DecisionFigures) -> String {
     let inputs: Vec<String> = decision
         .inputs
@@ -230,7 +230,7 @@ struct Window {
 }
 
 impl Window {
-    /// The last `seconds`, or less if the first attempt began later.
+    /// Creates the window of the last `seconds`, or less if the first attempt began later.
     fn of(compactions: &Compactions, seconds: u64) -> Window {
         let end = compactions.now_us;
         let first = compactions.attempts.iter().map(|attempt| attempt.began_us).min().unwrap_or(end);

@@ -182,7 +182,7 @@ fn parse_value_log_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A limit of values that a server can keep.
+/// Parses a limit of values that a server can keep.
 fn parse_value_bytes(text: &str) -> Result<usize, String> {
     let bytes = parse_bytes(text)?;
     match usize::try_from(bytes) {

@@ -204,7 +204,8 @@ impl Destination {
     }
 }
 
-/// The directory of the store that `target` is a file of, or would be taken for one of: a dump there would destroy it.
+/// Returns the directory of the store that `target` is a file of, or would be taken for one of: a dump there would
+/// destroy it.
 fn store_of(target: &Path) -> Option<PathBuf> {
     let target = std::fs::canonicalize(target).or_else(|_| end_of_links(target)).ok()?;
     target.file_name()?.to_str()?.parse::<FileName>().ok()?;
@@ -213,7 +214,7 @@ fn store_of(target: &Path) -> Option<PathBuf> {
     is_store.then(|| directory.to_owned())
 }
 
-/// The path that a chain of symbolic links ends in, with nothing there yet.
+/// Returns the path that a chain of symbolic links ends in, with nothing there yet.
 fn end_of_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     // The chain has an end: the system has followed it already, and counts.

@@ -152,7 +152,7 @@ impl Quotes {
         Ok(BYTE_ORDER_MARK.len() as u64)
     }
 
-    /// True if the input has ended in a field whose quote was not closed.
+    /// Returns true if the input has ended in a field whose quote was not closed.
     fn left_open(&self) -> bool {
         self.ended && self.within == Within::Quoted
     }
@@ -317,7 +317,7 @@ impl Records {
         })
     }
 
-    /// The next record; `None` at the end.
+    /// Returns the next record; `None` at the end.
     pub(crate) fn read(&mut self) -> io::Result<Option<Numbered>> {
         match self {
             Records::Json { input, layout, place, line } => loop {

@@ -63,7 +63,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// The system's error in a CSV error, so that a broken pipe is still known as one.
+/// Returns the system's error in a CSV error, so that a broken pipe is still known as one.
 pub(super) fn io_error(error: csv::Error) -> io::Error {
     if !error.is_io_error() {
         return io::Error::other(error);

@@ -19,13 +19,13 @@ pub(super) trait Target {
     /// Gathers an entry, which may expire. The batch is as it was if this fails, in words.
     fn put(&mut self, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> Result<(), String>;
 
-    /// Bytes that are gathered.
+    /// Returns the bytes that are gathered.
     fn bytes(&self) -> usize;
 
     /// Writes what is gathered, and the mark of a load under its key.
     fn commit(&mut self, mark: Option<(&[u8], &[u8])>, sync: bool) -> Result<(), Failure>;
 
-    /// The mark of an earlier load.
+    /// Returns the mark of an earlier load.
     fn mark(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
 
     /// Returns the time of the last lossy repair of the store.

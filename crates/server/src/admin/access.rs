@@ -41,13 +41,13 @@ impl AccessTable {
         (&self.slots[hash as usize % SLOTS], (hash >> 33) << 33)
     }
 
-    /// The item was stored now.
+    /// Records that the item was stored now.
     pub(crate) fn stored(&self, key: &[u8], now_seconds: u64) {
         let (slot, fingerprint) = self.slot(key);
         slot.store(fingerprint | (now_seconds & 0xffff_ffff), Ordering::Relaxed);
     }
 
-    /// The item was read now.
+    /// Records that the item was read now.
     pub(crate) fn fetched(&self, key: &[u8], now_seconds: u64) {
         let (slot, fingerprint) = self.slot(key);
         let word = fingerprint | 1 << 32 | (now_seconds & 0xffff_ffff);

@@ -178,13 +178,13 @@ impl Counters {
         bump(&self.counters[counter as usize], by);
     }
 
-    /// One command of this kind was answered after `latency`.
+    /// Records that one command of this kind was answered after `latency`.
     pub(crate) fn answered(&self, command: Command, latency: Duration) {
         self.count(command);
         self.took(command, 1, latency);
     }
 
-    /// One command of this kind was answered.
+    /// Records that one command of this kind was answered.
     pub(crate) fn count(&self, command: Command) {
         bump(&self.commands[command as usize], 1);
     }
@@ -220,7 +220,7 @@ impl Totals<'_> {
         self.counter(Counter::ConnectionsOpened).saturating_sub(self.counter(Counter::ConnectionsClosed))
     }
 
-    /// The Prometheus text form, engine included.
+    /// Renders the Prometheus text form, engine included.
     pub(crate) fn render<E: Engine>(&self, durable: &Durable<E>, uptime: Duration) -> String {
         let mut page = String::with_capacity(16 << 10);
         header(&mut page, "situ_server_commands_total", "Commands answered.", "counter");

@@ -41,13 +41,13 @@ impl Refused {
 }
 
 impl Notices {
-    /// From now on `tell` gets the lines. Only the first call counts.
+    /// Makes `tell` get the lines. Only the first call counts.
     pub(crate) fn begin(&self, tell: OnTrouble) {
         // The second one is dropped, as is said.
         _ = self.tell.set(tell);
     }
 
-    /// The server has hung up on a client of another protocol; `peer` is `None` for a Unix socket.
+    /// Reports that the server has hung up on a client of another protocol; `peer` is `None` for a Unix socket.
     pub(crate) fn refused(&self, protocol: Protocol, peer: Option<SocketAddr>, now: Instant) {
         let Some(tell) = self.tell.get() else { return };
         let Some(clients) = lock(&self.refused)[protocol as usize].count(now) else { return };

@@ -73,7 +73,7 @@ impl Prefixes {
         lock(&self.counts).clear();
     }
 
-    /// The answer to `stats detail dump`.
+    /// Returns the answer to `stats detail dump`.
     pub(crate) fn dump(&self) -> Vec<u8> {
         let all = lock(&self.counts);
         let mut text = Vec::with_capacity(64 * all.len() + 8);

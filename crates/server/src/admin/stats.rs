@@ -208,7 +208,7 @@ impl StatsSource {
         self.prefixes.reset();
     }
 
-    /// The answer to `stats <topic>`.
+    /// Renders the answer to `stats <topic>`.
     pub(crate) fn render<E: Engine>(&self, topic: &[u8], durable: &Durable<E>, now_seconds: u64) -> String {
         let engine = durable.engine();
         let mut text = String::with_capacity(2048);

@@ -118,7 +118,7 @@ impl Watchers {
         });
     }
 
-    /// An item goes to make room. `ttl` is what it had left, in seconds; `None` if it did not expire.
+    /// Reports that an item goes to make room. `ttl` is its remaining time, in seconds; `None` if it did not expire.
     #[cold]
     pub(crate) fn evicted(&self, key: &[u8], was_read: bool, ttl: Option<u64>, bytes: usize) {
         self.tell(EVICTIONS, |line| {
@@ -131,7 +131,7 @@ impl Watchers {
         });
     }
 
-    /// A connection has begun, or has ended for a reason. `peer` is `None` for a Unix socket.
+    /// Reports that a connection has begun, or has ended for a reason. `peer` is `None` for a Unix socket.
     #[cold]
     pub(crate) fn connection(&self, peer: Option<SocketAddr>, closed: Option<Closed>, descriptor: i32) {
         self.tell(CONNECTIONS, |line| {

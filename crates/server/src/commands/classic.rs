@@ -260,7 +260,7 @@ impl<E: Engine> Executor<E> {
         self.made(session, Some(command), outcome, reply, on_failure);
     }
 
-    /// The header of an item that is stored, but for its cas ids.
+    /// Returns the header of an item that is stored, but for its cas ids.
     fn fresh_header(&self, store: &Store<'_>) -> Header {
         let binary = store.meta.as_ref().is_some_and(|meta| meta.binary_key);
         Header {
@@ -476,7 +476,7 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    /// The item after `incr` or `decr`. A result with fewer digits is padded with spaces, as memcached does.
+    /// Returns the item after `incr` or `decr`. A result with fewer digits is padded with spaces, as memcached does.
     pub(crate) fn apply_delta(
         &self,
         item: Option<Item<E::Value>>,

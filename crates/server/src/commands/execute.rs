@@ -222,12 +222,12 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// True if enough has been sent to go on.
+    /// Returns true if enough has been sent to go on.
     pub(crate) fn has_drained(&self, output: &Output<E::Value>) -> bool {
         output.pending_bytes() <= self.quotas.share.output_bytes_max / 2
     }
 
-    /// True if enough has been answered by the engine to go on.
+    /// Returns true if enough has been answered by the engine to go on.
     pub(crate) fn has_been_answered(&self, output: &Output<E::Value>) -> bool {
         output.awaiting() <= self.limits.outstanding_answers_max / 2
             && output.writing_bytes() <= self.quotas.share.writing_bytes_max / 2
@@ -278,7 +278,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// The live item of `key`, as of some moment since the command began.
+    /// Returns the live item of `key`, as of some moment since the command began.
     fn load(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Loaded<E::Value>, Wait> {
         let fetched = match session.reads.take(key) {
             Some(fetched) => fetched,
@@ -346,7 +346,7 @@ impl<E: Engine> Executor<E> {
         self.counters.add(if was_flushed { Counter::ItemsFlushed } else { Counter::ItemsExpired }, 1);
     }
 
-    /// The item that was fetched, if it is alive.
+    /// Returns the item that was fetched, if it is alive.
     fn judge(&self, fetched: Fetched<E::Value>) -> Loaded<E::Value> {
         let value = match fetched {
             Ok(Some(value)) => value,
@@ -389,7 +389,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// The live item of `key` as this connection must see it: after its own writes.
+    /// Returns the live item of `key` as this connection must see it: after its own writes.
     pub(crate) fn load_ordered(
         &mut self,
         session: &mut Session<E::Value>,
@@ -405,7 +405,7 @@ impl<E: Engine> Executor<E> {
         item
     }
 
-    /// True if a read of this connection needs no stripe to come after the connection's own writes.
+    /// Returns true if a read of this connection needs no stripe to come after the connection's own writes.
     fn reads_freely(session: &Session<E::Value>) -> bool {
         session.output.awaiting() == 0 && session.granted.is_none()
     }

@@ -123,7 +123,7 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         Output { segments: VecDeque::new(), sent: 0, pending_bytes: 0, awaiting: 0, writing_bytes: 0, cut_short: false }
     }
 
-    /// Bytes held, sent or not yet allowed to be.
+    /// Returns the bytes held, sent or not yet allowed to be.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.pending_bytes
     }
@@ -133,7 +133,7 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         self.awaiting
     }
 
-    /// Bytes of the writes that answers wait for.
+    /// Returns the bytes of the writes that answers wait for.
     pub(crate) fn writing_bytes(&self) -> usize {
         self.writing_bytes
     }

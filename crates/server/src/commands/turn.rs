@@ -57,8 +57,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// The share where `ready` connections of a loop have something to run and `open` ones are connected to the server;
-    /// `output_bytes_option` is what the option allows.
+    /// Returns the share where `ready` connections of a loop have something to run and `open` ones are connected to the
+    /// server; `output_bytes_option` is what the option allows.
     pub(crate) fn of(ready: usize, open: usize, output_bytes_option: usize) -> Share {
         let (ready, open) = (ready.max(1), open.max(1));
         Share {

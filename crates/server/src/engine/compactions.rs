@@ -126,7 +126,7 @@ pub struct StageFigures {
 }
 
 impl StagesFigures {
-    /// The stages with their names.
+    /// Returns the stages with their names.
     pub fn named(&self) -> [(&'static str, StageFigures); 3] {
         [("read", self.read), ("merge", self.merge), ("write", self.write)]
     }

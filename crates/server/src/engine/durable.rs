@@ -61,7 +61,7 @@ pub(crate) fn decode_words<const N: usize>(name: &str, bytes: &[u8]) -> Result<[
     Ok(words)
 }
 
-/// The flush barrier in a record stored under [`FLUSH_KEY`]; `None` if it is not one.
+/// Returns the flush barrier in a record stored under [`FLUSH_KEY`]; `None` if it is not one.
 pub(crate) fn stored_barrier(record: &[u8]) -> Option<u64> {
     decode_words::<2>("flush-barrier", record).ok().map(|[barrier, _]| barrier)
 }
@@ -96,7 +96,7 @@ impl<E: Engine> Durable<E> {
         })
     }
 
-    /// The engine that keeps the records.
+    /// Returns the engine that keeps the records.
     pub(crate) fn engine(&self) -> &E {
         &self.engine
     }
@@ -106,7 +106,7 @@ impl<E: Engine> Durable<E> {
         self.unreserved.as_ref()
     }
 
-    /// The next cas id.
+    /// Returns the next cas id.
     ///
     /// # Errors
     /// The reserved ids are used up and no more could be reserved yet.
@@ -145,9 +145,9 @@ impl<E: Engine> Durable<E> {
         self.barrier.load(Ordering::Acquire)
     }
 
-    /// About how many items clients can find: as many as the engine has, and at most as many as were stored since the
-    /// last flush. The engine counts flushed items until it has dropped them. After a restart, ids that were skipped
-    /// count as stored.
+    /// Returns the approximate number of items that clients can find: as many as the engine has, and at most as many as
+    /// were stored since the last flush. The engine counts flushed items until it has dropped them. After a restart,
+    /// ids that were skipped count as stored.
     pub(crate) fn approximate_items(&self) -> u64 {
         let stored = self.next.load(Ordering::Relaxed).saturating_sub(self.barrier());
         self.engine.approximate_items().min(stored)

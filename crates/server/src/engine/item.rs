@@ -73,7 +73,7 @@ impl Deref for EncodedHeader {
 }
 
 impl Header {
-    /// The header of a stored value, or `None` if it is not one of ours.
+    /// Returns the header of a stored value, or `None` if it is not one of ours.
     pub(crate) fn decode(value: &[u8]) -> Option<Header> {
         let (header, rest) = value.split_first_chunk::<HEADER_BYTES>()?;
         let [version, state, f0, f1, f2, f3, times_and_ids @ ..] = header;
@@ -94,7 +94,7 @@ impl Header {
         })
     }
 
-    /// The stored form.
+    /// Returns the stored form.
     pub(crate) fn encode(&self) -> EncodedHeader {
         let mut bytes = [0; HEADER_BYTES_MAX];
         bytes[0] = VERSION;
@@ -109,12 +109,12 @@ impl Header {
         EncodedHeader { bytes, length: self.byte_len() }
     }
 
-    /// Length of the stored form: where the data begins.
+    /// Returns the length of the stored form, which is the offset of the data.
     pub(crate) fn byte_len(&self) -> usize {
         if self.given_cas.is_some() { HEADER_BYTES_MAX } else { HEADER_BYTES }
     }
 
-    /// The cas id that clients see.
+    /// Returns the cas id that clients see.
     pub(crate) fn cas(&self) -> u64 {
         self.given_cas.unwrap_or(self.id)
     }
@@ -164,7 +164,7 @@ pub struct ExpiryRule {
 }
 
 impl ExpiryRule {
-    /// True if `value`, as stored in the engine, reads as a miss under this rule, for ever.
+    /// Returns true if `value`, as stored in the engine, reads as a miss under this rule, for ever.
     ///
     /// A value that does not decode is not dead: dropping it would hide damage.
     pub fn is_dead(&self, value: &[u8]) -> bool {

@@ -57,17 +57,17 @@ impl Allowance {
         self.rest_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of long values waiting to be sent.
+    /// Returns the bytes of long values waiting to be sent.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of long values being received.
+    /// Returns the bytes of long values being received.
     pub(crate) fn arriving_bytes(&self) -> u64 {
         self.arriving_bytes.load(Ordering::Relaxed)
     }
 
-    /// All that the cache leaves.
+    /// Returns all that the cache leaves.
     pub(crate) fn beside_bytes(&self) -> u64 {
         let long = self.held_bytes() + self.arriving_bytes();
         (self.rest_bytes() + long).min(self.limit_bytes() / 2)

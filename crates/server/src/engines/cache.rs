@@ -58,7 +58,8 @@ impl fmt::Debug for CacheEngine {
 }
 
 impl CacheEngine {
-    /// An empty cache, and a thread that keeps it tidy. Raises the process's soft limit of open files to the hard one.
+    /// Creates an empty cache, and a thread that keeps it tidy. Raises the process's soft limit of open files to the
+    /// hard one.
     ///
     /// # Errors
     /// The system starts no thread.
@@ -68,8 +69,8 @@ impl CacheEngine {
         CacheEngine::of(Cache::new(options), options, &env, clock, Box::new(|_| ()))
     }
 
-    /// A cache in memory and on flash, with what an earlier one has left there; and a thread that keeps it tidy. Raises
-    /// the process's soft limit of open files to the hard one.
+    /// Creates a cache in memory and on flash, with what an earlier one has left there; and a thread that keeps it
+    /// tidy. Raises the process's soft limit of open files to the hard one.
     ///
     /// # Errors
     /// The device holds something else than a cache, is in use, too small, or fails. The system starts no thread.
@@ -95,7 +96,7 @@ impl CacheEngine {
         self.shared.cache.stop(self.shared.clock.seconds()).map_err(EngineError::new)
     }
 
-    /// From now on the limit follows the memory that the machine, or the control group, has left: between
+    /// Makes the limit follow the memory that the machine, or the control group, has left: between
     /// [`FOLLOWS_BYTES_MIN`] and the memory in the options. A tenth of the machine's memory is left to others.
     pub fn follow_pressure(&self) {
         self.shared.follows.store(true, Ordering::Relaxed);
@@ -144,7 +145,7 @@ impl CacheEngine {
         Ok(CacheEngine { shared, tidier, keeper, recorder: Mutex::new(recorder) })
     }
 
-    /// The longest value that a cache with so much memory takes for any key, in bytes.
+    /// Returns the longest value that a cache with this memory takes for any key, in bytes.
     pub fn value_bytes_max(memory_bytes: usize) -> usize {
         // The cache takes an item of a quarter of what items may have. Connections can have half of the memory, and the
         // index of short items a third of the rest.

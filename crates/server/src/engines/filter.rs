@@ -73,7 +73,7 @@ impl CompactionFilter for ItemFilter {
         encode(&ExpiryRule { now_seconds, barrier_cas: self.barrier_cas.load(Ordering::Acquire) })
     }
 
-    /// The header says what is dead.
+    /// Returns the length of the header, which decides if an item is dead.
     fn value_prefix_bytes(&self) -> Option<usize> {
         Some(HEADER_BYTES_MAX)
     }
@@ -101,7 +101,7 @@ fn encode(rule: &ExpiryRule) -> Vec<u8> {
     [&[PARAMETERS_VERSION], words.as_flattened()].concat()
 }
 
-/// `None` if the parameters do not say what is dead.
+/// Decodes the rule; `None` if the parameters do not hold one.
 fn decode(parameters: &[u8]) -> Option<ExpiryRule> {
     let (&[PARAMETERS_VERSION], words) = parameters.split_first_chunk()? else { return None };
     let (&[now_seconds, barrier_cas], &[]) = words.as_chunks::<8>() else { return None };
@@ -109,7 +109,8 @@ fn decode(parameters: &[u8]) -> Option<ExpiryRule> {
     Some(ExpiryRule { now_seconds, barrier_cas })
 }
 
-/// The filter of memcached items, for a unit elsewhere: what is dead, it reads in each task's parameters.
+/// Returns the filter of memcached items, for a unit elsewhere. The filter reads the rule for dead items in each task's
+/// parameters.
 pub fn item_filter() -> Arc<dyn CompactionFilter> {
     Arc::new(ItemFilter::default())
 }
@@ -123,7 +124,7 @@ pub fn open_unserved(directory: impl AsRef<Path>, options: Options) -> situ::Res
     open_unserved_by(options, |builder| builder.open(directory))
 }
 
-/// As [`open_unserved`], of the store that `open` makes of a builder: on any volume.
+/// Opens a store like [`open_unserved`], with the store that `open` makes of a builder: on any volume.
 ///
 /// # Errors
 /// As [`open_unserved`].

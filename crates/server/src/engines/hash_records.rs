@@ -19,7 +19,7 @@ use crate::protocol::parse::KEY_BYTES_MAX;
 /// The prefix of reserved keys.
 const PREFIX: [u8; KEY_BYTES_MAX + 1] = [0; KEY_BYTES_MAX + 1];
 
-/// The reserved key of this name.
+/// Returns the reserved key of this name.
 pub fn reserved(name: &[u8]) -> Vec<u8> {
     [&PREFIX, name].concat()
 }

@@ -72,7 +72,8 @@ impl HashEngine {
         HashEngine::open_by(builder, durability, |builder| builder.open(directory))
     }
 
-    /// As [`open`](HashEngine::open), of the store that `open` makes of a builder: on any volumes and any device.
+    /// Opens an engine like [`open`](HashEngine::open), with the store that `open` makes of a builder: on any volumes
+    /// and any device.
     ///
     /// # Errors
     /// As [`open`](HashEngine::open).
@@ -101,7 +102,7 @@ impl HashEngine {
         Ok(engine)
     }
 
-    /// The store underneath.
+    /// Returns the store underneath.
     pub fn store(&self) -> &HashStore {
         &self.store
     }
@@ -286,7 +287,7 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     }
 }
 
-/// Dead entries that still take space, and files that stay for them.
+/// Reports dead entries that still take space, and files that stay for them.
 fn debt_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let overflow = &properties.overflow_debts;
     let gauges = [

@@ -11,7 +11,7 @@ pub const META_KEYSPACE: &str = "memcached";
 /// Metadata is a few records that change rarely.
 const META_MEMTABLE_BYTES: u64 = 1 << 20;
 
-/// Options of [`META_KEYSPACE`].
+/// Returns the options of [`META_KEYSPACE`].
 pub(crate) fn meta_options() -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default();
     options.memtable_bytes = META_MEMTABLE_BYTES;

@@ -55,7 +55,7 @@ impl Records {
         ExpiryRule { now_seconds, barrier_cas }
     }
 
-    /// The ids that items get from now on.
+    /// Returns the ids that items get from now on.
     pub(crate) fn renumber(&self, clock: Arc<StoreClock>) -> Renumber {
         Renumber { next: self.limit, flushed: self.is_due(clock.seconds()).then_some(self.limit), clock }
     }
@@ -101,12 +101,12 @@ impl Renumber {
         Ok(())
     }
 
-    /// The record of the ids that were given.
+    /// Returns the record of the ids that were given.
     pub(crate) fn limit_record(&self) -> [u8; 8] {
         self.next.to_le_bytes()
     }
 
-    /// The record of the flush barrier, if it has risen.
+    /// Returns the record of the flush barrier, if it has risen.
     pub(crate) fn flush_record(&self) -> Option<Vec<u8>> {
         Some([self.flushed?.to_le_bytes(), 0u64.to_le_bytes()].concat())
     }

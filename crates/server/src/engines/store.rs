@@ -74,7 +74,7 @@ impl StoreEngine {
         StoreEngine::open_on(directory, None, options)
     }
 
-    /// As [`open`](StoreEngine::open), with a [fast disk](StoreBuilder::fast_disk).
+    /// Opens an engine like [`open`](StoreEngine::open), with a [fast disk](StoreBuilder::fast_disk).
     ///
     /// # Errors
     /// As [`open`](StoreEngine::open).
@@ -89,7 +89,7 @@ impl StoreEngine {
         })
     }
 
-    /// As [`open`](StoreEngine::open), of the store that `open` makes of a builder: on any volume.
+    /// Opens an engine like [`open`](StoreEngine::open), with the store that `open` makes of a builder: on any volume.
     ///
     /// # Errors
     /// As [`open`](StoreEngine::open).
@@ -128,7 +128,7 @@ impl StoreEngine {
         self
     }
 
-    /// The store underneath.
+    /// Returns the store underneath.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -401,7 +401,7 @@ impl Engine for StoreEngine {
     }
 }
 
-/// Dead entries that still take space, and files that stay for them.
+/// Reports dead entries that still take space, and files that stay for them.
 fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let gauges = [
         ("log_limit_bytes", "Bytes that log files may take.", debts.log_bytes_max),
@@ -418,8 +418,8 @@ fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
     }
 }
 
-/// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure; level and
-/// reserve are known after the first write.
+/// Reports logical space, and physical space of a drive that compresses and says so. An unknown quantity has no figure;
+/// level and reserve are known after the first write.
 fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) {
     use MetricKind::{Counter, Gauge};
     let StoreProperties { space, watched_space, .. } = properties;

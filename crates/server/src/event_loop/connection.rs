@@ -267,7 +267,7 @@ impl<E: Engine> Connection<E> {
         Ok(())
     }
 
-    /// The outcome of a read: true if there are new bytes.
+    /// Returns the outcome of a read: true if there are new bytes.
     fn received(&mut self, got: rustix::io::Result<usize>, executor: &Executor<E>) -> Result<bool, Broken> {
         match got {
             Ok(0) => Err(Broken),
@@ -578,7 +578,7 @@ impl<E: Engine> Connection<E> {
         waits
     }
 
-    /// True if nothing is read or run for now.
+    /// Returns true if nothing is read or run for now.
     pub(crate) fn is_parked(&self) -> bool {
         self.parked.is_some()
     }
@@ -664,12 +664,12 @@ impl<E: Engine> Connection<E> {
         progress
     }
 
-    /// True if there is something to run or read now.
+    /// Returns true if there is something to run or read now.
     pub(crate) fn has_work(&self) -> bool {
         self.parked.is_none() && !self.closing && (self.readable && !self.draining)
     }
 
-    /// True if it neither sends nor takes anything, for no reason on our side.
+    /// Returns true if it neither sends nor takes anything, for no reason on our side.
     pub(crate) fn is_silent(&self) -> bool {
         let waits_for_client = match self.parked {
             None => !self.session.watches || !self.session.output.is_empty(),
@@ -680,7 +680,7 @@ impl<E: Engine> Connection<E> {
         self.session.output.awaiting() == 0 && waits_for_client
     }
 
-    /// True if the connection has ended and everything is sent. One that is queued has commands left to run.
+    /// Returns true if the connection has ended and everything is sent. One that is queued has commands left to run.
     pub(crate) fn is_finished(&self) -> bool {
         let drained = self.draining && self.parked.is_none() && !self.queued;
         (self.closing || drained) && self.session.output.is_empty()
@@ -704,7 +704,7 @@ fn run_store<E: Engine>(
     }
 }
 
-/// True if bytes without an end of line cannot become a line that is worth waiting for.
+/// Returns true if bytes without an end of line cannot become a line that is worth waiting for.
 fn line_too_long(bytes: &[u8]) -> bool {
     if bytes.len() <= SHORT_LINE_BYTES_MAX {
         return false;

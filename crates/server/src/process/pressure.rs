@@ -27,8 +27,8 @@ impl Memory {
     }
 }
 
-/// Bytes of memory that this process may take more; negative if it is to give some back. `None` if the system does not
-/// say.
+/// Returns the bytes of memory that this process may still take; negative if it is to give some back. `None` if the
+/// system does not say.
 pub(crate) fn room() -> Option<i64> {
     let machine = of_machine(&std::fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
@@ -36,7 +36,8 @@ pub(crate) fn room() -> Option<i64> {
     groups.chain([machine]).map(Memory::room).min()
 }
 
-/// Bytes of memory of the machine, or of the control group with the least. `None` if the system does not say.
+/// Returns the bytes of memory of the machine, or of the control group with the least. `None` if the system does not
+/// say.
 pub fn machine_memory_bytes() -> Option<u64> {
     let machine = of_machine(&std::fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default());

@@ -107,7 +107,8 @@ impl Users {
         }
     }
 
-    /// The answer to a client that sent `block`, the data of a `set` and the end of its line; true if it is let in.
+    /// Returns the answer to a client that sent `block`, the data of a `set` and the end of its line; true if it is let
+    /// in.
     pub(crate) fn answer(&self, block: &[u8]) -> (bool, &'static str) {
         let Some(data) = block.strip_suffix(b"\r\n") else {
             return (false, "CLIENT_ERROR bad command line termination");

@@ -8,7 +8,7 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// The bytes that `text` stands for, or `None` if it is empty or not padded base64.
+/// Returns the bytes that `text` stands for, or `None` if it is empty or not padded base64.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(text).ok().filter(|bytes| !bytes.is_empty())
 }

@@ -43,7 +43,7 @@ impl Protocol {
     }
 }
 
-/// The protocol of a connection whose first byte is `byte`; `None` if a text command may begin with it.
+/// Returns the protocol of a connection whose first byte is `byte`; `None` if a text command may begin with it.
 pub(crate) fn of_first_byte(byte: u8) -> Option<Protocol> {
     match byte {
         0x80 => Some(Protocol::Binary),
@@ -54,14 +54,14 @@ pub(crate) fn of_first_byte(byte: u8) -> Option<Protocol> {
     }
 }
 
-/// True if `line`, the first one of a connection, is a request of HTTP, whatever its method.
+/// Returns true if `line`, the first one of a connection, is a request of HTTP, whatever its method.
 pub(crate) fn is_first_line(line: &[u8]) -> bool {
     let mut tokens = tokens(line);
     let version = tokens.next_back().unwrap_or_default();
     is_http_version(version) && tokens.count() >= 2
 }
 
-/// True if `line`, which is no command, belongs to another protocol.
+/// Returns true if `line`, which is no command, belongs to another protocol.
 pub(crate) fn is_line(line: &[u8]) -> bool {
     let mut tokens = tokens(line);
     let version = tokens.clone().next_back().unwrap_or_default();

@@ -160,7 +160,7 @@ impl<'a> Tokens<'a> {
         tokens
     }
 
-    /// The tokens behind the first `count`.
+    /// Returns the tokens behind the first `count`.
     fn behind(&self, count: usize) -> TokenList<'a> {
         let line = self.line;
         let place = |token: &[u8]| (token.as_ptr() as usize).saturating_sub(line.as_ptr() as usize);
@@ -174,7 +174,7 @@ impl<'a> Tokens<'a> {
         TokenList { text: &text[..end] }
     }
 
-    /// The token at `index`, empty past the end.
+    /// Returns the token at `index`, empty past the end.
     fn at(&self, index: usize) -> &'a [u8] {
         self.as_slice().get(index).copied().unwrap_or_default()
     }
@@ -282,12 +282,12 @@ pub(crate) fn parse(line: &[u8]) -> Request<'_> {
     }
 }
 
-/// The first place of `wanted`.
+/// Returns the first place of `wanted`.
 pub(crate) fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
     memchr::memchr(wanted, bytes)
 }
 
-/// The keys of a retrieval command, without leading spaces, in turn.
+/// Returns the keys of a retrieval command, without leading spaces, in turn.
 pub(crate) fn next_key(keys: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let rest = keys.get(from..)?;
     let start = rest.iter().position(|byte| *byte != b' ')?;

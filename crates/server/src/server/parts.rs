@@ -166,7 +166,7 @@ impl<E: Engine> Parts<E> {
     }
 }
 
-/// Has watchers told of items that the engine evicts.
+/// Sends events to watchers for items that the engine evicts.
 fn tell_evictions<E: Engine>(engine: &E, watchers: &Arc<Watchers>) {
     let Some(cache) = engine.cache() else { return };
     let (watchers, clock) = (Arc::clone(watchers), Arc::clone(engine.clock()));

@@ -42,8 +42,8 @@ impl CaughtSignals {
     }
 }
 
-/// From now on a write that would make a file longer than the process may (`ulimit -f`) is an error, and does not end
-/// the process: the signal for it has a deadly default.
+/// Makes a write fail that would make a file longer than the process may (`ulimit -f`), instead of ending the process:
+/// the signal for it has a deadly default.
 ///
 /// # Errors
 /// The system refuses.

@@ -57,7 +57,7 @@ pub(crate) struct Taken {
 }
 
 impl Feed {
-    /// A feed for a connection of the loop with this inbox.
+    /// Creates a feed for a connection of the loop with this inbox.
     pub(crate) fn new(inbox: Arc<Inbox>, connection: u64) -> Arc<Feed> {
         Arc::new(Feed { inbox, connection, state: Mutex::default(), taken: Condvar::new() })
     }
@@ -67,7 +67,7 @@ impl Feed {
         self.put_within(text, PATIENCE, || ())
     }
 
-    /// As [`put`](Feed::put). Calls `ready` when there is room, before the reader can see the text.
+    /// Puts text like [`put`](Feed::put). Calls `ready` when there is room, before the reader can see the text.
     pub(crate) fn put_when(&self, text: &[u8], ready: impl FnOnce()) -> bool {
         self.put_within(text, PATIENCE, ready)
     }
@@ -119,7 +119,7 @@ impl Feed {
         }
     }
 
-    /// All that is there.
+    /// Takes all text of the feed.
     pub(crate) fn take(&self) -> Taken {
         let mut state = lock(&self.state);
         state.is_told = false;

@@ -121,7 +121,7 @@ impl<V: Send + 'static> Fetches<V> {
         Fetches { mailbox, under_way: 0, under_way_max, last_number: 0, crowd: VecDeque::new() }
     }
 
-    /// The callback of a new read for `connection`, and the read's number; `None` if too many are under way.
+    /// Begins a read for `connection`. Returns the callback and the read's number; `None` if too many are under way.
     pub(crate) fn begin(&mut self, connection: u64) -> Option<(u64, OnRead<V>)> {
         if self.under_way >= self.under_way_max {
             return None;
@@ -133,7 +133,7 @@ impl<V: Send + 'static> Fetches<V> {
         Some((number, Box::new(move |fetched| delivery.deliver(fetched))))
     }
 
-    /// The outcomes that have come.
+    /// Returns the outcomes that have come.
     pub(crate) fn arrivals(&mut self) -> Vec<Arrival<V>> {
         let arrivals = self.mailbox.take();
         assert!(arrivals.len() <= self.under_way, "{} outcomes of {} reads", arrivals.len(), self.under_way);
@@ -141,22 +141,22 @@ impl<V: Send + 'static> Fetches<V> {
         arrivals
     }
 
-    /// True while a retrieval may read keys behind the one that it waits for.
+    /// Returns true while a retrieval may read keys behind the one that it waits for.
     pub(crate) fn may_read_ahead(&self) -> bool {
         self.under_way < AHEAD_WHILE.min(self.under_way_max)
     }
 
-    /// `connection` waits until a read has ended.
+    /// Makes `connection` wait until a read has ended.
     pub(crate) fn wait(&mut self, connection: u64) {
         self.crowd.push_back(connection);
     }
 
-    /// True if a connection waits that could begin a read now.
+    /// Returns true if a connection waits that could begin a read now.
     pub(crate) fn can_admit(&self) -> bool {
         !self.crowd.is_empty() && self.under_way < self.under_way_max
     }
 
-    /// The connections that may try again: as many as could begin a read.
+    /// Returns the connections that may try again: as many as could begin a read.
     pub(crate) fn admit(&mut self) -> Vec<u64> {
         let admitted = self.crowd.len().min(self.under_way_max - self.under_way);
         self.crowd.drain(..admitted).collect()
@@ -185,7 +185,7 @@ impl<V> Reads<V> {
         Reads { slots: VecDeque::new(), missing: 0, one_at_a_time: false }
     }
 
-    /// True if the command may read one more key ahead.
+    /// Returns true if the command may read one more key ahead.
     pub(crate) fn may_read_ahead(&self) -> bool {
         !self.one_at_a_time && self.slots.len() < AHEAD_MAX
     }
@@ -215,7 +215,7 @@ impl<V> Reads<V> {
         self.missing == 0
     }
 
-    /// The outcome for `key`, if the command has read it.
+    /// Returns the outcome for `key`, if the command has read it.
     pub(crate) fn take(&mut self, key: &[u8]) -> Option<Fetched<V>> {
         let slot = self.slots.pop_front()?;
         assert!(*slot.key == *key, "a command asks for {:?} and has read {:?}", key, slot.key);
@@ -232,7 +232,7 @@ impl<V> Reads<V> {
         self.drop_slots();
     }
 
-    /// The command has ended.
+    /// Ends the reads of a command that has ended.
     pub(crate) fn finish(&mut self) {
         self.one_at_a_time = false;
         self.drop_slots();

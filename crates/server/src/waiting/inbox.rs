@@ -71,7 +71,7 @@ impl Inbox {
         empty
     }
 
-    /// The loop is awake again.
+    /// Records that the loop is awake again.
     pub(crate) fn awake(&self) {
         self.asleep.store(false, Ordering::SeqCst);
         let mut counter = [0u8; 8];

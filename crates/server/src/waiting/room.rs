@@ -40,7 +40,7 @@ impl Room {
         fits
     }
 
-    /// The engine has taken a batch of `bytes`.
+    /// Leaves the room after the engine has taken a batch of `bytes`.
     pub(crate) fn leave(&self, bytes: u64) {
         let outside = {
             let mut state = lock(&self.state);

@@ -52,7 +52,7 @@ impl Stripes {
         Stripes { stripes, inboxes, seed: RandomState::new().hash_one("stripes") }
     }
 
-    /// The stripe of `key`. The hash is seeded, so that clients cannot aim at one stripe.
+    /// Returns the stripe of `key`. The hash is seeded, so that clients cannot aim at one stripe.
     pub(crate) fn of(&self, key: &[u8]) -> StripeIndex {
         (xxh3_64_with_seed(key, self.seed) % STRIPES as u64) as StripeIndex
     }

@@ -25,7 +25,7 @@ const NAME_CHARS_MAX: usize = 64;
 /// Addends of a decision.
 const INPUTS_MAX: usize = 8;
 
-/// The answer to "what is new since this attempt?" of a store that was opened at `opened`.
+/// Gathers the news since the attempt `since` of a store that was opened at `opened`.
 pub fn gather(store: &Store, opened: SystemTime, since: u64) -> Compactions {
     let scheduler = Scheduler::of(store.compactor());
     let records = scheduler.map_or_else(Vec::new, |scheduler| scheduler.records(since));

@@ -100,7 +100,7 @@ impl OpenCache {
         }
     }
 
-    /// The limit of the process, which takes so much memory now.
+    /// Returns the limit of the process, which uses `resident` bytes now.
     fn limit(&self, resident: u64) -> u64 {
         let room = self.follows.load(Ordering::Relaxed).then(pressure::room).flatten();
         let most = self.allowance.memory_bytes_max();
@@ -152,12 +152,12 @@ impl OpenCache {
     }
 }
 
-/// The limit of a process that takes so much memory, and may take so much more.
+/// Returns the limit of a process that uses `resident` bytes, and may take `room` more.
 fn limit_with(resident: u64, room: i64, memory_bytes_max: u64) -> u64 {
     resident.saturating_add_signed(room).max(FOLLOWS_BYTES_MIN).min(memory_bytes_max)
 }
 
-/// Memory of this process, in bytes; `None` without a proc file system.
+/// Returns the memory of this process, in bytes; `None` without a proc file system.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;

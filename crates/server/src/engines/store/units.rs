@@ -29,7 +29,7 @@ pub(super) fn metrics(store: &Store, out: Out<'_>) {
     input_metrics(&decided, out);
 }
 
-/// The names, with `#2` and so on behind those that were there before.
+/// Returns the names, with `#2` and so on behind those that were there before.
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut distinct = |name: &str| {
@@ -85,7 +85,7 @@ fn unit_metrics(units: &[(&str, &UnitReport)], out: Out<'_>) {
     each(units, name, help, MetricKind::Gauge, |unit| f64::from(u8::from(unit.out_of_service.is_some())), out);
 }
 
-/// One sample for each unit.
+/// Reports one sample for each unit.
 fn each<R>(units: &[(&str, &R)], name: &str, help: &str, kind: MetricKind, value: fn(&R) -> f64, out: Out<'_>) {
     for (unit, report) in units {
         out(Metric { name, help, kind, labels: &[("unit", unit)], value: value(report) });

@@ -37,7 +37,7 @@ pub(crate) struct Meta<'a> {
     pub(crate) initial: u64,
 }
 
-/// The flags after the first `skip` tokens, or the error.
+/// Parses the flags after the first `skip` tokens.
 fn parse_meta_flags<'a>(tokens: &Tokens<'a>, skip: usize) -> Result<Meta<'a>, &'static str> {
     let mut meta = Meta {
         tokens: tokens.behind(skip),
