@@ -50,7 +50,7 @@ pub struct Forecast {
     pub hot_share: f64,
     /// Index entries that a hundred updates do not write any more.
     pub entries_spared: f64,
-    /// More bytes than a table that is rewritten with the present fill factor.
+    /// The bytes more than those of a table that is rewritten with the present fill factor.
     pub cost: Cost,
     /// The logical cost in percent of the table with its indexes and out-of-line values.
     pub logical_percent: f64,
@@ -63,15 +63,15 @@ pub struct Forecast {
 pub enum Keep {
     /// The table is made of partitions.
     Partitioned,
-    /// It holds no rows.
+    /// The table holds no rows.
     Empty,
-    /// It was never analysed, or was empty when it was.
+    /// The table was never analysed, or was empty when it was.
     NotAnalyzed,
     /// The server has counted nothing.
     NothingCounted,
     /// Pages get less than one update each.
     FewUpdates,
-    /// There is no index that an update could leave alone.
+    /// The table has no index that an update could leave alone.
     NoIndex,
     /// Every column is in an index, so no update that changes anything is HOT.
     AllColumnsIndexed,

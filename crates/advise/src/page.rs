@@ -80,7 +80,7 @@ fn end_of(column: &Column, at: f64, width: f64) -> f64 {
     let width = column.fixed_bytes.map_or(width, f64::from);
     let aligned = column.fixed_bytes.is_some() || width > SHORT_VALUE_MAX;
     let begin = if aligned { align(at, column.alignment.bytes()) } else { at };
-    // Rows without the value are so much shorter.
+    // Rows without the value are shorter by this length.
     at + (begin - at + width) * (1.0 - column.null_share)
 }
 

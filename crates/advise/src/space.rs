@@ -16,13 +16,13 @@ use situ_device::Compresses;
 /// not measured.
 pub const HOLE_BYTES: f64 = 370.0;
 
-/// More bytes, or fewer where negative, than at the present fill factor. Both are for tables that have just been
-/// rewritten.
+/// The bytes more, or fewer where negative, than at the present fill factor. Both figures are for tables that have just
+/// been rewritten.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// In pages.
+    /// The bytes in pages.
     pub logical: f64,
-    /// On the drive.
+    /// The bytes on the drive.
     pub physical: f64,
 }
 

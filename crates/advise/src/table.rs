@@ -25,14 +25,14 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// The indexes.
     pub indexes: Vec<Index>,
-    /// Counted since the statistics were reset.
+    /// The counts since the statistics were reset.
     pub counts: Counts,
 }
 
 /// The kinds of tables, by the rows that they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It holds rows. Children by inheritance hold rows of their own, and are tables of their own here.
+    /// A table that holds rows. Children by inheritance hold rows of their own, and are tables of their own here.
     Ordinary,
     /// A partition of another table; it holds rows.
     Partition,

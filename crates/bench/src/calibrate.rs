@@ -51,8 +51,8 @@ const RATIO_MIN: f64 = 0.5;
 const KEY_BYTES: usize = 16;
 /// The minimum number of turns of a measured run.
 const TURNS_MIN: u32 = 2;
-/// The first turn, which tells how much a point can read in its time. No run reads less, if it may read so much: the
-/// sync at the end of each table would be all that is measured.
+/// The bytes of the first turn, which shows how much a point can read in its time. No run reads less, unless
+/// `run_bytes` is smaller: the sync at the end of each table would dominate the measurement.
 const PROBE_BYTES: u64 = 8 << 20;
 /// The least that a run may be asked to read.
 const RUN_BYTES_MIN: u64 = 256 << 10;

@@ -11,8 +11,8 @@
 //! table of the production workload. Nodes are chosen by YCSB's scrambled zipfian distribution instead of the measured
 //! one, a node has 4 links on average (power law, at most 10,000 of them), and there are two types of links.
 //!
-//! A new link and its count are written in one batch, after reading both: what an application does whose store has no
-//! transactions; counts can drift when two threads meet. Its writes are synced if the run's are.
+//! A new link and its count are written in one batch, after both were read. An application does the same if its store
+//! has no transactions: counts can drift when two threads meet. Its writes are synced if the run's are.
 
 use crate::measure::Kind;
 use crate::random::Random;

@@ -60,7 +60,7 @@ pub struct PhaseResult {
     pub outstanding: u32,
     /// Requests per second that were asked for.
     pub target_rate: Option<u64>,
-    /// From the start to the last completion.
+    /// The time from the start to the last completion.
     pub seconds: f64,
     /// Operations completed.
     pub operations: u64,
@@ -167,7 +167,7 @@ pub struct Series {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
-    /// Since the workload began.
+    /// The time since the workload began.
     pub at_ms: u64,
     /// Resident memory.
     pub resident_bytes: Option<u64>,

@@ -430,7 +430,7 @@ fn walk(
         if each(key, value).is_break() {
             break;
         }
-        // The last entry is not stepped over: a step may read a block that no one asked for.
+        // The last entry is not stepped over: a step may read a block that the caller did not ask for.
         if count < limit {
             step(&mut cursor)?;
         }

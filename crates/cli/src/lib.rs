@@ -113,7 +113,7 @@ fn run(program: Program) -> Outcome {
         Command::Man(options) => manual::man(&options, &mut out),
     }?;
     match out.finish() {
-        // What the command found is its exit code, whether anybody reads the words or not.
+        // The exit code is that of the command, even if the reader of its words has gone.
         Err(gone) if gone.is_silent() => Ok(exit),
         finished => finished.map(|()| exit),
     }

@@ -230,7 +230,7 @@ fn walk<'a>(
         if each(key, value).is_break() {
             break;
         }
-        // The last entry is not stepped over: a step may read a block that no one asked for.
+        // The last entry is not stepped over: a step may read a block that the caller did not ask for.
         if count < limit {
             step(&mut iterator);
         }

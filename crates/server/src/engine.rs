@@ -10,7 +10,7 @@
 //! at once: a hit needs no callback.
 //!
 //! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]), and the
-//! event loop that gave it goes on reading for everybody, but gives no other batch before this one is taken.
+//! event loop that gave it goes on reading for all clients, but gives no other batch before this one is taken.
 
 pub(crate) mod batch;
 pub(crate) mod cache;
@@ -70,7 +70,7 @@ pub enum MetricKind {
 pub struct Metric<'a> {
     /// Full name with unit, for example `situ_memtable_bytes`. Samples of one name must be reported in a row.
     pub name: &'a str,
-    /// One sentence.
+    /// The meaning of the metric, in one sentence.
     pub help: &'a str,
     /// Counter or gauge.
     pub kind: MetricKind,

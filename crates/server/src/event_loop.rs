@@ -334,7 +334,7 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
-    /// The engine has taken a batch: if it is the one that waits, others may go on.
+    /// Handles a batch that the engine has taken: if it is the one that waits, others may go on.
     fn taken(&mut self, batch: u64) {
         if self.executor.batcher.taken(batch) {
             self.release_held();
@@ -382,7 +382,7 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
-    /// The peer has stopped sending: answers that are under way are still sent, if anybody takes them.
+    /// Handles a peer that has stopped sending: answers that are under way are still sent, if the peer takes them.
     fn hang_up(&mut self, token: u64) {
         if let Some(connection) = self.connection(token) {
             connection.closing = true;

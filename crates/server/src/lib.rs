@@ -20,7 +20,7 @@
 //! all connections of a turn, handed to the engine as one batch, and answered when the engine says so.
 //!
 //! **Back-pressure.** While the engine holds writers back, the batch of a loop waits in the engine and the loop goes on
-//! with everybody else. Connections that have a change in that batch are parked: nothing of them is read or run.
+//! with all other clients. Connections that have a change in that batch are parked: nothing of them is read or run.
 //! Changes of others gather in the next batch, up to its limit; then their connections are parked, too. The loops
 //! together let 32 MiB wait in the engine, or one batch that is larger. Reads are answered as ever. The metric
 //! `situ_engine_write_stalled` tells.

@@ -250,7 +250,7 @@ impl Partial {
 
     /// Creates a partial file with the owner and the mode of the file `target`.
     fn replacing(target: PathBuf, catch: Catch<'_>) -> io::Result<Partial> {
-        // The directory decides who may rename; who may write this file, the file does.
+        // The directory decides on the right to rename. The file decides on the right to write it.
         let before = File::options().write(true).open(&target)?.metadata()?;
         // Only this user can open it before it has its owner.
         let mut partial = Partial::create(target, 0o600, catch)?;

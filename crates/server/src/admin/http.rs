@@ -164,7 +164,7 @@ impl Client {
 enum Progress {
     /// The socket has or takes no more for now.
     Blocked,
-    /// There is no more to read or write.
+    /// The end: no more to read or write.
     Ended,
 }
 
@@ -187,7 +187,7 @@ enum Asked {
     Page,
     /// The news of compactions since this attempt.
     Compactions(u64),
-    /// Nothing that is here: the status, and why in prose.
+    /// An unknown target: the status, and the reason in prose.
     Refused(&'static str, &'static str),
 }
 

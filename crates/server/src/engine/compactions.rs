@@ -37,13 +37,13 @@ pub struct Compactions {
     pub now_us: u64,
     /// The sequence number to ask for next.
     pub next: u64,
-    /// More attempts have ended than fit into an answer: the next question can follow at once.
+    /// True if more attempts have ended than fit into an answer: the next question can follow at once.
     pub more: bool,
     /// The number of attempts that were asked for but are no longer kept.
     pub missed: u64,
-    /// The processor first.
+    /// The units, the processor first.
     pub units: Vec<UnitFigures>,
-    /// Those that have ended, by sequence number, and then those that run.
+    /// The attempts that have ended, by sequence number, and then those that run.
     pub attempts: Vec<Attempt>,
 }
 
@@ -54,7 +54,7 @@ pub struct UnitFigures {
     pub name: String,
     /// Tasks that it took.
     pub attempts: u64,
-    /// Of those, the ones whose output was right.
+    /// Attempts whose output was right.
     pub succeeded: u64,
     /// Tasks that it did not take because it was full.
     pub refused_busy: u64,
@@ -66,7 +66,7 @@ pub struct UnitFigures {
     pub failed: u64,
     /// Attempts that took too long.
     pub late: u64,
-    /// Attempts whose output was not one to what was asked.
+    /// Attempts whose output did not answer the task.
     pub suspicious: u64,
     /// Attempts whose files were compared with those of the processor.
     pub checked: u64,
@@ -161,13 +161,13 @@ pub struct Attempt {
     pub is_checked: bool,
     /// By the store's clock.
     pub began_us: u64,
-    /// By the store's clock; absent while it runs.
+    /// The end of the attempt, by the store's clock; absent while it runs.
     pub ended_us: Option<u64>,
-    /// As the unit measured.
+    /// The time of the attempt as the unit measured it.
     pub elapsed_us: u64,
     /// `linear` or `pipelined`.
     pub mode: String,
-    /// Of a pipelined run.
+    /// The merge threads of a pipelined run.
     pub merge_threads: u32,
     /// All zero if the unit does not tell.
     pub stages: StagesFigures,
@@ -188,7 +188,7 @@ pub struct Attempt {
 pub struct DecisionFigures {
     /// `linear` or `pipelined`.
     pub mode: String,
-    /// In words.
+    /// The reason, in words.
     pub why: String,
     /// The sum.
     pub f: f64,
@@ -220,13 +220,13 @@ pub struct InputFigures {
 pub struct DecisionsFigures {
     /// All.
     pub made: u64,
-    /// Those that gave a pipelined run.
+    /// Decisions for a pipelined run.
     pub pipelined: u64,
-    /// Those that gave a linear run.
+    /// Decisions for a linear run.
     pub linear: u64,
-    /// Those whose mode was not that of the one before.
+    /// Decisions whose mode was not that of the one before.
     pub changed: u64,
-    /// Those whose mode did not follow f.
+    /// Decisions whose mode did not follow f.
     pub held_back: u64,
     /// The number of times that pipelines went off because reads suffered.
     pub off_for_reads: u64,

@@ -1,7 +1,7 @@
 //! Users and their passwords, as memcached's `-Y` has them.
 //!
-//! The file has a line `user:password` for each user. A client proves who it is by its first command, a `set` of any
-//! key whose data is the user and the password with a space between them; before that, nothing else is run:
+//! The file has a line `user:password` for each user. A client authenticates by its first command, a `set` of any key.
+//! Its data is the user and the password with a space between them. The server runs no other command before that:
 //!
 //! ```text
 //! set auth 0 0 11
@@ -9,9 +9,9 @@
 //! STORED
 //! ```
 //!
-//! What is compared takes the same time whatever the client sends: all users are looked at, over the full length. The
-//! passwords travel as they are, so this keeps out other users of the machine and careless programs of the network, and
-//! not someone who can listen.
+//! The comparison takes the same time for all data that a client sends: all users are looked at, over the full length.
+//! The passwords travel as they are. So they keep out other users of the machine and careless programs of the network,
+//! but not an attacker that can listen.
 
 use std::fmt;
 use std::fs::File;
@@ -27,7 +27,7 @@ const NAME_BYTES_MAX: usize = 250;
 /// Users in a file.
 const USERS_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = (USERS_MAX * 2 * (NAME_BYTES_MAX + 2)) as u64;
-/// The data of a `set` that authenticates is at most so long.
+/// The maximum length of the data of a `set` that authenticates.
 pub(crate) const DATA_BYTES_MAX: usize = 2 << 10;
 
 pub(crate) const FAILURE: &str = "CLIENT_ERROR authentication failure";

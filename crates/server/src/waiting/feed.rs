@@ -18,7 +18,7 @@ use crate::waiting::inbox::{Inbox, Message};
 
 /// Text that waits for the connection.
 const TEXT_BYTES_MAX: usize = 256 << 10;
-/// A client that takes no text for so long is given up.
+/// The time without progress after which a client is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
