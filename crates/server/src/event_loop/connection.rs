@@ -4,11 +4,10 @@
 //!    has arrived; a large block is collected in a buffer of its own that grows with what really arrives, so that an
 //!    announced gigabyte costs nothing until it is sent.
 //! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
-//!    unsent output is what bounds the memory of a client that sends and does not read.
-//!    A connection that waits for a [read](crate::waiting::fetch) is parked, too. The answers before it are sent, and
-//!    the rest of its commands stay in order behind it. A connection that has used up its
-//!    [share](crate::commands::turn) of a turn is parked until the turn ends, and one whose client takes no answers now
-//!    until it does.
+//!    unsent output is what bounds the memory of a client that sends and does not read. A connection that waits for a
+//!    [read](crate::waiting::fetch) is parked, too. The answers before it are sent, and the rest of its commands stay
+//!    in order behind it. A connection that has used up its [share](crate::commands::turn) of a turn is parked until
+//!    the turn ends, and one whose client takes no answers now until it does.
 //! 3. Between commands a connection holds no buffers.
 //! 4. A client that takes no more answers makes the connection *unheard*: what it sent before is still read, to the end
 //!    of its input, and run but for commands that only read; the answers are dropped.
