@@ -6,8 +6,8 @@
 //! comes.
 //!
 //! A read that needs the disk completes through a callback, too ([`Get::Later`]). One event loop serves thousands of
-//! connections, so a read that waited on the loop's thread would stop all of them. What can be had at once is returned
-//! at once: a hit needs no callback.
+//! connections, so a read that waited on the loop's thread would stop all of them. A value that is available at once is
+//! returned at once: a hit needs no callback.
 //!
 //! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]), and the
 //! event loop that gave it goes on reading for all clients, but gives no other batch before this one is taken.
@@ -39,7 +39,7 @@ const _: () = assert!(MAX_VALUE_BYTES_LIMIT + item::HEADER_BYTES_MAX <= situ::VA
 /// Shorter values are copied on their way to the client.
 pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// Called exactly once with the fate of a write. Dropping it uncalled counts as a failure.
+/// A callback, called exactly once with the fate of a write. A drop without a call counts as a failure.
 pub type Done = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
 
 /// The answer of an engine to a batch.
@@ -51,17 +51,17 @@ pub enum Admission {
     Waiting,
 }
 
-/// Called when an engine takes a batch that it made wait, or gives up on it: once for each. It does not wait for
-/// anything. It may come from another thread than the batch's [`Done`] and so, now and then, after it; then it changes
-/// nothing.
+/// A callback, called once for each batch that an engine made wait, when the engine takes the batch or gives up on it.
+/// The callback waits for nothing. Its call may come from another thread than the batch's [`Done`] and so, now and
+/// then, after it; then the call changes nothing.
 pub type OnTaken = Arc<dyn Fn() + Send + Sync>;
 
 /// The type of a metric, as Prometheus knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only goes up.
+    /// A value that only goes up.
     Counter,
-    /// Goes both ways.
+    /// A value that goes both ways.
     Gauge,
 }
 
@@ -76,7 +76,7 @@ pub struct Metric<'a> {
     pub kind: MetricKind,
     /// Label names and values; values are escaped by the server.
     pub labels: &'a [(&'a str, &'a str)],
-    /// The value now.
+    /// The present value.
     pub value: f64,
 }
 
@@ -116,8 +116,8 @@ impl<'a> SurveyedItem<'a> {
 
 /// A walk over the items of an engine, on a thread that may wait.
 pub trait Survey: Send {
-    /// Shows some more items, dead ones included, to `each`, which is quick. `now_seconds` is Unix time. False at the
-    /// end.
+    /// Shows some more items, dead ones included, to `each`, which is quick. `now_seconds` is Unix time. Returns false
+    /// at the end.
     ///
     /// # Errors
     /// The engine cannot read on.
@@ -148,13 +148,14 @@ where
 
 /// A key-value engine that can serve memcached.
 ///
-/// **Threads.** Called from every event loop at once. `get`, `write` and `put_meta` must not wait, neither for the disk
-/// nor for back-pressure: all connections of the loop would wait with them.
+/// **Threads.** Every event loop calls the engine at the same time. `get`, `write` and `put_meta` must not wait,
+/// neither for the disk nor for back-pressure: all connections of the loop would wait with them.
 ///
 /// **Order.** Writes become visible, and durable after a crash, in the order they were given, metadata included:
 /// a crash keeps a prefix. The flush barrier relies on it.
 pub trait Engine: Send + Sync + 'static {
-    /// A value read: pinned in the engine's cache, or owned. Held until it has been sent to the client.
+    /// A value that was read: pinned in the engine's cache, or owned. The server holds the value until it has sent it
+    /// to the client.
     type Value: Deref<Target = [u8]> + Send + 'static;
 
     /// The extras of a cache. [`NoCache`](crate::NoCache) for an engine that keeps items until they are deleted, expire
@@ -164,10 +165,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the value of `key`, if it can be had without waiting for a disk.
     ///
     /// If not, the engine asks `later` for a callback, begins the read, and answers [`Get::Later`]. The read sees every
-    /// write that was done before this call. The engine may call the callback before it returns. `later` gives `None`
+    /// write that was done before this call. The engine may call the callback before it returns. `later` returns `None`
     /// if too many reads are under way; then the engine begins none and answers [`Get::Later`], too. An engine that has
-    /// called
-    /// `later` gives no other answer.
+    /// called `later` gives no other answer.
     ///
     /// # Errors
     /// The engine cannot answer; its reason goes to the client.

@@ -1,8 +1,8 @@
 //! Situ: the memcached protocol over any engine; metrics.
 //!
 //! [`Server`] speaks memcached's text protocol, classic and meta, as memcached 1.6.18 does, over anything that
-//! implements [`Engine`], and shows what it does to Prometheus. Flags of meta commands that came after 1.6.18 (`E`, `x`
-//! of `md`, `C` of `mg`, `s` and `N` of `ms`) are as in memcached 1.6.42.
+//! implements [`Engine`], and exports its metrics to Prometheus. Flags of meta commands that came after 1.6.18 (`E`,
+//! `x` of `md`, `C` of `mg`, `s` and `N` of `ms`) are as in memcached 1.6.42.
 //!
 //! ```text
 //!   socket -> connection -> parse -> classic, meta -> Engine::get, and WriteBatch -> Engine::write
@@ -20,10 +20,10 @@
 //! all connections of a turn, handed to the engine as one batch, and answered when the engine says so.
 //!
 //! **Back-pressure.** While the engine holds writers back, the batch of a loop waits in the engine and the loop goes on
-//! with all other clients. Connections that have a change in that batch are parked: nothing of them is read or run.
-//! Changes of others gather in the next batch, up to its limit; then their connections are parked, too. The loops
-//! together let 32 MiB wait in the engine, or one batch that is larger. Reads are answered as ever. The metric
-//! `situ_engine_write_stalled` tells.
+//! with all other clients. Connections that have a change in that batch are parked: the loop neither reads nor runs
+//! their commands. Changes of others gather in the next batch, up to its limit; then their connections are parked, too.
+//! The loops together let 32 MiB wait in the engine, or one batch that is larger. Reads are answered as ever. The
+//! metric `situ_engine_write_stalled` tells.
 //!
 //! **Clients among each other.** A connection has a share of the commands and of the answers of a turn, and runs
 //! nothing while its client takes no answers: at most 256 KiB of answers wait for it, twice that in memory while they

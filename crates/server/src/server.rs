@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 pub struct Server {
     inboxes: Vec<Arc<Inbox>>,
     threads: Vec<JoinHandle<()>>,
-    /// Readable from the moment of stopping on.
+    /// A descriptor that is readable from the moment of stopping on.
     http_stop: Arc<OwnedFd>,
     stop_at: Arc<Mutex<Option<Instant>>>,
     addresses: Vec<SocketAddr>,
@@ -170,8 +170,8 @@ impl Server {
         (self.rule)(self.clock.seconds())
     }
 
-    /// Blocks until SIGINT or SIGTERM; call [`Server::stop`] then. Each SIGHUP calls `on_hangup` (to reopen a log
-    /// file, say) and goes on.
+    /// Blocks until SIGINT or SIGTERM. The caller then calls [`Server::stop`]. Each SIGHUP calls `on_hangup` (to reopen
+    /// a log file, say), and the wait goes on.
     ///
     /// # Errors
     /// The signals cannot be caught.
@@ -179,8 +179,9 @@ impl Server {
         Ok(CaughtSignals::catch()?.wait(on_hangup))
     }
 
-    /// Stops: no new connections, commands that were read are finished and answered, then everything is closed.
-    /// What is not done after `deadline` is cut off. A drive that does not answer can take half a minute more.
+    /// Stops the server: it takes no new connections, finishes and answers the commands that were read, and then closes
+    /// everything. Work that is not done after `deadline` is cut off. A drive that does not answer can take half a
+    /// minute more.
     pub fn stop(mut self, deadline: Duration) {
         self.shut_down(deadline);
     }
@@ -193,7 +194,7 @@ impl Server {
             inbox.post(Message::Stop);
         }
         for thread in self.threads.drain(..) {
-            // A loop that panicked has told its story on stderr; the others are still to be joined.
+            // A loop that panicked has printed its message to stderr; the others are still to be joined.
             let _ = thread.join();
         }
         self.dumps.join();

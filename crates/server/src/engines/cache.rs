@@ -69,8 +69,8 @@ impl CacheEngine {
         CacheEngine::of(Cache::new(options), options, &env, clock, Box::new(|_| ()))
     }
 
-    /// Creates a cache in memory and on flash, with what an earlier one has left there; and a thread that keeps it
-    /// tidy. Raises the process's soft limit of open files to the hard one.
+    /// Creates a cache in memory and on flash, with the items that an earlier one has left there, and a thread that
+    /// keeps it tidy. Raises the process's soft limit of open files to the hard one.
     ///
     /// # Errors
     /// The device holds something else than a cache, is in use, too small, or fails. The system starts no thread.

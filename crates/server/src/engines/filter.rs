@@ -36,7 +36,7 @@ pub(crate) const MARGIN_SECONDS: u64 = 60;
 /// First byte of the parameters.
 const PARAMETERS_VERSION: u8 = 1;
 
-/// Drops dead items during compaction. See the module.
+/// A compaction filter that drops dead items. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ItemFilter {
     /// The store's clock, once the filter has begun.
@@ -116,7 +116,7 @@ pub fn item_filter() -> Arc<dyn CompactionFilter> {
 }
 
 /// Opens a store that this process does not serve, as [`Store::open`] does; its compactions drop dead items as those of
-/// a server do. In a store that no server has written to they drop nothing. No keyspace is made.
+/// a server do. In a store that no server has written to, the compactions drop nothing. No keyspace is made.
 ///
 /// # Errors
 /// As [`Store::open`]; or a server's records cannot be read.

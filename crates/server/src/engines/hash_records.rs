@@ -67,7 +67,7 @@ fn read(store: &HashStore) -> Result<Records> {
     Records::read(|key| store.get(reserved(key)), Error::Invalid)
 }
 
-/// Puts items into a hash store that is open and not served. Each gets a new cas id, as from an
+/// A writer of items into a hash store that is open and not served. Each gets a new cas id, as from an
 /// [`ItemWriter`](crate::ItemWriter).
 #[derive(Debug)]
 pub struct HashItemWriter {
@@ -75,7 +75,7 @@ pub struct HashItemWriter {
 }
 
 impl HashItemWriter {
-    /// Goes on where the records of `store` say.
+    /// Continues from the records of `store`.
     ///
     /// # Errors
     /// The records cannot be read.

@@ -153,7 +153,7 @@ pub fn stored_rule(store: &Store, now_seconds: u64) -> situ::Result<Option<Expir
     Ok(Some(records.rule(now_seconds)))
 }
 
-/// Puts items into a store that is open for writing and not served. See the module.
+/// A writer of items into a store that is open for writing and not served. See the module.
 #[derive(Debug)]
 pub struct ItemWriter {
     items: Keyspace,
