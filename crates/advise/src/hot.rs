@@ -24,7 +24,7 @@
 //! them for want of room, and the gain is an upper bound. Long-lived snapshots that come later than the counts need
 //! more room.
 //! **Rejected.** To compute S from the rate of updates and the age of snapshots: the age changes from hour to hour, and
-//! hot rows are not spread evenly. What the pages needed so far is in the counts.
+//! hot rows are not spread evenly. The counts hold the past need of the pages.
 
 use crate::table::Counts;
 

@@ -44,8 +44,8 @@ use std::time::{Duration, Instant};
 const VALUE_BYTES: [usize; 6] = [100, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// Percent of entries with large values.
 const LARGE_PERCENT: [u8; 5] = [10, 30, 50, 70, 90];
-/// The paper asks for 1 on its host and for 0.5 on its device, of the use of the whole machine. What is measured here
-/// is the time of this process alone. A byte takes no less of that in a pipeline, so the ratio hardly passes 1
+/// The paper asks for 1 on its host and for 0.5 on its device, of the use of the whole machine. The time measured here
+/// is that of this process alone. A byte takes no less of that time in a pipeline, so the ratio hardly passes 1
 /// anywhere.
 const RATIO_MIN: f64 = 0.5;
 const KEY_BYTES: usize = 16;

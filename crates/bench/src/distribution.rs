@@ -166,8 +166,8 @@ impl Hotspot {
 
 /// The set of existing records: a counter that hands out numbers, and a limit below which all have been acknowledged.
 ///
-/// Inserts finish out of order. A reader may choose only a record that exists, so the limit moves past a number when it
-/// and all before it are acknowledged; as in YCSB, a window of 2^20 numbers may be pending.
+/// Inserts finish out of order. A reader may choose only a record that exists. So the limit moves past a number when
+/// that number and all before it are acknowledged. As in YCSB, a window of 2^20 numbers may be pending.
 #[derive(Debug)]
 pub struct Inserted {
     next: AtomicU64,

@@ -251,7 +251,7 @@ impl Store for HashUnderTest {
     }
 
     fn interrupt(&self) {
-        // Whether everything became durable is of no interest: the store is removed.
+        // The durability of the last writes is of no interest: the store is removed.
         let _ = self.store.close();
     }
 }

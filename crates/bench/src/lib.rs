@@ -11,7 +11,7 @@
 //! implements [`Store`] can be driven. A result is JSON with the machine and all settings; [`report`] makes one page of
 //! HTML from one or many.
 //!
-//! What the figures mean:
+//! The meaning of the figures:
 //! - *Latency* without a rate is from the end of a thread's previous request to the end of this one, as in db_bench; it
 //!   includes making the key and one reading of the clock. With a rate it is from the moment the request was due.
 //! - *Write amplification* is bytes this process gave to be written, background work that the workload caused included,

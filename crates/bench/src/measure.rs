@@ -87,7 +87,7 @@ pub(crate) const GROUP_ENTRIES: u64 = 128;
 
 /// Length of a slot of the series.
 pub(crate) const SLOT_MS: u64 = 100;
-/// Slots kept: 28 hours. What comes later is counted in the last one.
+/// The maximum number of slots: 28 hours. Later completions are counted in the last one.
 pub(crate) const SLOTS_MAX: usize = 1_000_000;
 /// Latencies above this are recorded as this.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;

@@ -1,7 +1,7 @@
 //! Facts of the kernel about this process and this machine, from `/proc` and `/sys`.
 //!
-//! Every reader is total: a file that is missing or reads differently gives `None` for what it would have told, and the
-//! result then says nothing instead of something wrong. Times are in the kernel's user ticks of 10 ms.
+//! Every reader is total: a file that is missing or reads differently gives `None` for its values, and the result then
+//! lacks them instead of being wrong. Times are in the kernel's user ticks of 10 ms.
 
 use std::fs;
 use std::path::Path;

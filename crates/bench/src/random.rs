@@ -1,8 +1,7 @@
 //! The random numbers that drive workloads: xoshiro256++ seeded through SplitMix64.
 //!
-//! db_bench uses a Mersenne twister and YCSB the JVM's generators. What a workload is defined by is the distribution,
-//! not the stream, so one small fast generator serves both. The same seed gives the same keys and values on every
-//! store.
+//! db_bench uses a Mersenne twister and YCSB the JVM's generators. The distribution defines a workload, not the stream,
+//! so one small fast generator serves both. The same seed gives the same keys and values on every store.
 
 /// A seeded generator. Not for secrets.
 #[derive(Clone, Debug)]

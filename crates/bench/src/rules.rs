@@ -97,7 +97,7 @@ impl RulesFile {
     /// Reads the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the text.
     pub fn parse(text: &str) -> std::result::Result<RulesFile, String> {
         let file: RulesFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if file.format != FORMAT {

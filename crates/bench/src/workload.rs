@@ -458,7 +458,7 @@ impl<'a> Worker<'a> {
     }
 
     fn encode_record(&mut self) {
-        // What changes sizes is what runs on loaded records.
+        // Only workloads on loaded records change sizes.
         let scheduled = if self.workload == Workload::YcsbLoad { None } else { self.scheduled_bytes() };
         let Content { values, shape, record, .. } = &mut self.values;
         match scheduled {

@@ -46,7 +46,7 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
             } else {
                 out.bytes(situ_bench::table::render(&result).as_bytes())?;
             }
-            // Whatever becomes of the file, the figures are shown.
+            // The figures are shown even if the file cannot be written.
             out.finish()?;
             if let Some(path) = &command.output {
                 save(path, &result).map_err(|why| Failure::new(format!("cannot write {}", path.display()), why))?;

@@ -65,7 +65,7 @@ pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
             Err(error @ situ::Error::Changed { .. }) => return Err(failed(error)),
             Err(error) if error.is_permission_denied() => return Err(failed(error)),
             Err(error) if has_a_store(&home) => {
-                // What is at home, if the fast disk is what is missing.
+                // The files at home, if only the fast disk is missing.
                 let volume = volume().or_else(|_| home.volume().map_err(failed))?;
                 return files::show(&*volume, directory, &error, out);
             }

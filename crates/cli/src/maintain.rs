@@ -300,7 +300,7 @@ pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     } else {
         tell_repair(&repaired, out)?;
     }
-    // What is lost was lost before: a repair that ran did its work. A dry run says that there is work.
+    // Lost entries were lost before: a repair that ran did its work. A dry run says that there is work.
     Ok(if repaired.dry_run && !repaired.was_sound { Exit::Damage } else { Exit::Done })
 }
 

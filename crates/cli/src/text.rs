@@ -44,7 +44,7 @@ impl Encoding {
     /// Returns the bytes that `text` stands for.
     ///
     /// # Errors
-    /// What is wrong with the text, in words.
+    /// The fault of the text, in words.
     pub(crate) fn decode(self, text: &[u8]) -> Result<Vec<u8>, String> {
         match self {
             Encoding::Text => Ok(text.to_vec()),

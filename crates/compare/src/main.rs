@@ -181,7 +181,7 @@ fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<
     fs::write(&job_path, serde_json::to_vec(&job)?)?;
 
     run_shell(command.prepare.as_deref(), store)?;
-    // What the run before left dirty is written back now, not at this run's cost.
+    // Pages that the run before left dirty are written back now, not at this run's cost.
     if !Command::new("sync").status()?.success() {
         return Err("sync failed: earlier writes would disturb this run".into());
     }

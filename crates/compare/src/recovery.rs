@@ -237,7 +237,7 @@ pub(crate) fn run_job(path: &Path) -> Outcome<()> {
     }
 }
 
-/// Runs a child to its end, or, if it is to be killed, until it has told.
+/// Runs a child to its end, or, if it is to be killed, until it has reported.
 fn run_child(job: &Job, path: &Path, kill: bool) -> Outcome<Told> {
     fs::write(path, serde_json::to_vec(job)?)?;
     let mut child = Command::new(std::env::current_exe()?).arg(CHILD).arg(path).spawn()?;

@@ -1,4 +1,4 @@
-//! Settings that mean the same to every store. What a store cannot be told is said in its adapter.
+//! Settings that mean the same to every store. The adapter of a store documents the settings that the store lacks.
 
 use std::path::PathBuf;
 

@@ -136,7 +136,7 @@ impl<E: Engine> EventLoop<E> {
         Ok(())
     }
 
-    /// Runs until told to stop and done, or past the deadline for stopping.
+    /// Runs until a message to stop has come and the work is done, or until the deadline for stopping.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut messages = Vec::new();
@@ -218,7 +218,8 @@ impl<E: Engine> EventLoop<E> {
 
     fn close_idle(&mut self, limit: Duration) {
         let now = self.executor.moment.now;
-        // What has arrived while the loop did not run is still to be read: its connection is queued, and not idle.
+        // Bytes that have arrived while the loop did not run are still to be read: their connection is queued, and not
+        // idle.
         let is_idle = |connection: &Connection<E>| {
             now.saturating_duration_since(connection.active) > limit && connection.is_silent() && !connection.queued
         };
@@ -227,7 +228,7 @@ impl<E: Engine> EventLoop<E> {
             connections.filter(|connection| is_idle(connection)).map(|connection| connection.session.token).collect();
         for token in idle {
             // The system reports a socket as writable again when a good part of its buffer is free, which takes a slow
-            // reader a while. Whether anything fits shows whether it reads.
+            // reader a while. A send that fits shows that the client reads.
             self.send(token);
             if self.connection(token).is_some_and(|connection| is_idle(connection)) {
                 self.executor.counters.add(Counter::ConnectionsIdleClosed, 1);
@@ -399,7 +400,7 @@ impl<E: Engine> EventLoop<E> {
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
         let was_parked = connection.is_parked();
         let progress = connection.send(&self.executor);
-        // What was read before it was parked is still to be run, also while the server stops.
+        // Commands that were read before the connection was parked are still to be run, also while the server stops.
         let unparked = was_parked && !connection.is_parked();
         match progress {
             Progress::Empty if connection.is_finished() && !unparked => self.close(token, Closed::Normal),

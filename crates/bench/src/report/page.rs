@@ -8,7 +8,7 @@ use crate::measure::Latency;
 use crate::result::PhaseResult;
 use crate::table::{bytes, count, factor, rate, time};
 
-/// Points of a line: more cannot be told apart at its width.
+/// The maximum number of points of a line: its width cannot show more.
 const POINTS_MAX: usize = 160;
 
 pub(super) fn render(title: &str, comparison: &Comparison<'_>) -> String {

@@ -9,7 +9,7 @@
 //! **Invariants.** Nothing is written: the server itself refuses it within this transaction, and the transaction is
 //! rolled back at the end.
 //! **Rights.** Any user who may connect sees the counts. The widths of columns are those of tables that the user may
-//! read. The server's data directory is shown to members of `pg_read_all_settings` only. What is hidden is `None`.
+//! read. The server's data directory is shown to members of `pg_read_all_settings` only. A hidden value is `None`.
 //! **Versions.** 10 to 18. Servers from 16 on count updates that left their page.
 
 use crate::failure::Failure;

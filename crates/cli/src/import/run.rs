@@ -95,7 +95,7 @@ fn copy_and_compare(
     let copied = tasks.iter_mut().try_for_each(|task| copy(source, writable, &marks, task, &bar));
     bar.finish_and_clear();
     copied?;
-    // What is compared comes from tables, as every later reader will find it.
+    // The comparison reads entries from tables, as every later reader does.
     writable.store.flush().map_err(|error| writable.failure("cannot write what was imported to tables", &error))?;
     let copying_seconds = begun.elapsed().as_secs_f64();
     let imported_in_all = tasks.iter().map(|task| task.mark.entries).sum();

@@ -1,7 +1,7 @@
 //! A RocksDB database, open to be read.
 //!
 //! # Opening
-//! 1. What is no RocksDB database is refused: RocksDB would make a directory of it.
+//! 1. A directory that is no RocksDB database is refused: RocksDB would make a directory of it.
 //! 2. Column families are refused whose entries would be misread: sorted by another comparator, with a merge operator
 //!    that is not here, in tables of another kind. RocksDB itself finds a comparator that it does not know, too.
 //! 3. It is opened read-only, which takes no lock and reads the log into memory. A program that has it open may flush

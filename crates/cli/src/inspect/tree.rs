@@ -288,7 +288,7 @@ impl Seen {
 /// Looks at the whole store; `None` if tables have gone meanwhile, so that it has to be looked at again.
 ///
 /// # Errors
-/// What there is cannot be listed.
+/// The files cannot be listed.
 pub(super) fn look(
     store: &Store,
     volume: &dyn Volume,

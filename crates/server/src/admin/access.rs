@@ -3,8 +3,9 @@
 //! Meta commands can ask whether an item was read before (`h`) and how many seconds ago (`l`). Writing that to the
 //! engine on every read would turn reads into writes, so it lives in a fixed table of 64-bit words, one per hash
 //! slot: 31 bits of the hash as a fingerprint, a bit for "read since it was stored", 32 bits of Unix time. A newer
-//! key evicts an older one from its slot. What the table does not know (evicted, or from before the server started)
-//! is answered as "never read, last touched when the server started". Nothing but those two flags depends on it.
+//! key evicts an older one from its slot. An item that the table does not know (evicted, or from before the server
+//! started) is reported as "never read, last touched when the server started". Nothing but those two flags depends on
+//! it.
 //!
 //! **Threads.** Any; words are independent, relaxed, last writer wins.
 

@@ -1,6 +1,6 @@
 //! Counts for each prefix of keys, as `stats detail` shows them: what is before the first `:` of a key.
 //!
-//! While counting is off, which it is at first, a command pays for one load. What is counted is what memcached counts:
+//! While counting is off, which it is at first, a command pays for one load. The counts are those of memcached:
 //! each key of `get` and `gat`, each classic storage command, whatever comes of it, and each `delete`; of keys without
 //! a colon nothing, and nothing of meta commands.
 //!

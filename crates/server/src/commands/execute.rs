@@ -269,8 +269,8 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Releases the stripe that the connection was granted and the command has no use for. What was read while the
-    /// stripe was held is dropped: others may change it now.
+    /// Releases the stripe that the connection was granted and the command has no use for. Items that were read while
+    /// the stripe was held are dropped: others may change them now.
     pub(crate) fn let_go(&self, session: &mut Session<E::Value>) {
         if let Some(stripe) = session.granted.take() {
             self.stripes.release(stripe);
@@ -395,7 +395,7 @@ impl<E: Engine> Executor<E> {
         session: &mut Session<E::Value>,
         key: &[u8],
     ) -> Result<Loaded<E::Value>, Wait> {
-        // What was read for this command was read after the connection's own writes.
+        // Items that were read for this command were read after the connection's own writes.
         if !session.reads.is_empty() || Self::reads_freely(session) {
             return self.load(session, key);
         }

@@ -37,11 +37,11 @@ const STATE_MASK: u8 = STALE | TOKEN_SENT | BINARY_KEY;
 /// Only in the stored form; [`Header::given_cas`] says it otherwise.
 const GIVEN_CAS: u8 = 8;
 
-/// The item was invalidated (`md ... I`) and waits to be set again.
+/// The state bit of an item that was invalidated (`md ... I`) and waits to be set again.
 pub(crate) const STALE: u8 = 1;
-/// Some client was told (`W`) that it should set the item again.
+/// The state bit of an item that a client was asked (`W`) to set again.
 pub(crate) const TOKEN_SENT: u8 = 2;
-/// The key was given in base64 and is returned so.
+/// The state bit of an item with a key that was given in base64 and is returned so.
 pub(crate) const BINARY_KEY: u8 = 4;
 
 /// The header in front of an item's data.

@@ -1,6 +1,6 @@
 //! One connection: bytes in, commands cut from them, answers out.
 //!
-//! 1. What the socket gives is cut into lines; a line is parsed and run. A storage command runs when its data block
+//! 1. Input of the socket is cut into lines; a line is parsed and run. A storage command runs when its data block
 //!    has arrived; a large block is collected in a buffer of its own that grows with what really arrives, so that an
 //!    announced gigabyte costs nothing until it is sent.
 //! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
@@ -521,9 +521,9 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// The only place where a connection is parked. Unless the command waits for its reads, a granted stripe goes to
-    /// the next connection that waits for it, and the command asks again when it runs again. What was read is kept for
-    /// the next turn only: a client or another writer decides how long everything else takes.
+    /// Parks the connection; the only place that does. Unless the command waits for its reads, a granted stripe goes to
+    /// the next connection that waits for it, and the command asks again when it runs again. Items that were read are
+    /// kept for the next turn only: a client or another writer decides how long everything else takes.
     fn park(&mut self, executor: &Executor<E>, reason: Wait) {
         if reason != Wait::Read {
             executor.let_go(&mut self.session);
@@ -620,12 +620,12 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// Sends what can be sent, of the feed as well, and unparks what that allows.
+    /// Sends all output that can be sent, that of the feed as well, and unparks the connection if that allows it.
     pub(crate) fn send(&mut self, executor: &Executor<E>) -> Progress {
         self.take_feed(executor);
         let progress = self.send_output(executor);
         match progress {
-            // What was too much before.
+            // The text that was too much before.
             Progress::Empty if self.take_feed(executor) => self.send_output(executor),
             _ => progress,
         }

@@ -120,7 +120,7 @@ pub(crate) enum Request<'a> {
     },
     /// `lru_crawler metadump`.
     Dump,
-    /// `watch`, with bits of what the client is to be told.
+    /// `watch`, with the bits of the client's interests.
     Watch {
         interests: u8,
     },
@@ -168,7 +168,7 @@ impl<'a> Tokens<'a> {
             Some([first, ..]) => line.get(place(first)..).unwrap_or_default(),
             _ => &[],
         };
-        // What is behind the last token that counts is left out.
+        // The text behind the last token that counts is left out.
         let last = self.as_slice().last().map_or(0, |last| place(last) + last.len());
         let end = last.saturating_sub(place(text)).min(text.len());
         TokenList { text: &text[..end] }
@@ -389,8 +389,8 @@ fn parse_touch<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     Request::Answer { text, noreply, swallow: 0 }
 }
 
-/// Situ has no crawler, and needs none: the cache drops expired items by itself. What would tune or start one is taken
-/// and changes nothing.
+/// Parses a crawler command. Situ has no crawler, and needs none: the cache drops expired items by itself. Commands
+/// that would tune or start one are accepted and change nothing.
 fn parse_crawler<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     const SLEEP_US_MAX: u32 = 1_000_000;
     // All items are in one class, 1. memcached has up to 63.

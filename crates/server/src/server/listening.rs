@@ -36,7 +36,7 @@ pub(crate) struct Listening {
 
 impl Listening {
     fn add(&mut self, address: SocketAddr) -> Result<(), StartError> {
-        // Who names an address twice means it once.
+        // An address that is named twice is served once.
         if self.addresses.contains(&address) {
             return Ok(());
         }

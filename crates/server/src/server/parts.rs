@@ -77,7 +77,7 @@ pub(crate) struct Parts<E: Engine> {
 }
 
 impl<E: Engine> Parts<E> {
-    /// Makes the parts, and has watchers told of evictions.
+    /// Makes the parts, and sends evictions to watchers.
     ///
     /// # Errors
     /// The system has no descriptor for an inbox.

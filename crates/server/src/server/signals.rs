@@ -42,8 +42,8 @@ impl CaughtSignals {
     }
 }
 
-/// Makes a write fail that would make a file longer than the process may (`ulimit -f`), instead of ending the process:
-/// the signal for it has a deadly default.
+/// Makes a write an error if it would pass the process's limit for the length of a file (`ulimit -f`). By default, its
+/// signal ends the process.
 ///
 /// # Errors
 /// The system refuses.

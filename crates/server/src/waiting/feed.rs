@@ -78,7 +78,7 @@ impl Feed {
         let waited = self.taken.wait_timeout_while(state, patience, is_full);
         let (mut state, timeout) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
         if timeout.timed_out() {
-            // What is missing must not look like the end.
+            // Missing text must not look like the end.
             state.is_cut = true;
             self.tell(state);
             return false;
