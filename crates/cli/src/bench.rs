@@ -107,7 +107,7 @@ fn measure_with(command: &BenchCommand, factory: &dyn StoreFactory) -> Result<Be
     })
 }
 
-/// Creates a [`Stop`] that a first signal sets off.
+/// Creates a stop that a first signal sets off.
 fn stopped_by_signals() -> Result<(Stop, Interrupts), Failure> {
     let stop = Stop::default();
     let stopped = stop.clone();

@@ -119,5 +119,5 @@ fn run(program: Program) -> Outcome {
     }
 }
 
-/// The outcome [`Exit::Done`].
+/// The outcome that [`Exit`] calls done.
 const DONE: Outcome = Ok(Exit::Done);

@@ -135,7 +135,7 @@ impl StagesFigures {
 /// One attempt of a task on one unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// Counts the attempts that have ended; absent while it runs.
+    /// The number of the attempt among those that have ended; absent while it runs.
     pub sequence: Option<u64>,
     /// The attempt's number; 0 if the unit did not take the task.
     pub attempt: u64,
@@ -157,7 +157,7 @@ pub struct Attempt {
     pub unit: u64,
     /// The unit's name.
     pub unit_name: String,
-    /// Its files are compared with those of another unit.
+    /// True if the files of the attempt are compared with those of another unit.
     pub is_checked: bool,
     /// By the store's clock.
     pub began_us: u64,
@@ -192,11 +192,11 @@ pub struct DecisionFigures {
     pub why: String,
     /// The sum.
     pub f: f64,
-    /// Pipelines go off at this f.
+    /// The f at which pipelines go off.
     pub threshold: f64,
     /// The rule that kept the mode from following f: `hysteresis`, `dwell` or `reads`.
     pub held: Option<String>,
-    /// The mode is not that of the decision before.
+    /// True if the mode is not that of the decision before.
     pub is_changed: bool,
     /// The addends.
     pub inputs: Vec<InputFigures>,
