@@ -9,7 +9,7 @@
 //!
 //! Numbers are big-endian, so that the links of a node lie side by side. The mix of operations is that of the paper's
 //! table of the production workload. Nodes are chosen by YCSB's scrambled zipfian distribution instead of the measured
-//! one, a node has 4 links on average (power law, at most 10,000 of them), and there are two types of links.
+//! one. A node has 4 links on average (power law, at most 10,000 of them), and there are two types of links.
 //!
 //! A new link and its count are written in one batch, after both were read. An application does the same if its store
 //! has no transactions: counts can drift when two threads meet. Its writes are synced if the run's are.

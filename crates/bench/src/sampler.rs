@@ -1,7 +1,7 @@
 //! Watches the process while a workload runs: memory, CPU and writes over time, and a line of progress.
 //!
 //! A sample costs about 50 us of one core every 100 ms. When there are [`SAMPLES_MAX`] of them, every second one is
-//! dropped and the interval doubles, so that a run of any length gives a chart and not a file of megabytes.
+//! dropped and the interval doubles. So a run of any length gives a chart and not a file of megabytes.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
 //! Values whose sizes change while a workload runs.
 //!
 //! A schedule is text: `30:64Kx80+1Kx20,70:1K` says that the first 30% of a thread's requests write values of 64 KiB,
-//! 80 times in 100, or of 1 KiB, and the other 70% write 1 KiB. Parts are in the order of the requests, and their
-//! shares make 100. Sizes in a part are drawn by weight; a size alone needs none.
+//! 80 times in 100, or of 1 KiB. The other 70% write 1 KiB. Parts are in the order of the requests, and their shares
+//! make 100. Sizes in a part are drawn by weight; a size alone needs none.
 //!
 //! *Rejected:* a list of named workloads. The papers' tables differ, and a result names its schedule this way.
 

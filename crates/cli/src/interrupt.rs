@@ -1,8 +1,8 @@
 //! SIGINT and SIGTERM, for commands that would leave something behind or can be gone on with.
 //!
-//! [`on_interrupt`]: a thread waits for the signals, cleans up, says what is left, and ends the program with the code
-//! that a shell gives to a program that a signal ended. The command itself looks for nothing: it may be waiting for a
-//! pipe without a writer.
+//! [`on_interrupt`]: a thread waits for the signals, cleans up, says what is left, and ends the program. The exit code
+//! is the one that a shell gives to a program that a signal ended. The command itself looks for nothing: it may be
+//! waiting for a pipe without a writer.
 //!
 //! [`Interrupts`]: the first signal asks the command to end, which then cleans up by itself; the second one ends the
 //! program at once.

@@ -9,8 +9,8 @@
 //! connections, so a read that waited on the loop's thread would stop all of them. A value that is available at once is
 //! returned at once: a hit needs no callback.
 //!
-//! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]), and the
-//! event loop that gave it goes on reading for all clients, but gives no other batch before this one is taken.
+//! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]). The event
+//! loop of the batch goes on reading for all clients, but gives no other batch before this one is taken.
 
 pub(crate) mod batch;
 pub(crate) mod cache;

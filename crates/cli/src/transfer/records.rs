@@ -97,8 +97,8 @@ enum Within {
     Quote,
 }
 
-/// Passes the input to the CSV parser and keeps track of what the parser does not tell: it takes a quote that is never
-/// closed for one that is closed at the end, and a record to begin with the rest of the line end before it.
+/// Passes the input to the CSV parser and keeps track of two facts that the parser hides. The parser takes a quote that
+/// is never closed for one that is closed at the end. It lets a record begin with the rest of the line end before it.
 ///
 /// The parser would skip a byte order mark wherever it begins, also in the middle of a file, but only one in the first
 /// piece that it gets. So the mark is taken away here, and that piece is a single byte.

@@ -2,7 +2,7 @@
 //! lists these. `HEAD` answers as `GET`, without a body.
 //!
 //! One thread polls the listener and all open connections; each is answered once and closed. A request is read into a
-//! buffer of bounded size, and reading and writing have a deadline each, so a slow or silent client costs a descriptor
+//! buffer of bounded size, and reading and writing have a deadline each. So a slow or silent client costs a descriptor
 //! and a few hundred bytes for [`DEADLINE`] at most.
 //!
 //! **Bounded.** [`CONNECTIONS_MAX`] connections; one more takes the place of the oldest. So silent clients cannot keep

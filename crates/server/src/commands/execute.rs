@@ -16,7 +16,7 @@
 //! never wait for it.
 //!
 //! **Read, then write.** A command that decides by the old item owns the stripe before it reads and until its write is
-//! answered, also while the read is under way. Nothing changes the key in between.
+//! answered. It keeps the stripe while the read is under way. Nothing changes the key in between.
 //!
 //! **Order.** A connection sees its own writes: while any of its answers is outstanding, its reads own the stripe of
 //! their key for a moment, which waits for a write to it. The moment ends when the read has begun: a read sees what was

@@ -3,14 +3,14 @@
 //! Response flags come in the order of the request's flags, and the flags that change the item act in that order too:
 //! `mg a t T30` reports the remaining time before the change, `mg a T30 t` after it.
 //!
-//! *Stale* and *won* live in the item: `md ... I` marks it stale, the first reader gets `W` (and that is written
-//! down, which turns this one read into a write), later ones `Z`, until the item is set again.
+//! *Stale* and *won* live in the item: `md ... I` marks it stale. The first reader gets `W`, and that is written down,
+//! which turns this one read into a write. Later readers get `Z`, until the item is set again.
 //!
-//! **Versions.** What memcached 1.6.18 knows is as there. These flags came later and are as in 1.6.42: `E` gives the
-//! item a cas id (in `mg` only one that `N` creates), `C` of `mg` leaves out the value of an item with that cas id, `s`
-//! of `ms` tells the size that was stored, `N` of `ms` lets `MA` and `MP` create the item, and `x` of `md` leaves the
-//! item there, empty, with the flags and the expiration time of the command (`F`, `T`, or none) and, without `E` or
-//! `I`, with its old cas id.
+//! **Versions.** Flags of memcached 1.6.18 act as there. The following flags came later and act as in 1.6.42. `E` gives
+//! the item a cas id (in `mg` only one that `N` creates). `C` of `mg` leaves out the value of an item with that cas id.
+//! `s` of `ms` returns the size that was stored. `N` of `ms` lets `MA` and `MP` create the item. `x` of `md` leaves the
+//! item there, empty, with the flags and the expiration time of the command (`F`, `T`, or none). Without `E` or `I`,
+//! the item then keeps its old cas id.
 
 use crate::admin::dump::size_as_memcached;
 use crate::admin::metrics::{Command, Counter};

@@ -10,7 +10,7 @@
 //!
 //! **Invariants.** Every id given out is below the stored limit. The barrier never goes down.
 //! **Failure.** If a block cannot be reserved (the engine is read-only, or its disk is full), ids go on until the block
-//! ends and then storing fails with a reason; each further attempt tries the reservation again. A server that starts
+//! ends. Then storing fails with a reason, and each further attempt tries the reservation again. A server that starts
 //! without a block serves reads and deletes. A flush whose record cannot be stored holds until the next restart; its
 //! client gets an error.
 

@@ -15,7 +15,7 @@
 //! `flush_all` moves the barrier up to the next cas id, so that it costs the same for one item as for a billion and
 //! needs no clock. A dead item reads as a miss everywhere; [`ExpiryRule`] lets a compaction filter drop it from disk.
 //!
-//! A cas id that a client gives (`E` of the meta commands) may be anything, so it is stored next to the server's own
+//! A cas id that a client gives (`E` of the meta commands) may be anything. So it is stored next to the server's own
 //! id, which flushes go by. Clients see their id, and a flush reaches the item whatever id the client gave.
 //!
 //! **Failure.** Decoding is total: a value that is too short, of another version or with unknown state bits is `None`,

@@ -1,13 +1,13 @@
-//! The items of a store that this process does not serve: which of them are dead, and how to write more.
+//! The items of a store that this process does not serve: a rule for dead ones, and a writer of more.
 //!
-//! **Reading.** [`stored_rule`] says what a server that opened the store now would say: a delayed flush whose time has
+//! **Reading.** [`stored_rule`] returns the rule of a server that opened the store now: a delayed flush whose time has
 //! come counts, although no server has carried it out yet.
 //!
-//! **Writing.** An [`ItemWriter`] gives each item a new cas id, from where the server's ids go on, and puts the new end
-//! of the ids into the same batch as the items. The ids that items bring along are not kept: in this store they may lie
-//! below the flush barrier, which would make the items dead on arrival, or above ids that are still to be given out,
-//! which would put them out of reach of the next flush. Ids that clients gave (`E`) are kept: flushes do not go by
-//! them.
+//! **Writing.** An [`ItemWriter`] gives each item a new cas id, from the point where the server's ids go on. It puts
+//! the new end of the ids into the same batch as the items. The ids that items bring along are not kept: in this store
+//! they may lie below the flush barrier, and the items would be dead on arrival. Or they may lie above ids that are
+//! still to be given out, and the next flush would not reach the items. Ids that clients gave (`E`) are kept: flushes
+//! do not go by them.
 //!
 //! **Invariant.** As in [`durable`](crate::engine::durable): every id in the store is below the stored limit.
 

@@ -5,8 +5,8 @@
 //! keyspaces, `default` among them, are left to other users of the store.
 //!
 //! A write becomes a future of the store. A *buffered* one is mostly ready at once, so that it is done when
-//! [`Engine::write`] returns. Otherwise (it is synced, the log is on a raw disk, it waits its turn) whichever thread of
-//! the store gets on with it polls it once more and calls the server's callbacks: no thread waits for a write, neither
+//! [`Engine::write`] returns. Otherwise (it is synced, the log is on a raw disk, it waits its turn) the thread of the
+//! store that continues it polls it once more and calls the server's callbacks: no thread waits for a write, neither
 //! for the disk nor for the store's back-pressure.
 //!
 //! A read is answered at once from memtables, cached blocks, the page cache and quick raw disks. Otherwise it becomes a

@@ -1,4 +1,4 @@
-//! Clients that speak another protocol, and why the server hangs up on them.
+//! Clients that speak another protocol, and the reason why the server hangs up on them.
 //!
 //! A web page can make a browser send an HTTP request to any address, this server's on localhost included, and it
 //! chooses the body. A server that answers `ERROR` to the request line and goes on reads `flush_all` in the body as a

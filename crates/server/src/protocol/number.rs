@@ -1,9 +1,9 @@
 //! Decimal numbers as memcached reads and writes them.
 //!
-//! memcached parses with C's `strtol` family, and clients depend on the corners: leading white space and a sign are
-//! accepted, anything after white space is ignored (`"5 abc"` is 5, which is why `incr` works on it), 64-bit overflow
-//! is an error while 32-bit numbers silently keep the low half. These functions reproduce those rules over byte slices;
-//! they never allocate and never panic. A differential test against a real memcached holds them.
+//! memcached parses with C's `strtol` family, and clients depend on the corners. Leading white space and a sign are
+//! accepted. Anything after white space is ignored (`"5 abc"` is 5, which is why `incr` works on it). 64-bit overflow
+//! is an error, while 32-bit numbers silently keep the low half. These functions reproduce those rules over byte
+//! slices; they never allocate and never panic. A differential test against a real memcached holds them.
 
 /// Returns true for white space in the C locale, which ends a number.
 fn is_space(byte: u8) -> bool {
