@@ -1,11 +1,13 @@
 //! Weighs what a fill factor brings against what it costs.
 //!
 //! # Rule
-//! A fill factor is worth `index entries that it spares for a hundred updates − percent of physical space that it costs`. The advice is the
-//! multiple of 5 from 50 to 95 with the greatest worth, and the greater one of two that are equal. It has to be worth at
-//! least [`WORTH_MIN`] more than the present one. So a table with four indexes gets more room than one with a single index, and a drive
-//! that compresses gets more room than one that does not. The percent is of the table with its indexes and out-of-line values.
-//! No advice more than doubles the pages: drives expose a few times their physical bytes only, and caches hold whole pages.
+//! A fill factor is worth
+//! `index entries that it spares for a hundred updates − percent of physical space that it costs`. The advice is the
+//! multiple of 5 from 50 to 95 with the greatest worth, and the greater one of two that are equal. It has to be worth
+//! at least [`WORTH_MIN`] more than the present one. So a table with four indexes gets more room than one with a single
+//! index, and a drive that compresses gets more room than one that does not. The percent is of the table with its
+//! indexes and out-of-line values. No advice more than doubles the pages: drives expose a few times their physical
+//! bytes only, and caches hold whole pages.
 //!
 //! Some tables are not weighed, for a reason that [`Keep`] names: for example, a table without updates.
 
@@ -18,13 +20,13 @@ use situ_device::Compresses;
 /// The advice for one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// What to do.
+    /// The recommended action.
     pub recommendation: Recommendation,
-    /// What a reader has to know beside it.
+    /// Facts that a reader needs in addition.
     pub notes: Vec<Note>,
 }
 
-/// What to do with a table's fill factor.
+/// The recommended action for a table's fill factor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recommendation {
     /// Set this one.
@@ -33,14 +35,14 @@ pub enum Recommendation {
     Keep(Keep),
 }
 
-/// What a fill factor leads to.
+/// The expected effect of a fill factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
     /// The fill factor.
     pub fillfactor: u32,
     /// Rows that a page gets.
     pub rows_per_page: f64,
-    /// New versions that fit beside them.
+    /// New versions that fit next to these rows.
     pub spare_per_page: u32,
     /// HOT updates among all, 0 to 1, as counted.
     pub hot_share_now: f64,
@@ -48,7 +50,7 @@ pub struct Forecast {
     pub hot_share: f64,
     /// Index entries that a hundred updates do not write any more.
     pub entries_spared: f64,
-    /// More bytes than a table that is rewritten with the present fill factor.
+    /// The bytes more than those of a table that is rewritten with the present fill factor.
     pub cost: Cost,
     /// The logical cost in percent of the table with its indexes and out-of-line values.
     pub logical_percent: f64,
@@ -56,20 +58,20 @@ pub struct Forecast {
     pub physical_percent: f64,
 }
 
-/// Why the present fill factor stays.
+/// The reason why the present fill factor stays.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Keep {
     /// The table is made of partitions.
     Partitioned,
-    /// It holds no rows.
+    /// The table holds no rows.
     Empty,
-    /// It was never analysed, or was empty when it was.
+    /// The table was never analysed, or was empty when it was.
     NotAnalyzed,
     /// The server has counted nothing.
     NothingCounted,
     /// Pages get less than one update each.
     FewUpdates,
-    /// There is no index that an update could leave alone.
+    /// The table has no index that an update could leave alone.
     NoIndex,
     /// Every column is in an index, so no update that changes anything is HOT.
     AllColumnsIndexed,
@@ -83,7 +85,7 @@ pub enum Keep {
     CostsMore(Option<Forecast>),
 }
 
-/// What a reader has to know beside the advice.
+/// A fact that a reader needs in addition to the advice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Note {
     /// The server does not count why updates left their pages. The gain is an upper bound.
@@ -92,31 +94,33 @@ pub enum Note {
     IfItCompresses(Forecast),
     /// Rows are updated at random, and few come: pages lose a few rows each, and then have the room for good.
     PagesMakeRoom,
-    /// The table has so many times the pages that its rows need.
+    /// The table has this many times the pages that its rows need.
     Bloated(f64),
     /// The fill factor is below 100, and there are few updates.
     RoomUnused,
-    /// The width of rows is that of the table's bytes for each row: columns lack statistics, or the user may not read them.
+    /// The width of rows is that of the table's bytes for each row: columns lack statistics, or the user may not read
+    /// them.
     WidthGuessed,
 }
 
-/// An advice has to be worth so many points more than the present fill factor.
+/// The minimum of points that an advice is worth more than the present fill factor.
 pub const WORTH_MIN: f64 = 1.0;
 
-/// How many bytes a drive that compresses is taken to keep in one: 740 GB became 178 in the study that this follows. What the drive keeps
-/// of one table, nobody can ask it. Where data compress less, the percentage is smaller than the one given.
+/// The number of bytes that a drive that compresses is taken to keep in one: 740 GB became 178 in the study that this
+/// follows. A drive does not report its bytes for one table. Where data compress less, the percentage is smaller than
+/// the one given.
 pub const COMPRESSION_TAKEN: f64 = 4.0;
 
 const CANDIDATES: [u32; 10] = [95, 90, 85, 80, 75, 70, 65, 60, 55, 50];
 /// Twice, and what rounding adds where a page holds few rows.
 const PAGES_TIMES_MAX: f64 = 2.2;
-/// Of a hundred updates, so few without room are no reason.
+/// The share of updates without room below which they are no reason.
 const WANTING_MIN: f64 = 0.02;
 const UPDATES_PER_PAGE_MIN: f64 = 1.0;
 /// Pages with this many times the room that their rows need are a reason to speak of bloat.
 const BLOAT: f64 = 2.0;
 
-/// The advice for `table` on a drive.
+/// Returns the advice for `table` on a drive.
 pub fn advise(table: &Table, drive: Compresses) -> Advice {
     match Weighing::of(table) {
         Ok(weighing) => weighing.advice(drive),
@@ -128,10 +132,10 @@ pub fn advise(table: &Table, drive: Compresses) -> Advice {
     }
 }
 
-/// What this fill factor, which the caller chooses, leads to in `table`.
+/// Computes the effect in `table` of a fill factor that the caller chooses.
 ///
 /// # Errors
-/// Why nothing can be said, or why no fill factor would bring anything.
+/// The reason why there is no forecast, or why no fill factor would bring anything.
 pub fn forecast(table: &Table, fillfactor: u32, drive: Compresses) -> Result<Forecast, Keep> {
     Weighing::of(table).map(|weighing| weighing.forecast(fillfactor, drive))
 }
@@ -184,7 +188,7 @@ impl<'a> Weighing<'a> {
         notes.into_iter().flatten().collect()
     }
 
-    /// The fill factor that is worth most, if one is worth it.
+    /// Returns the fill factor that is worth most, if one is worth it.
     fn best(&self, drive: Compresses) -> Option<Forecast> {
         let pages = |fillfactor| self.page.pages(self.rows, fillfactor);
         let pages_max = PAGES_TIMES_MAX * pages(self.table.fillfactor);

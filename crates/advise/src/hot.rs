@@ -1,10 +1,11 @@
 //! The HOT share that a fill factor leads to, from what the server has counted at the present one.
 //!
 //! # Model
-//! An update stays in its page if a free slot is there. The old version's slot becomes free once no snapshot can see that version; until then the page
-//! needs one more slot. So a page needs, at its busiest moment, room for S versions beside its rows. A page that lacks the room
-//! sends rows away until it has the room: each row that leaves makes a slot free for good. So a page with r spare slots has
-//! max(0, S − r) updates that are not HOT, however often it is updated.
+//! An update stays in its page if a free slot is there. The old version's slot becomes free once no snapshot can see
+//! that version; until then the page needs one more slot. So a page needs, at its busiest moment, room for S versions
+//! in addition to its rows. A page that lacks the room sends rows away until it has the room: each row that leaves
+//! makes a slot free for good. So a page with r spare slots has max(0, S − r) updates that are not HOT, however often
+//! it is updated.
 //!
 //! S differs from page to page; the model takes a Poisson distribution with mean σ, and takes σ from the counts:
 //! ```text
@@ -13,21 +14,24 @@
 //! σ(f)     = σ × rows(f) / rows(f₀)                             fewer rows in a page, fewer versions at a time
 //! wanting(f) = E[max(0, S(f) − r(f))] / (updates / touched × rows(f) / rows(f₀))
 //! ```
-//! `touched` is a guess between two cases. If at least half as many rows were inserted as updated, rows are updated in their youth: the updates went to
-//! as many pages as the rows that came, or that were updated, fill. Otherwise rows are updated at random: all pages.
+//! `touched` is a guess between two cases. If at least half as many rows were inserted as updated, rows are updated in
+//! their youth: the updates went to as many pages as the rows that came, or that were updated, fill. Otherwise rows are
+//! updated at random: all pages.
 //!
-//! **Checked** against PostgreSQL 15 with three workloads at the fill factors 100, 90, 75 and 50 (docs/evidence/postgres.md).
-//! **Limits.** Before version 16 the server does not count why an update left its page. Then the model takes all of them for
-//! want of room, and the gain is an upper bound. Long-lived snapshots that come later than the counts need more room.
-//! **Rejected.** To compute S from the rate of updates and the age of snapshots: the age changes from hour to hour, and hot rows
-//! are not spread evenly. What the pages needed so far is in the counts.
+//! **Checked** against PostgreSQL 15 with three workloads at the fill factors 100, 90, 75 and 50
+//! (docs/evidence/postgres.md).
+//! **Limits.** Before version 16 the server does not count why an update left its page. Then the model takes all of
+//! them for want of room, and the gain is an upper bound. Long-lived snapshots that come later than the counts need
+//! more room.
+//! **Rejected.** To compute S from the rate of updates and the age of snapshots: the age changes from hour to hour, and
+//! hot rows are not spread evenly. The counts hold the past need of the pages.
 
 use crate::table::Counts;
 
-/// What the counts say of a table's pages.
+/// The load on a table's pages, as the counts show it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pressure {
-    /// Versions that a page needs room for, beside its rows: σ, at [`rows`](Pressure::rows) rows.
+    /// Versions that a page needs room for, in addition to its rows: σ, at [`rows`](Pressure::rows) rows.
     pub versions: f64,
     /// Updates that a page has had, of those that had any.
     pub updates: f64,
@@ -38,7 +42,7 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// Solves for σ in a table of so many pages, which had `spare` slots beside `rows` rows.
+    /// Solves for σ in a table of `pages` pages, which had `spare` slots in addition to `rows` rows.
     pub fn solve(counts: &Counts, pages: f64, spare: u32, rows: f64) -> Pressure {
         let young = counts.inserted >= counts.updated / 2;
         let touched =
@@ -49,14 +53,14 @@ impl Pressure {
         Pressure { versions, updates: counts.updated as f64 / touched, rows, young }
     }
 
-    /// The share of updates that find no room in pages with `rows` rows and `spare` slots.
+    /// Returns the share of updates that find no room in pages with `rows` rows and `spare` slots.
     pub fn wanting(&self, rows: f64, spare: u32) -> f64 {
         let scale = rows / self.rows;
         (excess(self.versions * scale, spare) / (self.updates * scale)).min(1.0)
     }
 }
 
-/// The mean of a Poisson distribution whose expected excess over `spare` is `missing`.
+/// Returns the mean of a Poisson distribution whose expected excess over `spare` is `missing`.
 fn mean_that_exceeds(spare: u32, missing: f64) -> f64 {
     if missing <= 0.0 {
         return 0.0;

@@ -1,4 +1,4 @@
-//! How many rows a page holds, from the rules of PostgreSQL's heap.
+//! The number of rows of a page, from the rules of PostgreSQL's heap.
 //!
 //! ```text
 //! usable   = block − 24                                   the page's header (storage/bufpage.h)
@@ -8,8 +8,9 @@
 //! rows     = max(1, ⌊(usable − reserve) / slot⌋)          the check of RelationGetBufferForTuple (access/heap/hio.c)
 //! spare    = ⌊(usable − rows × slot) / slot⌋              new versions that fit beside the rows
 //! ```
-//! The rules are the same from PostgreSQL 10 to 18. Widths are means, so counts of rows are means, too. Where a column has no statistics, the
-//! row's length is that of the table's bytes for each row; a table that is half empty then seems to have rows twice as long.
+//! The rules are the same from PostgreSQL 10 to 18. Widths are means, so counts of rows are means, too. Where a column
+//! has no statistics, the row's length is that of the table's bytes for each row; a table that is half empty then seems
+//! to have rows twice as long.
 
 use crate::table::{Column, Table};
 
@@ -27,7 +28,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// The pages of `table`; `None` if neither its columns nor its rows have been analysed, or if it has no rows.
+    /// Returns the pages of `table`; `None` if neither its columns nor its rows have been analysed, or if it has no
+    /// rows.
     pub fn of(table: &Table) -> Option<Page> {
         let block = f64::from(table.block_bytes);
         let slot = match row_bytes(&table.columns) {
@@ -37,23 +39,23 @@ impl Page {
         Some(Page { block, slot: slot.min(block - PAGE_HEADER) })
     }
 
-    /// Bytes of a mean row in the page, its header and line pointer included.
+    /// Returns the bytes of a mean row in the page, its header and line pointer included.
     pub fn slot_bytes(self) -> f64 {
         self.slot
     }
 
-    /// Rows that a page gets at this fill factor.
+    /// Returns the number of rows that a page gets at this fill factor.
     pub fn rows(self, fillfactor: u32) -> f64 {
         let reserve = (self.block * f64::from(100 - fillfactor) / 100.0).floor();
         ((self.usable() - reserve) / self.slot).floor().max(1.0)
     }
 
-    /// New versions of rows that fit into such a page.
+    /// Returns the number of new versions of rows that fit into such a page.
     pub fn spare(self, fillfactor: u32) -> u32 {
         ((self.usable() - self.rows(fillfactor) * self.slot) / self.slot).floor() as u32
     }
 
-    /// Pages that so many rows take at this fill factor.
+    /// Returns the number of pages that `rows` rows take at this fill factor.
     pub fn pages(self, rows: f64, fillfactor: u32) -> f64 {
         (rows / self.rows(fillfactor)).ceil()
     }
@@ -63,7 +65,7 @@ impl Page {
     }
 }
 
-/// The length of a mean row, if all columns have statistics.
+/// Returns the length of a mean row, if all columns have statistics.
 fn row_bytes(columns: &[Column]) -> Option<f64> {
     let has_nulls = columns.iter().any(|column| column.null_share > 0.0);
     let bitmap = if has_nulls { (columns.len() as u32).div_ceil(8) } else { 0 };
@@ -73,12 +75,12 @@ fn row_bytes(columns: &[Column]) -> Option<f64> {
     Some(align(header + data?, 8))
 }
 
-/// Where a column of this mean width ends that begins behind `at`.
+/// Returns the end of a column of this mean width that begins behind `at`.
 fn end_of(column: &Column, at: f64, width: f64) -> f64 {
     let width = column.fixed_bytes.map_or(width, f64::from);
     let aligned = column.fixed_bytes.is_some() || width > SHORT_VALUE_MAX;
     let begin = if aligned { align(at, column.alignment.bytes()) } else { at };
-    // Rows without the value are so much shorter.
+    // Rows without the value are shorter by this length.
     at + (begin - at + width) * (1.0 - column.null_share)
 }
 
@@ -87,7 +89,7 @@ fn align(at: f64, to: u32) -> f64 {
     (at / to).ceil() * to
 }
 
-/// The bytes that a row takes in the table as it is, without the part that the fill factor leaves free.
+/// Returns the bytes that a row takes in the table as it is, without the part that the fill factor leaves free.
 fn slot_by_density(table: &Table) -> Option<f64> {
     let rows = table.rows.filter(|rows| *rows > 0.0)?;
     let filled = table.heap_bytes as f64 * f64::from(table.fillfactor) / 100.0;

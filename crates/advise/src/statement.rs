@@ -1,19 +1,21 @@
 //! SQL statements, with names quoted.
 //!
-//! A fill factor belongs to what holds rows. A partitioned table holds none, and PostgreSQL refuses to set its fill factor: each partition
-//! has its own, and a partition that is made later begins with 100. `ALTER TABLE ... SET (fillfactor)` does not go down to the
-//! children of an inheritance either. So each table has a statement of its own.
+//! A fill factor belongs to what holds rows. A partitioned table holds none, and PostgreSQL refuses to set its fill
+//! factor: each partition has its own, and a partition that is made later begins with 100.
+//! `ALTER TABLE ... SET (fillfactor)` does not go down to the children of an inheritance either. So each table has a
+//! statement of its own.
 
 use crate::table::Table;
 
-/// `name` as an identifier: in double quotes unless it is a plain lower-case word that PostgreSQL does not reserve.
+/// Returns `name` as an identifier: in double quotes unless it is a plain lower-case word that PostgreSQL does not
+/// reserve.
 pub fn identifier(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c == '_';
     let is_plain = name.starts_with(plain) && name.chars().all(|c| plain(c) || c.is_ascii_digit());
     if is_plain && !RESERVED.contains(&name) { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// The table's name with its schema's.
+/// Returns the table's name with its schema's.
 pub fn qualified(table: &Table) -> String {
     format!("{}.{}", identifier(&table.schema), identifier(&table.name))
 }
@@ -23,8 +25,9 @@ pub fn set_fillfactor(table: &Table, fillfactor: u32) -> String {
     format!("ALTER TABLE {} SET (fillfactor = {fillfactor});", qualified(table))
 }
 
-/// PostgreSQL's words that are no name of a table or a schema without quotes: the categories R, T and C of `pg_get_keywords()` in versions 10 to
-/// 18, and a few that are reserved in SQL. A word too many costs a pair of quotes.
+/// PostgreSQL's words that are no name of a table or a schema without quotes: the categories R, T and C of
+/// `pg_get_keywords()` in versions 10 to 18, and a few that are reserved in SQL. A word too many costs a pair of
+/// quotes.
 const RESERVED: &[&str] = &[
     "all",
     "analyse",

@@ -1,4 +1,4 @@
-//! What a server tells about a table.
+//! The facts of a server about a table.
 
 /// A table, and what the server has counted of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -7,7 +7,7 @@ pub struct Table {
     pub schema: String,
     /// The table's name, as the catalogue has it.
     pub name: String,
-    /// Whether it holds rows itself.
+    /// The kind of the table, which decides if it holds rows itself.
     pub kind: Kind,
     /// The server's block length in bytes, 8192 unless it was compiled otherwise.
     pub block_bytes: u32,
@@ -25,14 +25,14 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// The indexes.
     pub indexes: Vec<Index>,
-    /// Counted since the statistics were reset.
+    /// The counts since the statistics were reset.
     pub counts: Counts,
 }
 
-/// Which tables hold rows.
+/// The kinds of tables, by the rows that they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It holds rows. Children by inheritance hold rows of their own, and are tables of their own here.
+    /// A table that holds rows. Children by inheritance hold rows of their own, and are tables of their own here.
     Ordinary,
     /// A partition of another table; it holds rows.
     Partition,
@@ -40,7 +40,7 @@ pub enum Kind {
     Partitioned,
 }
 
-/// What the server counts of a table: `pg_stat_user_tables`.
+/// The server's counts of a table: `pg_stat_user_tables`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// `n_tup_ins`.
@@ -61,8 +61,8 @@ impl Counts {
         self.updated.saturating_sub(self.hot_updated)
     }
 
-    /// The most updates that more room could have made HOT. An update may leave its page *and* change an indexed column: so
-    /// this is the smaller one of the two counts.
+    /// Returns the most updates that more room could have made HOT. An update may leave its page *and* change an
+    /// indexed column: so this is the smaller one of the two counts.
     pub fn want_room(&self) -> u64 {
         self.new_page_updated.map_or(self.not_hot(), |moved| moved.min(self.not_hot()))
     }
@@ -73,8 +73,8 @@ impl Counts {
 pub struct Column {
     /// The name, as the catalogue has it.
     pub name: String,
-    /// `avg_width`: the mean of the bytes in the row, where a value is present; `None` without statistics. A value that lies out of
-    /// line counts 18, the length of its pointer.
+    /// `avg_width`: the mean of the bytes in the row, where a value is present; `None` without statistics. A value that
+    /// lies out of line counts 18, the length of its pointer.
     pub width: Option<f64>,
     /// `null_frac`.
     pub null_share: f64,
@@ -98,7 +98,7 @@ pub enum Alignment {
 }
 
 impl Alignment {
-    /// In bytes.
+    /// Returns the alignment in bytes.
     pub fn bytes(self) -> u32 {
         match self {
             Alignment::One => 1,
@@ -116,12 +116,13 @@ pub struct Index {
     pub name: String,
     /// Columns that it depends on: its keys, what it includes, and what its expressions and its predicate read.
     pub columns: Vec<String>,
-    /// An index that only summarises ranges of pages (BRIN). From version 16 on, a change of its columns alone leaves an update HOT.
+    /// An index that only summarises ranges of pages (BRIN). From version 16 on, a change of its columns alone leaves
+    /// an update HOT.
     pub summarizes: bool,
 }
 
 impl Table {
-    /// Pages of the table itself.
+    /// Returns the pages of the table itself.
     pub fn pages(&self) -> u64 {
         self.heap_bytes.div_ceil(u64::from(self.block_bytes))
     }
@@ -131,7 +132,7 @@ impl Table {
         self.indexes.iter().filter(|index| !index.summarizes).count()
     }
 
-    /// Columns that no index depends on. An update that changes nothing else can be HOT.
+    /// Returns the columns that no index depends on. An update that changes nothing else can be HOT.
     pub fn free_columns(&self) -> Vec<&str> {
         let covered = |name: &str| {
             self.indexes.iter().any(|index| !index.summarizes && index.columns.iter().any(|column| column == name))

@@ -8,7 +8,7 @@ use crate::table::{Index, Table};
 const NAMES_MAX: usize = 12;
 
 impl Table {
-    /// What the table is, and what was counted: two to four lines.
+    /// Describes the table and its counts, in two to four lines.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = vec![self.first_line()];
         if !self.indexes.is_empty() {
@@ -55,7 +55,7 @@ impl Table {
 }
 
 impl Advice {
-    /// The advice, what it costs and brings, and what to know: one line each.
+    /// Describes the advice, its cost and gain, and its notes: one line each.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = match &self.recommendation {
             Recommendation::Set(forecast) => forecast.describe(),
@@ -97,7 +97,7 @@ impl Forecast {
 }
 
 impl Keep {
-    /// The reason, without a full stop.
+    /// Returns the reason, without a full stop.
     pub fn because(&self) -> String {
         match self {
             Keep::Partitioned => "the table is made of partitions and holds no rows; each partition has a fill factor of its own".into(),
@@ -129,7 +129,7 @@ impl Keep {
 }
 
 impl Note {
-    /// The note, without a full stop.
+    /// Returns the note, without a full stop.
     pub fn text(self) -> String {
         match self {
             Note::UpperBound => {

@@ -1,18 +1,21 @@
-//! `situ bench calibrate`: measures when pipelines pay on a machine, and makes rules of it, as section 3.3 of the CoPro paper does.
+//! `situ bench calibrate`: measures when pipelines pay on a machine, and makes rules of it, as section 3.3 of the CoPro
+//! paper does.
 //!
-//! 1. Two sorted runs of tables are made of values of one length. One task that merges them is run linear and pipelined, in turns, until
-//!    the point's share of the time is over. Bytes read and the processor time of the process
-//!    give the *cost* of each mode, as the median of its runs.
-//! 2. This is done for several lengths. So the length is found from which on values are large ([`situ::offload::calibrate`]).
-//! 3. It is done again for several shares of values of that length among smaller ones. So the share is found at which pipelines are to
-//!    go off.
+//! 1. Two sorted runs of tables are made of values of one length. One task that merges them is run linear and
+//!    pipelined, in turns, until the point's share of the time is over. Bytes read and the processor time of the
+//!    process give the *cost* of each mode, as the median of its runs.
+//! 2. This is done for several lengths. So the length is found from which on values are large
+//!    ([`situ::offload::calibrate`]).
+//! 3. It is done again for several shares of values of that length among smaller ones. So the share is found at which
+//!    pipelines are to go off.
 //! 4. [`situ::offload::rules_of`] makes rules of all that.
 //!
-//! The inputs are dropped from the page cache before each run, where they lie in a directory. So a run reads from the disk, as
-//! compactions of cold data do. On a node, nothing is dropped: what is measured there is this machine's side and the network.
+//! The inputs are dropped from the page cache before each run, where they lie in a directory. So a run reads from the
+//! disk, as compactions of cold data do. On a node, nothing is dropped: what is measured there is this machine's side
+//! and the network.
 //!
-//! **Invariants.** Never more than the tables of one point exist, and the outputs of one run. All of them are gone at the end, however the
-//! calibration ends. **Failure.** A place that is not empty is refused, and left as it is.
+//! **Invariants.** Never more than the tables of one point exist, and the outputs of one run. All of them are gone at
+//! the end, however the calibration ends. **Failure.** A place that is not empty is refused, and left as it is.
 
 mod place;
 mod show;
@@ -41,14 +44,15 @@ use std::time::{Duration, Instant};
 const VALUE_BYTES: [usize; 6] = [100, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// Percent of entries with large values.
 const LARGE_PERCENT: [u8; 5] = [10, 30, 50, 70, 90];
-/// The paper asks for 1 on its host and for 0.5 on its device, of the use of the whole machine. What is measured here is the time of this
-/// process alone. A byte takes no less of that in a pipeline, so the ratio hardly passes 1 anywhere.
+/// The paper asks for 1 on its host and for 0.5 on its device, of the use of the whole machine. The time measured here
+/// is that of this process alone. A byte takes no less of that time in a pipeline, so the ratio hardly passes 1
+/// anywhere.
 const RATIO_MIN: f64 = 0.5;
 const KEY_BYTES: usize = 16;
-/// A run is looked at for at least so many turns.
+/// The minimum number of turns of a measured run.
 const TURNS_MIN: u32 = 2;
-/// The first turn, which tells how much a point can read in its time. No run reads less, if it may read so much: the sync at the end of
-/// each table would be all that is measured.
+/// The bytes of the first turn, which shows how much a point can read in its time. No run reads less, unless
+/// `run_bytes` is smaller: the sync at the end of each table would dominate the measurement.
 const PROBE_BYTES: u64 = 8 << 20;
 /// The least that a run may be asked to read.
 const RUN_BYTES_MIN: u64 = 256 << 10;
@@ -64,8 +68,8 @@ pub struct CalibrateOptions {
     #[arg(long, value_enum, value_name = "SIDE", default_value_t)]
     pub side: SideName,
 
-    /// Least growth of bandwidth for each growth of processor time that pays. 1 would be a pipeline that costs nothing beside
-    /// the time that its bytes take anyway
+    /// Least growth of bandwidth for each growth of processor time that pays. 1 would be a pipeline that costs nothing
+    /// beside the time that its bytes take anyway
     #[arg(long, value_name = "RATIO", default_value_t = RATIO_MIN, value_parser = parse_ratio)]
     pub ratio_min: f64,
 
@@ -91,14 +95,14 @@ fn parse_ratio(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// What was measured, and what follows.
+/// The measured rows, and the rules that follow from them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     date: String,
     machine: Machine,
     side: SideName,
     ratio_min: f64,
-    /// What a run has read.
+    /// The bytes that a run has read.
     run_bytes: u64,
     values: Vec<ValueRow>,
     shares: Vec<ShareRow>,
@@ -112,7 +116,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// The rules of the side.
+    /// Returns the rules of the side.
     #[must_use]
     pub fn rules(&self) -> &DecisionRules {
         &self.decision_rules
@@ -134,7 +138,7 @@ struct ShareRow {
     growth: Growth,
 }
 
-/// What a pipeline gave and cost; 0.5 is half as much again.
+/// The gain and the cost of a pipeline; 0.5 is half as much again.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Growth {
     linear_bytes_per_s: f64,
@@ -258,7 +262,7 @@ impl Bench {
         })
     }
 
-    /// What linear and pipelined runs cost with such values.
+    /// Measures the cost of linear and pipelined runs with such values.
     fn measure(&self, mix: Mix) -> Result<(Cost, Cost)> {
         let inputs = self.inputs(mix)?;
         let began = Instant::now();
@@ -335,11 +339,11 @@ impl Bench {
     }
 }
 
-/// What runs of one mode have cost, each.
+/// The costs of the runs of one mode.
 #[derive(Default)]
 struct Spent {
     bytes_per_s: Vec<f64>,
-    /// How many processors were in use.
+    /// The number of processors in use.
     processors: Vec<f64>,
 }
 
@@ -350,14 +354,14 @@ impl Spent {
         self.processors.push(processors.as_secs_f64() / seconds);
     }
 
-    /// The medians: what else the machine does now and then leaves them as they are.
+    /// Returns the medians: other work that the machine does now and then leaves them as they are.
     fn cost(self, cores: usize) -> Cost {
         let processors = median(self.processors) / cores.max(1) as f64;
         Cost { bytes_per_s: median(self.bytes_per_s), processors: processors.min(1.0) }
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the middle one, or the mean of the two in the middle.
 fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     let middle = numbers.len() / 2;
@@ -377,7 +381,7 @@ fn mixes(large: Option<u64>) -> Vec<Mix> {
     ends.into_iter().flat_map(of).collect()
 }
 
-/// What is not measured is as the default policy has it.
+/// Returns the rules of the default policy, for all that is not measured.
 fn base_rules() -> DecisionRules {
     match Policy::default().host {
         ModeRule::Decided(rules) => rules,

@@ -1,4 +1,4 @@
-//! Who compacts what, and how: the options that the benchmark and the server have in common.
+//! The settings of compaction: the options that the benchmark and the server have in common.
 
 use crate::error::{Error, Result};
 use crate::rules::RulesFile;
@@ -14,7 +14,7 @@ use std::str::FromStr;
 pub struct PolicyName(String);
 
 impl PolicyName {
-    /// The policy of this name.
+    /// Returns the policy of this name.
     #[must_use]
     pub fn policy(&self) -> Policy {
         Policy::named(&self.0).expect("a name is one of Policy::NAMES")
@@ -56,19 +56,19 @@ impl From<PolicyName> for String {
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CompactionSettings {
-    /// Who compacts what, and how. host-only and pcp: this machine compacts. co-kv and copro: a node compacts half of each job.
-    /// tstore and dstore: each side compacts as much as its speed, or its free resources, allow. copro-plus: half, and each side
-    /// turns pipelines off for large values. automatic: whatever proves fastest
+    /// Who compacts what, and how. host-only and pcp: this machine compacts. co-kv and copro: a node compacts half of
+    /// each job. tstore and dstore: each side compacts as much as its speed, or its free resources, allow. copro-plus:
+    /// half, and each side turns pipelines off for large values. automatic: whatever proves fastest
     #[arg(long, value_name = "NAME", default_value = "automatic", value_parser = str::parse::<PolicyName>, help_heading = HEADING)]
     pub compaction: PolicyName,
 
-    /// File with the rules by which copro-plus and automatic turn pipelines off, as `situ bench calibrate` writes it [default:
-    /// the rules of the policy]
+    /// File with the rules by which copro-plus and automatic turn pipelines off, as `situ bench calibrate` writes it
+    /// [default: the rules of the policy]
     #[arg(long, value_name = "FILE", value_parser = read_rules, help_heading = HEADING)]
     pub compaction_rules: Option<RulesFile>,
 
-    /// Tables with which a compaction of a deeper level begins, 1 to 64. More tables fill a pipeline better, and more bytes
-    /// are written in all [default: 4 with pcp, or else 1]
+    /// Tables with which a compaction of a deeper level begins, 1 to 64. More tables fill a pipeline better, and more
+    /// bytes are written in all [default: 4 with pcp, or else 1]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = HEADING)]
     pub tables_per_job: Option<u32>,
 }
@@ -81,7 +81,7 @@ fn read_rules(path: &str) -> std::result::Result<RulesFile, String> {
 }
 
 impl CompactionSettings {
-    /// The policy.
+    /// Returns the policy with its rules.
     ///
     /// # Errors
     /// [`Error::Options`]: there are rules for a policy that does not decide.

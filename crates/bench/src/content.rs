@@ -4,11 +4,12 @@
 //! `GenerateKeyFromInt`); a key shorter than 8 bytes keeps the number's low bytes. `decimal`: the number in decimal,
 //! padded with zeros on the left (LevelDB's `%016d`). Both sort as the numbers do, within the size.
 //!
-//! *Values.* A pool of 1 MiB is made of 100-byte pieces, each a random printable string of `100 * ratio` bytes repeated;
-//! values are consecutive slices of it. So a block compressor finds the repetition and gets close to the ratio.
+//! *Values.* A pool of 1 MiB is made of 100-byte pieces, each a random printable string of `100 * ratio` bytes
+//! repeated; values are consecutive slices of it. So a block compressor finds the repetition and gets close to the
+//! ratio.
 //!
-//! *Records.* `fields` times: length of the name (4 bytes, big-endian), name, length of the value, value: 1140 bytes for
-//! YCSB's 10 fields of 100 bytes.
+//! *Records.* `fields` times: length of the name (4 bytes, big-endian), name, length of the value, value: 1140 bytes
+//! for YCSB's 10 fields of 100 bytes.
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::distribution::fnv_hash;
 use crate::random::Random;
 
-/// How a key's number is written.
+/// The representation of a key's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyFormat {
@@ -95,7 +96,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// A generator of values of up to `value_bytes` that compress to about `ratio` of their size.
+    /// Creates a generator of values of up to `value_bytes` that compress to about `ratio` of their size.
     #[must_use]
     pub fn new(ratio: f64, value_bytes: usize, random: &mut Random) -> Self {
         let size = POOL_BYTES.max(value_bytes);
@@ -114,7 +115,7 @@ impl Values {
         Self { pool, position: 0 }
     }
 
-    /// The next value, of `length` bytes.
+    /// Returns the next value, of `length` bytes.
     ///
     /// # Panics
     /// When `length` is more than the `value_bytes` that the generator was made for.
@@ -124,7 +125,7 @@ impl Values {
         &self.pool[range]
     }
 
-    /// Where in the pool the next value lies: for callers who borrow it later with [`slice`](Self::slice).
+    /// Returns the range of the next value in the pool. The caller borrows the value later with [`slice`](Self::slice).
     ///
     /// # Panics
     /// As [`next`](Self::next).
@@ -139,7 +140,7 @@ impl Values {
         start..self.position
     }
 
-    /// The value at a range that [`next_range`](Self::next_range) gave.
+    /// Returns the value at a range that [`next_range`](Self::next_range) gave.
     #[inline]
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> &[u8] {
@@ -157,7 +158,7 @@ pub struct RecordShape {
 }
 
 impl RecordShape {
-    /// Bytes of an encoded record.
+    /// Returns the bytes of an encoded record.
     #[must_use]
     pub fn record_bytes(self) -> usize {
         (0..self.fields).map(|field| self.encoded_field_bytes(field)).sum()

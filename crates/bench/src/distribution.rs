@@ -8,7 +8,8 @@
 //!
 //! **Invariants.** Every draw lies in the documented range; the same seed gives the same draws.
 //!
-//! **Threads.** One generator belongs to one thread. [`Inserted`] is shared: it is the only thing threads must agree on.
+//! **Threads.** One generator belongs to one thread. [`Inserted`] is shared: it is the only thing threads must agree
+//! on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -21,7 +22,7 @@ pub const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 /// `zeta(SCRAMBLED_ITEMS)` at [`ZIPFIAN_CONSTANT`], precomputed as in YCSB: summing it takes a minute.
 pub const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
 
-/// FNV-1a over the eight bytes of `value`, least significant first, made positive as Java's `Math.abs` does.
+/// Computes FNV-1a over the eight bytes of `value`, least significant first, made positive as Java's `Math.abs` does.
 #[inline]
 #[must_use]
 pub fn fnv_hash(value: u64) -> u64 {
@@ -50,7 +51,8 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// Over `0..items`, at [`ZIPFIAN_CONSTANT`]. Costs one power per item: make one and clone it.
+    /// Creates a distribution over `0..items`, at [`ZIPFIAN_CONSTANT`]. Costs one power per item: make one and clone
+    /// it.
     #[must_use]
     pub fn new(items: u64) -> Self {
         let items = items.max(1);
@@ -77,18 +79,18 @@ impl Zipfian {
         numerator / (1.0 - self.zeta_two / self.zeta)
     }
 
-    /// The probability of the most popular item.
+    /// Returns the probability of the most popular item.
     #[must_use]
     pub fn top_probability(&self) -> f64 {
         1.0 / self.zeta
     }
 
-    /// The next item of `0..items`.
+    /// Draws the next item of `0..items`.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         self.next_of(self.items, random)
     }
 
-    /// The next item when there are now `items`; grows `zeta` by what was added since the last call.
+    /// Draws the next item when there are now `items`; grows `zeta` by what was added since the last call.
     pub fn next_of(&mut self, items: u64, random: &mut Random) -> u64 {
         if items > self.zeta_items {
             self.zeta = zeta(self.zeta_items, items, self.theta, self.zeta);
@@ -115,7 +117,7 @@ pub struct ScrambledZipfian {
 }
 
 impl ScrambledZipfian {
-    /// Over `0..items`. Cheap, whatever the count.
+    /// Creates a distribution over `0..items`. Cheap at any count.
     #[must_use]
     pub fn new(items: u64) -> Self {
         // YCSB passes the bounds 0 and ITEM_COUNT inclusive, hence the one more.
@@ -123,7 +125,7 @@ impl ScrambledZipfian {
         Self { items: items.max(1), zipfian }
     }
 
-    /// The next item of `0..items`.
+    /// Draws the next item of `0..items`.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         fnv_hash(self.zipfian.next(random)) % self.items
     }
@@ -152,7 +154,7 @@ impl Hotspot {
         Self { items, hot_items, hot_draws }
     }
 
-    /// The next item of `0..items`.
+    /// Draws the next item of `0..items`.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         if random.unit() < self.hot_draws {
             random.below(self.hot_items)
@@ -162,10 +164,10 @@ impl Hotspot {
     }
 }
 
-/// Which records exist: a counter that hands out numbers and a limit below which all have been acknowledged.
+/// The set of existing records: a counter that hands out numbers, and a limit below which all have been acknowledged.
 ///
-/// Inserts finish out of order. A reader may choose only a record that exists, so the limit moves past a number when it
-/// and all before it are acknowledged; as in YCSB, a window of 2^20 numbers may be pending.
+/// Inserts finish out of order. A reader may choose only a record that exists. So the limit moves past a number when
+/// that number and all before it are acknowledged. As in YCSB, a window of 2^20 numbers may be pending.
 #[derive(Debug)]
 pub struct Inserted {
     next: AtomicU64,
@@ -189,28 +191,28 @@ impl Inserted {
         }
     }
 
-    /// The number of the next record to insert.
+    /// Returns the number of the next record to insert.
     #[inline]
     pub fn take(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many records certainly exist: all of `0..count()`.
+    /// Returns the number of records that certainly exist: all of `0..count()`.
     #[inline]
     pub fn count(&self) -> u64 {
         self.acknowledged_below.load(Ordering::Acquire)
     }
 
-    /// Record `number` now exists. False when 2^20 later inserts have overtaken one that is still pending: the window
-    /// is full and the limit can no longer be told.
+    /// Records that `number` exists now. Returns false when 2^20 later inserts have overtaken one that is still
+    /// pending: the window is full, and the limit is no longer known.
     #[must_use]
     pub fn acknowledge(&self, number: u64) -> bool {
         if number >= self.count().saturating_add(WINDOW) {
             return false;
         }
         self.window[(number % WINDOW) as usize].store(true, Ordering::SeqCst);
-        // One thread at a time moves the limit. Whoever is turned away has set its flag before; the mover looks again
-        // after letting go, so no acknowledged number stays behind.
+        // One thread at a time moves the limit. A thread that is turned away has set its flag before; the mover looks
+        // again after it has let go, so no acknowledged number stays behind.
         loop {
             if self.moving.swap(true, Ordering::SeqCst) {
                 return true;
@@ -228,7 +230,7 @@ impl Inserted {
     }
 }
 
-/// How a YCSB workload chooses the record of its next operation.
+/// The distribution from which a YCSB workload draws the record of its next operation.
 #[derive(Clone, Debug)]
 pub enum Chooser {
     /// All of `0..n` alike.
@@ -242,7 +244,8 @@ pub enum Chooser {
 }
 
 impl Chooser {
-    /// The next existing record. A draw beyond what exists is drawn again, as YCSB does; with no records, record 0.
+    /// Draws the next existing record. A draw beyond what exists is drawn again, as YCSB does; with no records,
+    /// record 0.
     pub fn next(&mut self, inserted: &Inserted, random: &mut Random) -> u64 {
         loop {
             let count = inserted.count();

@@ -6,7 +6,7 @@
 //!    ([`Lane::run_outstanding`]). With a rate, a request is *due* at a fixed moment; it is issued then or as soon
 //!    after as possible, and its latency counts from when it was due.
 //! 4. A thread ends when its operations are used up, when the time is over, when any thread has failed, or when the run
-//!    is told to end ([`Stop`]). The latter two it notices within [`NAP`], however long it is until its next request.
+//!    is asked to end ([`Stop`]). The latter two it notices within [`NAP`], however long it is until its next request.
 //!
 //! **Threads.** `threads` lanes, one more for a background writer, and the sampler of the caller. They share the
 //! [`Control`] only: a stop flag and one counter per lane, each on its own cache line.
@@ -28,11 +28,11 @@ use crate::store::{AsyncStore, Completions, Store, StoreFailure};
 use crate::workload::{Action, Request, Tally, Worker, failed};
 use crate::workloads::Workload;
 
-/// How long an asynchronous lane waits for any completion before it calls the store stuck.
+/// The longest wait of an asynchronous lane for any completion before it calls the store stuck.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The part of a pause that is spent looking at the clock: sleep wakes up to this much late. It costs CPU time, which is why
-/// a run with a rate tells none per operation.
+/// The part of a pause that is spent looking at the clock: sleep wakes up to this much late. It costs CPU time, which
+/// is why a run with a rate tells none per operation.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// A pause is slept in naps of this length, and between two of them the thread looks whether to go on.
@@ -43,7 +43,7 @@ const NAP: Duration = Duration::from_millis(100);
 #[derive(Default)]
 struct Padded(AtomicU64);
 
-/// What the lanes and the sampler share.
+/// The state that the lanes and the sampler share.
 pub(crate) struct Control {
     stop: AtomicBool,
     /// Ends the whole run.
@@ -64,7 +64,7 @@ impl Control {
         }
     }
 
-    /// Whether a lane has failed, or the run is to end.
+    /// Returns true if a lane has failed, or the run is to end.
     fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.run.is_asked()
     }
@@ -85,7 +85,7 @@ impl Control {
         }
     }
 
-    /// Operations completed by all foreground lanes so far.
+    /// Returns the operations completed by all foreground lanes so far.
     pub(crate) fn operations(&self) -> u64 {
         self.done.iter().map(|lane| lane.0.load(Ordering::Relaxed)).sum()
     }
@@ -97,7 +97,7 @@ pub(crate) struct Driven {
     pub(crate) tally: Tally,
 }
 
-/// Runs `workers`, one per thread, and `background` beside them.
+/// Runs `workers`, one per thread, and `background` at the same time.
 pub(crate) fn drive(
     workload: Workload,
     options: &BenchOptions,
@@ -393,7 +393,7 @@ struct Flight {
 
 type Finished = (u64, Instant, std::result::Result<Option<usize>, StoreFailure>);
 
-/// Where one lane's completions arrive. Bounded by what the lane has in flight.
+/// A queue of one lane's completions. Bounded by the requests that the lane has in flight.
 #[derive(Default)]
 struct CompletionQueue {
     finished: Mutex<Vec<Finished>>,

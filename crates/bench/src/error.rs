@@ -1,4 +1,4 @@
-//! Why a run did not give a result.
+//! The errors of a run.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::store::StoreFailure;
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a run or a report failed. The message says what to change, where that is known.
+/// An error of a run or a report. The message says what to change, where that is known.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,7 +16,7 @@ pub enum Error {
     Options(String),
     /// The store under test returned an error.
     Store {
-        /// What was being done: a workload's name, or `open`.
+        /// The failed action: a workload's name, or `open`.
         during: String,
         /// The store's own error.
         source: StoreFailure,
@@ -38,7 +38,7 @@ pub enum Error {
     Format {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// The part that does not fit.
         source: serde_json::Error,
     },
 }

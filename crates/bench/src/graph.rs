@@ -8,11 +8,11 @@
 //! | count of links | `c`, id1, type | 8 bytes |
 //!
 //! Numbers are big-endian, so that the links of a node lie side by side. The mix of operations is that of the paper's
-//! table of the production workload. Nodes are chosen by YCSB's scrambled zipfian distribution instead of the measured one,
-//! a node has 4 links on average (power law, at most 10,000 of them), and there are two types of links.
+//! table of the production workload. Nodes are chosen by YCSB's scrambled zipfian distribution instead of the measured
+//! one. A node has 4 links on average (power law, at most 10,000 of them), and there are two types of links.
 //!
-//! A new link and its count are written in one batch, after reading both: what an application does whose store has no
-//! transactions; counts can drift when two threads meet. Its writes are synced if the run's are.
+//! A new link and its count are written in one batch, after both were read. An application does the same if its store
+//! has no transactions: counts can drift when two threads meet. Its writes are synced if the run's are.
 
 use crate::measure::Kind;
 use crate::random::Random;
@@ -22,7 +22,7 @@ pub(crate) const NODE_BYTES: usize = 12 + NODE_PAYLOAD_BYTES;
 pub(crate) const LINK_PAYLOAD_BYTES: usize = 12;
 pub(crate) const LINK_BYTES: usize = 13 + LINK_PAYLOAD_BYTES;
 pub(crate) const LINK_TYPES: u64 = 2;
-/// A node has at most so many links to begin with.
+/// The maximum number of links that a node begins with.
 pub(crate) const DEGREE_MAX: f64 = 10_000.0;
 /// With this exponent of a power law that begins at 1 and is cut at the maximum, the mean is 4, rounding down included.
 pub(crate) const DEGREE_EXPONENT: f64 = 0.79;
@@ -34,7 +34,7 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = NODE_PAYLOAD_BYTES;
 /// The share of operations that add a node.
 pub(crate) const NEW_NODES: f64 = 0.025_74;
 
-/// What is asked of the graph.
+/// An operation on the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GraphOperation {
     /// A node and all its links, for loading.
@@ -92,7 +92,7 @@ impl Op {
     }
 }
 
-/// What a planned operation is about.
+/// The arguments of a planned operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GraphRequest {
     pub(crate) id: u64,
@@ -107,7 +107,7 @@ pub(crate) fn node_key(key: &mut Vec<u8>, id: u64) {
     key.extend_from_slice(&id.to_be_bytes());
 }
 
-/// What the keys of all links of one type of a node begin with; with `c` in front, the key of their count.
+/// Builds the prefix of the keys of all links of one type of a node; with `c` in front, the key of their count.
 pub(crate) fn links_key(key: &mut Vec<u8>, first: u8, id: u64, link_type: u64) {
     key.clear();
     key.push(first);

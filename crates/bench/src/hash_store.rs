@@ -1,10 +1,10 @@
 //! The hash store as a store under test.
 //!
-//! It has no order of keys, so workloads that scan fail with its reason. *Flush*, *compact* and *wait* are a checkpoint: all writes
-//! are in their buckets, and the log is given up.
+//! It has no order of keys, so workloads that scan fail with its reason. *Flush*, *compact* and *wait* are a
+//! checkpoint: all writes are in their buckets, and the log is given up.
 //!
-//! Without a device, the buckets lie in a sparse file in the store's directory. A device belongs to one store at a time; removing the
-//! store clears the device's mark, so the next run can take the device.
+//! Without a device, the buckets lie in a sparse file in the store's directory. A device belongs to one store at a
+//! time; removing the store clears the device's mark, so the next run can take the device.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -55,7 +55,7 @@ pub struct HashSettings {
 }
 
 impl Default for HashSettings {
-    /// What an empty command line gives.
+    /// Returns the options of an empty command line.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Empty {
@@ -86,7 +86,7 @@ pub struct HashFactory {
 }
 
 impl HashFactory {
-    /// Every store is opened with `settings`.
+    /// Creates a factory that opens every store with `settings`.
     #[must_use]
     pub fn new(settings: HashSettings) -> Self {
         Self { settings }
@@ -251,7 +251,7 @@ impl Store for HashUnderTest {
     }
 
     fn interrupt(&self) {
-        // Whether everything became durable is of no interest: the store is removed.
+        // The durability of the last writes is of no interest: the store is removed.
         let _ = self.store.close();
     }
 }

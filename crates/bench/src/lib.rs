@@ -6,19 +6,21 @@
 //!                     └─► sampler       distributions             series, stalls
 //! ```
 //!
-//! The workloads are db_bench's and YCSB's, with their keys, values and distributions, so that results can be set beside
-//! published ones. Two more workloads load and use a social graph in the manner of LinkBench. Any store that implements
-//! [`Store`] can be driven. A result is JSON with the machine and all settings; [`report`] makes one page of HTML from one or many.
+//! The workloads are db_bench's and YCSB's, with their keys, values and distributions, so that results can be compared
+//! with published ones. Two more workloads load and use a social graph in the manner of LinkBench. Any store that
+//! implements [`Store`] can be driven. A result is JSON with the machine and all settings; [`report`] makes one page of
+//! HTML from one or many.
 //!
-//! What the figures mean:
+//! The meaning of the figures:
 //! - *Latency* without a rate is from the end of a thread's previous request to the end of this one, as in db_bench; it
 //!   includes making the key and one reading of the clock. With a rate it is from the moment the request was due.
-//! - *Write amplification* is bytes this process gave to be written, background work that the workload caused included, per
-//!   key and value byte written. *Space amplification* is bytes on disk per byte of entries that exist.
-//! - *Work* is what the store did behind the requests: log, flushes, compactions by unit. It is told twice: as the requests
-//!   ended, and when the store had settled.
+//! - *Write amplification* is bytes this process gave to be written, background work that the workload caused included,
+//!   per key and value byte written. *Space amplification* is bytes on disk per byte of entries that exist.
+//! - *Work* is what the store did behind the requests: log, flushes, compactions by unit. It is reported twice: as the
+//!   requests ended, and when the store had settled.
 //! - *Stall* is the longest time in which no thread completed anything, to the millisecond.
-//! - *Memory* is anonymous memory: what the process allocated, without page cache. A few megabytes are the harness's own.
+//! - *Memory* is anonymous memory: what the process allocated, without page cache. A few megabytes are the harness's
+//!   own.
 //!
 //! **Threads.** Real threads and the real clock: this crate measures, and is not run in the simulator.
 

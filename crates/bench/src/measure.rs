@@ -1,8 +1,8 @@
-//! What one thread records about its operations, and how the threads' records are put together.
+//! The records of one thread about its operations, and their merge.
 //!
 //! 1. A thread calls [`Recorder::record`] once per operation with the moments it began and ended. The driver reads the
-//!    clock once per operation: in a closed loop the end of one is the beginning of the next, as in db_bench. In an open
-//!    loop the beginning is the moment the operation was due.
+//!    clock once per operation: in a closed loop the end of one is the beginning of the next, as in db_bench. In an
+//!    open loop the beginning is the moment the operation was due.
 //! 2. The recorder keeps a histogram per kind, completions and the longest latency per 100 ms, and one bit per
 //!    millisecond in which something completed.
 //! 3. [`Merged`] adds the threads up. A stall is the longest run of milliseconds in which no thread completed anything.
@@ -63,7 +63,7 @@ impl Kind {
         Self::BackgroundWrite,
     ];
 
-    /// The name in tables and charts.
+    /// Returns the name in tables and charts.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ pub(crate) const GROUP_ENTRIES: u64 = 128;
 
 /// Length of a slot of the series.
 pub(crate) const SLOT_MS: u64 = 100;
-/// Slots kept: 28 hours. What comes later is counted in the last one.
+/// The maximum number of slots: 28 hours. Later completions are counted in the last one.
 pub(crate) const SLOTS_MAX: usize = 1_000_000;
 /// Latencies above this are recorded as this.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -111,7 +111,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder of a workload that began at `start`.
+    /// Creates a recorder of a workload that began at `start`.
     pub(crate) fn new(start: Instant) -> Self {
         Self {
             start,
@@ -123,7 +123,7 @@ impl Recorder {
         }
     }
 
-    /// Operations recorded so far.
+    /// Returns the operations recorded so far.
     pub(crate) fn operations(&self) -> u64 {
         self.operations
     }
@@ -196,7 +196,7 @@ impl Merged {
         self.add_histograms(recorder.histograms);
     }
 
-    /// Adds a thread that runs beside the workload: its latencies count, its operations do not.
+    /// Adds a thread that runs next to the workload: its latencies count, its operations do not.
     pub(crate) fn add_background(&mut self, recorder: Recorder) {
         self.add_histograms(recorder.histograms);
     }
@@ -212,7 +212,7 @@ impl Merged {
         self.histograms.sort_by_key(|(kind, _)| *kind);
     }
 
-    /// The longest time without a completion, in milliseconds, of the `elapsed` ones.
+    /// Returns the longest time without a completion, in milliseconds, of the `elapsed` ones.
     pub(crate) fn longest_stall_ms(&self) -> u64 {
         let total_ms = nanoseconds(self.elapsed) / 1_000_000;
         let mut longest = 0;
@@ -225,7 +225,7 @@ impl Merged {
         longest
     }
 
-    /// The series with at most `points_max` points, and the milliseconds that each covers.
+    /// Returns the series with at most `points_max` points, and the milliseconds that each covers.
     pub(crate) fn series(&self, points_max: usize) -> (u64, Vec<Slot>) {
         let per_point = self.slots.len().div_ceil(points_max.max(1)).max(1);
         let points = self.slots.chunks(per_point).map(|slots| Slot {
@@ -235,7 +235,7 @@ impl Merged {
         (SLOT_MS * per_point as u64, points.collect())
     }
 
-    /// The latency that this share of the workload's own requests stays at or below, whatever their kind.
+    /// Returns the latency that this share of the workload's own requests stays at or below, whatever their kind.
     pub(crate) fn quantile_ns(&self, share: f64) -> Option<u64> {
         let own = self.histograms.iter().filter(|(kind, _)| *kind != Kind::BackgroundWrite);
         let all = own.fold(new_histogram(), |mut all, (_, histogram)| {
@@ -245,7 +245,7 @@ impl Merged {
         (!all.is_empty()).then(|| all.value_at_quantile(share))
     }
 
-    /// Latency figures per kind.
+    /// Returns the latency figures per kind.
     pub(crate) fn latencies(&self) -> Vec<Latency> {
         self.histograms.iter().map(|(kind, histogram)| Latency::of(*kind, histogram)).collect()
     }
@@ -254,7 +254,7 @@ impl Merged {
 /// Latencies of one kind of operation, in nanoseconds. Percentiles are exact to three significant digits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// What was measured.
+    /// The kind of operation.
     pub kind: Kind,
     /// Samples: operations, or groups where the kind says so.
     pub count: u64,

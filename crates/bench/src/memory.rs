@@ -1,6 +1,6 @@
 //! A store that keeps an ordered map in memory: the oracle for tests, and the ceiling in a comparison.
 //!
-//! What it measures is the cost of the harness itself plus one lock and one tree. A result that comes near to it says
+//! It measures the cost of the harness itself plus one lock and one tree. A result that comes near to it says
 //! that the harness, not the store, was the limit.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
-//! What a run is told: workloads, sizes, load and where to put the store.
+//! The options of a run: workloads, sizes, load and the place of the store.
 //!
-//! Defaults are db_bench's and YCSB's, so that a result can be set beside published ones, but for `seek_entries`: db_bench's
-//! seek_nexts is 0, and a seek that reads nothing is rare outside of benchmarks. The whole of it is kept in the result.
+//! Defaults are db_bench's and YCSB's, so that a result can be compared with published ones, but for `seek_entries`:
+//! db_bench's seek_nexts is 0, and a seek that reads nothing is rare outside of benchmarks. The whole of it is kept in
+//! the result.
 
 use std::path::PathBuf;
 
@@ -39,20 +40,20 @@ pub enum InsertOrder {
     Ordered,
 }
 
-/// How an update of one YCSB field is mapped to a store without fields.
+/// The mapping of an update of one YCSB field to a store without fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateMapping {
-    /// Read the record, replace one field and write the whole record, as YCSB's RocksDB binding does. A read-modify-write
-    /// reads twice: once for itself and once for its update.
+    /// Read the record, replace one field and write the whole record, as YCSB's RocksDB binding does. A
+    /// read-modify-write reads twice: once for itself and once for its update.
     #[default]
     Merge,
     /// Write a whole new record without reading the old one. A read-modify-write reads once.
     Whole,
 }
 
-/// Options of a run. Counts accept the suffixes k, m and g, which are powers of 1000; sizes accept K, M and G, which are
-/// powers of 1024.
+/// Options of a run. Counts accept the suffixes k, m and g, which are powers of 1000; sizes accept K, M and G, which
+/// are powers of 1024.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BenchOptions {
@@ -104,9 +105,9 @@ pub struct BenchOptions {
     #[arg(long, value_name = "SIZE", default_value_t = 100, value_parser = parse_value_bytes, help_heading = ENTRIES)]
     pub value_bytes: usize,
 
-    /// Value sizes that change while a workload runs, as in 30:64Kx80+1Kx20,70:1K: 30% of the requests write 64K, 80 times in
-    /// 100, or 1K; then 70% write 1K. Stands in for --value-bytes, and for the size of the records that YCSB's workloads
-    /// write after ycsb-load: those have no fields
+    /// Value sizes that change while a workload runs, as in 30:64Kx80+1Kx20,70:1K: 30% of the requests write 64K, 80
+    /// times in 100, or 1K; then 70% write 1K. Stands in for --value-bytes, and for the size of the records that YCSB's
+    /// workloads write after ycsb-load: those have no fields
     #[arg(long, value_name = "SCHEDULE", help_heading = ENTRIES)]
     pub value_schedule: Option<ValueSchedule>,
 
@@ -226,7 +227,7 @@ fn parse_field_bytes(text: &str) -> std::result::Result<usize, String> {
 }
 
 impl Default for BenchOptions {
-    /// What an empty command line gives: the defaults are stated once, on the fields.
+    /// Returns the options of an empty command line: the defaults are stated once, on the fields.
     fn default() -> Self {
         #[derive(Parser)]
         struct Empty {
@@ -302,7 +303,7 @@ impl BenchOptions {
         Ok(())
     }
 
-    /// The shape of YCSB's records.
+    /// Returns the shape of YCSB's records.
     #[must_use]
     pub fn record_shape(&self) -> RecordShape {
         RecordShape { fields: self.fields, field_bytes: self.field_bytes }

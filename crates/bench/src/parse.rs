@@ -16,7 +16,7 @@ pub fn parse_count(text: &str) -> std::result::Result<u64, String> {
 /// Reads a size such as `4096`, `64k`, `256MiB` or `1.5G`; units are powers of 1024.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The fault of the text, in words.
 pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -1,7 +1,7 @@
-//! What the kernel knows about this process and this machine, from `/proc` and `/sys`.
+//! Facts of the kernel about this process and this machine, from `/proc` and `/sys`.
 //!
-//! Every reader is total: a file that is missing or reads differently gives `None` for what it would have told, and the
-//! result then says nothing instead of something wrong. Times are in the kernel's user ticks of 10 ms.
+//! Every reader is total: a file that is missing or reads differently gives `None` for its values, and the result then
+//! lacks them instead of being wrong. Times are in the kernel's user ticks of 10 ms.
 
 use std::fs;
 use std::path::Path;
@@ -58,13 +58,13 @@ impl Usage {
     }
 }
 
-/// The number after `key` at the beginning of a line.
+/// Returns the number after `key` at the beginning of a line.
 fn labelled(text: &str, key: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Where a result was measured.
+/// The machine on which a result was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model name of the first processor.
@@ -82,7 +82,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine, with the disk that `directory` is on.
+    /// Describes this machine, with the disk that `directory` is on.
     #[must_use]
     pub fn describe(directory: &Path) -> Self {
         let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -121,7 +121,7 @@ fn describe_disk(directory: &Path, mounts: &str) -> String {
     }
 }
 
-/// Bytes that the files below `directory` occupy on disk, as `du` counts.
+/// Returns the bytes that the files below `directory` occupy on disk, as `du` counts.
 pub fn directory_bytes(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
@@ -139,14 +139,14 @@ pub(crate) fn unix_ms_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The present moment in UTC, as `2026-01-31T12:34:56Z`.
+/// Returns the present moment in UTC, as `2026-01-31T12:34:56Z`.
 #[must_use]
 pub fn date_now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     date_of(seconds)
 }
 
-/// Civil date from days since 1970 (Howard Hinnant's `civil_from_days`), for years after that.
+/// Formats the civil date from days since 1970 (Howard Hinnant's `civil_from_days`), for years after that.
 fn date_of(unix_seconds: u64) -> String {
     let (days, second) = (unix_seconds / 86_400 + 719_468, unix_seconds % 86_400);
     let era = days / 146_097;

@@ -1,7 +1,7 @@
 //! The random numbers that drive workloads: xoshiro256++ seeded through SplitMix64.
 //!
-//! db_bench uses a Mersenne twister and YCSB the JVM's generators. What a workload is defined by is the distribution, not
-//! the stream, so one small fast generator serves both. The same seed gives the same keys and values on every store.
+//! db_bench uses a Mersenne twister and YCSB the JVM's generators. The distribution defines a workload, not the stream,
+//! so one small fast generator serves both. The same seed gives the same keys and values on every store.
 
 /// A seeded generator. Not for secrets.
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator whose stream is fixed by `seed`. Neighbouring seeds give unrelated streams.
+    /// Creates a generator whose stream is fixed by `seed`. Neighbouring seeds give unrelated streams.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut mixed = seed;
@@ -24,7 +24,7 @@ impl Random {
         Self { state: [next(), next(), next(), next()] }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;
@@ -39,13 +39,14 @@ impl Random {
         result
     }
 
-    /// Uniform over `0..bound`, by multiplication; the bias is below `bound / 2^64`. Zero when `bound` is zero.
+    /// Draws a number uniformly from `0..bound`, by multiplication; the bias is below `bound / 2^64`. Returns zero when
+    /// `bound` is zero.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Uniform over `[0, 1)` with 53 bits, as Java's `nextDouble`.
+    /// Draws a number uniformly from `[0, 1)` with 53 bits, as Java's `nextDouble`.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)

@@ -1,13 +1,13 @@
 //! One or many results as a page: throughput over time, latency curves, bars with ratios, amplification, CPU, memory.
 //!
-//! 1. Results are grouped by label; those of one label are repetitions. A label's figure for a workload is the median of
-//!    its repetitions, with the smallest and largest shown; its curves are those of the median repetition.
+//! 1. Results are grouped by label; those of one label are repetitions. A label's figure for a workload is the median
+//!    of its repetitions, with the smallest and largest shown; its curves are those of the median repetition.
 //! 2. Ratios are to one label, the baseline; see [`ratio`].
-//! 3. The page is one file of HTML with its drawings, style and script inside: it asks the network for nothing, works from
-//!    a disk or an attachment, and follows the reader's light or dark setting.
+//! 3. The page is one file of HTML with its drawings, style and script inside: it asks the network for nothing, works
+//!    from a disk or an attachment, and follows the reader's light or dark setting.
 //!
-//! *Rejected:* a charting library inside the page. The smallest weighs more than all our pages together, and a drawing that
-//! is made here is seen without a script, in a mail or in print.
+//! *Rejected:* a charting library inside the page. The smallest weighs more than all our pages together, and a drawing
+//! that is made here is seen without a script, in a mail or in print.
 
 mod chart;
 mod page;
@@ -57,7 +57,7 @@ pub fn write_report(options: &ReportOptions) -> Result<Vec<Difference>> {
     Ok(comparison.differences())
 }
 
-/// The page for some results, as text.
+/// Renders the page for some results, as text.
 ///
 /// # Errors
 /// No results, or a baseline that none of them has.
@@ -97,12 +97,12 @@ pub struct Spread {
     pub min: f64,
     /// Largest.
     pub max: f64,
-    /// How many values there were.
+    /// The number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// The spread of some values; `None` of none, or when one is not a number.
+    /// Computes the spread of some values; `None` of none, or when one is not a number.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -117,9 +117,10 @@ impl Spread {
     }
 }
 
-/// How `own` compares with `base`. With as many values of each, they are taken to be repetitions that ran in turns, and the
-/// ratio is the median of the ratios within a repetition: the ratio of two medians would set a good hour of one against a
-/// bad hour of the other. Otherwise it is the ratio of the medians. `None` when there is nothing to divide by.
+/// Returns the ratio of `own` to `base`. With as many values of each, they are taken to be repetitions that ran in
+/// turns, and the ratio is the median of the ratios within a repetition. The ratio of two medians would set a good hour
+/// of one against a bad hour of the other. Otherwise the ratio is the one of the medians. Returns `None` when there is
+/// nothing to divide by.
 #[must_use]
 pub fn ratio(own: &[f64], base: &[f64]) -> Option<Spread> {
     if base.iter().any(|base| *base <= 0.0) {
@@ -192,7 +193,7 @@ impl<'a> Comparison<'a> {
         differences
     }
 
-    /// A figure of each subject for a workload.
+    /// Returns a figure of each subject for a workload.
     fn compare(&self, workload: &str, figure: impl Fn(&PhaseResult) -> Option<f64>) -> Vec<Option<Compared>> {
         let values = |subject: &Subject<'_>| -> Vec<f64> {
             subject.phases(workload).filter_map(&figure).filter(|value| value.is_finite()).collect()
@@ -206,8 +207,8 @@ impl<'a> Comparison<'a> {
         self.subjects.iter().enumerate().map(of).collect()
     }
 
-    /// Geometric mean, over the workloads both have, of a subject's throughput divided by the baseline's; with the number
-    /// of workloads.
+    /// Returns the geometric mean, over the workloads both have, of a subject's throughput divided by the baseline's;
+    /// with the number of workloads.
     fn mean_ratio(&self, subject: usize) -> Option<(f64, usize)> {
         let ratios: Vec<f64> = self
             .workloads
@@ -240,7 +241,8 @@ impl<'a> Subject<'a> {
         facts.into_iter().map(|(name, values)| (name, values.join(", "))).collect()
     }
 
-    /// What keeps the runs from being repetitions of one measurement: names of options, and of the store's settings.
+    /// Returns the differences that keep the runs from being repetitions of one measurement: names of options, and of
+    /// the store's settings.
     fn differing_settings(&self) -> Vec<String> {
         let told = |run: &BenchResult| {
             let mut told = settings_of(&run.options);
@@ -263,7 +265,7 @@ impl<'a> Subject<'a> {
         differing
     }
 
-    /// The repetition whose throughput is the (lower) median.
+    /// Returns the repetition whose throughput is the (lower) median.
     fn typical(&self, workload: &str) -> Option<&'a PhaseResult> {
         let mut phases: Vec<&PhaseResult> = self.phases(workload).collect();
         phases.sort_by(|left, right| left.operations_per_second.total_cmp(&right.operations_per_second));
@@ -304,8 +306,8 @@ fn plain(value: &serde_json::Value) -> String {
     }
 }
 
-/// What a run was told, but for what it is called and where its store was: that is of no interest elsewhere, and a page
-/// is for others to see.
+/// Returns the options of a run without its label, its commit and the directory of its store. These are of no interest
+/// elsewhere, and a page is for others to see.
 fn settings_of(options: &BenchOptions) -> serde_json::Map<String, serde_json::Value> {
     let Ok(serde_json::Value::Object(mut settings)) = serde_json::to_value(options) else { return Default::default() };
     for name in ["label", "commit", "directory"] {

@@ -32,13 +32,13 @@ pub struct BenchResult {
     pub store: String,
     /// The settings it was opened with.
     pub store_settings: Settings,
-    /// When the run began, UTC.
+    /// The start of the run, UTC.
     pub date: String,
     /// Commit of the code under test, if it was given.
     pub commit: Option<String>,
-    /// Where it ran.
+    /// The machine of the run.
     pub machine: Machine,
-    /// What it was told.
+    /// The options of the run.
     pub options: BenchOptions,
     /// Cost of reading the clock once, in nanoseconds: part of every latency.
     pub clock_ns: f64,
@@ -48,7 +48,7 @@ pub struct BenchResult {
     pub phases: Vec<PhaseResult>,
 }
 
-/// What one workload did.
+/// The result of one workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PhaseResult {
@@ -60,7 +60,7 @@ pub struct PhaseResult {
     pub outstanding: u32,
     /// Requests per second that were asked for.
     pub target_rate: Option<u64>,
-    /// From the start to the last completion.
+    /// The time from the start to the last completion.
     pub seconds: f64,
     /// Operations completed.
     pub operations: u64,
@@ -76,9 +76,9 @@ pub struct PhaseResult {
     pub user_bytes_read: u64,
     /// Latencies per kind of operation.
     pub latencies: Vec<Latency>,
-    /// 99 of 100 requests took at most so long, of all kinds together.
+    /// The 99th percentile of latency, of requests of all kinds together.
     pub p99_ns: Option<u64>,
-    /// 999 of 1000, of all kinds together.
+    /// The 99.9th percentile of latency, of requests of all kinds together.
     pub p999_ns: Option<u64>,
     /// Longest time in which no request completed.
     pub longest_stall_ms: u64,
@@ -105,16 +105,16 @@ pub struct PhaseResult {
     pub write_amplification: Option<f64>,
     /// The same by the store's own counter.
     pub store_write_amplification: Option<f64>,
-    /// Bytes of tables that flushes and compactions wrote by the store's own counters, settling included, for each byte of
-    /// `user_bytes_written`. The log is not in it; that is in `work`.
+    /// Bytes of tables that flushes and compactions wrote by the store's own counters, settling included, for each byte
+    /// of `user_bytes_written`. The log is not in it; that is in `work`.
     pub table_write_amplification: Option<f64>,
-    /// When the workload began, in milliseconds since 1970: for what watches from outside.
+    /// The start of the workload, in milliseconds since 1970: for programs that watch from outside.
     pub began_unix_ms: u64,
-    /// When the last request was done.
+    /// The time at which the last request was done.
     pub requests_ended_unix_ms: u64,
-    /// When the store had settled.
+    /// The time at which the store had settled.
     pub settled_unix_ms: u64,
-    /// What the store did behind the requests until the last one was done.
+    /// The work of the store behind the requests until the last one was done.
     pub work_before_settling: Option<Work>,
     /// The same, settling included.
     pub work: Option<Work>,
@@ -124,7 +124,7 @@ pub struct PhaseResult {
     pub live_user_bytes: Option<u64>,
     /// `disk_bytes / live_user_bytes`.
     pub space_amplification: Option<f64>,
-    /// What the store said about itself afterwards.
+    /// The counters of the store afterwards.
     pub stats: StoreStats,
     /// Throughput and the longest latency over time.
     pub series: Series,
@@ -133,16 +133,16 @@ pub struct PhaseResult {
 }
 
 impl PhaseResult {
-    /// CPU time per operation in microseconds, requests only. `None` with a rate: looking out for the moment at which a
-    /// request is due uses CPU time as well.
+    /// Returns the CPU time per operation in microseconds, requests only. `None` with a rate: looking out for the
+    /// moment at which a request is due uses CPU time as well.
     #[must_use]
     pub fn cpu_us_per_operation(&self) -> Option<f64> {
         let seconds = self.cpu_user_seconds? + self.cpu_system_seconds?;
         (self.operations > 0 && self.target_rate.is_none()).then(|| seconds * 1e6 / self.operations as f64)
     }
 
-    /// What the process used of a core while it had nothing to do, in percent. `None` for workloads with requests and for
-    /// maintenance that works.
+    /// Returns the share of a core that the process used while it was idle, in percent. `None` for workloads with
+    /// requests and for maintenance that works.
     #[must_use]
     pub fn idle_core_percent(&self) -> Option<f64> {
         let seconds = self.cpu_user_seconds? + self.cpu_system_seconds?;
@@ -167,7 +167,7 @@ pub struct Series {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
-    /// Since the workload began.
+    /// The time since the workload began.
     pub at_ms: u64,
     /// Resident memory.
     pub resident_bytes: Option<u64>,
@@ -177,12 +177,12 @@ pub struct Sample {
     pub cpu_seconds: Option<f64>,
     /// Bytes written to the disk since the workload began.
     pub disk_bytes_written: Option<u64>,
-    /// What each unit has compacted since the store was opened, in the order of [`Work::units`].
+    /// The compacted bytes of each unit since the store was opened, in the order of [`Work::units`].
     pub units: Vec<UnitSample>,
 }
 
 impl BenchResult {
-    /// The phase of a workload: the last one, where it was run more than once.
+    /// Returns the phase of a workload: the last one, where it was run more than once.
     #[must_use]
     pub fn phase(&self, workload: &str) -> Option<&PhaseResult> {
         self.phases.iter().rev().find(|phase| phase.workload == workload)
@@ -243,7 +243,7 @@ impl BenchResult {
     }
 }
 
-/// What a setting's text stands for.
+/// Parses the text of a setting.
 fn setting(text: &str) -> Setting {
     match text {
         "true" => true.into(),

@@ -1,8 +1,8 @@
-//! The file of rules by which each side of a store decides how compactions run: `situ bench calibrate` writes it, `--compaction-rules`
-//! reads it. `docs/formats/compaction-rules.md` describes it.
+//! The file of rules by which each side of a store decides how compactions run: `situ bench calibrate` writes it,
+//! `--compaction-rules` reads it. `docs/formats/compaction-rules.md` describes it.
 //!
-//! **Failure.** A field that is unknown, missing or out of its bounds is an error that names the file. Nothing has a default that a
-//! reader of the file would not see, but for the fields that the page calls optional.
+//! **Failure.** A field that is unknown, missing or out of its bounds is an error that names the file. Nothing has a
+//! default that a reader of the file would not see, but for the fields that the page calls optional.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ const FORMAT: u32 = 1;
 const FURTHER_MAX: usize = 64;
 const MERGE_THREADS_MAX: u32 = 256;
 
-/// Which side of a store.
+/// A side of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum SideName {
@@ -83,7 +83,7 @@ impl RulesFile {
         })
     }
 
-    /// As [`read`](RulesFile::read); without a file, there are rules for no side.
+    /// Reads the file like [`read`](RulesFile::read); without a file, there are rules for no side.
     ///
     /// # Errors
     /// As there.
@@ -97,7 +97,7 @@ impl RulesFile {
     /// Reads the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the text.
     pub fn parse(text: &str) -> std::result::Result<RulesFile, String> {
         let file: RulesFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if file.format != FORMAT {
@@ -109,7 +109,7 @@ impl RulesFile {
         Ok(file)
     }
 
-    /// Writes the file, beside the old one first: whoever reads meanwhile finds the old one whole.
+    /// Writes the file, first under a name of its own: a reader meanwhile finds the old file whole.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -129,7 +129,7 @@ impl RulesFile {
         })
     }
 
-    /// Has other rules for a side.
+    /// Replaces the rules of a side.
     pub fn set(&mut self, side: SideName, rules: &DecisionRules) {
         let rules = Some(Rules::from(rules));
         match side {

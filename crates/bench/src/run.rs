@@ -1,16 +1,17 @@
 //! A run: opens the store, does its workloads in order, and puts the result together.
 //!
-//! 1. The store lives in `directory/store`, which the run makes. A workload that wants a fresh store gets one, unless it
-//!    is the first or the run uses an existing store.
+//! 1. The store lives in `directory/store`, which the run makes. A workload that wants a fresh store gets one, unless
+//!    it is the first or the run uses an existing store.
 //! 2. A workload's requests are driven and measured.
-//! 3. After a workload that wrote, the store is left to finish its background work: the bytes it writes then were caused
-//!    by the workload and count in its write amplification, and the next workload starts from rest.
+//! 3. After a workload that wrote, the store is left to finish its background work: the bytes it writes then were
+//!    caused by the workload and count in its write amplification, and the next workload starts from rest.
 //! 4. At the end the store is closed and, unless it is to be kept, removed, with the directories that the run has made.
 //!
-//! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at. A store that cannot be
-//! opened leaves no empty directory, which would be in the way of the next run.
+//! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at. A store that
+//! cannot be opened leaves no empty directory, which would be in the way of the next run.
 //!
-//! **Interrupts.** A run that is told to end ([`Stop`]) removes its store as at its end, and returns [`Error::Stopped`].
+//! **Interrupts.** A run that is asked to end ([`Stop`]) removes its store as at its end, and returns
+//! [`Error::Stopped`].
 
 use std::fs;
 use std::io::ErrorKind;
@@ -36,7 +37,7 @@ use crate::workloads::Workload;
 /// Points of a series kept in a result.
 const POINTS_MAX: usize = 1200;
 
-/// How long the workload that does nothing takes, if nobody says.
+/// The default time of the workload that does nothing.
 const IDLE_SECONDS: f64 = 30.0;
 
 /// Runs the workloads of `options` on a store of `factory`.
@@ -47,7 +48,7 @@ pub fn run(options: &BenchOptions, factory: &dyn StoreFactory) -> Result<BenchRe
     run_until(options, factory, &Stop::default())
 }
 
-/// Like [`run`], and shows each phase as soon as it is done.
+/// Runs like [`run`], and shows each phase as soon as it is done.
 ///
 /// # Errors
 /// As [`run`].
@@ -59,10 +60,10 @@ pub fn run_observed(
     run_all(options, factory, &Stop::default(), observe)
 }
 
-/// Like [`run`], and ends early when `stop` says so.
+/// Runs like [`run`], and ends early when `stop` says so.
 ///
 /// # Errors
-/// As [`run`]; [`Error::Stopped`] if it was stopped: what it has made is removed then, unless it is to be kept.
+/// As [`run`]; [`Error::Stopped`] if it was stopped: the files of the run are removed then, unless they are to be kept.
 pub fn run_until(options: &BenchOptions, factory: &dyn StoreFactory, stop: &Stop) -> Result<BenchResult> {
     run_all(options, factory, stop, &mut |_| {})
 }
@@ -223,7 +224,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Removes the directories that the run has made. What somebody else has put there stays.
+    /// Removes the directories that the run has made. A directory that holds other files stays.
     fn remove_made(&self) {
         for directory in &self.made {
             let _ = fs::remove_dir(directory);
@@ -427,7 +428,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// How things were when the last request of a workload was done.
+/// The figures at the moment when the last request of a workload was done.
 struct RequestsEnd {
     usage: Usage,
     unix_ms: u64,
@@ -438,7 +439,7 @@ fn work_since(before: &StoreStats, now: &StoreStats) -> Option<Work> {
     Some(now.work.as_ref()?.since(before.work.as_ref()?))
 }
 
-/// Whether a directory is to be made. The empty path is the working directory.
+/// Returns true if a directory is to be made. The empty path is the working directory.
 fn is_missing(directory: &Path) -> bool {
     !directory.as_os_str().is_empty() && !directory.exists()
 }

@@ -1,7 +1,7 @@
 //! Watches the process while a workload runs: memory, CPU and writes over time, and a line of progress.
 //!
 //! A sample costs about 50 us of one core every 100 ms. When there are [`SAMPLES_MAX`] of them, every second one is
-//! dropped and the interval doubles, so that a run of any length gives a chart and not a file of megabytes.
+//! dropped and the interval doubles. So a run of any length gives a chart and not a file of megabytes.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,13 +62,13 @@ fn sample_now(before: &Usage, start: Instant, units: Vec<UnitSample>) -> Sample 
     }
 }
 
-/// CPU time of both kinds between two looks.
+/// Returns the CPU time of both kinds between two looks.
 pub(crate) fn cpu_since(before: &Usage, now: &Usage) -> Option<f64> {
     let total = |usage: &Usage| Some(usage.cpu_user_seconds? + usage.cpu_system_seconds?);
     Some(total(now)? - total(before)?)
 }
 
-/// Growth of a counter between two looks.
+/// Returns the growth of a counter between two looks.
 pub(crate) fn since(before: Option<u64>, now: Option<u64>) -> Option<u64> {
     Some(now?.saturating_sub(before?))
 }

@@ -1,8 +1,8 @@
 //! Values whose sizes change while a workload runs.
 //!
-//! A schedule is text: `30:64Kx80+1Kx20,70:1K` says that the first 30% of a thread's requests write values of 64 KiB, 80 times
-//! in 100, or of 1 KiB, and the other 70% write 1 KiB. Parts are in the order of the requests, and their shares make 100. Sizes in a
-//! part are drawn by weight; a size alone needs none.
+//! A schedule is text: `30:64Kx80+1Kx20,70:1K` says that the first 30% of a thread's requests write values of 64 KiB,
+//! 80 times in 100, or of 1 KiB. The other 70% write 1 KiB. Parts are in the order of the requests, and their shares
+//! make 100. Sizes in a part are drawn by weight; a size alone needs none.
 //!
 //! *Rejected:* a list of named workloads. The papers' tables differ, and a result names its schedule this way.
 
@@ -36,14 +36,14 @@ struct Part {
 }
 
 impl ValueSchedule {
-    /// The size of the value of the request number `issued`, of `operations`.
+    /// Returns the size of the value of the request number `issued`, of `operations`.
     pub(crate) fn value_bytes(&self, issued: u64, operations: u64, random: &mut Random) -> usize {
         let percent = (u128::from(issued) * 100 / u128::from(operations.max(1))) as u64;
         let part = self.parts.iter().find(|part| percent < part.end_percent).or(self.parts.last());
         part.map_or(0, |part| part.draw(random))
     }
 
-    /// The longest value.
+    /// Returns the longest value.
     pub(crate) fn value_bytes_max(&self) -> usize {
         self.parts.iter().flat_map(|part| &part.sizes).map(|(bytes, _)| *bytes).max().unwrap_or(0)
     }

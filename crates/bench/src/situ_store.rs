@@ -1,9 +1,9 @@
 //! Situ as a store under test.
 //!
 //! Opened with any [`situ::Options`]; [`SituSettings`] are those of them that comparisons set alike on every store.
-//! The data lies in the keyspace `default`. The store does not say how many bytes it wrote to disk: it hands a log page to
-//! the system with each record that goes into it, and of buffered ones the system writes the last state only. What reaches
-//! the disk is the harness's own figure; the parts are in the work and the details.
+//! The data lies in the keyspace `default`. The store does not say how many bytes it wrote to disk: it hands a log page
+//! to the system with each record that goes into it, and of buffered ones the system writes the last state only. What
+//! reaches the disk is the harness's own figure; the parts are in the work and the details.
 //!
 //! The asynchronous side polls the store's futures itself: a [`Flight`] is its own waker, so that the thread which
 //! finishes the work also reports it, and no executor stands between.
@@ -145,7 +145,7 @@ pub struct SituSettings {
     )]
     pub background_threads: u32,
 
-    /// Who compacts what, and how.
+    /// The settings of compaction.
     #[command(flatten)]
     #[serde(flatten)]
     pub compaction: CompactionSettings,
@@ -159,8 +159,8 @@ pub struct SituSettings {
     #[arg(long, hide = true)]
     pub serial_log: bool,
 
-    /// Takes away placement: tables of levels below this one go to the fast disk, and nothing is moved or copied for the
-    /// load. To measure what it is worth.
+    /// Takes away placement: tables of levels below this one go to the fast disk, and nothing is moved or copied for
+    /// the load. To measure what it is worth.
     #[arg(long, hide = true)]
     pub pinned_level: Option<usize>,
 }
@@ -178,7 +178,7 @@ fn number_within(text: &str, min: u32, max: u32) -> Result<u32, String> {
 }
 
 impl Default for SituSettings {
-    /// What an empty command line gives.
+    /// Returns the options of an empty command line.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Empty {
@@ -203,7 +203,7 @@ impl SituSettings {
         Ok(Offload::new().policy(self.compaction.policy()?))
     }
 
-    /// The store's options with these settings, and its defaults for all else.
+    /// Returns the store's options with these settings, and its defaults for all else.
     ///
     /// # Errors
     /// As [`CompactionSettings::policy`].
@@ -230,7 +230,7 @@ impl SituSettings {
     }
 }
 
-/// The compression of each level from the first, as in `none, lz4`; the last one holds for all deeper levels.
+/// Returns the compression of each level from the first, as in `none, lz4`; the last one holds for all deeper levels.
 fn compression_name(levels: &[situ::Compression]) -> String {
     let names: Vec<String> = levels.iter().map(ToString::to_string).collect();
     names.join(", ")
@@ -243,7 +243,7 @@ pub struct SituFactory {
     home: Option<Arc<dyn StoreHome>>,
 }
 
-/// Where stores lie, and who helps to compact them, if other machines take part.
+/// The place of stores, with the machines that help to compact them, if any.
 pub trait StoreHome: Send + Sync {
     /// Opens the store of this directory, or the one elsewhere that stands for it.
     ///
@@ -258,14 +258,15 @@ pub trait StoreHome: Send + Sync {
     fn remove(&self, directory: &Path) -> situ::Result<()>;
 }
 
-/// Counters of a home by name, such as bytes on the wire. They begin when it is opened, and go with the store's own details.
+/// Counters of a home by name, such as bytes on the wire. They begin when it is opened, and go with the store's own
+/// details.
 pub type Figures = Arc<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
 
-/// What a [`StoreHome`] has opened.
+/// A store that a [`StoreHome`] has opened.
 pub struct OpenedStore {
     /// The store.
     pub store: situ::Store,
-    /// What its home counts beside the store.
+    /// The counters of its home, in addition to those of the store.
     pub figures: Figures,
 }
 
@@ -276,7 +277,7 @@ impl std::fmt::Debug for SituFactory {
 }
 
 impl SituFactory {
-    /// Every store is opened with `options`; each call says itself whether its write is synced.
+    /// Creates a factory that opens every store with `options`. Each call says itself whether its write is synced.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { options, fast_disk: None, home: None }
@@ -353,7 +354,7 @@ impl StoreFactory for SituFactory {
 pub struct SituStore {
     store: situ::Store,
     figures: Option<Figures>,
-    /// Where the files are, if a file system of this machine has them: it knows of holes.
+    /// The directory of the files, if a file system of this machine has them: it knows of holes.
     directory: Option<PathBuf>,
 }
 
@@ -429,7 +430,7 @@ fn walk(
         if each(key, value).is_break() {
             break;
         }
-        // The last entry is not stepped over: a step may read a block that no one asked for.
+        // The last entry is not stepped over: a step may read a block that the caller did not ask for.
         if count < limit {
             step(&mut cursor)?;
         }
@@ -548,7 +549,7 @@ impl Store for SituStore {
     }
 
     fn interrupt(&self) {
-        // Whether everything became durable is of no interest: the store is removed.
+        // The durability of the last writes is of no interest: the store is removed.
         let _ = self.store.close();
     }
 
@@ -578,7 +579,7 @@ impl AsyncStore for SituStore {
     }
 }
 
-/// A future that reports to [`Completions`] when it is ready, and that is polled by whoever wakes it.
+/// A future that reports to [`Completions`] when it is ready. The thread that wakes it polls it.
 ///
 /// **Threads.** The submitter polls once; each wake polls again, on the waking thread. The lock orders them: the first
 /// that finds the outcome takes the future out, and later wakes find nothing to do.

@@ -1,12 +1,13 @@
 //! Ending a run early, from another thread: what an interrupt needs.
 //!
 //! 1. [`Stop::stop`] is remembered. Lanes look at it between two requests, and pauses end.
-//! 2. The store that is open is interrupted ([`Store::interrupt`]): a call that waits in it (for room, for a compaction)
-//!    returns with an error.
-//! 3. The run sees that it was stopped, removes what it has made, and returns [`Error::Stopped`](crate::Error::Stopped).
+//! 2. The store that is open is interrupted ([`Store::interrupt`]): a call that waits in it (for room, for a
+//!    compaction) returns with an error.
+//! 3. The run sees that it was stopped, removes what it has made, and returns
+//!    [`Error::Stopped`](crate::Error::Stopped).
 //!
-//! **Threads.** The lock orders the interrupt and the end of the store: the run waits until the interrupt is over before
-//! it removes files.
+//! **Threads.** The lock orders the interrupt and the end of the store: the run waits until the interrupt is over
+//! before it removes files.
 
 use situ::base::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,14 +39,14 @@ impl Stop {
         }
     }
 
-    /// Whether the run was told to end.
+    /// Returns true if the run was asked to end.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.0.asked.load(Ordering::Acquire)
     }
 
-    /// From now on this store, or none, is the one to interrupt. Waits for an interrupt that is under way. A store that comes
-    /// after the interrupt is interrupted at once.
+    /// Makes this store, or none, the one to interrupt. Waits for an interrupt that is under way. A store that
+    /// comes after the interrupt is interrupted at once.
     pub(crate) fn watch(&self, store: Option<&Arc<dyn Store>>) {
         let mut watched = self.store();
         *watched = store.map(Arc::clone);
@@ -56,7 +57,7 @@ impl Stop {
         }
     }
 
-    /// Sleeps so long, or until the run is told to end.
+    /// Sleeps for `time`, or until the run is asked to end.
     pub(crate) fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut store = self.store();

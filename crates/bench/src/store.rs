@@ -1,12 +1,12 @@
-//! What a benchmark needs from a key-value store.
+//! The interface of a benchmark to a key-value store.
 //!
 //! An adapter implements [`Store`] for one store and [`StoreFactory`] for the settings it is opened with. The workloads
 //! speak to nothing else, so every store is driven by the same loop, with the same keys, values and clock.
 //!
 //! **Threads.** A store is shared by all load threads; every method may be called from any of them at once.
 //!
-//! **Failure.** A method returns the store's own error as a [`StoreFailure`]; the run ends there and the error names the
-//! workload. A benchmark that goes on after a failed write would measure nothing.
+//! **Failure.** A method returns the store's own error as a [`StoreFailure`]; the run ends there and the error names
+//! the workload. A benchmark that goes on after a failed write would measure nothing.
 //!
 //! *Rejected:* a trait with associated iterator and batch types. Every adapter's lifetimes would leak into the driver;
 //! a callback per entry costs one indirect call, about 1 ns, next to the hundreds that an entry costs.
@@ -23,7 +23,7 @@ use crate::work::{UnitSample, Work};
 /// An error of the store under test, in its own words.
 pub type StoreFailure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a scan calls with each entry's key and value: breaking ends the scan.
+/// A callback for each entry's key and value: a break ends the scan.
 pub type EachEntry<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// One change in a batch. Borrowed: the store copies what it keeps.
@@ -37,14 +37,14 @@ pub enum Change<'a> {
 
 /// A store under test. See the module's header for what callers may rely on.
 pub trait Store: Send + Sync {
-    /// The store's name and version, as it should appear in a result.
+    /// Returns the store's name and version, as it should appear in a result.
     fn name(&self) -> String;
 
     /// Sets `key` to `value`. With `sync` it returns only when the write survives a power cut.
     fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<(), StoreFailure>;
 
-    /// Puts the value of `key` into `value` (cleared first) and says whether there is one. The bytes are copied, because
-    /// a caller of a real store wants to own them.
+    /// Puts the value of `key` into `value` (cleared first) and says whether there is one. The bytes are copied,
+    /// because a caller of a real store wants to own them.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreFailure>;
 
     /// Removes `key`; no error when it is absent.
@@ -57,7 +57,8 @@ pub trait Store: Send + Sync {
     /// many calls there were.
     fn scan(&self, start: &[u8], limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure>;
 
-    /// Like [`scan`](Self::scan), descending from the last key at or before `start`; `None` starts at the very last.
+    /// Scans like [`scan`](Self::scan), descending from the last key at or before `start`; `None` starts at the very
+    /// last.
     fn scan_reverse(&self, start: Option<&[u8]>, limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure>;
 
     /// Writes what is in memory to tables and returns when that is done.
@@ -69,19 +70,20 @@ pub trait Store: Send + Sync {
     /// Returns when no background work is running or due: the moment at which debt has been paid.
     fn wait_idle(&self) -> Result<(), StoreFailure>;
 
-    /// What the store knows about itself. Cheap enough to be called once per workload.
+    /// Returns the counters of the store. Cheap enough to be called once per workload.
     fn stats(&self) -> Result<StoreStats, StoreFailure>;
 
-    /// What each unit has compacted since the store was opened; nothing where the store has no units. It is called ten times a second.
+    /// Returns the compacted bytes of each unit since the store was opened; nothing where the store has no units. It is
+    /// called ten times a second.
     fn units(&self) -> Vec<UnitSample> {
         Vec::new()
     }
 
-    /// Makes calls that wait in the store return soon, with an error: the run has been told to end. The store need not
+    /// Makes calls that wait in the store return soon, with an error: the run was asked to end. The store need not
     /// answer any more. Without this, the run ends when they return by themselves.
     fn interrupt(&self) {}
 
-    /// The store's asynchronous side, where it has one.
+    /// Returns the store's asynchronous side, where it has one.
     fn asynchronous(&self) -> Option<&dyn AsyncStore> {
         None
     }
@@ -89,8 +91,8 @@ pub trait Store: Send + Sync {
 
 /// Submission of single operations whose results arrive later: what `--outstanding` needs.
 pub trait AsyncStore: Send + Sync {
-    /// Submits a put. Key and value are copied or written before the call returns. `completions` is told `token`
-    /// exactly once, from any thread, possibly before this call returns. A refusal is an error and is not told.
+    /// Submits a put. Key and value are copied or written before the call returns. `completions` gets `token` exactly
+    /// once, from any thread, possibly before this call returns. A refusal is an error and is not reported there.
     fn submit_put(
         &self,
         key: &[u8],
@@ -104,9 +106,10 @@ pub trait AsyncStore: Send + Sync {
     fn submit_get(&self, key: &[u8], token: u64, completions: &Arc<dyn Completions>) -> Result<(), StoreFailure>;
 }
 
-/// Where an [`AsyncStore`] reports what it has finished.
+/// A receiver of the outcomes of an [`AsyncStore`].
 pub trait Completions: Send + Sync {
-    /// The operation submitted as `token` is done. For a get, the value's length if there was one; for a put, `None`.
+    /// Reports that the operation submitted as `token` is done. `outcome` is the value's length for a get that found
+    /// one, and `None` otherwise.
     fn complete(&self, token: u64, outcome: Result<Option<usize>, StoreFailure>);
 }
 
@@ -124,7 +127,7 @@ pub struct StoreStats {
     pub disk_bytes: Option<u64>,
     /// Its own estimate of the memory it holds: memtables, caches, indexes, filters.
     pub memory_bytes: Option<u64>,
-    /// What it did behind the requests since it was opened.
+    /// Its work behind the requests since it was opened.
     pub work: Option<Work>,
     /// Anything else worth keeping with the result, by the store's own names.
     pub detail: BTreeMap<String, f64>,
@@ -138,10 +141,10 @@ pub type Settings = BTreeMap<String, Setting>;
 
 /// Opens stores of one kind with one set of settings.
 pub trait StoreFactory: Send + Sync {
-    /// Short name for tables and charts, such as `situ` or `rocksdb`.
+    /// Returns a short name for tables and charts, such as `situ` or `rocksdb`.
     fn name(&self) -> String;
 
-    /// Every setting the stores are opened with, to be kept with the result.
+    /// Returns every setting that the stores are opened with, to be kept with the result.
     fn settings(&self) -> Settings;
 
     /// Opens the store in `directory`, which exists. It is empty for a fresh store; otherwise it holds what an earlier

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::result::{BenchResult, PhaseResult};
 
-/// Three significant digits of a number that is not small: `1.23`, `12.3`, `123`.
+/// Formats a number that is not small with three significant digits: `1.23`, `12.3`, `123`.
 fn digits(value: f64) -> String {
     let decimals = if value.abs() >= 99.95 {
         0
@@ -16,7 +16,7 @@ fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A value in the largest unit that keeps it at or above one.
+/// Formats a value in the largest unit that keeps it at or above one.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut units = units.iter();
@@ -31,7 +31,7 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     format!("{}{unit}", digits(value))
 }
 
-/// A count: `950`, `1.20 k`, `3.40 M`.
+/// Formats a count: `950`, `1.20 k`, `3.40 M`.
 #[must_use]
 pub fn count(value: f64) -> String {
     if value < 1000.0 && value.fract() == 0.0 {
@@ -40,13 +40,13 @@ pub fn count(value: f64) -> String {
     scaled(value, 1000.0, &["", " k", " M", " G", " T"])
 }
 
-/// A rate: `1.20 M/s`.
+/// Formats a rate: `1.20 M/s`.
 #[must_use]
 pub fn rate(per_second: f64) -> String {
     format!("{}/s", count(per_second))
 }
 
-/// A size: `19 B`, `4.00 KiB`, `1.50 GiB`.
+/// Formats a size: `19 B`, `4.00 KiB`, `1.50 GiB`.
 #[must_use]
 pub fn bytes(value: f64) -> String {
     if value < 1024.0 && value.fract() == 0.0 {
@@ -55,7 +55,7 @@ pub fn bytes(value: f64) -> String {
     scaled(value, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
-/// A time: `750 ns`, `1.20 µs`, `3.40 ms`, `5.60 s`.
+/// Formats a time: `750 ns`, `1.20 µs`, `3.40 ms`, `5.60 s`.
 #[must_use]
 pub fn time(nanoseconds: f64) -> String {
     if nanoseconds == 0.0 {
@@ -64,7 +64,7 @@ pub fn time(nanoseconds: f64) -> String {
     scaled(nanoseconds, 1000.0, &[" ns", " µs", " ms", " s"])
 }
 
-/// A factor: `1.23×`.
+/// Formats a factor: `1.23×`.
 #[must_use]
 pub fn factor(value: f64) -> String {
     format!("{}×", digits(value))
@@ -74,7 +74,7 @@ fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
-/// The run as a table, with one row per workload and kind of operation.
+/// Renders the run as a table, with one row per workload and kind of operation.
 #[must_use]
 pub fn render(result: &BenchResult) -> String {
     let machine = &result.machine;

@@ -1,4 +1,4 @@
-//! What a store did behind its requests: log, flushes, compactions, and which unit did which part of them.
+//! The work of a store behind its requests: log, flushes, and compactions with the share of each unit.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,11 +20,11 @@ pub struct Work {
     pub trivial_moves: u64,
     /// Time for which writers were slowed down or stopped.
     pub stall_seconds: f64,
-    /// What each unit did, the host's processor first.
+    /// The work of each unit, the host's processor first.
     pub units: Vec<UnitWork>,
 }
 
-/// What one unit did for compactions.
+/// The work of one unit for compactions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnitWork {
@@ -54,21 +54,23 @@ pub struct UnitWork {
     pub input_bytes: u64,
     /// Bytes of their output tables.
     pub output_bytes: u64,
-    /// How long these took together; `input_bytes / busy_seconds` is its compaction bandwidth.
+    /// The time of the attempts that succeeded, added up; `input_bytes / busy_seconds` is the unit's compaction
+    /// bandwidth.
     pub busy_seconds: f64,
     /// The stages of these attempts, added up.
     pub stages: StagesWork,
-    /// Why it last refused a task for good, failed, was late or was suspicious; since the store was opened.
+    /// The reason of the last final refusal, failure, late attempt or suspicious output since the store was opened.
     pub last_trouble: Option<String>,
 }
 
-/// What a unit has compacted up to a moment. Between two moments, the growth of the first over that of the second is its bandwidth.
+/// The bytes that a unit has compacted up to a moment, with their time. Between two moments, the growth of the bytes
+/// over that of the time is the unit's bandwidth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnitSample {
     /// Input bytes of the attempts that succeeded.
     pub input_bytes: u64,
-    /// How long these attempts took together.
+    /// The time of these attempts, added up.
     pub busy_seconds: f64,
 }
 
@@ -84,22 +86,22 @@ pub struct StagesWork {
     pub write: StageWork,
 }
 
-/// What one stage did. The times of a stage with several threads are added up.
+/// The times and bytes of one stage. The times of a stage with several threads are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StageWork {
-    /// How long it worked.
+    /// The time at work.
     pub busy_seconds: f64,
-    /// How long it waited for the stage before it.
+    /// The time of waits for the stage before it.
     pub starved_seconds: f64,
-    /// How long it waited for the stage behind it.
+    /// The time of waits for the stage behind it.
     pub blocked_seconds: f64,
     /// Bytes that went through.
     pub bytes: u64,
 }
 
 impl Work {
-    /// What was done since `before`, of the same store without an opening in between.
+    /// Returns the work since `before`, of the same store without an opening in between.
     #[must_use]
     pub fn since(&self, before: &Work) -> Work {
         let unit = |unit: &UnitWork| match before.units.iter().find(|earlier| earlier.name == unit.name) {
@@ -118,7 +120,8 @@ impl Work {
         }
     }
 
-    /// Bytes of tables that were written for each of `user_bytes`: what compaction costs, whatever the log does.
+    /// Returns the bytes of tables that were written for each of `user_bytes`: what compaction costs, whatever the log
+    /// does.
     #[must_use]
     pub fn table_write_amplification(&self, user_bytes: u64) -> Option<f64> {
         let written = self.flush_bytes_written + self.compaction_bytes_written;

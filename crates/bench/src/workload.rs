@@ -18,14 +18,14 @@
 //! | flush, compact, wait, reopen | no requests: maintenance | |
 //! | idle | none at all, for `duration_seconds`, 30 if that is not given | |
 //!
-//! YCSB's mix: A 50 % read, 50 % update; B 95/5; C reads; D 95 % read of the latest, 5 % insert; E 95 % scan, 5 % insert;
-//! F 50 % read, 50 % read-modify-write, which is a read and then an update, as in YCSB's core workload. An update replaces one field; how a store without fields does it is
-//! [`UpdateMapping`](crate::options::UpdateMapping). Operations count per thread in the first group, as in db_bench, and
-//! for all threads together in YCSB's, as there.
+//! YCSB's mix: A 50 % read, 50 % update; B 95/5; C reads; D 95 % read of the latest, 5 % insert; E 95 % scan, 5 %
+//! insert; F 50 % read, 50 % read-modify-write, which is a read and then an update, as in YCSB's core workload. An
+//! update replaces one field; how a store without fields does it is [`UpdateMapping`](crate::options::UpdateMapping).
+//! Operations count per thread in the first group, as in db_bench, and for all threads together in YCSB's, as there.
 //!
 //! [`Worker`] is one thread's stream of requests. [`Worker::plan`] decides the next one and leaves its key and value in
-//! buffers that are used again and again; [`Worker::perform`] does it on a [`Store`]; an asynchronous driver submits the
-//! key and value itself.
+//! buffers that are used again and again; [`Worker::perform`] does it on a [`Store`]; an asynchronous driver submits
+//! the key and value itself.
 
 use std::fmt;
 use std::ops::{ControlFlow, Range};
@@ -70,25 +70,25 @@ struct Mix {
 }
 
 impl Workload {
-    /// True for steps that issue no requests.
+    /// Returns true for steps that issue no requests.
     #[must_use]
     pub fn is_maintenance(self) -> bool {
         matches!(self, Self::Flush | Self::Compact | Self::Wait | Self::Reopen | Self::Idle)
     }
 
-    /// True for workloads that begin with an empty store.
+    /// Returns true for workloads that begin with an empty store.
     #[must_use]
     pub fn wants_fresh_store(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::FillSync) || self.loads().is_some()
     }
 
-    /// True for YCSB's workloads, whose operations count for all threads together.
+    /// Returns true for YCSB's workloads, whose operations count for all threads together.
     #[must_use]
     pub fn is_ycsb(self) -> bool {
         self == Self::YcsbLoad || self.needs() == Some(Records::Ycsb)
     }
 
-    /// Which records it loads.
+    /// Returns the records that it loads.
     pub(crate) fn loads(self) -> Option<Records> {
         match self {
             Self::YcsbLoad => Some(Records::Ycsb),
@@ -97,7 +97,7 @@ impl Workload {
         }
     }
 
-    /// Which loaded records it needs.
+    /// Returns the loaded records that it needs.
     pub(crate) fn needs(self) -> Option<Records> {
         match self {
             Self::LinkBench => Some(Records::Graph),
@@ -108,7 +108,7 @@ impl Workload {
         }
     }
 
-    /// The workload that loads such records.
+    /// Returns the workload that loads such records.
     pub(crate) fn loader(records: Records) -> Self {
         match records {
             Records::Ycsb => Self::YcsbLoad,
@@ -116,7 +116,8 @@ impl Workload {
         }
     }
 
-    /// Why the workload's requests cannot be kept outstanding, if they cannot: only single puts and gets can.
+    /// Returns the reason why the workload's requests cannot be kept outstanding, if there is one: only single puts and
+    /// gets can.
     pub(crate) fn refuses_outstanding(self, options: &BenchOptions) -> Option<&'static str> {
         match self {
             Self::ReadSeq | Self::ReadReverse | Self::SeekRandom | Self::YcsbE => Some("its requests are scans"),
@@ -133,13 +134,13 @@ impl Workload {
         }
     }
 
-    /// Whether the workload replaces single fields of records.
+    /// Returns true if the workload replaces single fields of records.
     pub(crate) fn updates_fields(self, options: &BenchOptions) -> bool {
         matches!(self, Self::YcsbA | Self::YcsbB | Self::YcsbF | Self::YcsbMixed)
             && options.update_mapping == UpdateMapping::Merge
     }
 
-    /// Operations of one of `threads` threads.
+    /// Returns the operations of one of `threads` threads.
     pub(crate) fn operations(self, options: &BenchOptions, thread: u32) -> u64 {
         let threads = u64::from(options.threads);
         let shared = |total: u64| total / threads + u64::from(u64::from(thread) < total % threads);
@@ -168,7 +169,8 @@ impl Workload {
         }
     }
 
-    /// How the workload chooses among `records` existing records. Cloned for each thread: `Latest` costs a sum.
+    /// Returns the distribution of the workload over `records` existing records. Cloned for each thread: `Latest` costs
+    /// a sum.
     pub(crate) fn chooser(self, options: &BenchOptions, records: u64) -> Option<Chooser> {
         let (distribution, inserts) = match self.mix(options) {
             Some(mix) => (mix.distribution, mix.insert),
@@ -189,7 +191,7 @@ impl Workload {
     }
 }
 
-/// Which of db_bench's keys have a value: one bit each, so that live bytes are known and not guessed.
+/// The set of db_bench's keys with a value: one bit each, so that live bytes are known and not guessed.
 #[derive(Debug)]
 pub(crate) struct LiveKeys {
     words: Vec<AtomicU64>,
@@ -219,7 +221,7 @@ impl LiveKeys {
     }
 }
 
-/// What is in the store, shared by all threads.
+/// The contents of the store, shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Dataset {
     /// db_bench's keys.
@@ -228,7 +230,7 @@ pub(crate) struct Dataset {
     pub(crate) inserted: Inserted,
 }
 
-/// What a request does.
+/// The action of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Put,
@@ -261,7 +263,7 @@ pub(crate) struct Request {
     pub(crate) inserts: Option<u64>,
 }
 
-/// What a worker's requests added up to.
+/// The totals of a worker's requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) user_bytes_written: u64,
@@ -294,13 +296,13 @@ pub(crate) struct Worker<'a> {
     pub(crate) graph: GraphRequest,
     batch_keys: Vec<u8>,
     issued: u64,
-    /// How many requests are to come, for what changes on the way.
+    /// The number of requests to come, for values that change on the way.
     operations: u64,
     sync: bool,
     pub(crate) tally: Tally,
 }
 
-/// Where the value of the next put comes from.
+/// The source of the value of the next put.
 pub(crate) struct Content {
     values: Values,
     shape: RecordShape,
@@ -314,7 +316,7 @@ impl Content {
         if self.is_record { &self.record } else { self.values.slice(self.slice.clone()) }
     }
 
-    /// A value of its own.
+    /// Generates a value of its own.
     pub(crate) fn next(&mut self, bytes: usize) -> &[u8] {
         let slice = self.values.next_range(bytes);
         self.values.slice(slice)
@@ -352,17 +354,17 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The planned request's key.
+    /// Returns the planned request's key.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The planned put's value.
+    /// Returns the planned put's value.
     pub(crate) fn value(&self) -> &[u8] {
         self.values.value()
     }
 
-    /// Whether writes are to be synced.
+    /// Returns true if writes are to be synced.
     pub(crate) fn sync(&self) -> bool {
         self.sync
     }
@@ -449,14 +451,14 @@ impl<'a> Worker<'a> {
         encode_user_key(hashed, self.options.zero_padding, record, &mut self.key);
     }
 
-    /// The size of the next value, where a schedule says it.
+    /// Returns the size of the next value, where a schedule says it.
     fn scheduled_bytes(&mut self) -> Option<usize> {
         let schedule = self.options.value_schedule.as_ref()?;
         Some(schedule.value_bytes(self.issued, self.operations, &mut self.random))
     }
 
     fn encode_record(&mut self) {
-        // What changes sizes is what runs on loaded records.
+        // Only workloads on loaded records change sizes.
         let scheduled = if self.workload == Workload::YcsbLoad { None } else { self.scheduled_bytes() };
         let Content { values, shape, record, .. } = &mut self.values;
         match scheduled {
@@ -512,18 +514,18 @@ impl<'a> Worker<'a> {
         Request { kind, action, inserts: None }
     }
 
-    /// A record or node that exists.
+    /// Chooses a record or node that exists.
     pub(crate) fn choose_record(&mut self) -> u64 {
         let chooser = self.chooser.as_mut();
         chooser.map_or(0, |chooser| chooser.next(&self.dataset.inserted, &mut self.random))
     }
 
-    /// Requests planned so far.
+    /// Returns the requests planned so far.
     pub(crate) fn issued(&self) -> u64 {
         self.issued
     }
 
-    /// How many records the run loads.
+    /// Returns the number of records that the run loads.
     pub(crate) fn nodes_loaded(&self) -> u64 {
         self.options.keys
     }

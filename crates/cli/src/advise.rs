@@ -6,8 +6,8 @@
 //!   run.rs     the command: asks both, lets `situ_advise` advise, and prints
 //! ```
 //!
-//! The client of PostgreSQL is compiled in with the feature `postgres`, which is off by default. Without it, the command says how to get a
-//! program with it.
+//! The client of PostgreSQL is compiled in with the feature `postgres`, which is off by default. Without it, the
+//! command says how to get a program with it.
 
 #[cfg(feature = "postgres")]
 mod fetch;

@@ -30,7 +30,7 @@ pub(crate) fn told(
     Ok(if shown.is_some() { Exit::Done } else { Exit::NotFound })
 }
 
-/// What happened to one key.
+/// The answer for one key.
 pub(crate) struct Answer<'a> {
     pub(crate) fields: &'a [(&'a str, bool)],
     pub(crate) key: &'a [u8],

@@ -46,7 +46,7 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
             } else {
                 out.bytes(situ_bench::table::render(&result).as_bytes())?;
             }
-            // Whatever becomes of the file, the figures are shown.
+            // The figures are shown even if the file cannot be written.
             out.finish()?;
             if let Some(path) = &command.output {
                 save(path, &result).map_err(|why| Failure::new(format!("cannot write {}", path.display()), why))?;
@@ -56,7 +56,8 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
     DONE
 }
 
-/// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at once.
+/// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at
+/// once.
 fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
     match command.engine {
         EngineName::Lsm if command.hash != HashSettings::default() => {
@@ -106,7 +107,7 @@ fn measure_with(command: &BenchCommand, factory: &dyn StoreFactory) -> Result<Be
     })
 }
 
-/// What a first signal stops.
+/// Creates a stop that a first signal sets off.
 fn stopped_by_signals() -> Result<(Stop, Interrupts), Failure> {
     let stop = Stop::default();
     let stopped = stop.clone();

@@ -35,7 +35,7 @@ struct Changed {
     directory: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     fast_disk: Option<String>,
-    /// What a repair had set aside on the disk, and lies at home now.
+    /// The files that a repair had set aside on the disk, and that lie at home now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     set_aside: Vec<String>,
 }
@@ -268,7 +268,7 @@ fn format(options: &DiskFormatOptions, out: &mut Output) -> Outcome {
     let device = open_device(what, path, false)?;
     let format = FormatOptions { log_bytes: options.log, force: options.force, ..FormatOptions::default() };
     RawVolume::format(device, Env::system(), &format).map_err(|error| failure(what, path, &error))?;
-    // Anew: a file that has all of its room now is another device than before.
+    // Opened a second time: a file that has all of its room now is another device than before.
     tell(what, path, open_device(what, path, true)?, false, out)
 }
 
@@ -280,7 +280,7 @@ struct ShownPlace {
     #[serde(skip_serializing_if = "Option::is_none")]
     geometry: Option<DeviceReport>,
     drive: DriveReport,
-    /// Why it is shown as a device only.
+    /// The reason why it is shown as a device only.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_situ_disk: Option<String>,
 }
@@ -322,7 +322,7 @@ fn show(options: &DiskShowOptions, out: &mut Output) -> Outcome {
     tell(what, path, device, options.files, out)
 }
 
-/// The drive below a directory, such as a store's.
+/// Shows the drive below a directory, such as a store's.
 fn show_directory(what: &str, path: &Path, out: &mut Output) -> Outcome {
     let volume = DirectoryVolume::open(path).map_err(|error| failure(what, path, &error))?;
     let drive = drive_under(what, path)?;
@@ -344,7 +344,7 @@ fn tell(what: &str, path: &Path, device: Arc<dyn Device>, files: bool, out: &mut
     let (geometry, space, location) = (device.geometry(), device.space(), device.describe());
     let drive = DriveReport::under(&drive_under(what, path)?, space);
     let volume = match RawVolume::open(device, Env::system(), RawOptions { cache_bytes: 0 }) {
-        // Whoever is about to format a device wants to know what it is.
+        // A device without a Situ disk is shown, too: its user may be about to format it.
         Err(error @ storage::Error::Invalid(_)) if is_block_device(path) => {
             let (geometry, no_situ_disk) = (Some(geometry.into()), Some(error.to_string()));
             return ShownPlace { location, geometry, drive, no_situ_disk }.tell(out);

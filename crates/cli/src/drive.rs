@@ -1,4 +1,5 @@
-//! The drive below a disk or a directory, in lines for people and as JSON: whether it compresses, and its logical and physical bytes.
+//! The drive below a disk or a directory, in lines for people and as JSON: whether it compresses, and its logical and
+//! physical bytes.
 
 use crate::text;
 use serde::Serialize;
@@ -23,16 +24,17 @@ pub(crate) struct DriveReport {
     physical_bytes: Option<u64>,
     physical_used_bytes: Option<u64>,
     physical_written_bytes: Option<u64>,
-    /// Why something is unknown.
+    /// The reason why a field is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
-    /// What the drive says has gone wrong.
+    /// The fault that the drive reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
 }
 
 impl DriveReport {
-    /// Of a drive, and the space of what lies on it. The trouble is what the drive itself says of it.
+    /// Makes the report of a drive, with the space of the files on it. `trouble` is the fault that the drive itself
+    /// reports.
     pub(crate) fn new(nature: Nature, space: Space, trouble: Option<String>) -> DriveReport {
         DriveReport {
             compresses: nature.compresses.word(),
@@ -51,12 +53,12 @@ impl DriveReport {
         }
     }
 
-    /// Of the drive under a path, and the space of what lies there.
+    /// Makes the report of the drive under a path, with the space there.
     pub(crate) fn under(drive: &Drive, space: Space) -> DriveReport {
         DriveReport::new(drive.nature().clone(), space, drive.trouble())
     }
 
-    /// What to say of it, each with a word for what it is about.
+    /// Returns the lines to show, each with a word for its subject.
     pub(crate) fn lines(&self) -> [(&'static str, String); 4] {
         let (used, all) = (text::bytes(self.logical_used_bytes), text::bytes(self.logical_bytes));
         [
@@ -67,7 +69,7 @@ impl DriveReport {
         ]
     }
 
-    /// What deserves a warning.
+    /// Returns the fault that deserves a warning.
     pub(crate) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What the program says when it cannot do what was asked: what failed, why, and what to do next.
+//! The errors of the program: each says what failed, why, and what to do next.
 
 use crate::message::Message;
 use situ::storage;
@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-/// How the program ends. The numbers are its exit codes.
+/// The outcome of the program. The numbers are its exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// It did what was asked.
@@ -26,13 +26,13 @@ pub(crate) enum Exit {
     Terminated = 143,
 }
 
-/// How every command ends.
+/// The outcome of a command.
 pub(crate) type Outcome = Result<Exit, Failure>;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// `None` for a reader of stdout that went away: there is nobody to tell.
+    /// `None` for a reader of stdout that went away: a message would have no reader.
     why: Option<String>,
     what: Option<String>,
     cure: Option<String>,
@@ -154,13 +154,13 @@ impl Failure {
         Failure::new(what, format!("it is a hash store, and {why}"))
     }
 
-    /// What to print on stderr, if anything.
+    /// Returns the message for stderr, if there is one.
     pub(crate) fn message(&self) -> Option<Message<'_>> {
         let why = self.why.as_deref()?;
         Some(Message::Error { what: self.what.as_deref(), why, cure: self.cure.as_deref(), exit_code: self.exit as u8 })
     }
 
-    /// Whether there is nobody to tell of it: the reader of stdout went away.
+    /// Returns true if the failure is not reported, because the reader of stdout went away.
     pub(crate) fn is_silent(&self) -> bool {
         self.why.is_none()
     }

@@ -1,4 +1,4 @@
-//! What a device is made of, in lines for people and as JSON.
+//! The geometry of a device, in lines for people and as JSON.
 
 use crate::text;
 use serde::Serialize;
@@ -7,11 +7,11 @@ use situ::device::Geometry;
 #[derive(Serialize)]
 pub(crate) struct DeviceReport {
     logical_block_bytes: u32,
-    /// A write of so many bytes, aligned to them, is never torn.
+    /// The size of a write that is never torn if it is aligned to that size.
     atomic_write_bytes: u32,
     max_transfer_bytes: u32,
     volatile_write_cache: bool,
-    /// What is done for the cache: log writes are forced through it and all else is flushed, or neither.
+    /// The treatment of the cache: log writes are forced through it and all else is flushed, or neither.
     cache_is_passed_by: CachePassedBy,
     /// 0 if the device takes no discards.
     discard_bytes: u32,
@@ -41,7 +41,7 @@ impl From<Geometry> for DeviceReport {
 }
 
 impl DeviceReport {
-    /// What to say of it, each with a word for what it is about.
+    /// Returns the lines to show, each with a word for its subject.
     pub(crate) fn lines(&self) -> [(&'static str, String); 3] {
         let bytes = |bytes: u32| text::bytes(u64::from(bytes));
         let blocks = format!(

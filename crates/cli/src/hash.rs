@@ -1,10 +1,10 @@
 //! Hash stores as commands need them.
 //!
-//! A hash store has no keyspaces. A store that a server has written to holds memcached items, under the name `items`; any other one
-//! holds plain entries, under the name `default`. So commands take the same names as for ordered stores.
+//! A hash store has no keyspaces. A store that a server has written to holds memcached items, under the name `items`;
+//! any other one holds plain entries, under the name `default`. So commands take the same names as for ordered stores.
 //!
-//! A hash store is open in one process at a time, also to read: opening it finishes what a crash has left. Only `inspect` looks at a store
-//! that is being served, by its superblock.
+//! A hash store is open in one process at a time, also to read: opening it finishes what a crash has left. Only
+//! `inspect` looks at a store that is being served, by its superblock.
 
 mod entries;
 mod inspect;
@@ -35,7 +35,7 @@ const DEFAULT_KEYSPACE: &str = "default";
 pub(crate) struct OpenHash {
     pub(crate) store: HashStore,
     pub(crate) directory: PathBuf,
-    /// What is dead, if entries are memcached items.
+    /// The rule for dead items, if entries are memcached items.
     rule: Option<ExpiryRule>,
 }
 
@@ -58,17 +58,17 @@ impl OpenHash {
         Failure::hash(what, &self.directory, error)
     }
 
-    /// Whether entries are memcached items.
+    /// Returns true if entries are memcached items.
     pub(crate) fn has_items(&self) -> bool {
         self.rule.is_some()
     }
 
-    /// The name under which its entries go.
+    /// Returns the name under which its entries go.
     pub(crate) fn contents(&self) -> &'static str {
         if self.has_items() { ITEMS_KEYSPACE } else { DEFAULT_KEYSPACE }
     }
 
-    /// Whether nothing is in the store but what the program keeps for itself, such as the position of a load.
+    /// Returns true if the store holds nothing but the program's own entries, such as the position of a load.
     ///
     /// # Errors
     /// The store has failed.
@@ -120,7 +120,7 @@ impl OpenHash {
         }
     }
 
-    /// What memcached items are to be written with.
+    /// Returns the writer of memcached items.
     ///
     /// # Errors
     /// A server's records cannot be read.
@@ -129,7 +129,7 @@ impl OpenHash {
             .map_err(|error| self.failure("cannot continue the cas ids of the memcached items", &error))
     }
 
-    /// A value as it is to be shown; `None` for an item that is dead.
+    /// Returns a value as it is to be shown; `None` for an item that is dead.
     pub(crate) fn shown<'a>(&self, value: &'a [u8], stored: bool) -> Option<Cow<'a, [u8]>> {
         match &self.rule {
             Some(rule) => shown_item(value, rule, self.store.clock(), stored),

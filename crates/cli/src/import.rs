@@ -1,7 +1,7 @@
 //! Databases of other stores into a store: `import`.
 //!
-//! RocksDB is read through its own library, which only programs that are built with the feature `rocksdb` contain: its C++
-//! takes a quarter of an hour to compile. Without it, the command says how to get such a program.
+//! RocksDB is read through its own library, which only programs that are built with the feature `rocksdb` contain: its
+//! C++ takes a quarter of an hour to compile. Without it, the command says how to get such a program.
 //!
 //! ```text
 //!   run.rs        the command: the parts below, one after the other, and its report

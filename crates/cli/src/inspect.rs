@@ -11,7 +11,8 @@
 //!
 //! Lines are cut only at the edge of a terminal.
 //!
-//! Another process may write to the store meanwhile: what cannot be read is damaged only if another look finds the same.
+//! Another process may write to the store meanwhile: what cannot be read is damaged only if another look finds the
+//! same.
 
 mod files;
 mod log;
@@ -30,7 +31,7 @@ const COLUMNS: usize = 100;
 /// So often something is looked at that changes meanwhile.
 const LOOKS_MAX: usize = 20;
 
-/// Whether there is a store, which may be damaged.
+/// Returns true if there is a store, which may be damaged.
 fn has_a_store(home: &Home) -> bool {
     let is_mark = |file: &FileMeta| matches!(file.name, FileName::Identity | FileName::Current);
     home.volume().is_ok_and(|volume| volume.list().is_ok_and(|files| files.iter().any(is_mark)))
@@ -64,7 +65,7 @@ pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
             Err(error @ situ::Error::Changed { .. }) => return Err(failed(error)),
             Err(error) if error.is_permission_denied() => return Err(failed(error)),
             Err(error) if has_a_store(&home) => {
-                // What is at home, if the fast disk is what is missing.
+                // The files at home, if only the fast disk is missing.
                 let volume = volume().or_else(|_| home.volume().map_err(failed))?;
                 return files::show(&*volume, directory, &error, out);
             }

@@ -1,11 +1,11 @@
 //! SIGINT and SIGTERM, for commands that would leave something behind or can be gone on with.
 //!
-//! [`on_interrupt`]: a thread waits for the signals, cleans up, says what is left, and ends the program with the code that a
-//! shell gives to a program that a signal ended. The command itself looks for nothing: it may be waiting for a pipe that
-//! nobody writes.
+//! [`on_interrupt`]: a thread waits for the signals, cleans up, says what is left, and ends the program. The exit code
+//! is the one that a shell gives to a program that a signal ended. The command itself looks for nothing: it may be
+//! waiting for a pipe without a writer.
 //!
-//! [`Interrupts`]: the first signal asks the command to end, which then cleans up by itself; the second one ends the program
-//! at once.
+//! [`Interrupts`]: the first signal asks the command to end, which then cleans up by itself; the second one ends the
+//! program at once.
 //!
 //! A terminal that is closed (SIGHUP) does not end such a command.
 
@@ -49,7 +49,7 @@ impl Interrupts {
         let first = Arc::new(OnceLock::new());
         let seen = Arc::clone(&first);
         let wait = move || {
-            // Nobody else sets it.
+            // Only this thread sets it.
             let _ = seen.set(signals.wait(|| {}));
             let ending = std::thread::Builder::new().name("ending".to_owned()).spawn(end);
             let signal = signals.wait(|| {});
@@ -60,7 +60,7 @@ impl Interrupts {
         Ok(Interrupts(first))
     }
 
-    /// The first signal, if one has come.
+    /// Returns the first signal, if one has come.
     pub(crate) fn first(&self) -> Option<StopSignal> {
         self.0.get().copied()
     }

@@ -55,7 +55,7 @@ use options::{Command, Program};
 use output::Output;
 use std::process::ExitCode;
 
-/// The program: reads the command line, does what it asks, and says how it ended.
+/// Runs the program: reads the command line, runs its command, and returns the exit code.
 pub fn main() -> ExitCode {
     let (json, outcome) = match Program::try_parse() {
         Ok(program) => (program.json, run(program)),
@@ -73,7 +73,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Whether `--json` is on a command line that cannot be read as a whole.
+/// Returns true if `--json` is on a command line that cannot be read as a whole.
 fn asked_for_json() -> bool {
     std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
@@ -113,11 +113,11 @@ fn run(program: Program) -> Outcome {
         Command::Man(options) => manual::man(&options, &mut out),
     }?;
     match out.finish() {
-        // What the command found is its exit code, whether anybody reads the words or not.
+        // The exit code is that of the command, even if the reader of its words has gone.
         Err(gone) if gone.is_silent() => Ok(exit),
         finished => finished.map(|()| exit),
     }
 }
 
-/// What [`Exit`] calls done.
+/// The outcome that [`Exit`] calls done.
 const DONE: Outcome = Ok(Exit::Done);

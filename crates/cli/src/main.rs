@@ -1,4 +1,4 @@
-//! The program `situ`. All of it is in the library beside this file, where tests and fuzzers reach it.
+//! The program `situ`. All of it is in the library next to this file, where tests and fuzzers reach it.
 
 #![forbid(unsafe_code)]
 

@@ -140,8 +140,8 @@ pub(crate) fn verify(options: &VerifyOptions, out: &mut Output) -> Outcome {
     Ok(if verified.sound { Exit::Done } else { Exit::Damage })
 }
 
-/// A store that is written to shows damages that are none. On a disk that cannot be written, nobody writes; and where
-/// no store is, a lock would leave its file.
+/// Locks the store: a store that is written to shows damages that are none. Returns `None` for a disk that cannot be
+/// written, because it has no writers. Returns `None` where there is no store, because a lock would leave its file.
 fn keep_writers_out(volume: &dyn Volume) -> storage::Result<Option<Box<dyn Lock>>> {
     if volume.list()?.is_empty() {
         return Ok(None);
@@ -300,7 +300,7 @@ pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     } else {
         tell_repair(&repaired, out)?;
     }
-    // What is lost was lost before: a repair that ran did its work. A dry run says that there is work.
+    // Lost entries were lost before: a repair that ran did its work. A dry run says that there is work.
     Ok(if repaired.dry_run && !repaired.was_sound { Exit::Damage } else { Exit::Done })
 }
 

@@ -1,4 +1,4 @@
-//! `completions` and `man`: what a package installs beside the program.
+//! `completions` and `man`: the files that a package installs along with the program.
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};

@@ -46,7 +46,7 @@ impl Message<'_> {
             Ok(object) if json => object,
             _ => on_one_line(&format!("situ: {self}")),
         };
-        // If nobody can be told, there is nobody to tell that.
+        // A message that cannot be written is dropped: its failure would be a message, too.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 }

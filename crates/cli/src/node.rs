@@ -2,8 +2,8 @@
 //!
 //! 1. Signals are caught, the place is opened, the addresses are taken; each failure says what to do.
 //! 2. Where the node can be reached is printed, with a command to try.
-//! 3. SIGTERM or SIGINT end the node: what clients have asked for is answered, for [`STOP_PATIENCE`] at most. Tasks are cancelled: their
-//!    hosts do them again.
+//! 3. SIGTERM or SIGINT end the node: what clients have asked for is answered, for [`STOP_PATIENCE`] at most. Tasks are
+//!    cancelled: their hosts do them again.
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long clients' requests may take to end.
+/// The longest time for clients' requests to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
@@ -97,7 +97,7 @@ fn daemon_options(options: &NodeCommand, executor: &Arc<Executor>) -> storage::R
     })
 }
 
-/// Where to listen. Port 0, which nobody can connect to, is any free port.
+/// Parses the place to listen at. Port 0, which no client can connect to, is any free port.
 fn place_of(text: &str) -> storage::Result<Place> {
     match (text.strip_suffix(":0"), text.starts_with("unix:")) {
         (Some(host), false) => match host.parse()? {
@@ -108,7 +108,7 @@ fn place_of(text: &str) -> storage::Result<Place> {
     }
 }
 
-/// A directory, which may be made, or a Situ disk.
+/// Opens a directory, which may be made, or a Situ disk.
 fn storage_at(path: &Path) -> storage::Result<Storage> {
     let fail = |error| storage::Error::io("open", path.display(), error);
     match std::fs::metadata(path) {
@@ -137,20 +137,20 @@ fn log(out: &Output, text: &str) {
     let time = text::utc(text::now_unix_s());
     match out.is_json() {
         true => Message::Log { time: &time, text }.tell(true),
-        // There is nobody else to tell, and a reader that went away is no reason to stop serving.
+        // The failure cannot be reported, and a reader that went away is no reason to stop serving.
         false => drop(writeln!(std::io::stderr(), "{time} {text}")),
     }
 }
 
-/// Where the node can be reached.
+/// The addresses of the node.
 #[derive(Debug, Serialize)]
 struct Listening {
     event: &'static str,
     place: String,
     addresses: Vec<String>,
-    /// Whether clients have to know a secret.
+    /// True if clients have to know a secret.
     secret: bool,
-    /// Whether connections are encrypted.
+    /// True if connections are encrypted.
     tls: bool,
     #[serde(skip)]
     computes_only: bool,

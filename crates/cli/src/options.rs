@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Where loads keep their places.
+/// The keyspace in which loads keep their places.
 pub(crate) const MARKS: &str = "situ.load";
 
 const EXIT_CODES: &str = "\
@@ -98,7 +98,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The keyspace that was asked for.
+    /// Returns the keyspace that was asked for.
     pub(crate) fn named_keyspace(&self) -> Option<&str> {
         self.keyspace.as_deref()
     }
@@ -111,7 +111,8 @@ impl Target {
         self.node.check_for_hash()
     }
 
-    /// The keyspace's name: the one that was asked for, or `default`, or with `stored` the one of memcached items.
+    /// Returns the keyspace's name: the one that was asked for, or `default`, or with `stored` the one of memcached
+    /// items.
     ///
     /// # Errors
     /// Memcached items were asked for where there are none.
@@ -280,11 +281,12 @@ pub(crate) struct ScanOptions {
 /// The columns or fields of a file that hold keys and values.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Layout {
-    /// Column or JSON field that holds the key [default: key]. Without --value, the value is the column `value`, or else a JSON object
-    /// of all other columns. For JSON lines, it is the whole line
+    /// Column or JSON field that holds the key [default: key]. Without --value, the value is the column `value`, or
+    /// else a JSON object of all other columns. For JSON lines, it is the whole line
     #[arg(long, value_name = "NAME", visible_alias = "key-field")]
     pub(crate) key: Option<String>,
-    /// Column or JSON field that holds the value. If given several times, the value is a JSON object of these columns or fields
+    /// Column or JSON field that holds the value. If given several times, the value is a JSON object of these columns
+    /// or fields
     #[arg(long = "value", value_name = "NAME", visible_alias = "value-field")]
     pub(crate) values: Vec<String>,
     /// Read the first line of a CSV or TSV file as an entry. The file has two columns, key and value
@@ -295,8 +297,8 @@ pub(crate) struct Layout {
 /// How entries lie in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// {"key": ..., "value": ...} on each line; key_base64 and value_base64 for bytes that are not UTF-8; expires_ms for an entry
-    /// that expires. `load --key` also reads other objects
+    /// {"key": ..., "value": ...} on each line; key_base64 and value_base64 for bytes that are not UTF-8; expires_ms
+    /// for an entry that expires. `load --key` also reads other objects
     Jsonl,
     /// Columns below a header that names them: key, value, and expires_ms where entries may expire
     Csv,
@@ -306,11 +308,11 @@ pub(crate) enum Format {
 
 /// Put all entries of a file into the store.
 ///
-/// CSV and TSV files begin with a header, whose names decide which columns are key and value, in any order. JSON lines are those
-/// of `situ dump`, or any objects with --key. Files packed by gzip or Zstandard are unpacked.
+/// CSV and TSV files begin with a header, whose names decide which columns are key and value, in any order. JSON lines
+/// are those of `situ dump`, or any objects with --key. Files packed by gzip or Zstandard are unpacked.
 ///
-/// Each batch also holds the position in the file. So --resume continues exactly where an interrupted load ended. Lines that
-/// cannot be read are reported by number.
+/// Each batch also holds the position in the file. So --resume continues exactly where an interrupted load ended. Lines
+/// that cannot be read are reported by number.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ load people.jsonl\n  situ load --keyspace people --format csv < people.csv\n  \
@@ -356,11 +358,12 @@ pub(crate) struct DumpOptions {
     pub(crate) target: Target,
     #[command(flatten)]
     pub(crate) range: Range,
-    /// File to write. - is standard output. A file whose name ends in .gz or .zst is packed. The file appears when the dump is
-    /// complete
+    /// File to write. - is standard output. A file whose name ends in .gz or .zst is packed. The file appears when the
+    /// dump is complete
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
-    /// Replace an existing file once the dump is complete. Its mode is kept, and so is its owner where the system permits that
+    /// Replace an existing file once the dump is complete. Its mode is kept, and so is its owner where the system
+    /// permits that
     #[arg(long)]
     pub(crate) force: bool,
     /// Format of the file [default: the extension of the file name, without .gz or .zst; jsonl if there is none]
@@ -381,13 +384,13 @@ pub(crate) enum ImportCommand {
 
 /// Put all entries of a RocksDB database into the store: each column family becomes a keyspace.
 ///
-/// The import reads the database as it is at the beginning, its log included. It changes nothing in the directory of the
-/// database, and a program that has the database open can go on. At the end the import reads both again: the number of
-/// entries and a checksum over all keys and values, in order, must be the same. Of a wide-column entity only the default
-/// column is imported: RocksDB's interface for C shows no other.
+/// The import reads the database as it is at the beginning, its log included. It changes nothing in the directory of
+/// the database, and a program that has the database open can go on. At the end the import reads both again: the number
+/// of entries and a checksum over all keys and values, in order, must be the same. Of a wide-column entity only the
+/// default column is imported: RocksDB's interface for C shows no other.
 ///
-/// Each batch also holds the position in the database. So --resume goes on exactly where an interrupted import ended. Only
-/// a program that was built with RocksDB can do this (--features rocksdb).
+/// Each batch also holds the position in the database. So --resume goes on exactly where an interrupted import ended.
+/// Only a program that was built with RocksDB can do this (--features rocksdb).
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ import rocksdb /var/lib/app/db\n  situ import rocksdb db --data /var/lib/situ \
@@ -451,8 +454,8 @@ pub(crate) struct InspectOptions {
     /// Show the pages of the log file with this number
     #[arg(long, value_name = "NUMBER")]
     pub(crate) log: Option<u64>,
-    /// Ask the server with this HTTP address what its compactions do: a timeline of units, tasks and stages. The page /compactions of
-    /// that address draws the same
+    /// Ask the server with this HTTP address what its compactions do: a timeline of units, tasks and stages. The page
+    /// /compactions of that address draws the same
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["log", "table", "directory", "data"])]
     pub(crate) http: Option<SocketAddr>,
     /// With --http: how many seconds the timeline shows
@@ -474,8 +477,8 @@ pub(crate) enum DiskCommand {
 
 /// Give a store a fast disk: a Situ disk, or a directory of a fast file system.
 ///
-/// From now on, new log files and new tables of the upper levels go to the fast disk. Older tables stay where they are until
-/// a compaction replaces them. The store remembers the disk, and does not open without it.
+/// From now on, new log files and new tables of the upper levels go to the fast disk. Older tables stay where they are
+/// until a compaction replaces them. The store remembers the disk, and does not open without it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ disk add /var/lib/situ /dev/nvme1n1\n  situ disk add /var/lib/situ /mnt/fast/situ"
@@ -503,16 +506,16 @@ pub(crate) struct DiskDrainOptions {
 
 /// Format a device as a Situ disk. Everything on it is lost.
 ///
-/// The command refuses a device that is mounted, or that a store has open. It also refuses a device whose first 1 MiB or
-/// last 64 KiB holds anything but zeros: file systems and partition tables have their marks there. It does not notice data
-/// that lies only between the two.
+/// The command refuses a device that is mounted, or that a store has open. It also refuses a device whose first 1 MiB
+/// or last 64 KiB holds anything but zeros: file systems and partition tables have their marks there. It does not
+/// notice data that lies only between the two.
 ///
-/// The device can be a file of the final size; `fallocate -l 20G FILE` makes such a file. The command refuses a file for
-/// which the file system has too little space.
+/// The device can be a file of the final size; `fallocate -l 20G FILE` makes such a file. The command refuses a file
+/// for which the file system has too little space.
 ///
-/// An NVMe namespace has two names. The store reaches /dev/nvme1n1 through the kernel's block layer. It reaches /dev/ng1n1
-/// by commands that are passed through to the drive. The name that is given, here and to `situ disk add`, decides. A mounted
-/// namespace is refused under either name.
+/// An NVMe namespace has two names. The store reaches /dev/nvme1n1 through the kernel's block layer. It reaches
+/// /dev/ng1n1 by commands that are passed through to the drive. The name that is given, here and to `situ disk add`,
+/// decides. A mounted namespace is refused under either name.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ disk format /dev/nvme1n1\n  situ disk format /dev/nvme1n1 --log 16G --force\n  \
@@ -522,7 +525,8 @@ pub(crate) struct DiskFormatOptions {
     /// Block device, or file
     #[arg(value_name = "DEVICE")]
     pub(crate) device: PathBuf,
-    /// Size of the log area, at least 1M [default: an eighth of the device, at most 8G; up to a quarter of a small device, to reach 640M]
+    /// Size of the log area, at least 1M
+    /// [default: an eighth of the device, at most 8G; up to a quarter of a small device, to reach 640M]
     #[arg(long, value_name = "SIZE", value_parser = parse_log_bytes)]
     pub(crate) log: Option<u64>,
     /// Format the device whatever is on it
@@ -530,7 +534,7 @@ pub(crate) struct DiskFormatOptions {
     pub(crate) force: bool,
 }
 
-/// The size of a log area. A smaller one than this has no room for the log of any store.
+/// Parses the size of a log area. A smaller one than this has no room for the log of any store.
 fn parse_log_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes < 1 << 20 => Err("a log area has at least 1M".to_owned()),
@@ -538,11 +542,12 @@ fn parse_log_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Show a disk: the drive, whether it compresses, its logical and physical bytes; of a Situ disk, also areas, files and free room.
+/// Show a disk: the drive, whether it compresses, its logical and physical bytes; of a Situ disk, also areas, files and
+/// free room.
 ///
-/// The disk can be a block device, formatted or not, a file that is a Situ disk, or a directory, such as that of a store. Physical
-/// bytes are those of the whole drive below, with everything that others keep on it. A drive that does not say something is shown as
-/// unknown. A ScaleFlux drive answers root only.
+/// The disk can be a block device, formatted or not, a file that is a Situ disk, or a directory, such as that of a
+/// store. Physical bytes are those of the whole drive below, with everything that others keep on it. A drive that does
+/// not say something is shown as unknown. A ScaleFlux drive answers root only.
 ///
 /// This works beside a running store. It then shows the disk as it was at one moment.
 #[derive(Debug, Args)]
@@ -557,8 +562,8 @@ pub(crate) struct DiskShowOptions {
 
 /// Read and check all metadata of a Situ disk.
 ///
-/// The command changes nothing. It does not read what the files hold: `situ verify` does. The exit code is 4 if anything is
-/// damaged, and 1 if it is no Situ disk.
+/// The command changes nothing. It does not read what the files hold: `situ verify` does. The exit code is 4 if
+/// anything is damaged, and 1 if it is no Situ disk.
 #[derive(Debug, Args)]
 pub(crate) struct DiskCheckOptions {
     /// Block device, or file
@@ -578,11 +583,12 @@ pub(crate) struct VerifyOptions {
 
 /// Make a damaged store usable again, and say exactly what is lost.
 ///
-/// The repair keeps every sound table, and every sound block of a damaged table. It renames each file that it cannot use as
-/// it is (to NUMBER.damaged), and keeps it. It deletes no file that holds data which the repaired store lacks. It leaves a
-/// sound store as it is. With --dry-run the exit code is 4 if there is something to repair.
+/// The repair keeps every sound table, and every sound block of a damaged table. It renames each file that it cannot
+/// use as it is (to NUMBER.damaged), and keeps it. It deletes no file that holds data which the repaired store lacks.
+/// It leaves a sound store as it is. With --dry-run the exit code is 4 if there is something to repair.
 ///
-/// In a hash store, each damaged bucket becomes empty, and its old block is set aside. The other options are not for hash stores.
+/// In a hash store, each damaged bucket becomes empty, and its old block is set aside. The other options are not for
+/// hash stores.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ repair --dry-run\n  situ repair /var/lib/situ --json")]
 pub(crate) struct RepairOptions {
@@ -620,12 +626,13 @@ pub(crate) enum AdviseCommand {
 
 /// Recommend fill factors for the tables of a running PostgreSQL server.
 ///
-/// A fill factor below 100 leaves room in pages, so that more updates leave the indexes alone (HOT updates). On a drive that compresses, the
-/// room costs little. The command reads the server's statistics in a transaction that cannot write. It prints what was counted, a
-/// recommendation with its gain and cost, and the statements; it runs none of them.
+/// A fill factor below 100 leaves room in pages, so that more updates leave the indexes alone (HOT updates). On a drive
+/// that compresses, the room costs little. The command reads the server's statistics in a transaction that cannot
+/// write. It prints what was counted, a recommendation with its gain and cost, and the statements; it runs none of
+/// them.
 ///
-/// If the server runs on this machine, the command finds out whether its drive compresses. Most drives do not say. The password can be in the
-/// environment, as PGPASSWORD. There is no TLS: use the server's socket, or a tunnel.
+/// If the server runs on this machine, the command finds out whether its drive compresses. Most drives do not say. The
+/// password can be in the environment, as PGPASSWORD. There is no TLS: use the server's socket, or a tunnel.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ advise postgres --dsn 'host=/var/run/postgresql dbname=shop user=anna'\n  \
                         situ advise postgres --dsn postgresql://anna@db.example:5432/shop --drive compresses\n  \
@@ -690,12 +697,12 @@ pub(crate) enum BenchTask {
 
 /// Measure when pipelined compactions pay on this machine, and write rules for it.
 ///
-/// The command makes tables with values of several lengths, compacts them linear and pipelined, and measures bandwidth and
-/// processor time. It takes about a minute, and removes the tables at the end. The
-/// machine should do nothing else meanwhile. `situ serve --compaction-rules FILE` then uses the rules.
+/// The command makes tables with values of several lengths, compacts them linear and pipelined, and measures bandwidth
+/// and processor time. It takes about a minute, and removes the tables at the end. The machine should do nothing else
+/// meanwhile. `situ serve --compaction-rules FILE` then uses the rules.
 ///
-/// Run it on the machine that opens stores; with --capacity if they lie on a node. For the node's side, run it on the node's machine
-/// with --side elsewhere, and bring the file to the machine that opens stores.
+/// Run it on the machine that opens stores; with --capacity if they lie on a node. For the node's side, run it on the
+/// node's machine with --side elsewhere, and bring the file to the machine that opens stores.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ bench calibrate --directory /var/lib/situ\n  situ bench calibrate --capacity \
@@ -712,7 +719,7 @@ pub(crate) struct CalibrateCommand {
     pub(crate) keys: NodeKeys,
 }
 
-/// A key from the command line.
+/// Returns a key from the command line.
 ///
 /// # Errors
 /// As [`given`], or there are no such keys.
@@ -725,7 +732,7 @@ pub(crate) fn given_key(text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Fai
     }
 }
 
-/// A key or value from the command line.
+/// Returns a key or value from the command line.
 ///
 /// # Errors
 /// It is not encoded as the options say.

@@ -19,7 +19,7 @@ impl Output {
         Output { stdout: BufWriter::with_capacity(64 << 10, stdout.lock()), json, terminal }
     }
 
-    /// Whether machines read it.
+    /// Returns true if machines read it.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
@@ -43,7 +43,7 @@ impl Output {
     pub(crate) fn line(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
         self.bytes(text.as_ref().as_bytes())?;
         self.bytes(b"\n")?;
-        // Whoever watches wants to see it now; whoever reads a pipe wants it fast.
+        // A terminal shows each line at once; a pipe gets the lines in large pieces, which is faster.
         if self.terminal { self.finish() } else { Ok(()) }
     }
 

@@ -2,8 +2,8 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar of this length, if it is known. A command that goes on with what an earlier run has begun starts at `done`: the
-/// rate and the time to go are those of this run.
+/// Creates a bar of this length, if it is known. A command that goes on with what an earlier run has begun starts at
+/// `done`: the rate and the time to go are those of this run.
 pub(crate) fn bar(length: Option<u64>, done: u64, template: &str) -> ProgressBar {
     let bar = match length {
         Some(length) => ProgressBar::new(length),

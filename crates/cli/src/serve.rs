@@ -2,7 +2,7 @@
 //!
 //! 1. Signals are caught, the log file and the store are opened, the addresses are taken; each failure says what to do.
 //! 2. Where everything is is printed, with commands to try.
-//! 3. SIGHUP opens the log file anew. SIGTERM or SIGINT end the server: commands that were read are answered, then
+//! 3. SIGHUP opens the log file again. SIGTERM or SIGINT end the server: commands that were read are answered, then
 //!    the store is closed, which makes everything durable.
 
 use crate::DONE;
@@ -29,12 +29,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long the end waits for a node that is lost.
+/// The longest wait of the end for a node that is lost.
 const LOST_NODE_DEADLINE: Duration = Duration::from_secs(3);
-/// How long clients may take to collect their last answers.
+/// The longest time for clients to collect their last answers.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How many seconds a write waits for a lost node, unless the options say otherwise.
+/// The seconds that a write waits for a lost node, unless the options say otherwise.
 const NODE_PATIENCE_S: u64 = 600;
 /// Memory for caches, unless the options say otherwise.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -237,7 +237,7 @@ fn make_file(path: &Path, size: Option<u64>) -> Result<bool, Failure> {
     }
 }
 
-/// What serving needs beside an engine.
+/// The inputs of serving, apart from the engine.
 struct Serving<'a> {
     options: &'a ServeOptions,
     server_options: ServerOptions,
@@ -245,7 +245,7 @@ struct Serving<'a> {
     messages: Arc<Messages>,
 }
 
-/// Where the items are.
+/// The place of the items.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Directory(&'a Path),
@@ -266,12 +266,12 @@ impl std::fmt::Display for Place<'_> {
     }
 }
 
-/// What is shown of a store that is served.
+/// The facts to show about a store that is served.
 struct Shown<'a> {
     place: Place<'a>,
-    /// How the names of its metrics begin.
+    /// The prefix of the names of its metrics.
     metrics: &'static str,
-    /// Whether it has compactions to draw.
+    /// True if it has compactions to draw.
     has_compactions: bool,
 }
 
@@ -384,7 +384,7 @@ fn cannot_start(error: StartError, options: &ServeOptions) -> Failure {
     }
 }
 
-/// Where the server can be reached.
+/// The addresses of the server.
 #[derive(Debug, Serialize)]
 struct Listening {
     event: &'static str,
@@ -451,7 +451,7 @@ fn shell(text: &str) -> String {
     }
 }
 
-/// Where messages go: a file that can be opened anew, or stderr.
+/// The destination of messages: a file that can be opened again, or stderr.
 struct Messages {
     path: Option<PathBuf>,
     /// On stderr, messages are for machines.
@@ -474,7 +474,7 @@ impl Messages {
         let time = text::utc(text::now_unix_s());
         let line = format!("{time} {}\n", text::on_one_line(text));
         let mut file = lock(&self.file);
-        // A message that cannot be written must not stop the server; there is nobody else to tell.
+        // A message that cannot be written must not stop the server, and its failure cannot be reported.
         let _ = match file.as_mut() {
             Some(file) => file.write_all(line.as_bytes()),
             None if self.json => {
@@ -510,7 +510,7 @@ impl Listener for Messages {
     }
 }
 
-/// What the log says of an event. Nothing of beginnings, whose ends it tells, and of single tables.
+/// Returns the line of the log for an event. Beginnings, whose ends have a line, and single tables have none.
 fn told(event: &StoreEvent) -> Option<String> {
     Some(match event {
         StoreEvent::FlushBegun { .. }

@@ -1,10 +1,10 @@
 //! Opening stores as commands need them.
 //!
-//! Every command opens its store through a [`Home`]: a directory, or a store on a node (`node://HOST:PORT/STORE`). Nothing else knows the
-//! difference.
+//! Every command opens its store through a [`Home`]: a directory, or a store on a node (`node://HOST:PORT/STORE`).
+//! Nothing else knows the difference.
 //!
-//! Commands that only read open the store read-only, which takes no lock: they work beside a running server, on the state
-//! of the moment they begin.
+//! Commands that only read open the store read-only, which takes no lock: they work next to a running server, on the
+//! state of the moment they begin.
 
 use crate::failure::Failure;
 use crate::message::Message;
@@ -29,7 +29,7 @@ use crate::text::Encoding;
 use crate::walk::{Bounds, EachEntry, Order, Walk};
 use crate::watch::NodeWatch;
 
-/// Where a store's home is: a directory, or a store on a node.
+/// The home of a store: a directory, or a store on a node.
 #[derive(Clone)]
 pub(crate) struct Home {
     /// The directory, or the address as it was given; for messages, too.
@@ -37,21 +37,21 @@ pub(crate) struct Home {
     keys: NodeKeys,
     /// Nodes that help to compact a store in a directory.
     compute: Vec<String>,
-    /// Where these nodes have the directory, if they have it.
+    /// The path of the directory on these nodes, if they have it.
     compute_shared: Option<PathBuf>,
-    /// Who watches over the nodes, if anybody does.
+    /// The watch over the nodes, if there is one.
     watch: Option<Arc<NodeWatch>>,
 }
 
 impl Target {
-    /// Where the store is.
+    /// Returns the home of the store.
     pub(crate) fn home(&self) -> Home {
         Home::new(self.data.clone(), &self.node)
     }
 }
 
 impl Directory {
-    /// Where the store is.
+    /// Returns the home of the store.
     pub(crate) fn home(&self) -> Home {
         let named = self.directory.clone().or_else(|| self.data.clone());
         Home::new(named.unwrap_or_else(|| PathBuf::from("situ-data")), &self.node)
@@ -59,34 +59,34 @@ impl Directory {
 }
 
 impl Home {
-    /// What the options name: the node if they name one, or else `path`.
+    /// Returns the home that the options name: the node if they name one, or else `path`.
     pub(crate) fn new(path: PathBuf, node: &NodeAccess) -> Home {
         let path = node.capacity.as_ref().map_or(path, PathBuf::from);
         let NodeAccess { compute, compute_shared, keys, .. } = node.clone();
         Home { path, keys, compute, compute_shared, watch: None }
     }
 
-    /// A directory, or an address.
+    /// Returns the home at a directory or an address.
     pub(crate) fn at(path: &Path, keys: &NodeKeys) -> Home {
         Home { path: path.to_owned(), keys: keys.clone(), compute: Vec::new(), compute_shared: None, watch: None }
     }
 
-    /// Has `watch` told of the nodes.
+    /// Returns this home with its nodes watched by `watch`.
     pub(crate) fn watched(self, watch: &Arc<NodeWatch>) -> Home {
         Home { watch: Some(Arc::clone(watch)), ..self }
     }
 
-    /// As it was given: for messages.
+    /// Returns the path as it was given: for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The address, if it is on a node.
+    /// Returns the address, if it is on a node.
     fn address(&self) -> Option<&str> {
         self.path.to_str().filter(|text| NodeAddress::is_one(text))
     }
 
-    /// Whether it is on a node.
+    /// Returns true if it is on a node.
     pub(crate) fn is_on_node(&self) -> bool {
         self.address().is_some()
     }
@@ -98,21 +98,22 @@ impl Home {
         Ok(NodeOptions { write_patience: patience, on_state, ..known })
     }
 
-    /// The files on the node, and the unit beside them.
+    /// Opens the files on the node, and the unit next to them.
     fn beside(&self, address: &str) -> situ::Result<(Arc<NodeVolume>, Arc<NodeUnit>)> {
         let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
         self.watch.iter().for_each(|watch| watch.add(Arc::downgrade(volume.client()), true));
         Ok((volume, unit))
     }
 
-    /// A connection to the node; `None` of a directory.
+    /// Returns a connection to the node; `None` of a directory.
     fn on_node(&self) -> situ::Result<Option<Arc<dyn Volume>>> {
         let Some(address) = self.address() else { return Ok(None) };
         let client = NodeClient::connect(address.parse()?, self.node_options()?)?;
         Ok(Some(Arc::new(NodeVolume::open(Arc::new(client))?)))
     }
 
-    /// The nodes that help to compact: connected before the store is opened, so that one that refuses leaves the store alone.
+    /// Returns the nodes that help to compact: connected before the store is opened, so that one that refuses leaves
+    /// the store alone.
     fn helpers(&self, place: &VolumePlace) -> situ::Result<Vec<Helper>> {
         let helper = |node: &String| {
             let address: NodeAddress = node.parse()?;
@@ -154,7 +155,7 @@ impl Home {
         Ok(OpenedHome { store, clients })
     }
 
-    /// The volume of the home, without a fast disk.
+    /// Returns the volume of the home, without a fast disk.
     ///
     /// # Errors
     /// There is no such directory; the node does not answer.
@@ -165,7 +166,8 @@ impl Home {
         }
     }
 
-    /// What lies in the directory. What cannot be looked into is for the opening to tell. Stores on nodes are ordered ones.
+    /// Returns the kind of the store in the directory. The opening reports a directory that cannot be listed. Stores on
+    /// nodes are ordered ones.
     pub(crate) fn kind(&self) -> StoreKind {
         if self.is_on_node() {
             return StoreKind::Ordered;
@@ -182,7 +184,7 @@ impl Home {
         }
     }
 
-    /// Whether it is a hash store.
+    /// Returns true if it is a hash store.
     pub(crate) fn is_hash(&self) -> bool {
         self.kind() == StoreKind::Hash
     }
@@ -203,7 +205,7 @@ impl Home {
         Ok(self.open_with_nodes(builder, offload)?.store)
     }
 
-    /// As [`open_with`](Home::open_with), and returns which nodes take part.
+    /// Opens the store like [`open_with`](Home::open_with), and returns the nodes that take part.
     ///
     /// # Errors
     /// As [`StoreBuilder::open`].
@@ -237,7 +239,7 @@ impl Home {
         }
     }
 
-    /// All files of the store, wherever they lie.
+    /// Returns all files of the store, wherever they lie.
     ///
     /// # Errors
     /// As [`situ::files_of`].
@@ -275,7 +277,7 @@ impl Home {
     }
 }
 
-/// How a node is reached.
+/// Returns the options for a connection to a node.
 ///
 /// # Errors
 /// A file cannot be read, or is not what it should be.
@@ -362,7 +364,7 @@ impl Writable {
         Ok(Writable { store, directory: directory.to_owned() })
     }
 
-    /// The keyspace; makes it if `create`.
+    /// Returns the keyspace; makes it if `create`.
     ///
     /// # Errors
     /// There is none of that name, or it cannot be made.
@@ -379,7 +381,7 @@ impl Writable {
         Failure::store(what, &self.directory, error)
     }
 
-    /// What memcached items are to be written with.
+    /// Returns the writer of memcached items.
     ///
     /// # Errors
     /// A server's records cannot be read or made.
@@ -399,7 +401,7 @@ impl Writable {
     }
 }
 
-/// A keyspace that must exist.
+/// Returns a keyspace that must exist.
 ///
 /// # Errors
 /// It does not; the text names those that do.
@@ -414,7 +416,7 @@ pub(crate) fn keyspace(store: &Store, name: &str) -> Result<Keyspace, Failure> {
     })
 }
 
-/// When a write returns.
+/// Returns the durability at which a write returns.
 pub(crate) fn durability(sync: bool) -> Durability {
     if sync { Durability::Synced } else { Durability::Buffered }
 }
@@ -456,7 +458,7 @@ impl Readable {
         rule().map_err(|error| Failure::store("cannot read the server's records", &self.directory, &error))
     }
 
-    /// Whether a memcached client would find `key`, which is not in this keyspace.
+    /// Returns true if a memcached client would find `key`, which is not in this keyspace.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -470,7 +472,7 @@ impl Readable {
         Ok(item.is_some_and(|item| !rule.is_dead(&item)))
     }
 
-    /// A value as it is to be shown; `None` for an item that is dead.
+    /// Returns a value as it is to be shown; `None` for an item that is dead.
     pub(crate) fn shown<'a>(&self, value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         match &self.items {
             Some((rule, clock)) => shown_item(value, rule, clock, self.stored),
@@ -479,7 +481,8 @@ impl Readable {
     }
 }
 
-/// Returns an item for output; `None` if it is dead. If `stored`, it includes its header, with the expiration as Unix time.
+/// Returns an item for output; `None` if it is dead. If `stored`, it includes its header, with the expiration as Unix
+/// time.
 pub(crate) fn shown_item<'a>(
     value: &'a [u8],
     rule: &ExpiryRule,

@@ -41,10 +41,10 @@ impl EncodingOptions {
 }
 
 impl Encoding {
-    /// The bytes that `text` stands for.
+    /// Returns the bytes that `text` stands for.
     ///
     /// # Errors
-    /// What is wrong with the text, in words.
+    /// The fault of the text, in words.
     pub(crate) fn decode(self, text: &[u8]) -> Result<Vec<u8>, String> {
         match self {
             Encoding::Text => Ok(text.to_vec()),
@@ -71,7 +71,7 @@ impl Encoding {
         }
     }
 
-    /// The opposite of [`decode`](Encoding::decode).
+    /// Encodes bytes: the opposite of [`decode`](Encoding::decode).
     pub(crate) fn encode(self, bytes: &[u8]) -> Vec<u8> {
         match self {
             Encoding::Text => bytes.to_vec(),
@@ -80,7 +80,7 @@ impl Encoding {
         }
     }
 
-    /// What a field's name ends in when it is written so.
+    /// Returns the suffix of a field's name for this encoding.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Encoding::Text => "",

@@ -22,7 +22,7 @@ fn format_of(asked: Option<Format>, path: &Path) -> Format {
     })
 }
 
-/// Whether the path stands for standard input or output.
+/// Returns true if the path stands for standard input or output.
 fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

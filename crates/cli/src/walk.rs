@@ -6,13 +6,13 @@ use crate::text::Encoding;
 use situ::ReadOptions;
 use std::ffi::OsString;
 
-/// What a walk calls with each entry: key, value, and when it expires, in milliseconds since 1970.
+/// A callback for each entry of a walk: key, value, and expiry in milliseconds since 1970.
 pub(crate) type EachEntry<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> Result<(), Failure> + 'a;
 
 /// The order of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Whatever is quickest.
+    /// The quickest order.
     Any,
     /// In key order.
     Ascending,
@@ -22,10 +22,11 @@ pub(crate) enum Order {
 
 /// Entries that a command walks over.
 pub(crate) trait Walk {
-    /// Whether values are memcached items that are shown without their header.
+    /// Returns true if values are memcached items that are shown without their header.
     fn strips_items(&self) -> bool;
 
-    /// Whether entries may have an expiry beside their value. Walks in [any order](Order::Any) tell it.
+    /// Returns true if entries may have an expiry in addition to their value. Walks in [any order](Order::Any) report
+    /// the expiry.
     fn may_expire(&self) -> bool {
         false
     }
@@ -74,14 +75,14 @@ impl Bounds {
         }
     }
 
-    /// Whether a key lies in the range.
+    /// Returns true if a key lies in the range.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         self.prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix))
             && self.from.as_ref().is_none_or(|from| key >= &from[..])
             && self.to.as_ref().is_none_or(|to| key < &to[..])
     }
 
-    /// As an ordered store takes them.
+    /// Returns the bounds in the form of an ordered store.
     pub(crate) fn options(self) -> ReadOptions {
         let mut options = ReadOptions::default();
         if let Some(prefix) = &self.prefix {

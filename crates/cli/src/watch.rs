@@ -1,8 +1,10 @@
 //! The nodes of a store that is served: what the log, `/metrics` and `/healthz` say of them.
 //!
-//! 1. [`NodeWatch`] is made before the store is opened. Each client tells it of a lost and of a returned node, and it tells the log.
+//! 1. [`NodeWatch`] is made before the store is opened. Each client tells it of a lost and of a returned node, and it
+//!    tells the log.
 //! 2. The clients are handed over when they are connected. Metrics and health ask them.
-//! 3. When the server stops, the clients wait for a lost node for a few seconds only. Else the end would take as long as their patience.
+//! 3. When the server stops, the clients wait for a lost node for a few seconds only. Else the end would take as long
+//!    as their patience.
 //!
 //! **Threads.** Any. A client that ends is no node of the store any more, so only weak references are kept.
 
@@ -18,14 +20,14 @@ type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 /// See the module.
 pub(crate) struct NodeWatch {
     tell: Tell,
-    /// How long a change waits for a lost node.
+    /// The time that a change waits for a lost node.
     pub(crate) patience: Duration,
     nodes: Mutex<Vec<Watched>>,
 }
 
 struct Watched {
     client: Weak<NodeClient>,
-    /// Whether the files of the store lie there. A store needs no other node: the processor does its compactions.
+    /// True if the files of the store lie there. A store needs no other node: the processor does its compactions.
     is_home: bool,
 }
 
@@ -34,7 +36,7 @@ impl NodeWatch {
         Arc::new(NodeWatch { tell: Arc::new(tell), patience, nodes: Mutex::default() })
     }
 
-    /// What a client is to call.
+    /// Returns the callback for a client.
     pub(crate) fn on_state(&self) -> OnState {
         let tell = Arc::clone(&self.tell);
         Arc::new(move |address: &NodeAddress, state: &NodeState| tell(&format!("node {} {state}", address.place)))
@@ -44,7 +46,7 @@ impl NodeWatch {
         lock(&self.nodes).push(Watched { client, is_home });
     }
 
-    /// The store is about to be closed.
+    /// Shortens the waits for lost nodes to `patience`, because the store is about to be closed.
     pub(crate) fn hurry(&self, patience: Duration) {
         self.clients().iter().for_each(|(client, _)| client.hurry(patience));
     }
@@ -55,7 +57,7 @@ impl NodeWatch {
     }
 }
 
-/// What is wrong with the node that has the store's files.
+/// Returns the fault of the node that has the store's files, if there is one.
 fn trouble(client: &NodeClient) -> Option<String> {
     if let Some(why) = client.fenced() {
         return Some(why);

@@ -1,11 +1,11 @@
 //! Fjall as a store under test.
 //!
-//! One keyspace. Set: what [`StoreSettings`] names; its journal is not compressed, and every write is handed to the kernel
-//! before it returns, as RocksDB's are. Everything else is Fjall's default. Fjall compresses level 0 and 1 not at all by
-//! default and builds larger filters there; here all levels are alike, as on the other stores.
+//! One keyspace. Set: what [`StoreSettings`] names; its journal is not compressed, and every write is handed to the
+//! kernel before it returns, as RocksDB's are. Everything else is Fjall's default. Fjall compresses level 0 and 1 not
+//! at all by default and builds larger filters there; here all levels are alike, as on the other stores.
 //!
-//! Fjall has no call that waits for background work: [`Store::wait_idle`] looks until nothing runs and nothing is queued for
-//! [`QUIET_LOOKS`] looks in a row.
+//! Fjall has no call that waits for background work: [`Store::wait_idle`] looks until nothing runs and nothing is
+//! queued for [`QUIET_LOOKS`] looks in a row.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

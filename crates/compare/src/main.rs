@@ -2,10 +2,10 @@
 //!
 //! 1. For each repetition, each store in turn, and another one first in each (A B C, B C A, C A B, ...): a drift of the
 //!    machine falls on all alike, and so does what a run leaves behind for the next.
-//! 2. Each run is a child process of this one, in a fresh directory, so that peak memory, CPU time and bytes written are of
-//!    that run alone. Dirty pages of the run before are written back first.
-//! 3. The raw result of each run is kept; the summary has, per workload, each store's median and spread and the median and
-//!    spread of its ratio to the baseline *within a repetition*; the page draws all of it.
+//! 2. Each run is a child process of this one, in a fresh directory, so that peak memory, CPU time and bytes written
+//!    are of that run alone. Dirty pages of the run before are written back first.
+//! 3. The raw result of each run is kept; the summary has, per workload, each store's median and spread and the median
+//!    and spread of its ratio to the baseline *within a repetition*; the page draws all of it.
 //!
 //! `compare recovery` measures something else: how long stores take to open (`recovery.rs`).
 //!
@@ -74,7 +74,7 @@ struct Arguments {
     options: BenchOptions,
 }
 
-/// What a child is told, in a file: exactly what the parent was.
+/// The order to a child, in a file: exactly that of the parent.
 #[derive(Serialize, Deserialize)]
 struct Job {
     store: StoreKind,
@@ -152,7 +152,7 @@ fn compare(command: &Arguments) -> Outcome<()> {
     Ok(())
 }
 
-/// The store that the others are compared with; there is at least one.
+/// Returns the store that the others are compared with; there is at least one.
 fn baseline(given: Option<StoreKind>, stores: &[StoreKind]) -> Outcome<StoreKind> {
     match given {
         Some(store) if !stores.contains(&store) => Err(format!("the baseline {store} is not among the stores").into()),
@@ -162,7 +162,7 @@ fn baseline(given: Option<StoreKind>, stores: &[StoreKind]) -> Outcome<StoreKind
     }
 }
 
-/// The stores in the order of a repetition, the first being 1.
+/// Returns the stores in the order of a repetition, the first being 1.
 fn turns(stores: &[StoreKind], repetition: u32) -> Vec<StoreKind> {
     let mut turns = stores.to_vec();
     let by = (repetition as usize - 1) % stores.len();
@@ -181,7 +181,7 @@ fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<
     fs::write(&job_path, serde_json::to_vec(&job)?)?;
 
     run_shell(command.prepare.as_deref(), store)?;
-    // What the run before left dirty is written back now, not at this run's cost.
+    // Pages that the run before left dirty are written back now, not at this run's cost.
     if !Command::new("sync").status()?.success() {
         return Err("sync failed: earlier writes would disturb this run".into());
     }

@@ -1,13 +1,14 @@
 //! `compare recovery`: how long a store takes to open, after it was closed in order and after it was killed.
 //!
 //! 1. A child fills a fresh store with all records, lets it come to rest, and closes it.
-//! 2. A child opens it and says how long that took: *closed*. It then writes as much as a memtable can hold without being
-//!    written to a table, every write synced, and is killed. All of that is in the log and nowhere else.
+//! 2. A child opens it and says how long that took: *closed*. It then writes as much as a memtable can hold without
+//!    being written to a table, every write synced, and is killed. All of that is in the log and nowhere else.
 //! 3. A child opens the store, says how long that took: *killed*, and looks for what had been acknowledged.
 //!
 //! The stores take turns, as in a comparison. `--before-open` is run before each opening, to empty the system's cache.
 //!
-//! **Failure.** A store that has lost an acknowledged write ends the measurement: it would be measured at something else.
+//! **Failure.** A store that has lost an acknowledged write ends the measurement: it would be measured at something
+//! else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 8)]
     threads: u64,
 
-    /// How full the memtable, and with it the log, is to be when the store is killed. Beyond some 90% bookkeeping fills it.
+    /// How full the memtable, and with it the log, is to be when the store is killed. Beyond some 90% bookkeeping fills
+    /// it.
     #[arg(long, default_value_t = 85)]
     log_percent: u64,
 
@@ -94,7 +96,7 @@ struct Job {
     threads: u64,
     /// Writes of all threads after the store was opened.
     writes: u64,
-    /// Where the child says what it found; it is whole as soon as it is there.
+    /// The file of the child's findings; it is whole as soon as it exists.
     told: PathBuf,
 }
 
@@ -122,7 +124,8 @@ struct Run {
     closed_open_seconds: f64,
     /// Keys and values that were written, and acknowledged as synced, before it was killed.
     written_user_bytes: u64,
-    /// What the opening after it brought into tables: less than was written where a store wrote tables before.
+    /// The bytes that the opening afterwards brought into tables: less than was written where a store wrote tables
+    /// before.
     replayed_table_bytes: f64,
     killed_open_seconds: f64,
 }
@@ -140,7 +143,7 @@ fn key(number: u64, keys: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// The value of a record, which tells the `life` that wrote it.
+/// Returns the value of a record, which tells the `life` that wrote it.
 fn value(number: u64, life: u8, bytes: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x2545_F491_4F6C_DD1D) | 1;
     let mut value: Vec<u8> = (0..bytes)
@@ -234,7 +237,7 @@ pub(crate) fn run_job(path: &Path) -> Outcome<()> {
     }
 }
 
-/// Runs a child to its end, or, if it is to be killed, until it has told.
+/// Runs a child to its end, or, if it is to be killed, until it has reported.
 fn run_child(job: &Job, path: &Path, kill: bool) -> Outcome<Told> {
     fs::write(path, serde_json::to_vec(job)?)?;
     let mut child = Command::new(std::env::current_exe()?).arg(CHILD).arg(path).spawn()?;

@@ -1,18 +1,18 @@
 //! RocksDB as a store under test.
 //!
 //! Set: what [`StoreSettings`] names, and what Situ does by default and RocksDB only when asked:
-//! * as many threads: of `max_background_jobs`, RocksDB takes a quarter, at least one, for flushes, so one more than Situ's
-//!   compaction threads; `max_subcompactions` as many as those threads;
+//! * as many threads: of `max_background_jobs`, RocksDB takes a quarter, at least one, for flushes, so one more than
+//!   Situ's compaction threads; `max_subcompactions` as many as those threads;
 //! * log files that are used again (`recycle_log_file_num`), which spares a synced write the change of the file's size;
 //! * the cache that its `db_bench` uses, HyperClockCache, which takes no lock.
 //!
-//! With a fast disk, its log goes there (`wal_dir`), and tables go there by level as far as they fit (`db_paths`). RocksDB then
-//! turns dynamic level sizes off by itself, whatever it is told.
+//! With a fast disk, its log goes there (`wal_dir`), and tables go there by level as far as they fit (`db_paths`).
+//! RocksDB then turns dynamic level sizes off by itself, whatever the option says.
 //!
 //! Everything else is RocksDB's default of this version: leveled compaction with dynamic level sizes, index
 //! and filters outside the block cache (which favours its reads over its memory), WAL on. Gets use pinned slices, which
-//! spare one of the two copies of the C interface. It is built for the processor at hand (`.cargo/config.toml`): without
-//! that, its checksums are computed in software.
+//! spare one of the two copies of the C interface. It is built for the processor at hand (`.cargo/config.toml`):
+//! without that, its checksums are computed in software.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,13 +51,13 @@ impl RocksdbFactory {
         Self { settings }
     }
 
-    /// Where tables go, in order, and how much of each place they may fill.
+    /// Returns the places of tables, in order, with the bytes of each that they may fill.
     fn places(&self, directory: &Path) -> Result<Vec<DBPath>, StoreFailure> {
         let Some(fast) = &self.settings.fast_files else { return Ok(Vec::new()) };
         Ok(vec![DBPath::new(fast.join(TABLES), self.settings.fast_table_bytes)?, DBPath::new(directory, u64::MAX)?])
     }
 
-    /// What of a store lies on the fast disk.
+    /// Returns the parts of a store that lie on the fast disk.
     fn fast_parts(&self) -> Vec<PathBuf> {
         self.settings.fast_files.iter().flat_map(|fast| [fast.join(LOG), fast.join(TABLES)]).collect()
     }
@@ -230,7 +230,7 @@ fn walk<'a>(
         if each(key, value).is_break() {
             break;
         }
-        // The last entry is not stepped over: a step may read a block that no one asked for.
+        // The last entry is not stepped over: a step may read a block that the caller did not ask for.
         if count < limit {
             step(&mut iterator);
         }

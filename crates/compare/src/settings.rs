@@ -1,4 +1,4 @@
-//! Settings that mean the same to every store. What a store cannot be told is said in its adapter.
+//! Settings that mean the same to every store. The adapter of a store documents the settings that the store lacks.
 
 use std::path::PathBuf;
 
@@ -17,8 +17,8 @@ pub(crate) enum Compression {
     Lz4,
 }
 
-/// Equal settings for all stores. Direct I/O is off: not all of them have it. The exception is a raw fast disk of Situ's, which
-/// has no page cache and brings a cache of its own, of 64 MiB.
+/// Equal settings for all stores. Direct I/O is off: not all of them have it. The exception is a raw fast disk of
+/// Situ's, which has no page cache and brings a cache of its own, of 64 MiB.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub(crate) struct StoreSettings {
     /// Size at which a memtable is written to a table.
@@ -53,8 +53,8 @@ pub(crate) struct StoreSettings {
     #[arg(long, requires = "fast_files")]
     pub(crate) fast_disk: Option<PathBuf>,
 
-    /// A directory on a file system of the *same* fast disk, for RocksDB: its log goes there (`wal_dir`), and its tables as far as
-    /// they fit (`db_paths`).
+    /// A directory on a file system of the *same* fast disk, for RocksDB: its log goes there (`wal_dir`), and its
+    /// tables as far as they fit (`db_paths`).
     #[arg(long, requires = "fast_disk")]
     pub(crate) fast_files: Option<PathBuf>,
 
@@ -70,8 +70,8 @@ pub(crate) struct StoreSettings {
     #[arg(long, default_value_t = 40)]
     pub(crate) blocking_threads: u32,
 
-    /// Makes RocksDB count what it does: its own write amplification is then in the results. Off, because it counts inside
-    /// every operation.
+    /// Makes RocksDB count what it does: its own write amplification is then in the results. Off, because it counts
+    /// inside every operation.
     #[arg(long)]
     pub(crate) rocksdb_statistics: bool,
 
@@ -101,7 +101,7 @@ pub(crate) struct StoreSettings {
 }
 
 impl Default for StoreSettings {
-    /// What an empty command line gives: the defaults are stated once, on the fields.
+    /// Returns the settings of an empty command line: the defaults are stated once, on the fields.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Empty {

@@ -1,7 +1,7 @@
 //! Situ as a store under test: the harness's own adapter, with the settings that all stores share.
 //!
-//! Set: what [`StoreSettings`] names, and what `change` takes away to measure what it is worth; its background threads are for compactions, and one more flushes. Everything else is
-//! Situ's default.
+//! Set: what [`StoreSettings`] names, and what `change` takes away to measure what it is worth; its background threads
+//! are for compactions, and one more flushes. Everything else is Situ's default.
 
 use situ_bench::{BlockCompression, SituFactory, SituSettings};
 

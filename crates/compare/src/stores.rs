@@ -57,7 +57,7 @@ impl fmt::Display for StoreKind {
 }
 
 impl StoreKind {
-    /// The options of a run for this store.
+    /// Returns the options of a run for this store.
     pub(crate) fn options(self, options: &BenchOptions, settings: &StoreSettings) -> BenchOptions {
         let mut options = options.clone();
         if self == Self::SituBlocking {
@@ -66,7 +66,7 @@ impl StoreKind {
         options
     }
 
-    /// Why it cannot be run with these settings, if it cannot.
+    /// Returns the reason why it cannot be run with these settings, if there is one.
     pub(crate) fn refuses(self, settings: &StoreSettings) -> Option<&'static str> {
         match self {
             Self::Fjall if settings.fast_disk.is_some() => {

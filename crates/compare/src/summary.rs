@@ -1,6 +1,7 @@
-//! What a comparison came to: per workload and store, medians and spreads, and ratios to the baseline.
+//! The summary of a comparison: per workload and store, medians and spreads, and ratios to the baseline.
 //!
-//! The ratios are the page's: see [`situ_bench::report::ratio`]. Every store ran as often as the baseline, in turns with it.
+//! The ratios are the page's: see [`situ_bench::report::ratio`]. Every store ran as often as the baseline, in turns
+//! with it.
 //!
 //! Latencies are compared for each kind of operation apart: which kind is the most frequent one in a workload of halves
 //! differs from run to run, and writers may be few and still be what matters.
@@ -15,9 +16,9 @@ use situ_bench::{BenchResult, Kind, Latency, Machine, PhaseResult, table};
 /// A comparison, in a form for other programs.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
-    /// Where it ran.
+    /// The machine of the runs.
     machine: Machine,
-    /// When the first run began, UTC.
+    /// The start of the first run, UTC.
     date: String,
     /// The store that ratios are to.
     baseline: String,
@@ -104,7 +105,7 @@ impl Summary {
         }
     }
 
-    /// As two tables: throughput, stalls, amplification, CPU and memory; and latencies by kind of operation.
+    /// Renders two tables: throughput, stalls, amplification, CPU and memory; and latencies by kind of operation.
     pub(crate) fn render(&self) -> String {
         let width = self.rows().map(|(_, store)| store.store.len()).max().unwrap_or(0).max(10);
         let mut text = format!(
@@ -165,7 +166,7 @@ impl Summary {
     }
 }
 
-/// A figure's median, or a dash.
+/// Returns a figure's median, or a dash.
 fn shown(figures: &Figures, name: &str, text: fn(f64) -> String) -> String {
     figures.get(name).map_or_else(|| "-".to_owned(), |figure| text(figure.median))
 }

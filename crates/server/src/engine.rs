@@ -1,4 +1,4 @@
-//! What the server needs from a storage engine, and nothing more.
+//! The interface of the server to a storage engine, and nothing more.
 //!
 //! Writes complete through a callback, so that any number can be outstanding without a thread each. An engine with
 //! buffered durability mostly calls it before [`Engine::write`] returns; one that waits for the disk calls it later
@@ -6,11 +6,11 @@
 //! comes.
 //!
 //! A read that needs the disk completes through a callback, too ([`Get::Later`]). One event loop serves thousands of
-//! connections, so a read that waited on the loop's thread would stop all of them. What can be had at once is returned
-//! at once: a hit needs no callback.
+//! connections, so a read that waited on the loop's thread would stop all of them. A value that is available at once is
+//! returned at once: a hit needs no callback.
 //!
-//! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]), and the
-//! event loop that gave it goes on reading for everybody, but gives no other batch before this one is taken.
+//! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]). The event
+//! loop of the batch goes on reading for all clients, but gives no other batch before this one is taken.
 
 pub(crate) mod batch;
 pub(crate) mod cache;
@@ -39,10 +39,10 @@ const _: () = assert!(MAX_VALUE_BYTES_LIMIT + item::HEADER_BYTES_MAX <= situ::VA
 /// Shorter values are copied on their way to the client.
 pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// Called exactly once with the fate of a write. Dropping it uncalled counts as a failure.
+/// A callback, called exactly once with the fate of a write. A drop without a call counts as a failure.
 pub type Done = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
 
-/// What an engine did with a batch that it was given.
+/// The answer of an engine to a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The batch is on its way, or done.
@@ -51,17 +51,17 @@ pub enum Admission {
     Waiting,
 }
 
-/// Called when an engine takes a batch that it made wait, or gives up on it: once for each. It does not wait for
-/// anything. It may come from another thread than the batch's [`Done`] and so, now and then, after it; then it changes
-/// nothing.
+/// A callback, called once for each batch that an engine made wait, when the engine takes the batch or gives up on it.
+/// The callback waits for nothing. Its call may come from another thread than the batch's [`Done`] and so, now and
+/// then, after it; then the call changes nothing.
 pub type OnTaken = Arc<dyn Fn() + Send + Sync>;
 
 /// The type of a metric, as Prometheus knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only goes up.
+    /// A value that only goes up.
     Counter,
-    /// Goes both ways.
+    /// A value that goes both ways.
     Gauge,
 }
 
@@ -70,17 +70,17 @@ pub enum MetricKind {
 pub struct Metric<'a> {
     /// Full name with unit, for example `situ_memtable_bytes`. Samples of one name must be reported in a row.
     pub name: &'a str,
-    /// One sentence.
+    /// The meaning of the metric, in one sentence.
     pub help: &'a str,
     /// Counter or gauge.
     pub kind: MetricKind,
     /// Label names and values; values are escaped by the server.
     pub labels: &'a [(&'a str, &'a str)],
-    /// The value now.
+    /// The present value.
     pub value: f64,
 }
 
-/// Whether the engine can serve.
+/// The state of the engine, as `/healthz` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     /// Reads and writes work.
@@ -89,10 +89,9 @@ pub enum Health {
     Degraded(String),
 }
 
-/// What an engine needs beside itself, and what the server shows with it: a node that has the store's files, for
-/// example.
+/// A dependency of an engine, shown by the server with the engine: a node that has the store's files, for example.
 pub trait Beside: Send + Sync {
-    /// Why the engine cannot do all that it should, if that is so; asked by `/healthz`.
+    /// Returns the reason why the engine cannot do all that it should, if there is one; called by `/healthz`.
     fn trouble(&self) -> Option<String>;
 
     /// Reports metrics.
@@ -108,7 +107,7 @@ pub struct SurveyedItem<'a> {
 }
 
 impl<'a> SurveyedItem<'a> {
-    /// An item as an engine stores it: a header and the data. `None` if the value is none of a server's.
+    /// Reads an item as an engine stores it: a header and the data. Returns `None` if the value is none of a server's.
     pub fn of(key: &'a [u8], value: &[u8]) -> Option<SurveyedItem<'a>> {
         let header = Header::decode(value)?;
         Some(SurveyedItem { key, header, value_bytes: value.len() - header.byte_len() })
@@ -117,8 +116,8 @@ impl<'a> SurveyedItem<'a> {
 
 /// A walk over the items of an engine, on a thread that may wait.
 pub trait Survey: Send {
-    /// Shows some more items, dead ones included, to `each`, which is quick. `now_seconds` is Unix time. False at the
-    /// end.
+    /// Shows some more items, dead ones included, to `each`, which is quick. `now_seconds` is Unix time. Returns false
+    /// at the end.
     ///
     /// # Errors
     /// The engine cannot read on.
@@ -149,26 +148,26 @@ where
 
 /// A key-value engine that can serve memcached.
 ///
-/// **Threads.** Called from every event loop at once. `get`, `write` and `put_meta` must not wait, neither for the disk
-/// nor for back-pressure: all connections of the loop would wait with them.
+/// **Threads.** Every event loop calls the engine at the same time. `get`, `write` and `put_meta` must not wait,
+/// neither for the disk nor for back-pressure: all connections of the loop would wait with them.
 ///
 /// **Order.** Writes become visible, and durable after a crash, in the order they were given, metadata included:
 /// a crash keeps a prefix. The flush barrier relies on it.
 pub trait Engine: Send + Sync + 'static {
-    /// A value read: pinned in the engine's cache, or owned. Held until it has been sent to the client.
+    /// A value that was read: pinned in the engine's cache, or owned. The server holds the value until it has sent it
+    /// to the client.
     type Value: Deref<Target = [u8]> + Send + 'static;
 
     /// The extras of a cache. [`NoCache`](crate::NoCache) for an engine that keeps items until they are deleted, expire
     /// or are flushed.
     type Cache: CacheExtras<Self::Value>;
 
-    /// The value of `key`, if it can be had without waiting for a disk.
+    /// Returns the value of `key`, if it can be had without waiting for a disk.
     ///
     /// If not, the engine asks `later` for a callback, begins the read, and answers [`Get::Later`]. The read sees every
-    /// write that was done before this call. The engine may call the callback before it returns. `later` gives `None`
+    /// write that was done before this call. The engine may call the callback before it returns. `later` returns `None`
     /// if too many reads are under way; then the engine begins none and answers [`Get::Later`], too. An engine that has
-    /// called
-    /// `later` gives no other answer.
+    /// called `later` gives no other answer.
     ///
     /// # Errors
     /// The engine cannot answer; its reason goes to the client.
@@ -183,8 +182,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Once `done(Ok)` is called, every `get` sees the batch. Batches that wait are taken in the order they were given.
     fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission;
 
-    /// A walk over all items, for `lru_crawler metadump`. `None` if the engine cannot list its items. Called on a
-    /// thread that may wait.
+    /// Returns a walk over all items, for `lru_crawler metadump`. `None` if the engine cannot list its items. Called on
+    /// a thread that may wait.
     ///
     /// # Errors
     /// The engine cannot begin.
@@ -192,10 +191,11 @@ pub trait Engine: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The clock by which the engine's items expire. The engine takes and returns expiration times of this clock.
+    /// Returns the clock by which the engine's items expire. The engine takes and returns expiration times of this
+    /// clock.
     fn clock(&self) -> &Arc<StoreClock>;
 
-    /// A server's own record, kept apart from the items. `None` if it was never put.
+    /// Returns a server's own record, kept apart from the items. `None` if it was never put.
     ///
     /// # Errors
     /// The engine cannot answer.
@@ -204,16 +204,16 @@ pub trait Engine: Send + Sync + 'static {
     /// Stores a server's own record durably (as the strongest durability the engine has), then calls `done`.
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done);
 
-    /// About how many items are stored.
+    /// Returns the approximate number of stored items.
     fn approximate_items(&self) -> u64;
 
-    /// Bytes on disk.
+    /// Returns the bytes on disk.
     fn disk_bytes(&self) -> u64;
 
-    /// True while the engine delays writes.
+    /// Returns true while the engine delays writes.
     fn write_stalled(&self) -> bool;
 
-    /// Whether the engine can serve now; asked by `/healthz`.
+    /// Returns the state of the engine; called by `/healthz`.
     fn health(&self) -> Health;
 
     /// Reports the engine's own metrics.
@@ -224,7 +224,8 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// What compactions do, and did since this attempt; `None` if the engine has none, or tells nothing of them.
+    /// Returns the running compactions and those that ended after the attempt `since`; `None` if the engine has none,
+    /// or reports none.
     fn compactions(&self, since: u64) -> Option<Compactions> {
         let _ = since;
         None

@@ -2,12 +2,12 @@
 //!
 //! A turn of the loop:
 //!
-//! 1. Collect reads that have ended, where the engine lets the loop read. Take the messages of the inbox: new connections, finished writes
-//!    and reads, granted stripes.
-//! 2. Serve every connection that has something to do: one read each, and its [share](crate::commands::turn) of commands, so that
-//!    none starves another. One with more to run goes to the end of the queue.
-//! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the engine
-//!    holds them back. Hand the reads to the disk.
+//! 1. Collect reads that have ended, where the engine lets the loop read. Take the messages of the inbox: new
+//!    connections, finished writes and reads, granted stripes.
+//! 2. Serve every connection that has something to do: one read each, and its [share](crate::commands::turn) of
+//!    commands, so that none starves another. One with more to run goes to the end of the queue.
+//! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the
+//!    engine holds them back. Hand the reads to the disk.
 //! 4. Send, once per connection that has something to send.
 //! 5. Sleep in epoll if nothing is left to do.
 //!
@@ -53,11 +53,12 @@ const LISTENER: u64 = u64::MAX - 1024;
 const EVENTS_MAX: usize = 256;
 /// Connections taken per turn, so that a storm of them does not hold up the others.
 const ACCEPTS_MAX: usize = 64;
-/// How often reads of the loop's own are looked at: the system can have no memory to take one, and takes it later.
+/// The interval at which the loop checks its own reads again: the system may lack the memory to take one, and takes it
+/// later.
 const READS_AGAIN: Duration = Duration::from_millis(100);
 /// Rest of the listeners when descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
-/// How often idle connections are looked for.
+/// The interval of the search for idle connections.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A listening socket.
@@ -87,7 +88,7 @@ pub(crate) struct EventLoop<E: Engine> {
     dirty: Vec<u64>,
     scratch: Vec<u8>,
     stopping: bool,
-    /// When idle connections were last looked for.
+    /// The time of the last search for idle connections.
     swept: Instant,
 }
 
@@ -101,7 +102,7 @@ impl<E: Engine> EventLoop<E> {
         let inbox = Arc::clone(&executor.inbox);
         epoll::add(&epoll, inbox.wake_fd(), EventData::new_u64(WAKE), EventFlags::IN)?;
         if let Some(reader) = &executor.read_side.reader {
-            // By edges: nobody reads from the descriptor.
+            // Edge-triggered: the descriptor is never read.
             epoll::add(&epoll, reader.descriptor(), EventData::new_u64(READS), EventFlags::IN | EventFlags::ET)?;
         }
         let spare = if listeners.is_empty() { None } else { Some(spare_descriptor()?) };
@@ -135,7 +136,7 @@ impl<E: Engine> EventLoop<E> {
         Ok(())
     }
 
-    /// Runs until told to stop and done, or past the deadline for stopping.
+    /// Runs until a message to stop has come and the work is done, or until the deadline for stopping.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut messages = Vec::new();
@@ -217,7 +218,8 @@ impl<E: Engine> EventLoop<E> {
 
     fn close_idle(&mut self, limit: Duration) {
         let now = self.executor.moment.now;
-        // What has arrived while the loop did not run is still to be read: its connection is queued, and not idle.
+        // Bytes that have arrived while the loop did not run are still to be read: their connection is queued, and not
+        // idle.
         let is_idle = |connection: &Connection<E>| {
             now.saturating_duration_since(connection.active) > limit && connection.is_silent() && !connection.queued
         };
@@ -226,7 +228,7 @@ impl<E: Engine> EventLoop<E> {
             connections.filter(|connection| is_idle(connection)).map(|connection| connection.session.token).collect();
         for token in idle {
             // The system reports a socket as writable again when a good part of its buffer is free, which takes a slow
-            // reader a while. Whether anything fits shows whether it reads.
+            // reader a while. A send that fits shows that the client reads.
             self.send(token);
             if self.connection(token).is_some_and(|connection| is_idle(connection)) {
                 self.executor.counters.add(Counter::ConnectionsIdleClosed, 1);
@@ -251,7 +253,8 @@ impl<E: Engine> EventLoop<E> {
                         self.make_ready(token);
                     }
                 }
-                // Sending finds out that nobody listens any more, which unparks what waits for the client to read.
+                // A send finds that the client no longer listens, and unparks the work that waits for the client to
+                // read.
                 if hung_up || flags.contains(EventFlags::OUT) {
                     self.dirty.push(token);
                 }
@@ -332,14 +335,14 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
-    /// The engine has taken a batch: if it is the one that waits, others may go on.
+    /// Handles a batch that the engine has taken: if it is the one that waits, others may go on.
     fn taken(&mut self, batch: u64) {
         if self.executor.batcher.taken(batch) {
             self.release_held();
         }
     }
 
-    /// The next batch may go: whoever was held back goes on.
+    /// Resumes the connections that were held back, because the next batch may go.
     fn release_held(&mut self) {
         for token in self.executor.go_on() {
             if let Some(connection) = self.connection(token)
@@ -380,7 +383,7 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
-    /// The peer has stopped sending: answers that are under way are still sent, if anybody takes them.
+    /// Handles a peer that has stopped sending: answers that are under way are still sent, if the peer takes them.
     fn hang_up(&mut self, token: u64) {
         if let Some(connection) = self.connection(token) {
             connection.closing = true;
@@ -397,7 +400,7 @@ impl<E: Engine> EventLoop<E> {
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
         let was_parked = connection.is_parked();
         let progress = connection.send(&self.executor);
-        // What was read before it was parked is still to be run, also while the server stops.
+        // Commands that were read before the connection was parked are still to be run, also while the server stops.
         let unparked = was_parked && !connection.is_parked();
         match progress {
             Progress::Empty if connection.is_finished() && !unparked => self.close(token, Closed::Normal),
@@ -551,7 +554,7 @@ impl<E: Engine> EventLoop<E> {
     }
 }
 
-/// A descriptor that stands for nothing.
+/// Returns a descriptor that stands for nothing.
 fn spare_descriptor() -> std::io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 pub struct Server {
     inboxes: Vec<Arc<Inbox>>,
     threads: Vec<JoinHandle<()>>,
-    /// Readable from the moment of stopping on.
+    /// A descriptor that is readable from the moment of stopping on.
     http_stop: Arc<OwnedFd>,
     stop_at: Arc<Mutex<Option<Instant>>>,
     addresses: Vec<SocketAddr>,
@@ -138,40 +138,40 @@ impl Server {
         Ok(())
     }
 
-    /// The TCP addresses served, with the ports that were taken where 0 was asked for.
+    /// Returns the TCP addresses served, with the ports that were taken where 0 was asked for.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The address of `/metrics` and `/healthz`.
+    /// Returns the address of `/metrics` and `/healthz`.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
     }
 
-    /// How many connections are served at a time: [`ServerOptions::max_connections`], or fewer where the process's
-    /// limit of open files is small.
+    /// Returns the maximum number of connections at a time: [`ServerOptions::max_connections`], or fewer where the
+    /// process's limit of open files is small.
     pub fn connections_max(&self) -> usize {
         self.connections_max
     }
 
-    /// What is not as the options asked, and what to do about it; to be shown to whoever started the server.
+    /// Returns the deviations from the options, each with its cure. The caller shows them to the operator.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// From now on `tell` gets lines for the server's log: of clients that are hung up on, once a minute for each kind. Only the first call
-    /// counts.
+    /// Makes `tell` get the lines for the server's log: of clients that are hung up on, once a minute for each kind.
+    /// Only the first call counts.
     pub fn tell(&self, tell: OnTrouble) {
         self.notices.begin(tell);
     }
 
-    /// Which stored items are dead now, for a compaction filter. Cheap; ask again for each compaction.
+    /// Returns the rule for items that are dead now, for a compaction filter. Cheap; call it for each compaction.
     pub fn expiry_rule(&self) -> ExpiryRule {
         (self.rule)(self.clock.seconds())
     }
 
-    /// Blocks until SIGINT or SIGTERM; call [`Server::stop`] then. Each SIGHUP calls `on_hangup` (to reopen a log
-    /// file, say) and goes on.
+    /// Blocks until SIGINT or SIGTERM. The caller then calls [`Server::stop`]. Each SIGHUP calls `on_hangup` (to reopen
+    /// a log file, say), and the wait goes on.
     ///
     /// # Errors
     /// The signals cannot be caught.
@@ -179,8 +179,9 @@ impl Server {
         Ok(CaughtSignals::catch()?.wait(on_hangup))
     }
 
-    /// Stops: no new connections, commands that were read are finished and answered, then everything is closed.
-    /// What is not done after `deadline` is cut off. A drive that does not answer can take half a minute more.
+    /// Stops the server: it takes no new connections, finishes and answers the commands that were read, and then closes
+    /// everything. Work that is not done after `deadline` is cut off. A drive that does not answer can take half a
+    /// minute more.
     pub fn stop(mut self, deadline: Duration) {
         self.shut_down(deadline);
     }
@@ -193,12 +194,12 @@ impl Server {
             inbox.post(Message::Stop);
         }
         for thread in self.threads.drain(..) {
-            // A loop that panicked has told its story on stderr; the others are still to be joined.
+            // A loop that panicked has printed its message to stderr; the others are still to be joined.
             let _ = thread.join();
         }
         self.dumps.join();
         if let Some(path) = self.unix_socket.take() {
-            // Somebody may have removed it already.
+            // The socket file may be gone already.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -44,8 +44,8 @@
 //! * [`Store`]: open, read, write, keyspaces, properties. [`StoreBuilder`]: other ways to open.
 //! * [`Options`] and [`KeyspaceOptions`]: what can be chosen, with units and defaults.
 //! * [`Iter`]: an iterator over a range of keys; [`Cursor`]: for those who move back and forth, or want no copies.
-//! * [`Transaction`]: reads and writes that take effect together and in nobody's way; `docs/guide/transactions.md` says which
-//!   kind to choose.
+//! * [`Transaction`]: reads and writes that take effect together, while other threads read and write;
+//!   `docs/guide/transactions.md` says which kind to choose.
 //! * [`Keyspace`]: the operations on one ordered map, blocking and asynchronous.
 //! * [`Error`]: what can go wrong.
 //! * [`base`], [`device`] and [`storage`]: the seams for other clocks, threads, devices and volumes.

@@ -1,4 +1,4 @@
-//! Where a calibration makes its tables: a directory of its own, or a node's volume that holds nothing.
+//! The place of a calibration's tables: a directory of its own, or a node's volume that holds nothing.
 
 use super::failed;
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ pub(super) struct Place {
     directory: Option<PathBuf>,
     /// Directories that were made, the deepest first.
     made: Vec<PathBuf>,
-    /// Nobody else uses the volume meanwhile.
+    /// The lock that keeps the volume to this run.
     lock: Option<Box<dyn Lock>>,
     stop: Stop,
     is_closed: bool,
@@ -49,7 +49,7 @@ impl TaskHost for Host {
 }
 
 impl Place {
-    /// A new subdirectory of `directory`, which is made if it is missing.
+    /// Creates a place in a new subdirectory of `directory`, which is made if it is missing.
     pub(super) fn in_directory(directory: &Path, stop: &Stop) -> Result<Place> {
         let path = directory.join(NAME);
         if path.exists() {
@@ -66,7 +66,7 @@ impl Place {
         Ok(Place::new(Arc::new(volume), Some(path), made, None, stop))
     }
 
-    /// A node's volume.
+    /// Creates a place on a node's volume.
     pub(super) fn on_node(volume: Arc<dyn Volume>, stop: &Stop) -> Result<Place> {
         let lock = volume.lock().map_err(failed)?;
         if let Some(file) = volume.list().map_err(failed)?.first() {
@@ -108,7 +108,8 @@ impl Place {
         if self.stop.is_asked() { Err(Error::Stopped) } else { Ok(()) }
     }
 
-    /// Has the system forget the contents of all tables in a directory. They are on the disk: a finished table is synced.
+    /// Drops the contents of all tables in a directory from the page cache. They are on the disk: a finished table is
+    /// synced.
     pub(super) fn drop_from_cache(&self) {
         let Some(directory) = &self.directory else { return };
         let files = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -146,13 +147,13 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_closed {
-            // There is an error already, which is told.
+            // The caller already reports an earlier error.
             let _ = self.end();
         }
     }
 }
 
-/// What somebody else has put into a directory keeps it.
+/// Removes these directories. A directory that holds other files stays.
 fn remove_directories(made: &[PathBuf]) {
     for directory in made {
         let _ = fs::remove_dir(directory);

@@ -9,7 +9,7 @@ const HEADS: [&str; 7] =
     ["linear", "pipelined", "bandwidth growth", "linear CPU", "pipelined CPU", "CPU growth", "ratio"];
 
 impl Calibration {
-    /// The calibration for people.
+    /// Renders the calibration for people.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-/// Text that may stand in an element or a quoted attribute.
+/// Escapes text for an element or a quoted attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -28,12 +28,12 @@ const COLORS: usize = 6;
 /// Ways in the style to draw a line of one colour.
 const DASHES: usize = 3;
 
-/// The classes that tell one subject's drawings from another's.
+/// Returns the classes that distinguish one subject's drawings from another's.
 pub(super) fn subject_class(subject: usize) -> String {
     format!("c{} d{}", subject % COLORS, subject / COLORS % DASHES)
 }
 
-/// `text` cut to so many characters.
+/// Cuts `text` to `characters` characters.
 fn clip(text: &str, characters: usize) -> String {
     match text.chars().count() > characters {
         true => text.chars().take(characters - 1).chain(['…']).collect(),
@@ -61,7 +61,7 @@ fn log_ticks(min: f64, max: f64) -> Vec<f64> {
     (first..=last).map(|power| 10f64.powi(power)).collect()
 }
 
-/// How a position on an axis follows from a value.
+/// The mapping from a value to a position on an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scale {
     /// From zero.
@@ -99,7 +99,7 @@ const TOP: f64 = 34.0;
 const BOTTOM: f64 = 44.0;
 
 impl LineChart<'_> {
-    /// The largest unit that `max` is one or more of.
+    /// Returns the largest unit that `max` is one or more of.
     fn unit_below(&self, max: f64) -> f64 {
         let mut unit = 1.0;
         while self.binary && max >= unit * 1024.0 {
@@ -108,7 +108,7 @@ impl LineChart<'_> {
         unit
     }
 
-    /// The chart, or nothing when there are no points.
+    /// Renders the chart, or nothing when there are no points.
     pub(super) fn render(&self) -> String {
         let values = || self.lines.iter().flat_map(|line| line.points.iter());
         let x_max = values().map(|point| point.0).chain(self.x_ticks.iter().map(|tick| tick.0)).fold(0.0, f64::max);
@@ -221,7 +221,7 @@ pub(super) fn seconds_ticks(max_seconds: f64) -> Vec<(f64, String)> {
     ticks.map(|tick| (tick, format!("{}", (tick * 100.0).round() / 100.0))).collect()
 }
 
-/// One bar: length and whiskers, what stands beside it, what hovering shows.
+/// One bar: length and whiskers, the text next to it, and the text that hovering shows.
 pub(super) struct Bar {
     pub(super) subject: usize,
     pub(super) label: String,
@@ -237,9 +237,9 @@ pub(super) struct BarGroup {
     pub(super) bars: Vec<Bar>,
 }
 
-/// Groups of horizontal bars. Labels that do not fit beside the groups' names have the room to themselves, and the names
-/// a row of their own. With `own_scale`, each group's longest bar has full length, because workloads differ by orders
-/// of magnitude; otherwise all share one scale.
+/// Draws groups of horizontal bars. Labels that do not fit next to the groups' names have the room to themselves, and
+/// the names have a row of their own. With `own_scale`, each group's longest bar has full length, because workloads
+/// differ by orders of magnitude; otherwise all share one scale.
 pub(super) fn bars(title: &str, groups: &[BarGroup], own_scale: bool) -> String {
     const ROW: f64 = 20.0;
     const GAP: f64 = 12.0;

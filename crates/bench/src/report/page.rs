@@ -8,7 +8,7 @@ use crate::measure::Latency;
 use crate::result::PhaseResult;
 use crate::table::{bytes, count, factor, rate, time};
 
-/// Points of a line: more cannot be told apart at its width.
+/// The maximum number of points of a line: its width cannot show more.
 const POINTS_MAX: usize = 160;
 
 pub(super) fn render(title: &str, comparison: &Comparison<'_>) -> String {
@@ -143,7 +143,7 @@ struct Figure {
     title: &'static str,
     value: fn(&PhaseResult) -> Option<f64>,
     text: fn(f64) -> String,
-    /// Whether each workload has a scale of its own: its figures differ from the next one's by orders of magnitude.
+    /// True if each workload has a scale of its own: its figures differ from the next one's by orders of magnitude.
     own_scale: bool,
 }
 
@@ -234,7 +234,7 @@ fn figure_bars(comparison: &Comparison<'_>, compared: &[Option<Compared>], text:
         .collect()
 }
 
-/// The subjects' typical runs of a workload.
+/// Returns the subjects' typical runs of a workload.
 fn typical<'a>(workload: &str, comparison: &Comparison<'a>) -> Vec<(usize, &'a str, &'a PhaseResult)> {
     let subjects = comparison.subjects.iter().enumerate();
     subjects.filter_map(|(index, subject)| Some((index, subject.label, subject.typical(workload)?))).collect()
@@ -295,12 +295,12 @@ fn legend(phases: &[(usize, &str, &PhaseResult)]) -> String {
     html
 }
 
-/// How many neighbouring values make one point, so that at most [`POINTS_MAX`] points are left.
+/// Returns the number of neighbouring values that make one point, so that at most [`POINTS_MAX`] points are left.
 fn thin(length: usize) -> usize {
     length.div_ceil(POINTS_MAX).max(1)
 }
 
-/// What the vertical axis of a chart over time shows.
+/// The vertical axis of a chart over time.
 struct Axis {
     scale: Scale,
     format: fn(f64) -> String,
@@ -389,7 +389,7 @@ fn writes_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
     sample_chart("Bytes written to disk, settling included", phases, &|sample| sample.disk_bytes_written)
 }
 
-/// A label of an axis, without decimals that say nothing: `10 µs`, not `10.0 µs`.
+/// Shortens a label of an axis by decimals that say nothing: `10 µs`, not `10.0 µs`.
 fn tick(text: &str) -> String {
     let end = text.find([' ', '/']).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -397,7 +397,7 @@ fn tick(text: &str) -> String {
     format!("{number}{unit}")
 }
 
-/// Latency by percentile. The axis counts nines, so that each factor of ten in rarity has the same room.
+/// Draws latency by percentile. The axis counts nines, so that each factor of ten in rarity has the same room.
 fn latency_curve(kind: &str, latencies: &[(usize, &str, &Latency)]) -> String {
     let nines = |percentile: f64| -(1.0 - percentile.min(99.9999) / 100.0).log10();
     let line = |(subject, label, latency): &(usize, &str, &Latency)| {

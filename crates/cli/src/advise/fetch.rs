@@ -1,13 +1,15 @@
-//! What a PostgreSQL server says of its tables.
+//! The facts of a PostgreSQL server about its tables.
 //!
 //! # Steps
 //! 1. [`connect`] reads the connection string, and connects without TLS.
 //! 2. [`fetch`] opens one read-only transaction with one snapshot, with short limits for locks and statements.
-//! 3. Four queries fetch the server, the tables with their counts, the columns with their widths, and the indexes with their columns.
+//! 3. Four queries fetch the server, the tables with their counts, the columns with their widths, and the indexes with
+//!    their columns.
 //!
-//! **Invariants.** Nothing is written: the server itself refuses it within this transaction, and the transaction is rolled back at the end.
-//! **Rights.** Any user who may connect sees the counts. The widths of columns are those of tables that the user may read. The server's
-//! data directory is shown to members of `pg_read_all_settings` only. What is hidden is `None`.
+//! **Invariants.** Nothing is written: the server itself refuses it within this transaction, and the transaction is
+//! rolled back at the end.
+//! **Rights.** Any user who may connect sees the counts. The widths of columns are those of tables that the user may
+//! read. The server's data directory is shown to members of `pg_read_all_settings` only. A hidden value is `None`.
 //! **Versions.** 10 to 18. Servers from 16 on count updates that left their page.
 
 use crate::failure::Failure;
@@ -43,7 +45,7 @@ pub(super) struct Server {
 #[derive(Clone, Copy)]
 pub(super) struct ServerProcess {
     pub(super) number: i32,
-    /// How long it has run, in seconds, when the answer came. `NaN` if the user may not see it.
+    /// The age of the process, in seconds, when the answer came. `NaN` if the user may not see it.
     pub(super) age_s: f64,
     /// The time of this machine since its boot, in seconds, when the answer came. `NaN` if unknown.
     pub(super) asked_s: f64,
@@ -58,7 +60,7 @@ pub(super) struct Placed {
     pub(super) location: Option<PathBuf>,
 }
 
-/// What one transaction has seen.
+/// The results of one transaction.
 pub(super) struct Seen {
     pub(super) server: Server,
     pub(super) tables: Vec<Placed>,
@@ -87,7 +89,8 @@ fn hosts(config: &Config) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// As libpq has it where the connection string says nothing: the server's socket, the password of the environment.
+/// Parses the connection string. Where it says nothing, libpq's defaults hold: the server's socket, the password of the
+/// environment.
 fn config(dsn: &str) -> Result<Config, Failure> {
     let mut config: Config = dsn.parse().map_err(|error: postgres::Error| {
         Failure::usage(format!("--dsn cannot be read: {}", told(&error)))
@@ -108,7 +111,7 @@ fn config(dsn: &str) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// All that the advice needs.
+/// Returns all that the advice needs.
 pub(super) fn fetch(client: &mut Client, options: &AdvisePostgresOptions) -> Result<Seen, Failure> {
     let failed = |error: postgres::Error| {
         let failure = Failure::new("cannot read the statistics of the PostgreSQL server", told(&error));
@@ -169,7 +172,7 @@ SELECT current_setting('server_version') AS version, current_database()::text AS
   (SELECT extract(epoch FROM clock_timestamp() - backend_start)::float8 FROM pg_stat_activity WHERE pid = pg_backend_pid()) AS age,
   (SELECT setting FROM pg_settings WHERE name = 'data_directory') AS data_directory";
 
-/// What the kernel dates the begin of a process by.
+/// Returns the seconds since the boot: the kernel dates the start of a process by them.
 fn since_boot_s() -> f64 {
     let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
     text.split_whitespace().next().and_then(|seconds| seconds.parse().ok()).unwrap_or(f64::NAN)
@@ -297,8 +300,8 @@ fn column(row: &Row) -> Column {
     }
 }
 
-/// The columns of an index are its keys and what it includes, and those that its expressions and its predicate read: the latter are
-/// in `pg_depend` only.
+/// The columns of an index are its keys and what it includes, and those that its expressions and its predicate read:
+/// the latter are in `pg_depend` only.
 const INDEXES: &str = "
 SELECT i.indrelid AS oid, x.relname::text AS name, m.amname::text AS method,
   ARRAY(SELECT a.attname::text FROM pg_attribute a
@@ -321,7 +324,7 @@ fn index(row: &Row, version: i32) -> Index {
     }
 }
 
-/// The server's own words, if it is the server that refuses.
+/// Returns the server's own words, if it is the server that refuses.
 fn told(error: &postgres::Error) -> String {
     let cause = |error: &postgres::Error| std::error::Error::source(error).map(ToString::to_string);
     match error.as_db_error() {

@@ -1,8 +1,9 @@
-//! Which drive lies below a tablespace.
+//! The drive below a tablespace.
 //!
-//! Only the machine that the server runs on knows. An address does not tell: behind a tunnel, `localhost` is another machine. So the
-//! command looks for the server's process among those of this machine: it has the number that the server says, it is called
-//! `postgres`, and it is as old as the server says. Ages are compared, not dates: a clock may be set while the server runs. Otherwise the drive is unknown, and the reason is said.
+//! Only the machine that the server runs on knows. An address does not tell: behind a tunnel, `localhost` is another
+//! machine. So the command looks for the server's process among those of this machine: it has the number that the
+//! server says, it is called `postgres`, and it is as old as the server says. Ages are compared, not dates: a clock may
+//! be set while the server runs. Otherwise the drive is unknown, and the reason is said.
 
 use super::fetch::{Placed, Server, ServerProcess};
 use situ::device::{Compresses, Drive};
@@ -12,12 +13,12 @@ use std::path::{Path, PathBuf};
 /// The clocks of the server and of the kernel's list of processes count in hundredths, from moments that are rounded.
 const BEGIN_MAY_DIFFER_S: f64 = 2.0;
 
-/// What is known of the drive below a tablespace.
+/// The known facts of the drive below a tablespace.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) path: Option<PathBuf>,
     pub(super) compresses: Compresses,
-    /// What the drive is, or why nothing is known.
+    /// The kind of the drive, or the reason why it is unknown.
     pub(super) kind: String,
 }
 
@@ -27,7 +28,7 @@ impl Place {
     }
 }
 
-/// The place of a table, if the user has not said what the drive is.
+/// Returns the place of a table, if the user has not said what the drive is.
 pub(super) fn place(server: &Server, placed: &Placed) -> Place {
     if let Err(why) = is_here(server.process) {
         return Place::unknown(
@@ -53,7 +54,7 @@ pub(super) fn place(server: &Server, placed: &Placed) -> Place {
     }
 }
 
-/// Whether the server runs here; if not, why not.
+/// Checks that the server runs here. The error is the reason why it does not.
 fn is_here(process: ServerProcess) -> Result<(), String> {
     let age = process.asked_s - began(Path::new("/proc"), process.number)?;
     // Not a number if the server hides the begin.
@@ -64,7 +65,7 @@ fn is_here(process: ServerProcess) -> Result<(), String> {
     Err(format!("process {number} began {age:.1} s ago here, and {age_s:.1} s ago by the server"))
 }
 
-/// When the process of this number began, in seconds since the boot.
+/// Returns the start of the process of this number, in seconds since the boot.
 ///
 /// # Errors
 /// There is none, or the process is not called `postgres`.

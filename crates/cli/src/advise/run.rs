@@ -20,7 +20,8 @@ const AFTERWARDS: &str = "Nothing was changed. Only pages that PostgreSQL fills 
                           the table) and pg_repack rewrite the older pages. A partition that is made later begins with 100.";
 
 pub(super) fn postgres(options: &AdvisePostgresOptions, out: &mut Output) -> Outcome {
-    // The connection stays open until the drives are known: the server's process ends with it, and `place` looks for that process.
+    // The connection stays open until the drives are known: the server's process ends with it, and `place` looks for
+    // that process.
     let mut client = connect(options)?;
     let seen = fetch(&mut client, options)?;
     if seen.tables.is_empty() {
@@ -68,7 +69,7 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// The reason, if there is nothing else to say of the table.
+    /// Returns the reason, if there is nothing else to say of the table.
     fn plain_reason(&self) -> Option<String> {
         use Keep::{Empty, NothingCounted, Partitioned};
         match &self.advice.recommendation {
@@ -95,7 +96,7 @@ fn no_table(server: &Server, options: &AdvisePostgresOptions) -> Failure {
         .cure("name another database in --dsn, or another --schema or --table; names are as the catalogue has them, without quotes")
 }
 
-/// Why the counts may be worth little.
+/// Returns the reasons why the counts may be worth little.
 fn warnings(seen: &Seen) -> Vec<String> {
     let (server, mut warnings) = (&seen.server, Vec::new());
     let counted = seen.tables.iter().any(|placed| placed.table.counts.inserted + placed.table.counts.updated > 0);

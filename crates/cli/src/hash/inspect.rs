@@ -1,7 +1,7 @@
 //! `inspect` of a hash store: what its superblock and its files say.
 //!
-//! It opens nothing for writing and takes no lock, so it works beside a server. The counts are those of the last checkpoint, or of the
-//! last split; writes since then are in the log.
+//! It opens nothing for writing and takes no lock, so it works next to a running server. The counts are those of the
+//! last checkpoint, or of the last split; writes since then are in the log.
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
@@ -24,7 +24,7 @@ struct HashStoreReport {
     engine: &'static str,
     directory: String,
     store: String,
-    /// Whether it was closed. False while it is open.
+    /// True if it was closed. False while it is open.
     closed: bool,
     buckets: u64,
     /// The device or the file with the buckets.
@@ -59,7 +59,7 @@ struct Debts {
 }
 
 impl Debts {
-    /// Reads the overflow store beside a process that may write to it.
+    /// Reads the overflow store, even while another process writes to it.
     fn of(overflow: &Path) -> Debts {
         let Ok(store) = Store::open_read_only(overflow) else { return Debts::default() };
         let debts = store.properties().debts;
@@ -139,7 +139,7 @@ fn look(directory: &Path) -> situ::hash::Result<HashStoreReport> {
     })
 }
 
-/// The superblock. A server may be writing one slot of it: what looks damaged is read again.
+/// Returns the superblock. A server may be writing one slot of it: what looks damaged is read again.
 fn read_superblock(home: &DirectoryVolume) -> situ::hash::Result<Newest> {
     let file = home.open_pages(FileName::Superblock)?;
     let mut slots = vec![0; SLOTS * SLOT_BYTES];
@@ -154,7 +154,7 @@ fn read_superblock(home: &DirectoryVolume) -> situ::hash::Result<Newest> {
     Err(situ::hash::Error::Existence(text))
 }
 
-/// What the device of the buckets says of its room; none if it cannot be opened to read.
+/// Returns the room of the device of the buckets; none if it cannot be opened to read.
 fn space_of(path: &Path) -> Option<Space> {
     let options = device::OpenOptions { read_only: true, ..Default::default() };
     device::open(path, options).ok().map(|device| device.space())

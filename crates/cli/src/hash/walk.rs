@@ -1,6 +1,7 @@
 //! All entries of a hash store, for `scan` and `dump`.
 //!
-//! Entries are those of one moment. In the order of keys they are sorted on the disk first. A range costs a look at every entry.
+//! Entries are those of one moment. In the order of keys they are sorted on the disk first. A range costs a look at
+//! every entry.
 
 use super::OpenHash;
 use crate::failure::Failure;

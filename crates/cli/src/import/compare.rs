@@ -1,8 +1,8 @@
-//! Whether a keyspace holds what its column family does.
+//! The comparison of a keyspace with its column family.
 //!
-//! Both are read from beginning to end, side by side, and each is counted and hashed by itself: the lengths, the key and
-//! the value of each entry, in order. In a keyspace that may hold other entries, too, those count as *others*, and are
-//! neither counted nor hashed as entries of the import.
+//! Both are read from beginning to end, side by side, and each is counted and hashed by itself: the lengths, the key
+//! and the value of each entry, in order. In a keyspace that may hold other entries, too, those count as *others*, and
+//! are neither counted nor hashed as entries of the import.
 
 use super::plan::Task;
 use super::source::Source;
@@ -40,7 +40,7 @@ impl Side {
         self.hash.update(value);
     }
 
-    /// The hash, as people compare it.
+    /// Returns the hash, as people compare it.
     pub(super) fn checksum(&self) -> String {
         format!("{:016x}", self.hash.digest())
     }
@@ -54,7 +54,7 @@ fn digits<S: Serializer>(hash: &Xxh3Default, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(&format!("{:016x}", hash.digest()))
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Serialize)]
 pub(super) struct Comparison {
     pub(super) column_family: String,
@@ -64,7 +64,7 @@ pub(super) struct Comparison {
     /// Entries of the keyspace that are not the database's.
     pub(super) others: u64,
     pub(super) same: bool,
-    /// Where the two differ first.
+    /// The first difference of the two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) difference: Option<String>,
 }

@@ -11,8 +11,8 @@ use crate::text::shorten;
 use indicatif::ProgressBar;
 use situ::{BATCH_BYTES_MAX, Durability, WriteBatch};
 
-/// Up to here there is room for a mark in the batch. What is longer is written before its mark, and written again if the
-/// import ends between the two.
+/// The longest chunk that leaves room for a mark in its batch. A longer chunk is written before its mark, and written
+/// again if the import ends between the two.
 const CHUNK_BYTES_WITH_MARK: usize = BATCH_BYTES_MAX / 4;
 
 /// Does the task, or what is left of it.

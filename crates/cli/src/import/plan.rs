@@ -1,9 +1,9 @@
-//! What goes where, and from which key on.
+//! The plan of an import: the keyspace of each column family, and the key from which on it is copied.
 //!
 //! Of each import the store keeps a [`Mark`] for each keyspace, among those of `load`: which state of which database it
-//! comes from, and up to which key. A batch of entries and the mark that counts them become durable together. So an import
-//! that ended in its middle can be gone on with (`--resume`) without losing or repeating an entry, if the database is still
-//! what it was: its identity and the number of its last write are the same.
+//! comes from, and up to which key. A batch of entries and the mark that counts them become durable together. So an
+//! import that ended in its middle can be gone on with (`--resume`) without losing or repeating an entry, if the
+//! database is still what it was: its identity and the number of its last write are the same.
 //!
 //! Nothing is written before all column families are known to be welcome: a keyspace that holds entries is refused,
 //! unless they are those of this import, or are to be mixed with it (`--merge`).
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 /// Longest name of a keyspace.
 const NAME_BYTES_MAX: usize = 255;
 
-/// How far the import of a column family has come, as it is stored.
+/// The progress of the import of a column family, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
     /// Identity of the database.
@@ -51,7 +51,7 @@ impl Mark {
         }
     }
 
-    /// Whether it is one of this column family, in this state of the database.
+    /// Returns true if the mark is one of this column family, in this state of the database.
     fn is_of(&self, source: &Source, family: &str) -> bool {
         (self.database.as_str(), self.sequence, self.column_family.as_str())
             == (source.identity.as_str(), source.sequence, family)
@@ -80,7 +80,7 @@ pub(super) struct Task {
     pub(super) entries_before: u64,
 }
 
-/// Where the marks are.
+/// The keyspace of the marks.
 pub(super) struct Marks {
     keyspace: Keyspace,
 }
@@ -114,7 +114,7 @@ fn mark_key(name: &str) -> Vec<u8> {
     [name.as_bytes(), b"\0rocksdb"].concat()
 }
 
-/// The keyspace of each column family.
+/// Returns the keyspace of each column family.
 ///
 /// # Errors
 /// Two go into one, or a name is none that they can have.
@@ -143,7 +143,8 @@ pub(super) fn names(source: &Source, options: &ImportRocksdbOptions) -> Result<V
     Ok(families.into_iter().map(|(name, family)| (family.to_owned(), name.to_owned())).collect())
 }
 
-/// What is to be done. All keyspaces are there then, and say what they are the beginning of.
+/// Plans the tasks of an import. Afterwards all keyspaces exist, and each has the mark of the import that it is the
+/// beginning of.
 ///
 /// # Errors
 /// A keyspace holds what this import may not touch; then nothing was written.

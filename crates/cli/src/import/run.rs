@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use std::time::Instant;
 
-/// What an import did.
+/// The report of an import.
 #[derive(Serialize)]
 struct Report {
     database: String,
@@ -26,7 +26,7 @@ struct Report {
     /// Entries of all runs.
     imported_in_all: u64,
     column_families: Vec<Comparison>,
-    /// Whether store and database hold the same.
+    /// True if store and database hold the same.
     same: bool,
     copying_seconds: f64,
     comparing_seconds: f64,
@@ -95,7 +95,7 @@ fn copy_and_compare(
     let copied = tasks.iter_mut().try_for_each(|task| copy(source, writable, &marks, task, &bar));
     bar.finish_and_clear();
     copied?;
-    // What is compared comes from tables, as every later reader will find it.
+    // The comparison reads entries from tables, as every later reader does.
     writable.store.flush().map_err(|error| writable.failure("cannot write what was imported to tables", &error))?;
     let copying_seconds = begun.elapsed().as_secs_f64();
     let imported_in_all = tasks.iter().map(|task| task.mark.entries).sum();
@@ -153,7 +153,7 @@ impl Report {
     }
 }
 
-/// The number of entries is an estimate. Earlier runs have done so many of them.
+/// Makes the progress bar. `entries` is an estimate; earlier runs have done `before` of them.
 fn bar(done: &'static str, entries: u64, before: u64) -> ProgressBar {
     let template = "{bar:30} {percent:>3} %  {human_pos} entries {msg}, {per_sec}, {eta} to go";
     progress::bar(Some(entries), before, template).with_message(done)

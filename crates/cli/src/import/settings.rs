@@ -1,4 +1,4 @@
-//! What a RocksDB database says about itself in its newest OPTIONS file.
+//! The settings of a RocksDB database, from its newest OPTIONS file.
 //!
 //! RocksDB's own loader makes objects of all that it knows and leaves out in silence what it does not. To refuse a
 //! database by name, its settings have to be read as text: sections in brackets, one `name=value` a line; an object is
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 /// See the module.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// Where its log lies, if not among its other files.
+    /// The directory of its log, if that is not the one of its other files.
     pub(super) wal_dir: Option<PathBuf>,
     /// By name.
     pub(super) families: BTreeMap<String, FamilySettings>,
 }
 
-/// What bears on the meaning of a column family's entries. `None` is RocksDB's default.
+/// The settings that bear on the meaning of a column family's entries. `None` is RocksDB's default.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct FamilySettings {
     pub(super) comparator: Option<String>,
@@ -72,7 +72,7 @@ impl Settings {
     }
 }
 
-/// The column family whose section has this title.
+/// Returns the column family whose section has this title.
 fn family_of(section: &str) -> Option<&str> {
     section.strip_prefix("CFOptions \"")?.strip_suffix('"')
 }

@@ -1,13 +1,13 @@
 //! A RocksDB database, open to be read.
 //!
 //! # Opening
-//! 1. What is no RocksDB database is refused: RocksDB would make a directory of it.
-//! 2. Column families are refused whose entries would be misread: sorted by another comparator, with a merge operator that
-//!    is not here, in tables of another kind. RocksDB itself finds a comparator that it does not know, too.
+//! 1. A directory that is no RocksDB database is refused: RocksDB would make a directory of it.
+//! 2. Column families are refused whose entries would be misread: sorted by another comparator, with a merge operator
+//!    that is not here, in tables of another kind. RocksDB itself finds a comparator that it does not know, too.
 //! 3. It is opened read-only, which takes no lock and reads the log into memory. A program that has it open may flush
 //!    meanwhile: after the manifest was read and before the log is, what is in neither would be missing. A flush writes
-//!    to the manifest before it removes log files, so the database is opened again until its manifest is the same before
-//!    and after. From then on all table files are open, and nothing changes.
+//!    to the manifest before it removes log files, so the database is opened again until its manifest is the same
+//!    before and after. From then on all table files are open, and nothing changes.
 //!
 //! Nothing is written into its directory.
 //!
@@ -24,13 +24,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// A chunk ends when it has so many bytes: as much as a batch of `load`.
+/// The number of bytes at which a chunk ends: as many as in a batch of `load`.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Chunks that wait for whoever asked for them.
+/// The maximum number of chunks that wait for the consumer.
 const CHUNKS_AHEAD: usize = 4;
 /// RocksDB reads tables in pieces of this size.
 const READAHEAD_BYTES: usize = 2 << 20;
-/// How often a database that changes is opened before we give up.
+/// The number of times that a database that changes is opened before the import is given up.
 const OPENINGS: usize = 20;
 /// Columns of a key in a message.
 const SHOWN_COLUMNS: usize = 64;
@@ -48,7 +48,7 @@ pub(super) struct Source {
     pub(super) identity: String,
     /// Number of its last write.
     pub(super) sequence: u64,
-    /// What is good to know before the import.
+    /// Warnings to show before the import.
     pub(super) warnings: Vec<String>,
 }
 
@@ -157,7 +157,7 @@ impl Source {
         found.and_then(Result::ok).flatten().unwrap_or(0)
     }
 
-    /// Whether the column family has an entry without a key: the first, if there is one.
+    /// Returns true if the column family has an entry without a key: the first, if there is one.
     ///
     /// # Errors
     /// It cannot be read.
@@ -185,7 +185,7 @@ impl Source {
         std::thread::scope(|scope| {
             let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
             let reader = scope.spawn(move || self.read_into(&sender, family, after));
-            // After a failure nobody takes chunks any more, and the reader ends.
+            // After a failure the consumer takes no more chunks, and the reader ends.
             let taken = receiver.into_iter().try_for_each(|chunk| each(&chunk));
             let read = match reader.join() {
                 Ok(read) => read,
@@ -222,7 +222,7 @@ impl Source {
         }
         iterator.status().map_err(|error| explain(self.cannot_read(family), &error))?;
         if chunk.len() > 0 {
-            // Whoever does not take it has failed, and says so.
+            // A consumer that does not take the chunk has failed, and reports that.
             let _ = sender.send(chunk);
         }
         Ok(())
@@ -255,8 +255,8 @@ fn misordered(family: &str, shown: &str, key: &[u8]) -> Failure {
         .cure("its comparator is another one than its name says; bring these keys over by a program")
 }
 
-/// Whether tables begin and end in the order of bytes. RocksDB takes a comparator of the right name at its word, and would
-/// leave out in silence what another one has put elsewhere.
+/// Checks that tables begin and end in the order of bytes. RocksDB takes a comparator of the right name at its word,
+/// and would leave out in silence what another one has put elsewhere.
 fn check_order(db: &DB, families: &[String], shown: &str) -> Result<(), Failure> {
     let tables = db.live_files().map_err(|error| explain(cannot_open(&shown), &error))?;
     for table in tables.iter().filter(|table| families.contains(&table.column_family_name)) {
@@ -273,7 +273,7 @@ fn cannot_open(shown: &impl std::fmt::Display) -> String {
     format!("cannot open the RocksDB database in {shown}")
 }
 
-/// Whether there is a RocksDB database at all.
+/// Checks that there is a RocksDB database at all.
 fn check_kind(path: &Path) -> Result<(), Failure> {
     let shown = path.display();
     let none = |why: &str| {
@@ -298,7 +298,7 @@ fn check_kind(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whether a directory is a RocksDB database, which Situ must not write into.
+/// Returns true if a directory is a RocksDB database, which Situ must not write into.
 pub(super) fn is_database(path: &Path) -> bool {
     current(path).is_ok_and(|text| is_rocksdb(&text))
 }
@@ -307,20 +307,20 @@ fn current(path: &Path) -> io::Result<String> {
     fs::read(path.join("CURRENT")).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Whether this is what RocksDB writes into CURRENT. Situ's has a checksum behind the name.
+/// Returns true if the text is one that RocksDB writes into CURRENT. Situ's has a checksum behind the name.
 fn is_rocksdb(text: &str) -> bool {
     let number = text.strip_prefix("MANIFEST-").and_then(|rest| rest.strip_suffix('\n'));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The manifest in force, and its size.
+/// Returns the manifest in force, and its size.
 fn manifest_state(path: &Path) -> io::Result<(String, u64)> {
     let name = current(path)?.trim_end().to_owned();
     let bytes = fs::metadata(path.join(&name))?.len();
     Ok((name, bytes))
 }
 
-/// The column families that were asked for, of those that are there.
+/// Returns the column families that were asked for, of those that are there.
 fn chosen(options: &ImportRocksdbOptions, present: Vec<String>) -> Result<Vec<String>, Failure> {
     let named = options.column_family.iter().chain(options.keyspace.iter().map(|(family, _)| family));
     if let Some(missing) = named.into_iter().find(|name| !present.contains(name)) {
@@ -334,7 +334,7 @@ fn chosen(options: &ImportRocksdbOptions, present: Vec<String>) -> Result<Vec<St
     Ok(present.into_iter().filter(|name| all || options.column_family.contains(name)).collect())
 }
 
-/// Where the log lies, if not in the database's own directory.
+/// Returns the directory of the log, if that is not the database's own.
 ///
 /// # Errors
 /// The database says another place than it can be.
@@ -370,7 +370,7 @@ fn wal_dir(options: &ImportRocksdbOptions, settings: &Settings) -> Result<Option
     Ok(Some(said.clone()))
 }
 
-/// How a column family is opened.
+/// Returns the options that open a column family.
 ///
 /// # Errors
 /// Its entries would be misread.
@@ -421,7 +421,7 @@ fn add(_key: &[u8], existing: Option<&[u8]>, operands: &rocksdb::MergeOperands) 
     Some(sum.to_le_bytes().to_vec())
 }
 
-/// What RocksDB says, and what to do about it.
+/// Makes a failure of RocksDB's message, with a cure.
 fn explain(what: String, error: &rocksdb::Error) -> Failure {
     explain_text(what, error.as_ref())
 }

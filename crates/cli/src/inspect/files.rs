@@ -12,7 +12,7 @@ use std::path::Path;
 struct Report {
     location: String,
     sound: bool,
-    /// Why the store cannot be opened.
+    /// The reason why the store cannot be opened.
     why: String,
     files: Vec<FileReport>,
 }
@@ -22,7 +22,7 @@ struct FileReport {
     name: String,
     bytes: u64,
     readable: bool,
-    /// What is in it, or what is wrong with it.
+    /// The contents of the file, or its fault.
     note: String,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Run {
     last: u32,
     /// Payload bytes in use.
     used_bytes: u64,
-    /// What is wrong, of damaged pages.
+    /// The fault of damaged pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Report {
     file: String,
     pages: u64,
     used_bytes: u64,
-    /// Whether the log was closed cleanly at the end of this file.
+    /// True if the log was closed cleanly at the end of this file.
     closed: bool,
     /// Pages known to be durable, as the last sound page says.
     durable_pages: u32,
@@ -75,8 +75,8 @@ pub(super) fn show(volume: &dyn Volume, directory: &Path, number: u64, out: &mut
     Ok(if report.damaged { Exit::Damage } else { Exit::Done })
 }
 
-/// Looks until two looks in a row find the same damage, or one finds none: a page that is being written may look like anything.
-/// `None` if it changes all the time.
+/// Looks until two looks in a row find the same damage, or one finds none: a page that is being written may look like
+/// anything. `None` if it changes all the time.
 ///
 /// # Errors
 /// As [`gather`].
@@ -182,7 +182,7 @@ fn draw(report: &Report, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The file in one line; the worst state of a column's pages is shown.
+/// Returns the file in one line; the worst state of a column's pages is shown.
 fn map(report: &Report) -> String {
     let columns = MAP.min(usize::try_from(report.pages).unwrap_or(MAP)).max(1);
     let mut worst = vec![0; columns];

@@ -37,10 +37,10 @@ pub(super) struct StoreReport {
     keyspaces: Vec<KeyspaceReport>,
 }
 
-/// How the store uses its fast disk.
+/// The store's use of its fast disk.
 #[derive(Serialize)]
 struct FastDisk {
-    /// Where it is, and without a file system by which backend it is reached.
+    /// The place of the disk, and the backend that reaches it if it has no file system.
     location: String,
     /// Of a device without a file system.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ struct FastDisk {
     decisions: Vec<Decision>,
 }
 
-/// Which levels' new tables were to go to the fast disk from then on.
+/// A decision on the levels whose new tables go to the fast disk from then on.
 #[derive(Serialize)]
 struct Decision {
     unix_s: u64,
@@ -127,7 +127,8 @@ struct SegmentReport {
 }
 
 impl ValueLogReport {
-    /// Makes a report of a keyspace's segments; `None` if there are none. `files` has the lengths of the existing files.
+    /// Makes a report of a keyspace's segments; `None` if there are none. `files` has the lengths of the existing
+    /// files.
     fn of(segments: Vec<SegmentProperties>, files: &HashMap<u64, u64>) -> Option<ValueLogReport> {
         let of = |segment: &SegmentProperties| SegmentReport {
             number: segment.number,
@@ -188,7 +189,7 @@ struct TableReport {
     deletions: u64,
     range_deletions: u64,
     raw_bytes: u64,
-    /// Where there are two disks: whether it lies on the fast one.
+    /// True if the table lies on the fast one of two disks.
     on_fast_disk: bool,
     smallest_sequence: u64,
     largest_sequence: u64,
@@ -197,7 +198,7 @@ struct TableReport {
     begin: String,
     /// Keys below this.
     end: String,
-    /// Why it cannot be opened, if it cannot.
+    /// The reason why the table cannot be opened, if it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<String>,
     #[serde(skip)]
@@ -225,9 +226,10 @@ impl From<TableProperties> for TableReport {
     }
 }
 
-/// What earlier looks at the store have found of its tables, which never change. Beside a process that writes, a table may go after
-/// the store was opened and before the table is; the next look, at a newer state, does not ask for it any more. So a table
-/// that two looks in a row cannot open is damaged, or missing. The same holds for a missing segment. No two files share a number.
+/// The results of earlier looks at the store's tables, which never change. While another process writes, a table may be
+/// removed after the store was opened and before the table is. The next look, at a newer state, does not ask for that
+/// table any more. So a table that two looks in a row cannot open is damaged, or missing. The same holds for a missing
+/// segment. No two files share a number.
 #[derive(Default)]
 pub(super) struct Seen {
     sound: HashMap<u64, Lifetimes>,
@@ -235,7 +237,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Why a table cannot be opened, if it cannot.
+    /// Returns the reason why a table cannot be opened, if it cannot.
     ///
     /// # Errors
     /// The caller has no right to read it: it may be sound.
@@ -258,8 +260,8 @@ impl Seen {
         self.sound.get(&number).map_or(0, |lifetimes| lifetimes.dead(before) as u64)
     }
 
-    /// Returns true if all tables and segments that could not be opened are damaged for certain. The `last` look takes the doubtful ones
-    /// out of the report, if there are others.
+    /// Returns true if all tables and segments that could not be opened are damaged for certain. The `last` look takes
+    /// the doubtful ones out of the report, if there are others.
     fn settles(&mut self, report: &mut StoreReport, last: bool) -> bool {
         let tables = report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels).flat_map(|level| &level.tables);
         let tables = tables.filter(|table| table.damage.is_some()).map(|table| table.number);
@@ -286,7 +288,7 @@ impl Seen {
 /// Looks at the whole store; `None` if tables have gone meanwhile, so that it has to be looked at again.
 ///
 /// # Errors
-/// What there is cannot be listed.
+/// The files cannot be listed.
 pub(super) fn look(
     store: &Store,
     volume: &dyn Volume,
@@ -385,8 +387,8 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
     })
 }
 
-/// The dead among a server's items, by the store's own clock and the flush barrier. `None` if no server wrote the store, or its records
-/// cannot be read: that is for others to report.
+/// Returns the dead among a server's items, by the store's own clock and the flush barrier. `None` if no server wrote
+/// the store, or its records cannot be read: that is for others to report.
 fn dead_items(store: &Store) -> Option<DeadBefore> {
     let clock = stored_clock(store).ok()?;
     let ExpiryRule { now_seconds, barrier_cas } = stored_rule(store, clock.seconds()).ok()??;
@@ -549,7 +551,7 @@ fn size_bar(bytes: u64, largest: u64) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// Where keys lie between the first and the last of a keyspace.
+/// The scale of keys between the first and the last of a keyspace.
 struct Scale {
     common: usize,
     first: u64,
@@ -568,7 +570,7 @@ impl Scale {
         Scale { common, first: number(first, common), last: number(last, common) }
     }
 
-    /// What all keys begin with, where it is long enough to be in the way and leaves something of every key.
+    /// Returns the common prefix of all keys, if it is long enough to be in the way and leaves something of every key.
     fn hidden_prefix<'a>(&self, mut spans: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)> + Clone) -> Option<&'a [u8]> {
         let hides_all = spans.clone().any(|(begin, end)| begin.len().min(end.len()) <= self.common);
         let first = spans.next()?;
@@ -587,7 +589,7 @@ impl Scale {
     }
 }
 
-/// The eight bytes of `key` behind its first `skip`, as a number in key order.
+/// Returns the eight bytes of `key` behind its first `skip`, as a number in key order.
 fn number(key: &[u8], skip: usize) -> u64 {
     let mut bytes = [0; 8];
     for (to, from) in bytes.iter_mut().zip(key.iter().skip(skip)) {

@@ -1,4 +1,4 @@
-//! What compaction units do and did, of a store that is being served: the server's figures, drawn as a timeline of text.
+//! The work of the compaction units of a store that is being served: the server's figures, drawn as a timeline of text.
 //!
 //! ```text
 //! cpu   40 of 41 attempts done, 1.20 GiB in, 1.10 GiB out, busy 12.5 s, 1 of 2 places taken
@@ -10,7 +10,8 @@
 //! 2. Each unit has as many rows as it had attempts at the same time, up to a limit.
 //! 3. Below it, the last attempts in words, with the decision on each.
 //!
-//! **Failure**: a server that is silent, or says something else, ends the command with its address. An answer is read up to a limit.
+//! **Failure**: a server that is silent, or says something else, ends the command with its address. An answer is read
+//! up to a limit.
 
 use super::COLUMNS;
 use crate::DONE;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 /// A server on this machine answers at once; one elsewhere may be far.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The server keeps fewer attempts than fit into so many answers.
+/// The maximum number of answers: the server keeps fewer attempts than fit into them.
 const ANSWERS_MAX: usize = 200;
 /// Attempts in words unless all are asked for.
 const ATTEMPTS_SHOWN: usize = 12;
@@ -169,7 +170,7 @@ fn draw_decisions(unit: &UnitFigures, line: Line<'_>) -> Result<(), Failure> {
     decisions.last.as_ref().map_or(Ok(()), |last| line(text::on_one_line(&format!("│  last: {}", decision(last)))))
 }
 
-/// A decision with its inputs.
+/// Formats a decision with its inputs.
 fn decision(decision: &DecisionFigures) -> String {
     let inputs: Vec<String> = decision
         .inputs
@@ -229,7 +230,7 @@ struct Window {
 }
 
 impl Window {
-    /// The last `seconds`, or less if the first attempt began later.
+    /// Creates the window of the last `seconds`, or less if the first attempt began later.
     fn of(compactions: &Compactions, seconds: u64) -> Window {
         let end = compactions.now_us;
         let first = compactions.attempts.iter().map(|attempt| attempt.began_us).min().unwrap_or(end);
@@ -247,7 +248,7 @@ impl Window {
         usize::try_from(at / u128::from((self.end - self.begin).max(1))).unwrap_or(0).min(COLUMNS - MARGIN)
     }
 
-    /// A row for each attempt that ran beside others, the first free one for each.
+    /// Draws the attempts, each in the first row that is free at its beginning.
     fn rows(&self, attempts: &[&Attempt]) -> Vec<String> {
         let mut attempts: Vec<&Attempt> =
             attempts.iter().copied().filter(|attempt| self.until(attempt) >= self.begin).collect();
@@ -284,12 +285,12 @@ impl Window {
     }
 }
 
-/// How long a stage waited for its neighbours.
+/// Returns the time that a stage waited for its neighbours.
 fn waits(stage: &StageFigures) -> u64 {
     stage.starved_us.saturating_add(stage.blocked_us)
 }
 
-/// So many characters for the stages of an attempt by their shares.
+/// Draws the stages of an attempt as `columns` characters, by their shares.
 fn bar(attempt: &Attempt, columns: usize) -> Vec<char> {
     let stages = attempt.stages;
     let waits = stages.named().iter().map(|(_, stage)| waits(stage)).fold(0, u64::saturating_add);

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 
-/// What a directory holds, as the names of its files say.
+/// The kind of store in a directory, by the names of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     /// No store.
@@ -23,7 +23,8 @@ pub(crate) enum EngineName {
     Lsm,
     /// Hash buckets on a drive that compresses: one map without an order, and no index in memory
     Hash,
-    /// A cache in memory and, with --flash, on a drive: as memcached, it evicts items when there is no room. Only for `serve`
+    /// A cache in memory and, with --flash, on a drive: as memcached, it evicts items when there is no room. Only for
+    /// `serve`
     Cache,
 }
 
@@ -50,7 +51,8 @@ pub(crate) struct EngineChoice {
     /// Engine of a new store. A store that exists keeps its engine [default: lsm]
     #[arg(long, value_enum, value_name = "NAME", help_heading = HEADING)]
     pub(crate) engine: Option<EngineName>,
-    /// Device for the buckets of a hash store: a block device, or a file. The store remembers it [default: a sparse file in the directory]
+    /// Device for the buckets of a hash store: a block device, or a file. The store remembers it
+    /// [default: a sparse file in the directory]
     #[arg(long, value_name = "DEVICE", help_heading = HEADING)]
     pub(crate) buckets: Option<PathBuf>,
 }
@@ -58,7 +60,7 @@ pub(crate) struct EngineChoice {
 const HEADING: &str = "Engine";
 
 impl EngineChoice {
-    /// Whether the store in `directory`, which is of the kind `found`, is a hash store or becomes one.
+    /// Returns true if the store in `directory`, which is of the kind `found`, is a hash store or becomes one.
     ///
     /// # Errors
     /// The store has another engine than was asked for.
@@ -106,7 +108,7 @@ pub(super) fn refuse_for(whom: &str, given: &[(bool, &str)]) -> Result<(), Failu
 }
 
 impl Directory {
-    /// Whether a directory was named, or a node's secret and the like.
+    /// Returns true if a directory was named, or a node's secret and the like.
     pub(crate) fn is_given(&self) -> bool {
         self.directory.is_some() || self.data.is_some() || self.check_for_hash().is_err()
     }

@@ -11,11 +11,12 @@ pub(crate) struct NodeAccess {
     /// Store on a node instead of a directory: node://HOST:PORT/STORE, or node://unix:SOCKET:/STORE
     #[arg(long, value_name = "NODE", help_heading = HEADING)]
     pub(crate) capacity: Option<String>,
-    /// Node that helps with compactions: node://HOST:PORT. May be given several times. It reads and writes the files of a store here
-    /// over the connection, and those of a store on another node there
+    /// Node that helps with compactions: node://HOST:PORT. May be given several times. It reads and writes the files of
+    /// a store here over the connection, and those of a store on another node there
     #[arg(long, value_name = "NODE", help_heading = HEADING)]
     pub(crate) compute: Vec<String>,
-    /// Path of the directory of the store on nodes that share it: they read and write there, and not over the connection
+    /// Path of the directory of the store on nodes that share it: they read and write there, and not over the
+    /// connection
     #[arg(long, value_name = "DIR", help_heading = HEADING, requires = "compute")]
     pub(crate) compute_shared: Option<PathBuf>,
     #[command(flatten)]
@@ -38,7 +39,8 @@ pub(crate) struct NodeKeys {
     /// File that holds the secret of the node [default: the node has none]
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub(crate) node_secret_file: Option<PathBuf>,
-    /// File with the certificates (PEM) that sign the certificate of the node [default: the connection is not encrypted]
+    /// File with the certificates (PEM) that sign the certificate of the node
+    /// [default: the connection is not encrypted]
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub(crate) node_ca: Option<PathBuf>,
 }
@@ -48,12 +50,14 @@ const HEADING: &str = "Store on a node";
 /// Keep the files of stores for other machines.
 ///
 /// A node owns a directory, or a Situ disk without a file system, and serves it over the network. On the other machine,
-/// `situ serve --capacity node://HOST:PORT/STORE` keeps its store there; all other commands take the same address. Each store has a
-/// directory of its own on the node; a Situ disk has one store. One process at a time can write to a store. Another process can take the
-/// store over when the first one has not been heard of for a while; the first one cannot write any more then.
+/// `situ serve --capacity node://HOST:PORT/STORE` keeps its store there; all other commands take the same address. Each
+/// store has a directory of its own on the node; a Situ disk has one store. One process at a time can write to a store.
+/// Another process can take the store over when the first one has not been heard of for a while; the first one cannot
+/// write any more then.
 ///
-/// Without --secret-file, the node listens on 127.0.0.1, [::1] and Unix sockets only. Without --tls-cert, nothing is encrypted.
-/// SIGTERM and SIGINT end the node when it has answered what it was asked. Stores wait, and go on when the node is back.
+/// Without --secret-file, the node listens on 127.0.0.1, [::1] and Unix sockets only. Without --tls-cert, nothing is
+/// encrypted. SIGTERM and SIGINT end the node when it has answered what it was asked. Stores wait, and go on when the
+/// node is back.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ node /var/lib/situ-node\n  situ node /dev/nvme1n1 --listen 0.0.0.0:7170 --secret-file \
@@ -71,10 +75,12 @@ pub(crate) struct NodeCommand {
     /// Compactions that run at a time [default: one for each processor]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) tasks: Option<u32>,
-    /// Directory that other machines share with this one. Compactions may read and write there. May be given several times
+    /// Directory that other machines share with this one. Compactions may read and write there. May be given several
+    /// times
     #[arg(long, value_name = "DIR")]
     pub(crate) shared: Vec<PathBuf>,
-    /// Other node that keeps stores: HOST:PORT, or unix:PATH. Compactions may read and write there. May be given several times
+    /// Other node that keeps stores: HOST:PORT, or unix:PATH. Compactions may read and write there. May be given
+    /// several times
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) storage_node: Vec<String>,
     #[command(flatten)]
@@ -82,8 +88,8 @@ pub(crate) struct NodeCommand {
     /// Address that takes connections, or unix:PATH. May be given several times. Port 0 is a free port
     #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:7170")]
     pub(crate) listen: Vec<String>,
-    /// File that holds the secret that clients have to know, at least 16 bytes. Only its owner and its group may open the file [default:
-    /// everybody is served]
+    /// File that holds the secret that clients have to know, at least 16 bytes. Only its owner and its group may open
+    /// the file [default: everybody is served]
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
     /// File with the certificate of the node (PEM), and those that signed it [default: nothing is encrypted]

@@ -14,9 +14,10 @@ use std::path::PathBuf;
 /// Serve the store to memcached clients, and its metrics over HTTP.
 ///
 /// The server speaks memcached's text protocol, classic and meta. It keeps items in the keyspace "items" until they are
-/// deleted, expire or are flushed. It does not touch other keyspaces. While it runs, get, scan, dump and inspect can read the
-/// store beside it. With --engine cache, the server is a cache in memory and on flash, for what can be fetched again elsewhere. Every other engine is
-/// for what must not be lost. SIGTERM and SIGINT end it cleanly. SIGHUP makes it open the log file again, for logrotate.
+/// deleted, expire or are flushed. It does not touch other keyspaces. While it runs, get, scan, dump and inspect can
+/// read the store beside it. With --engine cache, the server is a cache in memory and on flash, for what can be fetched
+/// again elsewhere. Every other engine is for what must not be lost. SIGTERM and SIGINT end it cleanly. SIGHUP makes it
+/// open the log file again, for logrotate.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --listen 0.0.0.0:11211 --sync --memory 4G\n  \
@@ -44,20 +45,22 @@ pub(crate) struct ServeOptions {
     /// Answer no HTTP requests: no metrics, no health
     #[arg(long, conflicts_with = "http")]
     pub(crate) no_http: bool,
-    /// Answer a write only when the disk has it, so that it survives power failure. Without this it survives the end of the
-    /// process
+    /// Answer a write only when the disk has it, so that it survives power failure. Without this it survives the end of
+    /// the process
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. The store remembers it
+    /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. The store
+    /// remembers it
     #[arg(long, value_name = "PATH")]
     pub(crate) fast_disk: Option<PathBuf>,
-    /// How many seconds a write waits for a node that is lost. Then the store takes no more writes until it is opened again, if its log
-    /// lies on the node. Reads wait 5 seconds [default: 600]
+    /// How many seconds a write waits for a node that is lost. Then the store takes no more writes until it is opened
+    /// again, if its log lies on the node. Reads wait 5 seconds [default: 600]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) node_patience: Option<u64>,
-    /// Memory for cached blocks, indexes and filters. Other memory comes on top: memtables (up to 256M), the log's buffer,
-    /// waiting writes, merges, and the cache of a raw fast disk. With --engine cache it is the memory of the whole process, 32M or more,
-    /// or `auto`: it follows what the machine or its control group has left, and leaves a tenth to others [default: 256M]
+    /// Memory for cached blocks, indexes and filters. Other memory comes on top: memtables (up to 256M), the log's
+    /// buffer, waiting writes, merges, and the cache of a raw fast disk. With --engine cache it is the memory of the
+    /// whole process, 32M or more, or `auto`: it follows what the machine or its control group has left, and leaves a
+    /// tenth to others [default: 256M]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_memory)]
     pub(crate) memory: Option<MemorySize>,
     /// Threads that serve connections, 1 to 1024 [default: one for each core]
@@ -72,16 +75,17 @@ pub(crate) struct ServeOptions {
     /// Size of the largest value that a client may set
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
     pub(crate) max_value: usize,
-    /// Keep values of 4 KiB and more in the value log, on any disk. Compactions do not copy them. With values of this size, each
-    /// measured workload is faster; dead values take a quarter more space [default: all values are in tables]
+    /// Keep values of 4 KiB and more in the value log, on any disk. Compactions do not copy them. With values of this
+    /// size, each measured workload is faster; dead values take a quarter more space
+    /// [default: all values are in tables]
     #[arg(long, conflicts_with = "value_log_min")]
     pub(crate) value_log: bool,
     /// As --value-log, with another size of the smallest value in the value log, 1 byte to 1G
     #[arg(long, value_name = "SIZE", value_parser = parse_value_log_bytes)]
     pub(crate) value_log_min: Option<u64>,
-    /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for memcached's
-    /// -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the file once, at its
-    /// start [default: everybody is served]
+    /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for
+    /// memcached's -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the
+    /// file once, at its start [default: everybody is served]
     #[arg(long, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
     /// Refuse flush_all, as memcached's -F does, so that no client can remove all items at once
@@ -101,14 +105,15 @@ const FLASH_HEADING: &str = "Flash of a cache (--engine cache)";
 /// Where a cache keeps what memory has no room for.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct FlashChoice {
-    /// Drive that gets items when memory needs their room: a block device, or a file. It is empty, or holds a cache [default: none]
+    /// Drive that gets items when memory needs their room: a block device, or a file. It is empty, or holds a cache
+    /// [default: none]
     #[arg(long, value_name = "PATH", help_heading = FLASH_HEADING)]
     pub(crate) flash: Option<PathBuf>,
     /// Size of the file, which is made if it does not exist
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "flash", help_heading = FLASH_HEADING)]
     pub(crate) flash_size: Option<u64>,
-    /// How the names of small files begin with whose help the items on flash outlive the process. Without them a block device
-    /// begins empty at each start [default: the name of the flash, if it is a file]
+    /// How the names of small files begin with whose help the items on flash outlive the process. Without them a block
+    /// device begins empty at each start [default: the name of the flash, if it is a file]
     #[arg(long, value_name = "PREFIX", requires = "flash", help_heading = FLASH_HEADING)]
     pub(crate) flash_journal: Option<PathBuf>,
     /// Which items go to flash: all, or those that were read in memory, which spares the drive [default: all]
@@ -177,7 +182,7 @@ fn parse_value_log_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A limit of values that a server can keep.
+/// Parses a limit of values that a server can keep.
 fn parse_value_bytes(text: &str) -> Result<usize, String> {
     let bytes = parse_bytes(text)?;
     match usize::try_from(bytes) {

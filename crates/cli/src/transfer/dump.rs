@@ -1,13 +1,14 @@
 //! `dump`: entries into a file that `load` can read back, byte for byte.
 //!
-//! Entries of a hash store that expire have a field or a column more, `expires_ms`. A program that does not know it refuses such a file.
+//! Entries of a hash store that expire have a field or a column more, `expires_ms`. A program that does not know it
+//! refuses such a file.
 //!
 //! Memcached items that have expired or were flushed are left out: a client would not see them either.
 //!
-//! The dump goes to a temporary file, which is renamed when it is complete and durable. A symbolic link keeps pointing to
-//! the name. With `--force`, the dump replaces an existing file and keeps its mode from the first byte on. Owner and group
-//! are kept where the system permits it. A file that the user may not write is not replaced. A device or a pipe is written
-//! in place.
+//! The dump goes to a temporary file, which is renamed when it is complete and durable. A symbolic link keeps pointing
+//! to the name. With `--force`, the dump replaces an existing file and keeps its mode from the first byte on. Owner and
+//! group are kept where the system permits it. A file that the user may not write is not replaced. A device or a pipe
+//! is written in place.
 
 use super::packed::{Packer, Packing};
 use super::sink::Sink;
@@ -131,8 +132,8 @@ fn write_entries(
     Ok(dumped)
 }
 
-/// Whether the path leads to what standard output is, too, as /dev/stdout does. A file under a new name would take the place
-/// of the one that others write to, and a summary would stand among the entries.
+/// Returns true if the path leads to the file of standard output, as /dev/stdout does. A file under a new name would
+/// take the place of the one that others write to, and a summary would stand among the entries.
 fn is_stdout(path: &Path) -> bool {
     let stdout = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
     match (std::fs::metadata(path), stdout) {
@@ -141,7 +142,7 @@ fn is_stdout(path: &Path) -> bool {
     }
 }
 
-/// What would only be found when all is written, or in the system's words.
+/// Checks in advance for errors that would only be found when all is written, or only in the system's words.
 fn can_be_written(target: &Path, force: bool) -> Result<(), Failure> {
     let what = format!("cannot write {}", target.display());
     if target.is_dir() {
@@ -161,11 +162,11 @@ fn can_be_written(target: &Path, force: bool) -> Result<(), Failure> {
 /// Makes a signal remove the file of this name, which is about to be created.
 type Catch<'a> = &'a dyn Fn(PathBuf) -> io::Result<()>;
 
-/// Where entries go.
+/// The destination of entries.
 enum Destination {
     /// A file that appears when it is whole.
     Whole(Partial),
-    /// What was there under the name and is no regular file.
+    /// The existing file under the name, which is no regular file.
     Direct(File),
 }
 
@@ -203,7 +204,8 @@ impl Destination {
     }
 }
 
-/// The directory of the store that `target` is a file of, or would be taken for one of: a dump there would destroy it.
+/// Returns the directory of the store that `target` is a file of, or would be taken for one of: a dump there would
+/// destroy it.
 fn store_of(target: &Path) -> Option<PathBuf> {
     let target = std::fs::canonicalize(target).or_else(|_| end_of_links(target)).ok()?;
     target.file_name()?.to_str()?.parse::<FileName>().ok()?;
@@ -212,7 +214,7 @@ fn store_of(target: &Path) -> Option<PathBuf> {
     is_store.then(|| directory.to_owned())
 }
 
-/// The path that a chain of symbolic links ends in, with nothing there yet.
+/// Returns the path that a chain of symbolic links ends in, with nothing there yet.
 fn end_of_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     // The chain has an end: the system has followed it already, and counts.
@@ -232,7 +234,7 @@ struct Partial {
     path: PathBuf,
     file: File,
     target: PathBuf,
-    /// What to say of a file whose owner or group will be others than before.
+    /// The message for a file whose owner or group will be others than before.
     new_owner: Option<String>,
 }
 
@@ -246,11 +248,11 @@ impl Partial {
         Ok(Partial { file, path, target, new_owner: None })
     }
 
-    /// One that is, for whoever looks at it, what the file `target` is.
+    /// Creates a partial file with the owner and the mode of the file `target`.
     fn replacing(target: PathBuf, catch: Catch<'_>) -> io::Result<Partial> {
-        // The directory decides who may rename; who may write this file, the file does.
+        // The directory decides on the right to rename. The file decides on the right to write it.
         let before = File::options().write(true).open(&target)?.metadata()?;
-        // Nobody but us can open it before it has its owner.
+        // Only this user can open it before it has its owner.
         let mut partial = Partial::create(target, 0o600, catch)?;
         let created = partial.file.metadata()?;
         let mut mode = before.mode() & 0o7777;
@@ -285,7 +287,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Renamed already, or given up; either way nobody wants to hear of it.
+        // The file was renamed already, or is given up. A failure to remove it is not reported.
         let _ = std::fs::remove_file(&self.path);
     }
 }

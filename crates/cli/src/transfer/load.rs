@@ -1,12 +1,12 @@
 //! `load`: a file into the store, at most once each line.
 //!
-//! Entries are gathered into batches. Each batch also says, in the keyspace [`MARKS`], up to which place of which file it
-//! goes: entries and place become durable together or not at all, so a load that was killed goes on with `--resume`
-//! without losing or repeating a line. A file is known by its path, its size and a hash of its first bytes; a file
-//! that has changed is not resumed. Standard input has no name and cannot be resumed.
+//! Entries are gathered into batches. Each batch also says, in the keyspace [`MARKS`], up to which place of which file
+//! it goes: entries and place become durable together or not at all, so a load that was killed goes on with `--resume`
+//! without losing or repeating a line. A file is known by its path, its size and a hash of its first bytes; a file that
+//! has changed is not resumed. Standard input has no name and cannot be resumed.
 //!
-//! With `--stored` the entries are memcached items. They get new cas ids, and the record of these is part of each batch,
-//! too: see [`ItemWriter`](situ_server::ItemWriter).
+//! With `--stored` the entries are memcached items. They get new cas ids, and the record of these is part of each
+//! batch, too: see [`ItemWriter`](situ_server::ItemWriter).
 
 use super::packed::{Input, Packing};
 use super::records::{Place, Record, Records, Unreadable};
@@ -31,10 +31,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// A batch ends here, however few entries it has.
 const BATCH_BYTES: usize = 1 << 20;
-/// So much of a file is hashed to tell it from another one of the same name and size.
+/// The bytes of a file that are hashed to tell it from another one of the same name and size.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// How far a load of a file has come, as it is stored.
+/// The progress of a load of a file, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     /// Size of the file.
@@ -46,16 +46,16 @@ struct Mark {
     loaded: u64,
     skipped: u64,
     done: bool,
-    /// When a repair of the store had lost something last, as the store said when this load began. Marks of older programs do
-    /// not have it.
+    /// The time of the last lossy repair of the store, as the store said when this load began. Marks of older
+    /// programs do not have it.
     #[serde(default)]
     lossy_repair: Option<u64>,
-    /// The columns or fields that the load was told to use. Absent in marks of older programs.
+    /// The columns or fields that the load used. Absent in marks of older programs.
     #[serde(default)]
     layout: Vec<String>,
 }
 
-/// Which file a load reads.
+/// The identity of the file that a load reads.
 struct Identity {
     key: Vec<u8>,
     bytes: u64,
@@ -64,7 +64,7 @@ struct Identity {
     is_packed: bool,
 }
 
-/// What a load did.
+/// The summary of a load.
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
     file: String,
@@ -306,7 +306,7 @@ impl Load<'_> {
         failure.cure(format!("{loaded} loaded, and --resume goes on from there"))
     }
 
-    /// How far the load will have come with what was gathered.
+    /// Returns the progress of the load with the gathered entries.
     fn mark_at(&self, place: Place, gathered: u64) -> Mark {
         Mark { offset: place.offset, line: place.line, loaded: self.mark.loaded + gathered, ..self.mark.clone() }
     }
@@ -315,7 +315,7 @@ impl Load<'_> {
         self.commit_up_to(self.mark_at(place, gathered))
     }
 
-    /// What the bar says beside its rate, when so many entries are loaded in all.
+    /// Returns the text of the bar next to its rate, with `loaded` entries in all.
     fn told(&self, loaded: u64) -> String {
         let now = text::plural_of(loaded - self.before, "entry", "entries");
         match self.before {
@@ -340,7 +340,7 @@ impl Load<'_> {
     }
 }
 
-/// Before anything is opened: whoever writes into a pipe would be told that it is read.
+/// Refuses a load that cannot be resumed, before anything is opened: opening a pipe would let its writer start.
 fn can_be_resumed(path: &Path) -> Result<(), Failure> {
     if is_dash(path) {
         return Err(Failure::usage("a load of standard input cannot be resumed: name a file as an argument"));

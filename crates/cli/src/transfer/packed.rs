@@ -1,9 +1,11 @@
 //! Reading and writing of files packed by gzip or Zstandard.
 //!
-//! `load` recognises a packed file or standard input by its first bytes, not by its name. If the name ends in `.gz` or `.zst` and
-//! the first bytes disagree, the file was cut or renamed, and `load` refuses it. `dump` packs a file if its name has such an ending.
+//! `load` recognises a packed file or standard input by its first bytes, not by its name. If the name ends in `.gz` or
+//! `.zst` and the first bytes disagree, the file was cut or renamed, and `load` refuses it. `dump` packs a file if its
+//! name has such an ending.
 //!
-//! Offsets count unpacked bytes. A packed file cannot be positioned, so resuming at an offset unpacks everything before it.
+//! Offsets count unpacked bytes. A packed file cannot be positioned, so resuming at an offset unpacks everything before
+//! it.
 
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;

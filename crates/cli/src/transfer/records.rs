@@ -3,9 +3,10 @@
 //! A record that cannot be read is a value with a reason, not an error: the reader stands behind it and goes on. Where
 //! a reader stands is a byte offset, at which a new reader can begin.
 //!
-//! CSV and TSV follow RFC 4180, with any bytes inside fields. The first row is a header, whose names decide which columns are
-//! key and value ([`columns`]). With `--no-header`, the first row is an entry, and the two columns are key and value.
-//! A quote that is still open where the input ends makes its record a bad one: the rest of the value is missing.
+//! CSV and TSV follow RFC 4180, with any bytes inside fields. The first row is a header, whose names decide which
+//! columns are key and value ([`columns`]). With `--no-header`, the first row is an entry, and the two columns are key
+//! and value. A quote that is still open where the input ends makes its record a bad one: the rest of the value is
+//! missing.
 //!
 //! A record may have an expiration time in a field or column `expires_ms`, which may be empty.
 
@@ -82,7 +83,7 @@ fn one_name(found: usize, what: &str, name: &str) -> Result<(), String> {
     }
 }
 
-/// What a CSV parser is in the middle of.
+/// The state of a CSV parser within its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Within {
     /// Nothing: a record begins with the next byte that ends no line.
@@ -96,14 +97,14 @@ enum Within {
     Quote,
 }
 
-/// Passes the input to the CSV parser and keeps track of what the parser does not tell: it takes a quote that is never
-/// closed for one that is closed at the end, and a record to begin with the rest of the line end before it.
+/// Passes the input to the CSV parser and keeps track of two facts that the parser hides. The parser takes a quote that
+/// is never closed for one that is closed at the end. It lets a record begin with the rest of the line end before it.
 ///
 /// The parser would skip a byte order mark wherever it begins, also in the middle of a file, but only one in the first
 /// piece that it gets. So the mark is taken away here, and that piece is a single byte.
 pub(crate) struct Quotes {
     input: Input,
-    /// What was read in search of a byte order mark, and is none.
+    /// The bytes that were read in search of a byte order mark, and are none.
     front: Vec<u8>,
     delimiter: u8,
     within: Within,
@@ -111,7 +112,7 @@ pub(crate) struct Quotes {
     ended: bool,
     /// Bytes that were passed on.
     passed: u64,
-    /// So many of them lie before the record at hand.
+    /// The number of these bytes before the record at hand.
     before_record: u64,
     record_bytes_max: u64,
     /// The record at hand may have this length before memory is checked again.
@@ -151,7 +152,7 @@ impl Quotes {
         Ok(BYTE_ORDER_MARK.len() as u64)
     }
 
-    /// True if the input has ended in a field whose quote was not closed.
+    /// Returns true if the input has ended in a field whose quote was not closed.
     fn left_open(&self) -> bool {
         self.ended && self.within == Within::Quoted
     }
@@ -204,8 +205,8 @@ impl Read for Quotes {
     }
 }
 
-/// Checks that the system has `bytes` of memory for the record that begins in `line`. The parsers end the process if an allocation
-/// fails.
+/// Checks that the system has `bytes` of memory for the record that begins in `line`. The parsers end the process if an
+/// allocation fails.
 fn require_memory(bytes: usize, line: u64) -> io::Result<()> {
     #[cfg(test)]
     if bytes > tests::MEMORY_BYTES.get() {
@@ -240,7 +241,7 @@ impl Place {
 pub(crate) struct Numbered {
     pub(crate) line: u64,
     pub(crate) record: Result<Record, String>,
-    /// When the entry expires, in milliseconds since 1970; none: never.
+    /// The expiry of the entry, in milliseconds since 1970; none: never.
     pub(crate) expires_ms: Option<u64>,
 }
 
@@ -316,7 +317,7 @@ impl Records {
         })
     }
 
-    /// The next record; `None` at the end.
+    /// Returns the next record; `None` at the end.
     pub(crate) fn read(&mut self) -> io::Result<Option<Numbered>> {
         match self {
             Records::Json { input, layout, place, line } => loop {
@@ -354,13 +355,14 @@ impl Records {
         }
     }
 
-    /// Whether records have begun that were not given yet: at the end, a sign that lines were counted wrongly.
+    /// Returns true if records have begun that were not returned yet: at the end, a sign that lines were counted
+    /// wrongly.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn promises_more(&self) -> bool {
         matches!(self, Records::Csv { reader, .. } if !reader.get_ref().lines.is_empty())
     }
 
-    /// Where the next record begins.
+    /// Returns the place at which the next record begins.
     pub(crate) fn place(&self) -> Place {
         match self {
             Records::Json { place, .. } => *place,

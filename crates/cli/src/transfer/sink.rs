@@ -18,7 +18,8 @@ enum To<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// Begins a file; CSV and TSV have a header, which names the encoding. With `has_expiry`, they have a column for it.
+    /// Begins a file; CSV and TSV have a header, which names the encoding. With `has_expiry`, they have a column for
+    /// it.
     pub(crate) fn new(
         format: Format,
         encoding: Encoding,
@@ -62,7 +63,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// The system's error in a CSV error, so that a broken pipe is still known as one.
+/// Returns the system's error in a CSV error, so that a broken pipe is still known as one.
 pub(super) fn io_error(error: csv::Error) -> io::Error {
     if !error.is_io_error() {
         return io::Error::other(error);

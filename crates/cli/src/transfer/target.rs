@@ -1,7 +1,7 @@
-//! Where a load goes: a keyspace of an ordered store, or a hash store.
+//! The target of a load: a keyspace of an ordered store, or a hash store.
 //!
-//! Entries are gathered into one batch. [`Target::commit`] writes the batch together with the place that it goes up to, so both become
-//! durable together or not at all.
+//! Entries are gathered into one batch. [`Target::commit`] writes the batch together with the place that it goes up to,
+//! so both become durable together or not at all.
 
 use crate::failure::Failure;
 use crate::hash::{OpenHash, check_key, check_value};
@@ -14,28 +14,29 @@ use situ::{Keyspace, WriteBatch};
 use situ_server::{HashItemWriter, ItemWriter, reserved};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// What a load needs of a store.
+/// The interface of a load to a store.
 pub(super) trait Target {
     /// Gathers an entry, which may expire. The batch is as it was if this fails, in words.
     fn put(&mut self, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> Result<(), String>;
 
-    /// Bytes that are gathered.
+    /// Returns the bytes that are gathered.
     fn bytes(&self) -> usize;
 
     /// Writes what is gathered, and the mark of a load under its key.
     fn commit(&mut self, mark: Option<(&[u8], &[u8])>, sync: bool) -> Result<(), Failure>;
 
-    /// The mark of an earlier load.
+    /// Returns the mark of an earlier load.
     fn mark(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
 
-    /// When a repair of the store had lost something last.
+    /// Returns the time of the last lossy repair of the store.
     fn lossy_repair(&self) -> Option<u64>;
 
     /// Closes the store: everything is durable then.
     fn close(self: Box<Self>) -> Result<(), Failure>;
 }
 
-/// Opens the store that the options name, or makes it. The keyspace's name has been checked. With `marks`, the load has a mark.
+/// Opens the store that the options name, or makes it. The keyspace's name has been checked. With `marks`, the load has
+/// a mark.
 pub(super) fn open(options: &LoadOptions, keyspace: &str, marks: bool) -> Result<Box<dyn Target>, Failure> {
     let home = options.target.home();
     if !options.engine.is_hash(home.path(), home.kind())? {
@@ -52,7 +53,7 @@ struct Ordered {
     writable: Writable,
     keyspace: Keyspace,
     marks: Option<Keyspace>,
-    /// What writes memcached items, if the entries are some.
+    /// The writer of memcached items, if the entries are some.
     items: Option<ItemWriter>,
     batch: WriteBatch,
 }
@@ -113,12 +114,13 @@ impl Target for Ordered {
 
 struct Hash {
     hash: OpenHash,
-    /// What writes memcached items, if the entries are some.
+    /// The writer of memcached items, if the entries are some.
     items: Option<HashItemWriter>,
     batch: HashBatch,
 }
 
-/// Keys of a hash store are short, and names of marks hold paths: a hash stands for each name. The mark says which file it is for.
+/// Keys of a hash store are short, and names of marks hold paths: a hash stands for each name. The mark says which file
+/// it is for.
 fn mark_key(name: &[u8]) -> Vec<u8> {
     reserved(&[b"load ", &xxh3_128(name).to_le_bytes()[..]].concat())
 }

@@ -1,10 +1,11 @@
-//! When an item was last read, roughly, in memory.
+//! The approximate times of the last reads of items, in memory.
 //!
 //! Meta commands can ask whether an item was read before (`h`) and how many seconds ago (`l`). Writing that to the
 //! engine on every read would turn reads into writes, so it lives in a fixed table of 64-bit words, one per hash
 //! slot: 31 bits of the hash as a fingerprint, a bit for "read since it was stored", 32 bits of Unix time. A newer
-//! key evicts an older one from its slot. What the table does not know (evicted, or from before the server started)
-//! is answered as "never read, last touched when the server started". Nothing but those two flags depends on it.
+//! key evicts an older one from its slot. An item that the table does not know (evicted, or from before the server
+//! started) is reported as "never read, last touched when the server started". Nothing but those two flags depends on
+//! it.
 //!
 //! **Threads.** Any; words are independent, relaxed, last writer wins.
 
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOTS: usize = 1 << 16;
 
-/// What is known about an item.
+/// The recorded reads of one item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) fetched: bool,
@@ -41,13 +42,13 @@ impl AccessTable {
         (&self.slots[hash as usize % SLOTS], (hash >> 33) << 33)
     }
 
-    /// The item was stored now.
+    /// Records that the item was stored now.
     pub(crate) fn stored(&self, key: &[u8], now_seconds: u64) {
         let (slot, fingerprint) = self.slot(key);
         slot.store(fingerprint | (now_seconds & 0xffff_ffff), Ordering::Relaxed);
     }
 
-    /// The item was read now.
+    /// Records that the item was read now.
     pub(crate) fn fetched(&self, key: &[u8], now_seconds: u64) {
         let (slot, fingerprint) = self.slot(key);
         let word = fingerprint | 1 << 32 | (now_seconds & 0xffff_ffff);

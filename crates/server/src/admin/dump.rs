@@ -1,8 +1,8 @@
 //! `lru_crawler metadump`: a line for each item, as memcached 1.6.18 writes it.
 //!
-//! A thread of its own walks over the engine's items ([`Survey`]), which may wait for a disk, and puts lines into the connection's
-//! [feed](crate::waiting::feed). There is one dump at a time in a server; the client of another one is told that it is busy. A dump ends with its connection, and with
-//! a client that has taken nothing for a minute.
+//! A thread of its own walks over the engine's items ([`Survey`]), which may wait for a disk, and puts lines into the
+//! connection's [feed](crate::waiting::feed). A server runs one dump at a time; the client of another one gets a busy
+//! answer. A dump ends with its connection, and with a client that has taken nothing for a minute.
 //!
 //! Sizes are what memcached would need, as `me` shows them, so that tools add up the same numbers.
 
@@ -30,15 +30,16 @@ pub(crate) struct Dumps {
     is_under_way: Arc<AtomicBool>,
 }
 
-/// What memcached says of an item's size: its header, the key, flags if there are any, and the data with the end of a line.
+/// Returns an item's size as memcached counts it: its header, the key, flags if there are any, and the data with the
+/// end of a line.
 pub(crate) fn size_as_memcached(key: &[u8], flags: u32, value_bytes: usize) -> usize {
     let flags_bytes = if flags == 0 { 0 } else { 4 };
     56 + key.len() + 1 + flags_bytes + value_bytes + 2
 }
 
 impl Dumps {
-    /// Starts a dump. Returns false if one is running, or no thread can be started. The thread calls `survey`, which may block. `moment` is
-    /// the present expiry rule, and Unix time minus the engine's clock.
+    /// Starts a dump. Returns false if one is running, or no thread can be started. The thread calls `survey`, which
+    /// may block. `moment` is the present expiry rule, and Unix time minus the engine's clock.
     pub(crate) fn begin(
         &self,
         survey: impl FnOnce() -> Result<Option<Box<dyn Survey>>, EngineError> + Send + 'static,

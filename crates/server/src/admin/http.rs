@@ -1,12 +1,12 @@
-//! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, `GET /compactions` for people, and `GET /`, which lists these.
-//! `HEAD` answers as `GET`, without a body.
+//! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, `GET /compactions` for people, and `GET /`, which
+//! lists these. `HEAD` answers as `GET`, without a body.
 //!
 //! One thread polls the listener and all open connections; each is answered once and closed. A request is read into a
-//! buffer of bounded size, and reading and writing have a deadline each, so a slow or silent client costs a descriptor
+//! buffer of bounded size, and reading and writing have a deadline each. So a slow or silent client costs a descriptor
 //! and a few hundred bytes for [`DEADLINE`] at most.
 //!
-//! **Bounded.** [`CONNECTIONS_MAX`] connections; one more takes the place of the oldest. So silent clients cannot keep a
-//! supervisor, which sends its request as soon as it is connected, from its answer.
+//! **Bounded.** [`CONNECTIONS_MAX`] connections; one more takes the place of the oldest. So silent clients cannot keep
+//! a supervisor, which sends its request as soon as it is connected, from its answer.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -44,7 +44,7 @@ struct Client {
     stream: TcpStream,
     deadline: Instant,
     request: Vec<u8>,
-    /// What is left to send; `None` while the request arrives.
+    /// The bytes left to send; `None` while the request arrives.
     answer: Option<VecDeque<u8>>,
 }
 
@@ -79,7 +79,7 @@ fn take_connections(listener: &TcpListener, clients: &mut VecDeque<Client>) {
     for _ in 0..CONNECTIONS_MAX {
         match listener.accept() {
             Ok((stream, _)) => {
-                // The client may be gone at any point; there is nobody to tell.
+                // The client may be gone at any point, so errors go unreported.
                 if stream.set_nonblocking(true).is_err() {
                     continue;
                 }
@@ -160,11 +160,11 @@ impl Client {
     }
 }
 
-/// How far reading or writing came.
+/// The progress of reading or writing.
 enum Progress {
     /// The socket has or takes no more for now.
     Blocked,
-    /// There is no more to read or write.
+    /// The end: no more to read or write.
     Ended,
 }
 
@@ -176,7 +176,7 @@ pub(crate) struct Request {
     wants_body: bool,
 }
 
-/// What a request asks for.
+/// The target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     /// The list of pages.
@@ -185,9 +185,9 @@ enum Asked {
     Health,
     /// The page of compactions.
     Page,
-    /// What is new of compactions since this attempt.
+    /// The news of compactions since this attempt.
     Compactions(u64),
-    /// Nothing that is here: the status, and why in prose.
+    /// An unknown target: the status, and the reason in prose.
     Refused(&'static str, &'static str),
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn asked(request: &[u8]) -> Option<Request> {
     Some(Request { asked, wants_body: method == b"GET" })
 }
 
-/// What `since=N` in a query asks for; all attempts that are kept if there is no such part.
+/// Parses `since=N` of a query; without such a part, the request is for all attempts that are kept.
 fn since(query: &[u8]) -> Asked {
     let Some(digits) = query.split(|byte| *byte == b'&').find_map(|part| part.strip_prefix(b"since=")) else {
         return Asked::Compactions(0);

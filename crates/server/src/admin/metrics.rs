@@ -1,4 +1,4 @@
-//! What the server counts, and how it is shown to Prometheus.
+//! The counters of the server, and their form for Prometheus.
 //!
 //! Each event loop owns one [`Counters`] and is its only writer, so counting is a plain add to memory that no other
 //! core writes; a scrape sums over the loops. Latencies go into logarithmic buckets, doubling from 1 µs.
@@ -178,18 +178,18 @@ impl Counters {
         bump(&self.counters[counter as usize], by);
     }
 
-    /// One command of this kind was answered after `latency`.
+    /// Records that one command of this kind was answered after `latency`.
     pub(crate) fn answered(&self, command: Command, latency: Duration) {
         self.count(command);
         self.took(command, 1, latency);
     }
 
-    /// One command of this kind was answered.
+    /// Records that one command of this kind was answered.
     pub(crate) fn count(&self, command: Command) {
         bump(&self.commands[command as usize], 1);
     }
 
-    /// So many commands of this kind were answered in a row, in so much time together.
+    /// Records the `time` that a row of `commands` commands of one kind took.
     pub(crate) fn took(&self, command: Command, commands: u32, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let class = COMMANDS[command as usize].1 as usize;
@@ -220,7 +220,7 @@ impl Totals<'_> {
         self.counter(Counter::ConnectionsOpened).saturating_sub(self.counter(Counter::ConnectionsClosed))
     }
 
-    /// The Prometheus text form, engine included.
+    /// Renders the Prometheus text form, engine included.
     pub(crate) fn render<E: Engine>(&self, durable: &Durable<E>, uptime: Duration) -> String {
         let mut page = String::with_capacity(16 << 10);
         header(&mut page, "situ_server_commands_total", "Commands answered.", "counter");

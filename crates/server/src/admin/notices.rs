@@ -1,7 +1,7 @@
 //! Lines for the server's log about clients of other protocols.
 //!
-//! Such a client only sees that its connection ends. The log says why: at once for the first client of each protocol, and then once a
-//! minute at most, with the number of clients since the last line.
+//! Such a client only sees that its connection ends. The log says why: at once for the first client of each protocol,
+//! and then once a minute at most, with the number of clients since the last line.
 
 use crate::engine::cache::OnTrouble;
 use crate::protocol::foreign::Protocol;
@@ -41,13 +41,13 @@ impl Refused {
 }
 
 impl Notices {
-    /// From now on `tell` gets the lines. Only the first call counts.
+    /// Makes `tell` get the lines. Only the first call counts.
     pub(crate) fn begin(&self, tell: OnTrouble) {
         // The second one is dropped, as is said.
         _ = self.tell.set(tell);
     }
 
-    /// The server has hung up on a client of another protocol; `peer` is `None` for a Unix socket.
+    /// Reports that the server has hung up on a client of another protocol; `peer` is `None` for a Unix socket.
     pub(crate) fn refused(&self, protocol: Protocol, peer: Option<SocketAddr>, now: Instant) {
         let Some(tell) = self.tell.get() else { return };
         let Some(clients) = lock(&self.refused)[protocol as usize].count(now) else { return };

@@ -1,8 +1,8 @@
 //! Counts for each prefix of keys, as `stats detail` shows them: what is before the first `:` of a key.
 //!
-//! While counting is off, which it is at first, a command pays for one load. What is counted is what memcached counts:
-//! each key of `get` and `gat`, each classic storage command, whatever comes of it, and each `delete`; of keys without a
-//! colon nothing, and nothing of meta commands.
+//! While counting is off, which it is at first, a command pays for one load. The counts are those of memcached:
+//! each key of `get` and `gat`, each classic storage command, whatever comes of it, and each `delete`; of keys without
+//! a colon nothing, and nothing of meta commands.
 //!
 //! **Bounded.** [`PREFIXES_MAX`] prefixes; those that come later are not counted until `stats reset`.
 
@@ -23,7 +23,7 @@ struct Counts {
     del: u64,
 }
 
-/// What happens to a key.
+/// An event of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     Hit,
@@ -73,7 +73,7 @@ impl Prefixes {
         lock(&self.counts).clear();
     }
 
-    /// The answer to `stats detail dump`.
+    /// Returns the answer to `stats detail dump`.
     pub(crate) fn dump(&self) -> Vec<u8> {
         let all = lock(&self.counts);
         let mut text = Vec::with_capacity(64 * all.len() + 8);

@@ -1,7 +1,7 @@
 //! The `stats` command: memcached's names where the meaning is the same, so that existing dashboards work.
 //!
-//! `stats` has every name of memcached 1.6.18. Situ has no slabs and no LRU, and a store evicts nothing: what they would count never
-//! happens and is 0. `stats slabs` and `stats items` show one class that holds everything.
+//! `stats` has every name of memcached 1.6.18. Situ has no slabs and no LRU, and a store evicts nothing: what they
+//! would count never happens and is 0. `stats slabs` and `stats items` show one class that holds everything.
 
 use situ::base::lock;
 use std::fmt::{Display, Write as _};
@@ -15,19 +15,19 @@ use crate::engine::Engine;
 use crate::engine::cache::{CacheExtras, CacheState, FlashState};
 use crate::engine::durable::Durable;
 
-/// Where the numbers come from.
+/// The sources of the numbers.
 pub(crate) struct StatsSource {
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) started_seconds: u64,
     pub(crate) connections_max: usize,
     /// Names and values of `stats settings`.
     pub(crate) settings: Vec<(&'static str, String)>,
-    /// What the counters showed at the last `stats reset`.
+    /// The counters at the last `stats reset`.
     pub(crate) baseline: Mutex<Vec<u64>>,
     pub(crate) prefixes: Prefixes,
-    /// Connections that are told what happens.
+    /// The connections that receive events.
     pub(crate) watchers: Arc<Watchers>,
-    /// What `verbosity` was last given.
+    /// The last argument of `verbosity`.
     pub(crate) verbosity: AtomicU32,
     /// Descriptors that connections leave to the store.
     pub(crate) reserved_descriptors: u64,
@@ -70,7 +70,7 @@ const COUNTED: [(&str, Source); 33] = [
     ("total_items", Source::Counter(Counter::TotalItems)),
 ];
 
-/// What memcached counts and a store does not. A cache evicts and reclaims.
+/// The names that memcached counts and a store does not. A cache evicts and reclaims.
 const NEVER: [&str; 45] = [
     "response_obj_oom",
     "response_obj_count",
@@ -208,7 +208,7 @@ impl StatsSource {
         self.prefixes.reset();
     }
 
-    /// The answer to `stats <topic>`.
+    /// Renders the answer to `stats <topic>`.
     pub(crate) fn render<E: Engine>(&self, topic: &[u8], durable: &Durable<E>, now_seconds: u64) -> String {
         let engine = durable.engine();
         let mut text = String::with_capacity(2048);
@@ -254,7 +254,7 @@ impl StatsSource {
         text
     }
 
-    /// What watchers were told.
+    /// Returns the counters of watchers.
     fn watched(&self, name: &str) -> Option<u64> {
         let Watchers { count, sent, skipped, .. } = &*self.watchers;
         Some(match name {
@@ -303,7 +303,7 @@ impl StatsSource {
     }
 }
 
-/// What memcached says of its external storage, under its names.
+/// Writes the figures of memcached's external storage, under its names.
 fn general_of_flash(text: &mut String, flash: &FlashState) {
     for (name, value) in [
         ("get_extstore", flash.hits + flash.misses),
@@ -323,7 +323,7 @@ fn general_of_flash(text: &mut String, flash: &FlashState) {
     }
 }
 
-/// What a cache has counted under a name that a store never counts.
+/// Returns a cache's count under a name that a store never counts.
 fn of_cache(cache: &CacheState, name: &str) -> u64 {
     match name {
         "evictions" | "evicted" => cache.evicted,

@@ -1,4 +1,4 @@
-//! `watch`: connections that are told what happens, a line an event, as memcached 1.6.18 tells it.
+//! `watch`: connections that receive events, a line for each, in the form of memcached 1.6.18.
 //!
 //! | interest | events |
 //! |---|---|
@@ -7,9 +7,11 @@
 //! | `evictions` | `eviction`: an item goes to make room |
 //! | `connevents` | `conn_new`, `conn_close` |
 //!
-//! **Cost.** Without watchers an event costs one load. Otherwise the thread of the event writes the line into the [feed](crate::waiting::feed) of each watcher.
+//! **Cost.** Without watchers an event costs one load. Otherwise the thread of the event writes the line into the
+//! [feed](crate::waiting::feed) of each watcher.
 //!
-//! **Bounded.** [`WATCHERS_MAX`] watchers. A watcher that reads slower than things happen misses lines, and gets `skipped=N` in their place.
+//! **Bounded.** [`WATCHERS_MAX`] watchers. A watcher that reads slower than things happen misses lines, and gets
+//! `skipped=N` in their place.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -33,7 +35,7 @@ struct Watcher {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Watchers {
-    /// What any of them is told.
+    /// The union of the watchers' interests.
     interests: AtomicU8,
     watchers: Mutex<Vec<Watcher>>,
     events: AtomicU64,
@@ -42,7 +44,7 @@ pub(crate) struct Watchers {
     pub(crate) skipped: AtomicU64,
 }
 
-/// Why a connection is closed.
+/// The reason why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closed {
     Normal,
@@ -51,7 +53,7 @@ pub(crate) enum Closed {
 }
 
 impl Watchers {
-    /// Whether anybody is told of events of this kind.
+    /// Returns true if a watcher receives events of this kind.
     pub(crate) fn want(&self, interest: u8) -> bool {
         self.interests.load(Ordering::Relaxed) & interest != 0
     }
@@ -80,7 +82,7 @@ impl Watchers {
         self.interests.store(interests, Ordering::Relaxed);
     }
 
-    /// A command has looked for an item, and has found one of so many bytes.
+    /// Reports that a command looked for an item, and the size of the item if there is one.
     #[cold]
     pub(crate) fn fetched(&self, key: &[u8], found: Option<usize>, descriptor: i32) {
         self.tell(FETCHERS, |line| {
@@ -91,7 +93,7 @@ impl Watchers {
         });
     }
 
-    /// A storage command has run, for an item of so many bytes.
+    /// Reports that a storage command ran, and the size of its item.
     #[cold]
     pub(crate) fn stored(
         &self,
@@ -116,7 +118,7 @@ impl Watchers {
         });
     }
 
-    /// An item goes to make room. `ttl` is what it had left, in seconds; `None` if it did not expire.
+    /// Reports that an item goes to make room. `ttl` is its remaining time, in seconds; `None` if it did not expire.
     #[cold]
     pub(crate) fn evicted(&self, key: &[u8], was_read: bool, ttl: Option<u64>, bytes: usize) {
         self.tell(EVICTIONS, |line| {
@@ -129,7 +131,7 @@ impl Watchers {
         });
     }
 
-    /// A connection has begun, or has ended for a reason. `peer` is `None` for a Unix socket.
+    /// Reports that a connection has begun, or has ended for a reason. `peer` is `None` for a Unix socket.
     #[cold]
     pub(crate) fn connection(&self, peer: Option<SocketAddr>, closed: Option<Closed>, descriptor: i32) {
         self.tell(CONNECTIONS, |line| {

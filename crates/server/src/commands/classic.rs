@@ -137,8 +137,9 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    /// Refuses a value over a limit. As in memcached, a `set` leaves no older value behind to be read by mistake: what
-    /// cannot be read is removed, too, and the client is told why it could not be read, or why it is still there.
+    /// Refuses a value over a limit. As in memcached, a `set` leaves no older value behind to be read by mistake: an
+    /// item that cannot be read is removed, too, and the client gets the reason why it could not be read, or why it is
+    /// still there.
     pub(crate) fn refuse(&mut self, session: &mut Session<E::Value>, store: &Store<'_>, why: Unstorable) -> Outcome {
         let command = store_command(store);
         let silent = store.noreply && store.meta.is_none();
@@ -242,7 +243,7 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    /// Stores a value whatever is there, with an engine that makes changes at once. Nobody owns the stripe meanwhile.
+    /// Stores a value unconditionally, with an engine that makes changes at once. The stripe has no owner meanwhile.
     fn set_at_once(&self, cache: &E::Cache, session: &mut Session<E::Value>, store: &Store<'_>, data: &[u8]) {
         let (key, command) = (&store.key, store_command(store));
         let silent = store.noreply && store.meta.is_none();
@@ -259,7 +260,7 @@ impl<E: Engine> Executor<E> {
         self.made(session, Some(command), outcome, reply, on_failure);
     }
 
-    /// The header of an item that is stored, but for its cas ids.
+    /// Returns the header of an item that is stored, but for its cas ids.
     fn fresh_header(&self, store: &Store<'_>) -> Header {
         let binary = store.meta.as_ref().is_some_and(|meta| meta.binary_key);
         Header {
@@ -314,7 +315,8 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// What storing does to the item that is there: the new header (but for its cas ids) and data, or why not.
+    /// Decides the effect of a storage command on the existing item. Returns the new header (but for its cas ids) and
+    /// data, or the refusal.
     fn decide<'d>(
         &self,
         store: &Store<'_>,
@@ -347,7 +349,8 @@ impl<E: Engine> Executor<E> {
             StoreMode::Cas => {
                 let stale_allowed = store.meta.as_ref().is_some_and(|meta| meta.invalidate);
                 if stale_allowed && store.cas != 0 && store.cas < old.header.cas() {
-                    // Late but better than nothing: kept as stale, and whoever won the right to recache keeps it.
+                    // Late but better than nothing: kept as stale, and the client that won the right to recache keeps
+                    // the right.
                     self.counters.add(Counter::CasHits, 1);
                     let state = fresh.state | STALE | (old.header.state & TOKEN_SENT);
                     return Ok((Header { state, expires: old.header.expires, ..fresh }, plain.1));
@@ -473,7 +476,7 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    /// The item after `incr` or `decr`. A result with fewer digits is padded with spaces, as memcached does.
+    /// Returns the item after `incr` or `decr`. A result with fewer digits is padded with spaces, as memcached does.
     pub(crate) fn apply_delta(
         &self,
         item: Option<Item<E::Value>>,
@@ -502,7 +505,8 @@ impl<E: Engine> Executor<E> {
     }
 
     pub(crate) fn flush_all(&mut self, session: &mut Session<E::Value>, delay: i32, noreply: bool) {
-        // Stores that were gathered before it have cas ids below the barrier: they are dead whenever the engine takes them.
+        // Stores that were gathered before it have cas ids below the barrier: they are dead whenever the engine takes
+        // them.
         let batch = self.batcher.take_number();
         let (reply, on_failure) = classic_reply(b"OK\r\n", noreply);
         self.end_lap(session);
@@ -518,7 +522,7 @@ impl<E: Engine> Executor<E> {
     }
 }
 
-/// Why a value is not taken at all.
+/// The reason why a value is not taken at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unstorable {
     TooLarge,
@@ -530,7 +534,7 @@ const NUMBER_BYTES_MAX: usize = 512 << 10;
 
 pub(crate) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
-/// What arithmetic makes of an item.
+/// The outcome of arithmetic on an item.
 pub(crate) enum Delta {
     /// `data` starts with the result, of `digits` bytes.
     Changed {
@@ -542,7 +546,7 @@ pub(crate) enum Delta {
     NotNumeric,
 }
 
-/// Why nothing was stored, if so.
+/// The reason why nothing was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     None,

@@ -1,5 +1,5 @@
-//! How commands run against the engine: keys owned and items loaded, changes gathered, answers given. What each command
-//! does is in [`classic`](crate::commands::classic) and [`meta`](crate::commands::meta).
+//! The execution of commands against the engine: keys owned and items loaded, changes gathered, answers given. The
+//! commands themselves are in [`classic`](crate::commands::classic) and [`meta`](crate::commands::meta).
 //!
 //! A command runs to its end on the event loop's thread, except for the three things that it may have to wait for:
 //!
@@ -8,13 +8,15 @@
 //! * its write, for which a place is kept in the connection's output.
 //!
 //! After the first two it is run again from the start, having changed nothing. Writes of all connections that a loop
-//! serves in one turn gather in one batch, which [`Batcher::submit`] hands to the engine. An engine that never waits makes a change when the
-//! command runs ([`CacheExtras::write_at_once`]): then there is no batch, and the answer needs no place.
+//! serves in one turn gather in one batch, which [`Batcher::submit`] hands to the engine. An engine that never waits
+//! makes a change when the command runs ([`CacheExtras::write_at_once`]): then there is no batch, and the answer needs
+//! no place.
 //!
-//! **Back-pressure.** The [batcher](crate::commands::batcher) bounds what waits in the engine. Commands that only read never wait for it.
+//! **Back-pressure.** The [batcher](crate::commands::batcher) bounds what waits in the engine. Commands that only read
+//! never wait for it.
 //!
 //! **Read, then write.** A command that decides by the old item owns the stripe before it reads and until its write is
-//! answered, also while the read is under way. Nothing changes the key in between.
+//! answered. It keeps the stripe while the read is under way. Nothing changes the key in between.
 //!
 //! **Order.** A connection sees its own writes: while any of its answers is outstanding, its reads own the stripe of
 //! their key for a moment, which waits for a write to it. The moment ends when the read has begun: a read sees what was
@@ -47,32 +49,33 @@ use crate::waiting::inbox::Inbox;
 use crate::waiting::stripe::Stripes;
 use crate::waiting::{StripeIndex, Wait};
 
-/// What a command needs to know of its connection.
+/// The state of a connection that its commands use.
 pub(crate) struct Session<V> {
     pub(crate) token: u64,
     pub(crate) output: Output<V>,
     /// A stripe that came while the connection waited for it, or that the command owns while it waits for a read.
     pub(crate) granted: Option<StripeIndex>,
-    /// What the current command reads from the disk.
+    /// The disk reads of the current command.
     pub(crate) reads: Reads<V>,
-    /// Where in its keys an interrupted retrieval goes on.
+    /// The position in its keys where an interrupted retrieval continues.
     pub(crate) resume: usize,
-    /// When the current command began, or the first one of the lap.
+    /// The start of the current command, or of the first one of the lap.
     pub(crate) started: Instant,
     pub(crate) lap: Lap,
     /// The batch that its last change is in.
     pub(crate) last_batch: Option<u64>,
-    /// Nobody takes the answers: they are dropped instead of sent.
+    /// The answers are dropped instead of sent, because they have no reader.
     pub(crate) unheard: bool,
     /// Text that comes from other threads. Unless the connection watches, nothing is run before its end.
     pub(crate) feed: Option<FeedReader>,
-    /// The connection is told what happens, and runs nothing more.
+    /// The connection receives events, and runs no more commands.
     pub(crate) watches: bool,
-    /// The number of its socket, as watchers are told it.
+    /// The number of its socket, as events name it.
     pub(crate) descriptor: i32,
 }
 
-/// Commands of one kind that were answered in a row since the clock was last read: a reading costs as much as a tenth of a command.
+/// Commands of one kind that were answered in a row since the clock was last read: a reading costs as much as a tenth
+/// of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lap {
     command: Command,
@@ -80,7 +83,7 @@ pub(crate) struct Lap {
     commands_max: u32,
 }
 
-/// So many commands have their time measured together.
+/// The maximum number of commands whose time is measured together.
 const LAP_MAX: u32 = 16;
 
 impl Lap {
@@ -89,7 +92,7 @@ impl Lap {
     pub(crate) const ALONE: Lap = Lap { commands_max: 1, ..Lap::NEW };
 }
 
-/// What came of a glance at an item.
+/// The outcome of a glance at an item.
 pub(crate) enum Glance<V> {
     /// It was shown.
     Shown,
@@ -137,7 +140,7 @@ pub(crate) struct Limits {
 
 /// The time of one turn of a loop, as its commands see it.
 pub(crate) struct Moment {
-    /// When the turn began, about.
+    /// The approximate start of the turn.
     pub(crate) now: Instant,
     /// The rule by which items are dead.
     pub(crate) rule: ExpiryRule,
@@ -157,7 +160,7 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) loop_index: usize,
     pub(crate) limits: Limits,
-    /// Who may run commands; `None` is everybody.
+    /// The users that may run commands; `None` means all clients.
     pub(crate) users: Option<Arc<Users>>,
     /// Lines for the server's log.
     pub(crate) notices: Arc<Notices>,
@@ -188,14 +191,15 @@ impl<E: Engine> Executor<E> {
         self.batcher.take_held()
     }
 
-    /// Notes that an engine that never waits has copied so many bytes of values. Other engines' writes wait, and are counted then.
+    /// Records that an engine that never waits has copied `bytes` bytes of values. Other engines' writes wait, and are
+    /// counted then.
     pub(crate) fn has_copied(&self, bytes: usize) {
         if self.engine.cache().is_some() {
             self.quotas.copied(bytes);
         }
     }
 
-    /// Why nothing more may be run for a connection now, if so.
+    /// Returns the reason why no more commands may run for a connection now, if there is one.
     pub(crate) fn check(&self, session: &Session<E::Value>) -> Option<Wait> {
         if session.feed.is_some() {
             return Some(Wait::Feed);
@@ -218,12 +222,12 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// True if enough has been sent to go on.
+    /// Returns true if enough has been sent to go on.
     pub(crate) fn has_drained(&self, output: &Output<E::Value>) -> bool {
         output.pending_bytes() <= self.quotas.share.output_bytes_max / 2
     }
 
-    /// True if enough has been answered by the engine to go on.
+    /// Returns true if enough has been answered by the engine to go on.
     pub(crate) fn has_been_answered(&self, output: &Output<E::Value>) -> bool {
         output.awaiting() <= self.limits.outstanding_answers_max / 2
             && output.writing_bytes() <= self.quotas.share.writing_bytes_max / 2
@@ -252,7 +256,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// What the engine has for `key`; or it reads for this command, or cannot begin to.
+    /// Asks the engine for `key`. The engine answers at once, reads for this command, or cannot begin to read.
     fn ask(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Fetched<E::Value>, Wait> {
         match self.read_side.ask(&*self.engine, session.token, key) {
             Asked::Fetched(fetched) => Ok(fetched),
@@ -265,8 +269,8 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Releases the stripe that the connection was granted and the command has no use for. What was read while the stripe
-    /// was held is dropped: others may change it now.
+    /// Releases the stripe that the connection was granted and the command has no use for. Items that were read while
+    /// the stripe was held are dropped: others may change them now.
     pub(crate) fn let_go(&self, session: &mut Session<E::Value>) {
         if let Some(stripe) = session.granted.take() {
             self.stripes.release(stripe);
@@ -274,7 +278,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// The live item of `key`, as of some moment since the command began.
+    /// Returns the live item of `key`, as of some moment since the command began.
     fn load(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Loaded<E::Value>, Wait> {
         let fetched = match session.reads.take(key) {
             Some(fetched) => fetched,
@@ -286,15 +290,15 @@ impl<E: Engine> Executor<E> {
         Ok(loaded)
     }
 
-    /// Tells watchers that a command has looked for an item, and has found one of so many bytes.
+    /// Tells watchers that a command has looked for an item. `found` is the size of the item, if there is one.
     fn tell_fetched(&self, session: &Session<E::Value>, key: &[u8], found: Option<usize>) {
         if self.stats.watchers.want(interests::FETCHERS) {
             self.stats.watchers.fetched(key, found, session.descriptor);
         }
     }
 
-    /// Shows the live item of `key` where it lies, if that needs neither a stripe nor a copy. `show` appends the answer, and copies the data to
-    /// it if `copies` says so; false if it cannot, and the item is to be loaded.
+    /// Shows the live item of `key` where it lies, if that needs neither a stripe nor a copy. `show` appends the
+    /// answer, and copies the data to it if `copies` says so; false if it cannot, and the item is to be loaded.
     pub(crate) fn glance(
         &self,
         session: &mut Session<E::Value>,
@@ -342,7 +346,7 @@ impl<E: Engine> Executor<E> {
         self.counters.add(if was_flushed { Counter::ItemsFlushed } else { Counter::ItemsExpired }, 1);
     }
 
-    /// The item that was fetched, if it is alive.
+    /// Returns the item that was fetched, if it is alive.
     fn judge(&self, fetched: Fetched<E::Value>) -> Loaded<E::Value> {
         let value = match fetched {
             Ok(Some(value)) => value,
@@ -385,13 +389,13 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// The live item of `key` as this connection must see it: after its own writes.
+    /// Returns the live item of `key` as this connection must see it: after its own writes.
     pub(crate) fn load_ordered(
         &mut self,
         session: &mut Session<E::Value>,
         key: &[u8],
     ) -> Result<Loaded<E::Value>, Wait> {
-        // What was read for this command was read after the connection's own writes.
+        // Items that were read for this command were read after the connection's own writes.
         if !session.reads.is_empty() || Self::reads_freely(session) {
             return self.load(session, key);
         }
@@ -401,7 +405,7 @@ impl<E: Engine> Executor<E> {
         item
     }
 
-    /// True if a read of this connection needs no stripe to come after the connection's own writes.
+    /// Returns true if a read of this connection needs no stripe to come after the connection's own writes.
     fn reads_freely(session: &Session<E::Value>) -> bool {
         session.output.awaiting() == 0 && session.granted.is_none()
     }
@@ -557,7 +561,8 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Reads the clock: the commands that were answered since took that long together. The next command of a pipeline begins where the last one ended.
+    /// Reads the clock: the commands that were answered since took that long together. The next command of a pipeline
+    /// begins where the last one ended.
     pub(crate) fn end_lap(&self, session: &mut Session<E::Value>) {
         let Lap { command, commands, .. } = session.lap;
         if commands > 0 {
@@ -600,7 +605,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// From now on a connection is told what happens.
+    /// Makes a connection a watcher of `interests`.
     fn watch(&self, session: &mut Session<E::Value>, interests: u8) {
         let feed = Feed::new(Arc::clone(&self.inbox), session.token);
         let reader = FeedReader(Arc::clone(&feed));

@@ -3,14 +3,14 @@
 //! Response flags come in the order of the request's flags, and the flags that change the item act in that order too:
 //! `mg a t T30` reports the remaining time before the change, `mg a T30 t` after it.
 //!
-//! *Stale* and *won* live in the item: `md ... I` marks it stale, the first reader is told `W` (and that is written
-//! down, which turns this one read into a write), later ones `Z`, until the item is set again.
+//! *Stale* and *won* live in the item: `md ... I` marks it stale. The first reader gets `W`, and that is written down,
+//! which turns this one read into a write. Later readers get `Z`, until the item is set again.
 //!
-//! **Versions.** What memcached 1.6.18 knows is as there. These flags came later and are as in 1.6.42: `E` gives the item
-//! a cas id (in `mg` only one that `N` creates), `C` of `mg` leaves out the value of an item with that cas id, `s` of
-//! `ms` tells the size that was stored, `N` of `ms` lets `MA` and `MP` create the item, and `x` of `md` leaves the item
-//! there, empty, with the flags and the expiration time of the command (`F`, `T`, or none) and, without `E` or `I`,
-//! with its old cas id.
+//! **Versions.** Flags of memcached 1.6.18 act as there. The following flags came later and act as in 1.6.42. `E` gives
+//! the item a cas id (in `mg` only one that `N` creates). `C` of `mg` leaves out the value of an item with that cas id.
+//! `s` of `ms` returns the size that was stored. `N` of `ms` lets `MA` and `MP` create the item. `x` of `md` leaves the
+//! item there, empty, with the flags and the expiration time of the command (`F`, `T`, or none). Without `E` or `I`,
+//! the item then keeps its old cas id.
 
 use crate::admin::dump::size_as_memcached;
 use crate::admin::metrics::{Command, Counter};
@@ -24,7 +24,7 @@ use crate::protocol::base64;
 use crate::protocol::number::push_decimal;
 use crate::protocol::parse::Meta;
 
-/// The answer to an item that is deleted.
+/// Returns the answer to an item that is deleted.
 fn deleted<V>(key: &[u8], meta: &Meta<'_>) -> Reply<V> {
     if meta.quiet {
         return Reply::Static(b"");
@@ -34,13 +34,13 @@ fn deleted<V>(key: &[u8], meta: &Meta<'_>) -> Reply<V> {
     Reply::Bytes(text)
 }
 
-/// The header of an item that `mg` or `ma` creates.
+/// Returns the header of an item that `mg` or `ma` creates.
 fn fresh_header(meta: &Meta<'_>, id: u64) -> Header {
     let state = if meta.binary_key { BINARY_KEY } else { 0 };
     Header { state, flags: 0, expires: 0, id, given_cas: meta.new_cas }
 }
 
-/// True if an `mg` that hit an item with `header` returns its value: a client that gives the cas id has it.
+/// Returns true if an `mg` that hit an item with `header` returns its value: a client that gives the cas id has it.
 fn wants_value(meta: &Meta<'_>, header: &Header) -> bool {
     meta.value && meta.cas != Some(header.cas())
 }
@@ -168,7 +168,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// The answer of an `mg` that changes nothing.
+    /// Returns the answer of an `mg` that changes nothing.
     fn meta_get_answer(
         &mut self,
         session: &mut Session<E::Value>,
@@ -300,7 +300,7 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    /// The header of the item that `md` leaves, or `None` if it leaves none.
+    /// Returns the header of the item that `md` leaves, or `None` if it leaves none.
     fn header_after_delete(&self, meta: &Meta<'_>, old: &Header) -> Result<Option<Header>, EngineError> {
         let ttl = meta.ttl.map(|ttl| self.expires_at(ttl));
         let mut header = *old;

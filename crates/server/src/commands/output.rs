@@ -1,4 +1,4 @@
-//! What a connection has yet to send, in order: bytes, values that the engine holds, and places kept for answers that
+//! The unsent output of a connection, in order: bytes, values that the engine holds, and places kept for answers that
 //! wait for a write.
 //!
 //! A command whose write is under way leaves an [`Await`] behind and the connection goes on with its next command.
@@ -48,7 +48,7 @@ impl<V: Deref<Target = [u8]>> Reply<V> {
     }
 }
 
-/// What a failed write looks like to the client.
+/// The form of a failed write to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     /// `SERVER_ERROR` with the reason.
@@ -64,10 +64,10 @@ pub(crate) enum OnFailure {
 pub(crate) struct Await<V> {
     pub(crate) batch: u64,
     pub(crate) reply: Reply<V>,
-    /// What the command put into the batch.
+    /// The bytes that the command put into the batch.
     pub(crate) write_bytes: usize,
     pub(crate) on_failure: OnFailure,
-    /// What is counted when the answer comes; `None` for a part of an answer.
+    /// The command that is counted when the answer comes; `None` for a part of an answer.
     pub(crate) command: Option<Command>,
     pub(crate) started: Instant,
 }
@@ -82,7 +82,7 @@ enum Segment<V> {
 }
 
 impl<V: Deref<Target = [u8]>> Segment<V> {
-    /// What can be sent; `None` for a place.
+    /// Returns the bytes to send; `None` for a place.
     fn bytes(&self) -> Option<&[u8]> {
         match self {
             Segment::Bytes(bytes) | Segment::End(bytes) => Some(bytes),
@@ -92,7 +92,7 @@ impl<V: Deref<Target = [u8]>> Segment<V> {
     }
 }
 
-/// How far a send came.
+/// The progress of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Nothing is left.
@@ -123,7 +123,7 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         Output { segments: VecDeque::new(), sent: 0, pending_bytes: 0, awaiting: 0, writing_bytes: 0, cut_short: false }
     }
 
-    /// Bytes held, sent or not yet allowed to be.
+    /// Returns the bytes held, sent or not yet allowed to be.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.pending_bytes
     }
@@ -133,7 +133,7 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         self.awaiting
     }
 
-    /// Bytes of the writes that answers wait for.
+    /// Returns the bytes of the writes that answers wait for.
     pub(crate) fn writing_bytes(&self) -> usize {
         self.writing_bytes
     }
@@ -229,7 +229,7 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         for mut segment in std::mem::take(&mut self.segments) {
             if dropping {
                 match &mut segment {
-                    // The engine has yet to answer, but the client is told nothing of it.
+                    // The engine has yet to answer, but the client does not get that answer.
                     Segment::Await(place) => {
                         self.pending_bytes = self.pending_bytes.saturating_sub(place.reply.byte_len());
                         (place.reply, place.on_failure) = (Reply::Static(b""), OnFailure::Silence);
@@ -333,7 +333,8 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         }
     }
 
-    /// Drops what could be sent, now that nobody takes it. Places stay, so that they are counted when the engine answers.
+    /// Drops the answers that could be sent, because they have no reader. Places stay, so that they are counted when
+    /// the engine answers.
     pub(crate) fn discard(&mut self) -> Progress {
         self.segments.retain_mut(|segment| match segment {
             Segment::Await(place) => {

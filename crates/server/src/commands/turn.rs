@@ -1,18 +1,18 @@
-//! How much one connection may do before the others have their turn, and how much may wait for its client.
+//! Limits on the work of one connection before the others have their turn, and on the output that waits for its client.
 //!
-//! A client can send in one packet what keeps a processor busy for milliseconds, and a hundred clients can do so at once.
-//! So a connection stops when its share of a turn is used up. The rest of its commands stay in its input and the
+//! A client can send in one packet what keeps a processor busy for milliseconds, and a hundred clients can do so at
+//! once. So a connection stops when its share of a turn is used up. The rest of its commands stay in its input and the
 //! connection goes to the end of the queue:
 //!
-//! * *Commands.* [`COMMANDS`] for all connections of a loop in a turn, so that one connection alone runs a deep pipeline
-//!   in one go; never fewer than [`COMMANDS_MIN`] each, which is memcached's `-R 20`. Each further key of a retrieval counts.
-//!   A pipeline that is cut in two costs a read and a send more, a quarter of its time with 50 commands: so a hundred
-//!   connections may run 80 each.
-//! * *Bytes written.* [`WRITING_BYTES`] for all: a command of a few bytes can rewrite an item of a megabyte. With an engine that makes changes at once, what
-//!   commands have copied in the turn counts, read or written.
-//! * *Answers.* [`TURN_OUTPUT_BYTES`] for all. A connection runs nothing while the system takes no more of its answers, so
-//!   what waits in the server is what a turn brought. It is bounded by the option, too, and by [`OUTPUT_BYTES`] shared by
-//!   all open connections.
+//! * *Commands.* [`COMMANDS`] for all connections of a loop in a turn, so that one connection alone runs a deep
+//!   pipeline in one go; never fewer than [`COMMANDS_MIN`] each, which is memcached's `-R 20`. Each further key of a
+//!   retrieval counts. A pipeline that is cut in two costs a read and a send more, a quarter of its time with 50
+//!   commands: so a hundred connections may run 80 each.
+//! * *Bytes written.* [`WRITING_BYTES`] for all: a command of a few bytes can rewrite an item of a megabyte. With an
+//!   engine that makes changes at once, what commands have copied in the turn counts, read or written.
+//! * *Answers.* [`TURN_OUTPUT_BYTES`] for all. A connection runs nothing while the system takes no more of its answers,
+//!   so what waits in the server is what a turn brought. It is bounded by the option, too, and by [`OUTPUT_BYTES`]
+//!   shared by all open connections.
 //!
 //! A command that runs again after a [read](crate::waiting::fetch) counts again.
 //!
@@ -42,10 +42,10 @@ const TURN_OUTPUT_BYTES_MIN: usize = 32 << 10;
 const OUTPUT_BYTES: usize = 64 << 20;
 /// The least for one connection.
 const OUTPUT_BYTES_MIN: usize = 16 << 10;
-/// A command that shows the state of the whole server counts as so many.
+/// The number of commands that one command for the state of the whole server counts as.
 pub(crate) const SURVEY_COMMANDS: usize = 64;
 
-/// What each connection may use in a turn.
+/// The share of a turn that each connection may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Commands, and keys of retrievals.
@@ -57,8 +57,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// The share where `ready` connections of a loop have something to run and `open` ones are connected to the server;
-    /// `output_bytes_option` is what the option allows.
+    /// Returns the share where `ready` connections of a loop have something to run and `open` ones are connected to the
+    /// server; `output_bytes_option` is what the option allows.
     pub(crate) fn of(ready: usize, open: usize, output_bytes_option: usize) -> Share {
         let (ready, open) = (ready.max(1), open.max(1));
         Share {

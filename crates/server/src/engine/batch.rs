@@ -69,7 +69,7 @@ impl WriteBatch {
         self.changes.push(Span { key: start..self.bytes.len(), value: None });
     }
 
-    /// The changes in order.
+    /// Returns the changes in order.
     pub fn changes(&self) -> impl ExactSizeIterator<Item = Change<'_>> {
         self.changes.iter().map(|span| {
             let key = &self.bytes[span.key.clone()];
@@ -80,17 +80,17 @@ impl WriteBatch {
         })
     }
 
-    /// The number of changes.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// True if there is nothing to apply.
+    /// Returns true if there is nothing to apply.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Bytes of keys and values held.
+    /// Returns the bytes of keys and values held.
     pub fn byte_len(&self) -> usize {
         self.bytes.len()
     }

@@ -5,15 +5,17 @@
 //!                                                                       page.rs ──> GET /compactions
 //! ```
 //!
-//! 1. [`Compactions`] is the answer to "what is new since attempt N?". It holds all units, the attempts that have ended since, and all that run.
+//! 1. [`Compactions`] is the answer to "what is new since attempt N?". It holds all units, the attempts that have ended
+//!    since, and all that run.
 //! 2. A reader asks again with [`next`](Compactions::next), at once if there is [more](Compactions::more).
 //! 3. The page does that once a second. It has no other source, and needs nothing from anywhere else.
 //!
-//! **Invariants**: an answer takes at most [`ANSWER_BYTES_MAX`] bytes, whatever units elsewhere say of themselves: texts are cut, and attempts
-//! are left for the next answer. Times are microseconds; [`now_us`](Compactions::now_us) and [`unix_ms`](Compactions::unix_ms) relate the
-//! store's clock to the wall clock.
+//! **Invariants**: an answer takes at most [`ANSWER_BYTES_MAX`] bytes, whatever units elsewhere say of themselves:
+//! texts are cut, and attempts are left for the next answer. Times are microseconds; [`now_us`](Compactions::now_us)
+//! and [`unix_ms`](Compactions::unix_ms) relate the store's clock to the wall clock.
 //!
-//! **Failure**: the store keeps the last 4096 attempts. A reader that comes too late learns [how many it missed](Compactions::missed).
+//! **Failure**: the store keeps the last 4096 attempts. A reader that comes too late learns
+//! [how many it missed](Compactions::missed).
 
 mod gather;
 mod page;
@@ -23,35 +25,36 @@ pub(crate) use page::{HEADERS as PAGE_HEADERS, PAGE};
 
 use serde::{Deserialize, Serialize};
 
-/// What compaction units do, and what they did since a certain attempt.
+/// The work of compaction units: running attempts, and attempts that ended after a given one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Compactions {
-    /// When the store was opened, in milliseconds of Unix time. With another value, numbers of attempts and the store's clock begin anew.
+    /// The time of the store's opening, in milliseconds of Unix time. With another value, numbers of attempts and the
+    /// store's clock have restarted.
     pub opened_unix_ms: u64,
     /// Milliseconds of Unix time at the answer.
     pub unix_ms: u64,
     /// The store's clock at the answer.
     pub now_us: u64,
-    /// What to ask for next.
+    /// The sequence number to ask for next.
     pub next: u64,
-    /// More attempts have ended than fit into an answer: the next question can follow at once.
+    /// True if more attempts have ended than fit into an answer: the next question can follow at once.
     pub more: bool,
-    /// So many attempts that were asked for have ended too long ago, and are not kept.
+    /// The number of attempts that were asked for but are no longer kept.
     pub missed: u64,
-    /// The processor first.
+    /// The units, the processor first.
     pub units: Vec<UnitFigures>,
-    /// Those that have ended, by sequence number, and then those that run.
+    /// The attempts that have ended, by sequence number, and then those that run.
     pub attempts: Vec<Attempt>,
 }
 
-/// What a unit did since the store was opened.
+/// The figures of one unit since the store was opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnitFigures {
     /// Its name.
     pub name: String,
     /// Tasks that it took.
     pub attempts: u64,
-    /// Of those, the ones whose output was right.
+    /// Attempts whose output was right.
     pub succeeded: u64,
     /// Tasks that it did not take because it was full.
     pub refused_busy: u64,
@@ -63,19 +66,19 @@ pub struct UnitFigures {
     pub failed: u64,
     /// Attempts that took too long.
     pub late: u64,
-    /// Attempts whose output was not one to what was asked.
+    /// Attempts whose output did not answer the task.
     pub suspicious: u64,
     /// Attempts whose files were compared with those of the processor.
     pub checked: u64,
     /// Comparisons that found a difference.
     pub mismatches: u64,
-    /// Since when it gets no tasks but those that are checked.
+    /// The failure that left the unit with checked tasks only, with its time.
     pub out_of_service: Option<OutOfServiceFigures>,
     /// Input of the attempts that succeeded.
     pub input_bytes: u64,
     /// Output of the attempts that succeeded.
     pub output_bytes: u64,
-    /// How long these took together.
+    /// The time of the attempts that succeeded, added up.
     pub busy_us: u64,
     /// Their stages, added up.
     pub stages: StagesFigures,
@@ -83,9 +86,9 @@ pub struct UnitFigures {
     pub tasks: u64,
     /// The most that it holds.
     pub tasks_max: u64,
-    /// Why it last refused for good, failed, was late or was suspicious.
+    /// The reason of the last final refusal, failure, late attempt or suspicious output.
     pub last_trouble: Option<String>,
-    /// What its decisions between linear and pipelined runs came to, if it decides.
+    /// The totals of its decisions between linear and pipelined runs, if it decides.
     pub decisions: Option<DecisionsFigures>,
 }
 
@@ -109,21 +112,21 @@ pub struct StagesFigures {
     pub write: StageFigures,
 }
 
-/// What a stage did.
+/// The times and bytes of one stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StageFigures {
-    /// It worked.
+    /// The time at work.
     pub busy_us: u64,
-    /// It waited for the stage before it.
+    /// The time of waits for the stage before it.
     pub starved_us: u64,
-    /// It waited for the stage behind it.
+    /// The time of waits for the stage behind it.
     pub blocked_us: u64,
-    /// What went through it.
+    /// The bytes that went through it.
     pub bytes: u64,
 }
 
 impl StagesFigures {
-    /// The stages with their names.
+    /// Returns the stages with their names.
     pub fn named(&self) -> [(&'static str, StageFigures); 3] {
         [("read", self.read), ("merge", self.merge), ("write", self.write)]
     }
@@ -132,7 +135,7 @@ impl StagesFigures {
 /// One attempt of a task on one unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// Counts the attempts that have ended; absent while it runs.
+    /// The number of the attempt among those that have ended; absent while it runs.
     pub sequence: Option<u64>,
     /// The attempt's number; 0 if the unit did not take the task.
     pub attempt: u64,
@@ -146,25 +149,25 @@ pub struct Attempt {
     pub level: u32,
     /// The level of the output.
     pub output_level: u32,
-    /// How urgent the job was, in words.
+    /// The priority of the job, in words.
     pub priority: String,
-    /// What the task is like, in words.
+    /// The class of the task, in words.
     pub class: String,
     /// The unit's place among the units.
     pub unit: u64,
     /// The unit's name.
     pub unit_name: String,
-    /// Its files are compared with those of another unit.
+    /// True if the files of the attempt are compared with those of another unit.
     pub is_checked: bool,
     /// By the store's clock.
     pub began_us: u64,
-    /// By the store's clock; absent while it runs.
+    /// The end of the attempt, by the store's clock; absent while it runs.
     pub ended_us: Option<u64>,
-    /// As the unit measured.
+    /// The time of the attempt as the unit measured it.
     pub elapsed_us: u64,
     /// `linear` or `pipelined`.
     pub mode: String,
-    /// Of a pipelined run.
+    /// The merge threads of a pipelined run.
     pub merge_threads: u32,
     /// All zero if the unit does not tell.
     pub stages: StagesFigures,
@@ -174,9 +177,9 @@ pub struct Attempt {
     pub output_bytes: u64,
     /// `running`, `done`, `failed`, `suspicious`, `late`, `refused`, `illegal`, `mismatch` or `cancelled`.
     pub outcome: String,
-    /// Why, if there is more to say.
+    /// The reason, if there is more to say.
     pub reason: Option<String>,
-    /// Why the mode is what it is, if it was decided.
+    /// The decision that set the mode, if there was one.
     pub decision: Option<DecisionFigures>,
 }
 
@@ -185,15 +188,15 @@ pub struct Attempt {
 pub struct DecisionFigures {
     /// `linear` or `pipelined`.
     pub mode: String,
-    /// In words.
+    /// The reason, in words.
     pub why: String,
     /// The sum.
     pub f: f64,
-    /// Pipelines go off at this f.
+    /// The f at which pipelines go off.
     pub threshold: f64,
-    /// What kept the mode from following f: `hysteresis`, `dwell` or `reads`.
+    /// The rule that kept the mode from following f: `hysteresis`, `dwell` or `reads`.
     pub held: Option<String>,
-    /// The mode is not that of the decision before.
+    /// True if the mode is not that of the decision before.
     pub is_changed: bool,
     /// The addends.
     pub inputs: Vec<InputFigures>,
@@ -202,30 +205,30 @@ pub struct DecisionFigures {
 /// One addend of f.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InputFigures {
-    /// What was measured.
+    /// The name of the measured quantity.
     pub name: String,
     /// Its weight.
     pub weight: f64,
     /// Absent if it was not measured; it counts as 0 then.
     pub value: Option<f64>,
-    /// Where it is from, or why it is missing.
+    /// The source of the value, or the reason why it is missing.
     pub note: String,
 }
 
-/// What all decisions of a unit came to.
+/// The totals of all decisions of a unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DecisionsFigures {
     /// All.
     pub made: u64,
-    /// Those that gave a pipelined run.
+    /// Decisions for a pipelined run.
     pub pipelined: u64,
-    /// Those that gave a linear run.
+    /// Decisions for a linear run.
     pub linear: u64,
-    /// Those whose mode was not that of the one before.
+    /// Decisions whose mode was not that of the one before.
     pub changed: u64,
-    /// Those whose mode did not follow f.
+    /// Decisions whose mode did not follow f.
     pub held_back: u64,
-    /// How often pipelines went off because reads suffered.
+    /// The number of times that pipelines went off because reads suffered.
     pub off_for_reads: u64,
     /// The last one.
     pub last: Option<DecisionFigures>,

@@ -4,15 +4,15 @@
 //! the engine; long before the limit is reached, the next block is reserved with one metadata write. A restart goes
 //! on at the stored limit, so a crash skips ids and never repeats one.
 //!
-//! **The flush barrier** is a cas id: items below it are dead. `flush_all` takes the id behind the next one as the barrier and stores
-//! it; the cost does not depend on the number of items. A delayed `flush_all` stores its due time, and becomes an
-//! ordinary one when some loop's clock has passed it, or at the next start.
+//! **The flush barrier** is a cas id: items below it are dead. `flush_all` takes the id behind the next one as the
+//! barrier and stores it; the cost does not depend on the number of items. A delayed `flush_all` stores its due time,
+//! and becomes an ordinary one when some loop's clock has passed it, or at the next start.
 //!
 //! **Invariants.** Every id given out is below the stored limit. The barrier never goes down.
-//! **Failure.** If a block cannot be reserved (the engine is read-only, or its disk is full), ids go on until the block ends and then
-//! storing fails with a reason; each further attempt tries the reservation again. A server that starts without a block serves reads and
-//! deletes. A flush whose record cannot be
-//! stored holds until the next restart; its client is told that it failed.
+//! **Failure.** If a block cannot be reserved (the engine is read-only, or its disk is full), ids go on until the block
+//! ends. Then storing fails with a reason, and each further attempt tries the reservation again. A server that starts
+//! without a block serves reads and deletes. A flush whose record cannot be stored holds until the next restart; its
+//! client gets an error.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -29,7 +29,7 @@ pub(crate) const FLUSH_KEY: &[u8] = b"flush-barrier";
 pub(crate) const CLOCK_KEY: &[u8] = b"clock";
 /// Ids per reservation: one small durable write per million stores.
 const BLOCK: u64 = 1 << 20;
-/// How long a start waits for its first reservation.
+/// The longest wait of a start for its first reservation.
 const START_WAIT: Duration = Duration::from_secs(30);
 
 /// See the module.
@@ -38,7 +38,7 @@ pub(crate) struct Durable<E> {
     next: AtomicU64,
     limit: Arc<AtomicU64>,
     reserving: Arc<AtomicBool>,
-    /// Why the first block could not be reserved.
+    /// The error of the reservation of the first block, if it failed.
     unreserved: Option<EngineError>,
     barrier: AtomicU64,
     /// Store time in seconds at which a delayed flush is due; 0 if none is pending.
@@ -61,7 +61,7 @@ pub(crate) fn decode_words<const N: usize>(name: &str, bytes: &[u8]) -> Result<[
     Ok(words)
 }
 
-/// The flush barrier in a record stored under [`FLUSH_KEY`]; `None` if it is not one.
+/// Returns the flush barrier in a record stored under [`FLUSH_KEY`]; `None` if it is not one.
 pub(crate) fn stored_barrier(record: &[u8]) -> Option<u64> {
     decode_words::<2>("flush-barrier", record).ok().map(|[barrier, _]| barrier)
 }
@@ -96,17 +96,17 @@ impl<E: Engine> Durable<E> {
         })
     }
 
-    /// The engine that keeps the records.
+    /// Returns the engine that keeps the records.
     pub(crate) fn engine(&self) -> &E {
         &self.engine
     }
 
-    /// Why clients could store nothing when the server started, if so.
+    /// Returns the reason why clients could store nothing when the server started, if there is one.
     pub(crate) fn unreserved(&self) -> Option<&EngineError> {
         self.unreserved.as_ref()
     }
 
-    /// The next cas id.
+    /// Returns the next cas id.
     ///
     /// # Errors
     /// The reserved ids are used up and no more could be reserved yet.
@@ -145,14 +145,15 @@ impl<E: Engine> Durable<E> {
         self.barrier.load(Ordering::Acquire)
     }
 
-    /// About how many items clients can find: as many as the engine has, and at most as many as were stored since the last flush.
-    /// The engine counts flushed items until it has dropped them. After a restart, ids that were skipped count as stored.
+    /// Returns the approximate number of items that clients can find: as many as the engine has, and at most as many as
+    /// were stored since the last flush. The engine counts flushed items until it has dropped them. After a restart,
+    /// ids that were skipped count as stored.
     pub(crate) fn approximate_items(&self) -> u64 {
         let stored = self.next.load(Ordering::Relaxed).saturating_sub(self.barrier());
         self.engine.approximate_items().min(stored)
     }
 
-    /// What is dead at `now_seconds`; makes a delayed flush happen when it is due.
+    /// Returns the rule for items that are dead at `now_seconds`. Carries out a delayed flush when it is due.
     pub(crate) fn rule(&self, now_seconds: u64) -> ExpiryRule {
         let due = self.due.load(Ordering::Acquire);
         if due != 0

@@ -9,7 +9,7 @@ pub struct EngineError {
 }
 
 impl EngineError {
-    /// An error with a reason in prose; control characters become spaces, as it travels in a line of text.
+    /// Creates an error with a reason in prose; control characters become spaces, as it travels in a line of text.
     pub fn new(message: impl fmt::Display) -> EngineError {
         let mut message = message.to_string().replace(|c: char| c.is_control(), " ");
         // A reply line must stay a line that clients accept.

@@ -1,4 +1,4 @@
-//! How a memcached item is stored as an engine value.
+//! The encoding of a memcached item as an engine value.
 //!
 //! ```text
 //! offset  bytes  field
@@ -15,8 +15,8 @@
 //! `flush_all` moves the barrier up to the next cas id, so that it costs the same for one item as for a billion and
 //! needs no clock. A dead item reads as a miss everywhere; [`ExpiryRule`] lets a compaction filter drop it from disk.
 //!
-//! A cas id that a client gives (`E` of the meta commands) may be anything, so it stands beside the server's own, which
-//! flushes go by: clients see theirs, and a flush reaches the item whatever they gave.
+//! A cas id that a client gives (`E` of the meta commands) may be anything. So it is stored next to the server's own
+//! id, which flushes go by. Clients see their id, and a flush reaches the item whatever id the client gave.
 //!
 //! **Failure.** Decoding is total: a value that is too short, of another version or with unknown state bits is `None`,
 //! which the server reports as damage and a compaction filter keeps.
@@ -37,14 +37,14 @@ const STATE_MASK: u8 = STALE | TOKEN_SENT | BINARY_KEY;
 /// Only in the stored form; [`Header::given_cas`] says it otherwise.
 const GIVEN_CAS: u8 = 8;
 
-/// The item was invalidated (`md ... I`) and waits to be set again.
+/// The state bit of an item that was invalidated (`md ... I`) and waits to be set again.
 pub(crate) const STALE: u8 = 1;
-/// Some client was told (`W`) that it should set the item again.
+/// The state bit of an item that a client was asked (`W`) to set again.
 pub(crate) const TOKEN_SENT: u8 = 2;
-/// The key was given in base64 and is returned so.
+/// The state bit of an item with a key that was given in base64 and is returned so.
 pub(crate) const BINARY_KEY: u8 = 4;
 
-/// What is stored in front of an item's data.
+/// The header in front of an item's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) state: u8,
@@ -73,7 +73,7 @@ impl Deref for EncodedHeader {
 }
 
 impl Header {
-    /// The header of a stored value, or `None` if it is not one of ours.
+    /// Returns the header of a stored value, or `None` if it is not one of ours.
     pub(crate) fn decode(value: &[u8]) -> Option<Header> {
         let (header, rest) = value.split_first_chunk::<HEADER_BYTES>()?;
         let [version, state, f0, f1, f2, f3, times_and_ids @ ..] = header;
@@ -94,7 +94,7 @@ impl Header {
         })
     }
 
-    /// The stored form.
+    /// Returns the stored form.
     pub(crate) fn encode(&self) -> EncodedHeader {
         let mut bytes = [0; HEADER_BYTES_MAX];
         bytes[0] = VERSION;
@@ -109,12 +109,12 @@ impl Header {
         EncodedHeader { bytes, length: self.byte_len() }
     }
 
-    /// Length of the stored form: where the data begins.
+    /// Returns the length of the stored form, which is the offset of the data.
     pub(crate) fn byte_len(&self) -> usize {
         if self.given_cas.is_some() { HEADER_BYTES_MAX } else { HEADER_BYTES }
     }
 
-    /// The cas id that clients see.
+    /// Returns the cas id that clients see.
     pub(crate) fn cas(&self) -> u64 {
         self.given_cas.unwrap_or(self.id)
     }
@@ -130,7 +130,7 @@ pub struct ItemView<'a> {
     pub expires: u64,
     /// Cas id, as clients see it.
     pub cas: u64,
-    /// What the client stored.
+    /// The data that the client stored.
     pub data: &'a [u8],
 }
 
@@ -154,7 +154,7 @@ pub fn item_in_unix_time<'a>(value: &'a [u8], clock: &StoreClock) -> Cow<'a, [u8
     }
 }
 
-/// When a stored item counts as gone. Cheap to copy; take a fresh one per compaction.
+/// The rule by which a stored item counts as gone. Cheap to copy; take a fresh one per compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiryRule {
     /// Items whose expiration time is at or before this are dead. Seconds of the store's clock.
@@ -164,7 +164,7 @@ pub struct ExpiryRule {
 }
 
 impl ExpiryRule {
-    /// True if `value`, as stored in the engine, reads as a miss under this rule, for ever.
+    /// Returns true if `value`, as stored in the engine, reads as a miss under this rule, for ever.
     ///
     /// A value that does not decode is not dead: dropping it would hide damage.
     pub fn is_dead(&self, value: &[u8]) -> bool {

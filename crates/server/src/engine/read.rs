@@ -9,7 +9,7 @@ pub enum Get<V> {
     Hit(V),
     /// The key does not exist.
     Miss,
-    /// The answer needs the disk; an [`OnRead`] is told later.
+    /// The answer needs the disk; an [`OnRead`] gets it later.
     Later,
 }
 

@@ -1,8 +1,9 @@
-//! What a cache's process takes of its memory beside the cache.
+//! The memory that a cache's process uses apart from the cache.
 //!
-//! * The *rest* is measured: what the process has resident, less the cache and the long values. It is a maximum that decays.
-//! * *Long values* that wait to be sent, or that arrive, are counted one by one. Each kind may take a quarter of the memory, and both three
-//!   eighths.
+//! * The *rest* is measured: what the process has resident, less the cache and the long values. It is a maximum that
+//!   decays.
+//! * *Long values* that wait to be sent, or that arrive, are counted one by one. Each kind may take a quarter of the
+//!   memory, and both three eighths.
 //!
 //! The cache takes as much less, down to half of the limit.
 
@@ -56,17 +57,17 @@ impl Allowance {
         self.rest_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of long values waiting to be sent.
+    /// Returns the bytes of long values waiting to be sent.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of long values being received.
+    /// Returns the bytes of long values being received.
     pub(crate) fn arriving_bytes(&self) -> u64 {
         self.arriving_bytes.load(Ordering::Relaxed)
     }
 
-    /// All that the cache leaves.
+    /// Returns all that the cache leaves.
     pub(crate) fn beside_bytes(&self) -> u64 {
         let long = self.held_bytes() + self.arriving_bytes();
         (self.rest_bytes() + long).min(self.limit_bytes() / 2)
@@ -86,12 +87,12 @@ impl Allowance {
         self.beside.set((self.beside_bytes() + self.memory_bytes_max - self.limit_bytes()) as usize);
     }
 
-    /// Counts so many bytes of a long value that waits to be sent. False: there is no room.
+    /// Counts `bytes` bytes of a long value that waits to be sent. Returns false if there is no room.
     pub(crate) fn hold(&self, reserved: &mut Reserved, bytes: usize) -> bool {
         self.reserve(reserved, bytes, &self.held_bytes, &self.arriving_bytes)
     }
 
-    /// Counts so many bytes of a long value that arrives. False: there is no room.
+    /// Counts `bytes` bytes of a long value that arrives. Returns false if there is no room.
     pub(crate) fn arrive(&self, reserved: &mut Reserved, bytes: usize) -> bool {
         self.reserve(reserved, bytes, &self.arriving_bytes, &self.held_bytes)
     }

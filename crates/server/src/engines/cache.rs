@@ -1,17 +1,19 @@
 //! The cache engine: a [`Cache`] behind the [`Engine`] trait.
 //!
-//! A write is done when [`Engine::write`] returns. A read is a hit or a miss at once, or it waits for the flash. The event loop reads short
-//! items itself, where the device is read by io_uring; threads of the cache read all others. Without flash nothing outlives the process, the
-//! server's own records included.
+//! A write is done when [`Engine::write`] returns. A read is a hit or a miss at once, or it waits for the flash. The
+//! event loop reads short items itself, where the device is read by io_uring; threads of the cache read all others.
+//! Without flash nothing outlives the process, the server's own records included.
 //!
-//! **Memory.** The limit is one of the whole process. The engine looks how much memory the process has in use beside the cache: for
-//! connections, say. The cache takes as much less, down to half of the limit. The engine looks four times a second, and whenever
-//! `LOOK_BYTES` (`cache/memory.rs`) more were stored. What was in use beside the cache is kept free for a while: it may be needed again. Long values that are on their
-//! way are counted one by one, and the cache makes room for each at once: hundreds of them can come between two looks.
+//! **Memory.** The limit is one of the whole process. The engine measures the memory that the process uses apart from
+//! the cache: for connections, say. The cache takes as much less, down to half of the limit. The engine looks four
+//! times a second, and whenever `LOOK_BYTES` (`cache/memory.rs`) more were stored. Memory that was in use apart from
+//! the cache is kept free for a while: it may be needed again. Long values that are on their way are counted one by
+//! one, and the cache makes room for each at once: hundreds of them can come between two looks.
 //!
-//! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server reads this clock in each turn, so a client
-//! never sees an expired item. The record of the clock is stored with the server's own records.
-//! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when the cache needs it.
+//! **Expiry.** The cache drops expired items by a clock that the same thread reads. The server reads this clock in each
+//! turn, so a client never sees an expired item. The record of the clock is stored with the server's own records.
+//! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when the cache needs
+//! it.
 
 mod memory;
 mod reader;
@@ -56,7 +58,8 @@ impl fmt::Debug for CacheEngine {
 }
 
 impl CacheEngine {
-    /// An empty cache, and a thread that keeps it tidy. Raises the process's soft limit of open files to the hard one.
+    /// Creates an empty cache, and a thread that keeps it tidy. Raises the process's soft limit of open files to the
+    /// hard one.
     ///
     /// # Errors
     /// The system starts no thread.
@@ -66,8 +69,8 @@ impl CacheEngine {
         CacheEngine::of(Cache::new(options), options, &env, clock, Box::new(|_| ()))
     }
 
-    /// A cache in memory and on flash, with what an earlier one has left there; and a thread that keeps it tidy. Raises the process's soft
-    /// limit of open files to the hard one.
+    /// Creates a cache in memory and on flash, with the items that an earlier one has left there, and a thread that
+    /// keeps it tidy. Raises the process's soft limit of open files to the hard one.
     ///
     /// # Errors
     /// The device holds something else than a cache, is in use, too small, or fails. The system starts no thread.
@@ -83,8 +86,8 @@ impl CacheEngine {
         Ok((CacheEngine::of(cache, options, &env, clock, tell)?, start))
     }
 
-    /// Stops the cache, so that the next start finds all items: those in memory are written to flash. To be called when the server has stopped.
-    /// Does nothing without flash, or without files beside it.
+    /// Stops the cache, so that the next start finds all items: those in memory are written to flash. To be called when
+    /// the server has stopped. Does nothing without flash, or without files next to it.
     ///
     /// # Errors
     /// The device or the file system fails. The next start then finds fewer items, or none.
@@ -93,14 +96,15 @@ impl CacheEngine {
         self.shared.cache.stop(self.shared.clock.seconds()).map_err(EngineError::new)
     }
 
-    /// From now on the limit follows the memory that the machine, or the control group, has left: between [`FOLLOWS_BYTES_MIN`] and the
-    /// memory in the options. A tenth of the machine's memory is left to others.
+    /// Makes the limit follow the memory that the machine, or the control group, has left: between
+    /// [`FOLLOWS_BYTES_MIN`] and the memory in the options. A tenth of the machine's memory is left to others.
     pub fn follow_pressure(&self) {
         self.shared.follows.store(true, Ordering::Relaxed);
         self.shared.look_at_memory(0);
     }
 
-    /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the device.
+    /// Moves all items in memory to flash, if there is a tier: to measure or to test reads of flash. Waits for the
+    /// device.
     pub fn spill(&self) {
         self.shared.cache.spill(self.shared.clock.seconds());
     }
@@ -115,7 +119,7 @@ impl CacheEngine {
         _ = lock(&self.tidier).take().map(JoinHandle::join);
     }
 
-    /// What the cache holds, and what it has done.
+    /// Returns the contents and counters of the cache.
     pub fn properties(&self) -> Properties {
         self.shared.cache.properties()
     }
@@ -141,10 +145,10 @@ impl CacheEngine {
         Ok(CacheEngine { shared, tidier, keeper, recorder: Mutex::new(recorder) })
     }
 
-    /// The longest value that a cache with so much memory takes for any key, in bytes.
+    /// Returns the longest value that a cache with this memory takes for any key, in bytes.
     pub fn value_bytes_max(memory_bytes: usize) -> usize {
-        // The cache takes an item of a quarter of what items may have. Connections can have half of the memory, and the index of short
-        // items a third of the rest.
+        // The cache takes an item of a quarter of what items may have. Connections can have half of the memory, and the
+        // index of short items a third of the rest.
         (memory_bytes / 16).saturating_sub(KEY_BYTES_MAX + 64)
     }
 }

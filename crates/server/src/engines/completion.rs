@@ -1,7 +1,8 @@
 //! Follows a future of a store and tells the server how far it is: no thread waits for it.
 //!
-//! 1. The future is polled once. If it is ready, the server is told before [`Completion::follow`] returns.
-//! 2. Otherwise the completion is the future's waker. Whichever thread of the store gets on with the work polls it once more.
+//! 1. The future is polled once. If it is ready, the server gets the outcome before [`Completion::follow`] returns.
+//! 2. Otherwise the completion is the future's waker. Whichever thread of the store gets on with the work polls it once
+//!    more.
 //! 3. When the store takes a write that it made wait, `on_taken` is called. When the outcome is there, `done` is.
 //!
 //! **Threads.** Any. The callbacks are called without the lock: they belong to the server and may do anything.
@@ -18,9 +19,9 @@ use situ::{ReadFuture, WriteFuture};
 
 use crate::engine::{Admission, EngineError, OnTaken};
 
-/// What a store calls a piece of work that it was given.
+/// A future of a store for a piece of work that the server gave to it.
 pub(crate) trait Work: Future + Unpin + Send + 'static {
-    /// Whether the store has taken it. False while it waits for room.
+    /// Returns true once the store has taken the work. False while it waits for room.
     fn is_taken(&self) -> bool;
 }
 
@@ -63,9 +64,10 @@ where
     T: Send + 'static,
     E: Display,
 {
-    /// Sees to it that `done` is told, and `on_taken` before that if the store lets the work wait.
+    /// Follows the future to its outcome, and calls `done` with it. If the store lets the work wait, `on_taken` is
+    /// called before.
     pub(crate) fn follow(mut future: F, on_taken: Option<&OnTaken>, done: Outcome<T>) -> Admission {
-        // What is ready at once needs nobody to follow it.
+        // A future that is ready at once needs no waker.
         if let Poll::Ready(outcome) = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
             done(outcome.map_err(EngineError::new));
             return Admission::Taken;

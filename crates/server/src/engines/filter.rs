@@ -1,13 +1,13 @@
 //! Compactions that drop dead items from disk.
 //!
-//! Whoever opens a store installs the [`ItemFilter`] for the keyspace of items and lets it begin when it is known that a
-//! server wrote them: values that happen to look like dead items stay otherwise. The filter knows the flush barrier only
-//! once that is durable: what a crash could bring back to life is never dropped. A delayed flush whose time has come is
-//! not carried out here: the next server does that.
+//! The opener of a store installs the [`ItemFilter`] for the keyspace of items. It lets the filter begin when it is
+//! known that a server wrote the items: otherwise, values that happen to look like dead items stay. The filter knows
+//! the flush barrier only once that is durable: what a crash could bring back to life is never dropped. A delayed flush
+//! whose time has come is not carried out here: the next server does that.
 //!
-//! **Parameters.** The filter's state changes while a compaction runs: its clock goes on, the barrier rises. So the engine
-//! freezes the state into each task, as the bytes of an [`ExpiryRule`], and a decision depends on these bytes and the value
-//! alone. No bytes at all mean that nobody has said that these are items. Otherwise:
+//! **Parameters.** The filter's state changes while a compaction runs: its clock goes on, the barrier rises. So the
+//! engine freezes the state into each task, as the bytes of an [`ExpiryRule`], and a decision depends on these bytes
+//! and the value alone. No bytes at all mean that the values are not known to be items. Otherwise:
 //!
 //! | bytes | contents |
 //! |---|---|
@@ -36,7 +36,7 @@ pub(crate) const MARGIN_SECONDS: u64 = 60;
 /// First byte of the parameters.
 const PARAMETERS_VERSION: u8 = 1;
 
-/// Drops dead items during compaction. See the module.
+/// A compaction filter that drops dead items. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ItemFilter {
     /// The store's clock, once the filter has begun.
@@ -73,7 +73,7 @@ impl CompactionFilter for ItemFilter {
         encode(&ExpiryRule { now_seconds, barrier_cas: self.barrier_cas.load(Ordering::Acquire) })
     }
 
-    /// The header says what is dead.
+    /// Returns the length of the header, which decides if an item is dead.
     fn value_prefix_bytes(&self) -> Option<usize> {
         Some(HEADER_BYTES_MAX)
     }
@@ -101,7 +101,7 @@ fn encode(rule: &ExpiryRule) -> Vec<u8> {
     [&[PARAMETERS_VERSION], words.as_flattened()].concat()
 }
 
-/// `None` if the parameters do not say what is dead.
+/// Decodes the rule; `None` if the parameters do not hold one.
 fn decode(parameters: &[u8]) -> Option<ExpiryRule> {
     let (&[PARAMETERS_VERSION], words) = parameters.split_first_chunk()? else { return None };
     let (&[now_seconds, barrier_cas], &[]) = words.as_chunks::<8>() else { return None };
@@ -109,13 +109,14 @@ fn decode(parameters: &[u8]) -> Option<ExpiryRule> {
     Some(ExpiryRule { now_seconds, barrier_cas })
 }
 
-/// The filter of memcached items, for a unit elsewhere: what is dead, it reads in each task's parameters.
+/// Returns the filter of memcached items, for a unit elsewhere. The filter reads the rule for dead items in each task's
+/// parameters.
 pub fn item_filter() -> Arc<dyn CompactionFilter> {
     Arc::new(ItemFilter::default())
 }
 
 /// Opens a store that this process does not serve, as [`Store::open`] does; its compactions drop dead items as those of
-/// a server do. In a store that no server has written to they drop nothing. No keyspace is made.
+/// a server do. In a store that no server has written to, the compactions drop nothing. No keyspace is made.
 ///
 /// # Errors
 /// As [`Store::open`]; or a server's records cannot be read.
@@ -123,7 +124,7 @@ pub fn open_unserved(directory: impl AsRef<Path>, options: Options) -> situ::Res
     open_unserved_by(options, |builder| builder.open(directory))
 }
 
-/// As [`open_unserved`], of the store that `open` makes of a builder: on any volume.
+/// Opens a store like [`open_unserved`], with the store that `open` makes of a builder: on any volume.
 ///
 /// # Errors
 /// As [`open_unserved`].
@@ -239,8 +240,8 @@ mod tests {
         TableInput::of(table, number, KeySpan::including(&key(1), &key(count)))
     }
 
-    /// A unit whose answer was lost left a task to be run again, minutes later and after a flush of all items. The second run
-    /// dropped more than the first.
+    /// A unit whose answer was lost left a task to be run again, minutes later and after a flush of all items. The
+    /// second run dropped more than the first.
     #[test]
     fn promise_5_a_task_run_again_after_the_clock_and_the_barrier_moved_gives_the_same_bytes() {
         let directory = tempfile::tempdir().unwrap();

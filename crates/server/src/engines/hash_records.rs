@@ -1,9 +1,10 @@
 //! Keys of a hash store that are the program's own, and items in a hash store that this process does not serve.
 //!
-//! A hash store is one map, without keyspaces. Keys of items have at most 250 bytes. A *reserved* key begins with 251 zeros, so
-//! it meets no item. No entry pays for that. The server's records lie under reserved keys, and so do the positions of loads.
+//! A hash store is one map, without keyspaces. Keys of items have at most 250 bytes. A *reserved* key begins with 251
+//! zeros, so it meets no item. No entry pays for that. The server's records lie under reserved keys, and so do the
+//! positions of loads.
 //!
-//! **Invariant.** Nobody but this program writes reserved keys: commands that take keys from users refuse them.
+//! **Invariant.** Only this program writes reserved keys: commands that take keys from users refuse them.
 
 use std::sync::Arc;
 
@@ -15,15 +16,15 @@ use crate::engines::filter::MARGIN_SECONDS;
 use crate::engines::offline::{Records, Renumber};
 use crate::protocol::parse::KEY_BYTES_MAX;
 
-/// What reserved keys begin with.
+/// The prefix of reserved keys.
 const PREFIX: [u8; KEY_BYTES_MAX + 1] = [0; KEY_BYTES_MAX + 1];
 
-/// The reserved key of this name.
+/// Returns the reserved key of this name.
 pub fn reserved(name: &[u8]) -> Vec<u8> {
     [&PREFIX, name].concat()
 }
 
-/// Whether a key is reserved.
+/// Returns true if a key is reserved.
 pub fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(&PREFIX)
 }
@@ -34,7 +35,8 @@ pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
     (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))
 }
 
-/// Whether a store has an entry that is not the program's own. A store with positions of loads alone is as good as empty.
+/// Returns true if a store has an entry that is not the program's own. A store with positions of loads alone is as good
+/// as empty.
 ///
 /// # Errors
 /// The store cannot be read.
@@ -51,7 +53,8 @@ pub fn holds_entries(store: &HashStore) -> Result<bool> {
     Ok(false)
 }
 
-/// Returns the rule by which items of a hash store are dead at `now_seconds` of its clock. `None` if no server has written to the store.
+/// Returns the rule by which items of a hash store are dead at `now_seconds` of its clock. `None` if no server has
+/// written to the store.
 ///
 /// # Errors
 /// The records cannot be read, or are damaged.
@@ -64,14 +67,15 @@ fn read(store: &HashStore) -> Result<Records> {
     Records::read(|key| store.get(reserved(key)), Error::Invalid)
 }
 
-/// Puts items into a hash store that is open and not served. Each gets a new cas id, as from an [`ItemWriter`](crate::ItemWriter).
+/// A writer of items into a hash store that is open and not served. Each gets a new cas id, as from an
+/// [`ItemWriter`](crate::ItemWriter).
 #[derive(Debug)]
 pub struct HashItemWriter {
     ids: Renumber,
 }
 
 impl HashItemWriter {
-    /// Goes on where the records of `store` say.
+    /// Continues from the records of `store`.
     ///
     /// # Errors
     /// The records cannot be read.
@@ -79,11 +83,12 @@ impl HashItemWriter {
         Ok(HashItemWriter { ids: read(store)?.renumber(Arc::clone(store.clock())) })
     }
 
-    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call [`seal`](HashItemWriter::seal) before the batch
-    /// is written.
+    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call
+    /// [`seal`](HashItemWriter::seal) before the batch is written.
     ///
     /// # Errors
-    /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.
+    /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it
+    /// was.
     pub fn put(&mut self, batch: &mut HashBatch, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
         self.ids.put(key, value, |item| batch.put_until(key, item, expires_ms(item)).map_err(|error| error.to_string()))
     }

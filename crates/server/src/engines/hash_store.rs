@@ -1,19 +1,22 @@
 //! The hash engine: a hash store behind the [`Engine`] trait.
 //!
-//! **Keys.** A hash store is one map. Items lie under their own keys, which have at most 250 bytes. The server's records
-//! lie under longer keys, so that they meet no item and cost items nothing ([`reserved`](crate::engines::hash_records)). Items and
-//! records go through the store's one log, so a crash keeps a prefix of them together.
+//! **Keys.** A hash store is one map. Items lie under their own keys, which have at most 250 bytes. The server's
+//! records lie under longer keys, so that they meet no item and cost items nothing
+//! ([`reserved`](crate::engines::hash_records)). Items and records go through the store's one log, so a crash keeps a
+//! prefix of them together.
 //!
 //! **Writes** become futures of the store, which [`Completion`] follows: no thread waits for a write.
-//! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes all others, and
-//! calls the server's callback.
+//! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes
+//! all others, and calls the server's callback.
 //!
-//! **Expiry.** Readers skip dead items. The store drops an item a minute after it has expired or later, when a worker rewrites its
-//! bucket, or a purge finds the item. The server's clock is the store's own.
-//! **Flushes.** An item older than the flush barrier is dead to readers at once. When the barrier is durable, the store purges the items below
-//! it, at a bounded rate. A record holds the barrier up to which that was done, so a restart continues.
+//! **Expiry.** Readers skip dead items. The store drops an item a minute after it has expired or later, when a worker
+//! rewrites its bucket, or a purge finds the item. The server's clock is the store's own.
+//! **Flushes.** An item older than the flush barrier is dead to readers at once. When the barrier is durable, the store
+//! purges the items below it, at a bounded rate. A record holds the barrier up to which that was done, so a restart
+//! continues.
 //!
-//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
+//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats
+//! it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -56,8 +59,8 @@ impl fmt::Debug for HashEngine {
 }
 
 impl HashEngine {
-    /// Opens or creates the store in `directory`. Items are as durable as `durability` says. Raises the process's soft limit of
-    /// open files to the hard one.
+    /// Opens or creates the store in `directory`. Items are as durable as `durability` says. Raises the process's soft
+    /// limit of open files to the hard one.
     ///
     /// # Errors
     /// As [`HashStoreBuilder::open`]; or the store holds entries that no server wrote.
@@ -69,7 +72,8 @@ impl HashEngine {
         HashEngine::open_by(builder, durability, |builder| builder.open(directory))
     }
 
-    /// As [`open`](HashEngine::open), of the store that `open` makes of a builder: on any volumes and any device.
+    /// Opens an engine like [`open`](HashEngine::open), with the store that `open` makes of a builder: on any volumes
+    /// and any device.
     ///
     /// # Errors
     /// As [`open`](HashEngine::open).
@@ -98,7 +102,7 @@ impl HashEngine {
         Ok(engine)
     }
 
-    /// The store underneath.
+    /// Returns the store underneath.
     pub fn store(&self) -> &HashStore {
         &self.store
     }
@@ -283,7 +287,7 @@ fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     }
 }
 
-/// Dead entries that still take space, and files that stay for them.
+/// Reports dead entries that still take space, and files that stay for them.
 fn debt_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let overflow = &properties.overflow_debts;
     let gauges = [
@@ -300,7 +304,7 @@ fn debt_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     gauges.iter().for_each(|(name, help, value)| gauge(&format!("debt_{name}"), help, *value as f64, out));
 }
 
-/// What the device says of its room. A drive that does not say what it holds physically has no such metrics.
+/// Reports the room of the device. A drive that does not report its physical bytes has no such metrics.
 fn space_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let space = &properties.space;
     gauge("device_logical_bytes", "Addressable bytes of the bucket space.", space.logical_total as f64, out);

@@ -2,16 +2,16 @@
 
 use situ::KeyspaceOptions;
 
-/// Where the server keeps items. Nothing but items may be written there: [`ItemWriter`](crate::ItemWriter) does.
+/// The keyspace of items. Nothing but items may be written to it: [`ItemWriter`](crate::ItemWriter) does.
 pub const ITEMS_KEYSPACE: &str = "items";
 
-/// Where the server keeps its own records.
+/// The keyspace of the server's own records.
 pub const META_KEYSPACE: &str = "memcached";
 
 /// Metadata is a few records that change rarely.
 const META_MEMTABLE_BYTES: u64 = 1 << 20;
 
-/// Options of [`META_KEYSPACE`].
+/// Returns the options of [`META_KEYSPACE`].
 pub(crate) fn meta_options() -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default();
     options.memtable_bytes = META_MEMTABLE_BYTES;

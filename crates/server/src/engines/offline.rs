@@ -1,12 +1,13 @@
-//! The items of a store that this process does not serve: which of them are dead, and how to write more.
+//! The items of a store that this process does not serve: a rule for dead ones, and a writer of more.
 //!
-//! **Reading.** [`stored_rule`] says what a server that opened the store now would say: a delayed flush whose time has
+//! **Reading.** [`stored_rule`] returns the rule of a server that opened the store now: a delayed flush whose time has
 //! come counts, although no server has carried it out yet.
 //!
-//! **Writing.** An [`ItemWriter`] gives each item a new cas id, from where the server's ids go on, and puts the new end
-//! of the ids into the same batch as the items. The ids that items bring along are not kept: in this store they may lie
-//! below the flush barrier, which would make the items dead on arrival, or above ids that are still to be given out,
-//! which would put them out of reach of the next flush. Ids that clients gave (`E`) are kept: flushes do not go by them.
+//! **Writing.** An [`ItemWriter`] gives each item a new cas id, from the point where the server's ids go on. It puts
+//! the new end of the ids into the same batch as the items. The ids that items bring along are not kept: in this store
+//! they may lie below the flush barrier, and the items would be dead on arrival. Or they may lie above ids that are
+//! still to be given out, and the next flush would not reach the items. Ids that clients gave (`E`) are kept: flushes
+//! do not go by them.
 //!
 //! **Invariant.** As in [`durable`](crate::engine::durable): every id in the store is below the stored limit.
 
@@ -20,7 +21,7 @@ use crate::engine::item::{ExpiryRule, Header};
 use crate::engines::keyspaces::{ITEMS_KEYSPACE, META_KEYSPACE, meta_options};
 use crate::protocol::parse::KEY_BYTES_MAX;
 
-/// What a server's records say.
+/// The contents of a server's records.
 pub(crate) struct Records {
     /// The cas id at which ids go on.
     limit: u64,
@@ -48,13 +49,13 @@ impl Records {
         self.due != 0 && self.due <= now_seconds
     }
 
-    /// What is dead: a delayed flush whose time has come counts.
+    /// Returns the rule for dead items: a delayed flush whose time has come counts.
     pub(crate) fn rule(&self, now_seconds: u64) -> ExpiryRule {
         let barrier_cas = if self.is_due(now_seconds) { self.limit } else { self.barrier };
         ExpiryRule { now_seconds, barrier_cas }
     }
 
-    /// The ids that items get from now on.
+    /// Returns the ids that items get from now on.
     pub(crate) fn renumber(&self, clock: Arc<StoreClock>) -> Renumber {
         Renumber { next: self.limit, flushed: self.is_due(clock.seconds()).then_some(self.limit), clock }
     }
@@ -100,12 +101,12 @@ impl Renumber {
         Ok(())
     }
 
-    /// The record of the ids that were given.
+    /// Returns the record of the ids that were given.
     pub(crate) fn limit_record(&self) -> [u8; 8] {
         self.next.to_le_bytes()
     }
 
-    /// The record of the flush barrier, if it has risen.
+    /// Returns the record of the flush barrier, if it has risen.
     pub(crate) fn flush_record(&self) -> Option<Vec<u8>> {
         Some([self.flushed?.to_le_bytes(), 0u64.to_le_bytes()].concat())
     }
@@ -132,8 +133,8 @@ pub(crate) fn stored_record(meta: &Keyspace) -> situ::Result<Option<ClockRecord>
     ClockRecord::decode(&bytes).ok_or_else(damaged).map(Some)
 }
 
-/// Returns the rule by which items of a store are dead at `now_seconds` of its [clock](stored_clock). `None` if the store holds no
-/// memcached items.
+/// Returns the rule by which items of a store are dead at `now_seconds` of its [clock](stored_clock). `None` if the
+/// store holds no memcached items.
 ///
 /// # Errors
 /// The records cannot be read, or are damaged.
@@ -152,7 +153,7 @@ pub fn stored_rule(store: &Store, now_seconds: u64) -> situ::Result<Option<Expir
     Ok(Some(records.rule(now_seconds)))
 }
 
-/// Puts items into a store that is open for writing and not served. See the module.
+/// A writer of items into a store that is open for writing and not served. See the module.
 #[derive(Debug)]
 pub struct ItemWriter {
     items: Keyspace,
@@ -161,7 +162,8 @@ pub struct ItemWriter {
 }
 
 impl ItemWriter {
-    /// Continues from the records of `store`, and creates its keyspaces if they are missing. `clock` is the store's clock.
+    /// Continues from the records of `store`, and creates its keyspaces if they are missing. `clock` is the store's
+    /// clock.
     ///
     /// # Errors
     /// The records cannot be read, or a keyspace cannot be made.
@@ -172,11 +174,12 @@ impl ItemWriter {
         Ok(ItemWriter { items, meta, ids })
     }
 
-    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call [`seal`](ItemWriter::seal) before the batch is
-    /// written.
+    /// Appends an item. `value` is a stored item whose expiration time is in Unix time. Call [`seal`](ItemWriter::seal)
+    /// before the batch is written.
     ///
     /// # Errors
-    /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.
+    /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it
+    /// was.
     pub fn put(&mut self, batch: &mut WriteBatch, key: &[u8], value: &[u8]) -> Result<(), String> {
         let items = &self.items;
         self.ids.put(key, value, |item| batch.put_in(items, key, item).map_err(|error| error.to_string()))

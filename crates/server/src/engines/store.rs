@@ -2,20 +2,21 @@
 //!
 //! Items lie in [`ITEMS_KEYSPACE`], as [`item`](crate::engine::item) encodes them; the server's own records in
 //! [`META_KEYSPACE`]. Both go through the store's one log, so a crash keeps a prefix of them together. All other
-//! keyspaces, `default` among them, are left to whoever else uses the store.
+//! keyspaces, `default` among them, are left to other users of the store.
 //!
 //! A write becomes a future of the store. A *buffered* one is mostly ready at once, so that it is done when
-//! [`Engine::write`] returns. Otherwise (it is synced, the log is on a raw disk, it waits its turn) whichever thread of the
-//! store gets on with it polls it once more and calls the server's callbacks: no thread waits for a write, neither for the
-//! disk nor for the store's back-pressure.
+//! [`Engine::write`] returns. Otherwise (it is synced, the log is on a raw disk, it waits its turn) the thread of the
+//! store that continues it polls it once more and calls the server's callbacks: no thread waits for a write, neither
+//! for the disk nor for the store's back-pressure.
 //!
 //! A read is answered at once from memtables, cached blocks, the page cache and quick raw disks. Otherwise it becomes a
 //! future of the store, and the thread of the store that reads calls the server's callback.
 //!
-//! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`](crate::engines::filter) lets compactions drop them from
-//! disk.
+//! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`](crate::engines::filter) lets compactions drop
+//! them from disk.
 //!
-//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
+//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats
+//! it.
 
 mod units;
 
@@ -73,7 +74,7 @@ impl StoreEngine {
         StoreEngine::open_on(directory, None, options)
     }
 
-    /// As [`open`](StoreEngine::open), with a [fast disk](StoreBuilder::fast_disk).
+    /// Opens an engine like [`open`](StoreEngine::open), with a [fast disk](StoreBuilder::fast_disk).
     ///
     /// # Errors
     /// As [`open`](StoreEngine::open).
@@ -88,7 +89,7 @@ impl StoreEngine {
         })
     }
 
-    /// As [`open`](StoreEngine::open), of the store that `open` makes of a builder: on any volume.
+    /// Opens an engine like [`open`](StoreEngine::open), with the store that `open` makes of a builder: on any volume.
     ///
     /// # Errors
     /// As [`open`](StoreEngine::open).
@@ -121,13 +122,13 @@ impl StoreEngine {
         Ok(StoreEngine { store, items, meta, durability, filter, clock, keeper, opened, beside: None })
     }
 
-    /// Shows what the store needs beside itself in `/metrics` and `/healthz`, too.
+    /// Adds a dependency of the store to `/metrics` and `/healthz`.
     pub fn with_beside(mut self, beside: Arc<dyn Beside>) -> StoreEngine {
         self.beside = Some(beside);
         self
     }
 
-    /// The store underneath.
+    /// Returns the store underneath.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -186,7 +187,7 @@ fn is_empty(keyspace: &Keyspace) -> situ::Result<bool> {
     Ok(entries.key().is_none())
 }
 
-/// What `/healthz` says of a store in which damage was met.
+/// Returns the text of `/healthz` for a store in which damage was met.
 fn damage_found(first: &Damage, files: usize) -> String {
     let others = match files {
         1 => String::new(),
@@ -400,7 +401,7 @@ impl Engine for StoreEngine {
     }
 }
 
-/// Dead entries that still take space, and files that stay for them.
+/// Reports dead entries that still take space, and files that stay for them.
 fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
     let gauges = [
         ("log_limit_bytes", "Bytes that log files may take.", debts.log_bytes_max),
@@ -417,8 +418,8 @@ fn debt_metrics(debts: &DebtProperties, out: &mut dyn FnMut(Metric<'_>)) {
     }
 }
 
-/// Logical space, and of a drive that compresses and says so, physical space. What is unknown has no figure; level and reserve are known after
-/// the first write.
+/// Reports logical space, and physical space of a drive that compresses and says so. An unknown quantity has no figure;
+/// level and reserve are known after the first write.
 fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) {
     use MetricKind::{Counter, Gauge};
     let StoreProperties { space, watched_space, .. } = properties;
@@ -454,7 +455,7 @@ fn space_metrics(properties: &StoreProperties, out: &mut dyn FnMut(Metric<'_>)) 
     }
 }
 
-/// How a store with two disks uses them.
+/// Reports the use of the disks of a store with two.
 fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric<'_>)) {
     use MetricKind::{Counter, Gauge};
     let last_change_s = placement.decisions.last().map_or(0, |decision| decision.unix_s);
@@ -511,7 +512,8 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
     by_disk("situ_store_disk_reads_total", help, fast, capacity);
 }
 
-/// How often each rule has moved placement, and what was decided last, also before the store was opened.
+/// Reports the number of times that each rule has moved placement, and the last decision, also from before the store
+/// was opened.
 fn decision_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric<'_>)) {
     for (rule, count) in placement.decisions_made {
         let direction = if rule.adds_levels() { "more_levels" } else { "fewer_levels" };

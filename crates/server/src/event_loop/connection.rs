@@ -1,24 +1,23 @@
 //! One connection: bytes in, commands cut from them, answers out.
 //!
-//! 1. What the socket gives is cut into lines; a line is parsed and run. A storage command runs when its data block
+//! 1. Input of the socket is cut into lines; a line is parsed and run. A storage command runs when its data block
 //!    has arrived; a large block is collected in a buffer of its own that grows with what really arrives, so that an
 //!    announced gigabyte costs nothing until it is sent.
 //! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
-//!    unsent output is what bounds the memory of a client that sends and does not read.
-//!    A connection that waits for a [read](crate::waiting::fetch) is parked, too. The answers before it are sent, and the rest of
-//!    its commands stay in order behind it.
-//!    A connection that has used up its [share](crate::commands::turn) of a turn is parked until the turn ends, and one whose client
-//!    takes no answers now until it does.
+//!    unsent output is what bounds the memory of a client that sends and does not read. A connection that waits for a
+//!    [read](crate::waiting::fetch) is parked, too. The answers before it are sent, and the rest of its commands stay
+//!    in order behind it. A connection that has used up its [share](crate::commands::turn) of a turn is parked until
+//!    the turn ends, and one whose client takes no answers now until it does.
 //! 3. Between commands a connection holds no buffers.
 //! 4. A client that takes no more answers makes the connection *unheard*: what it sent before is still read, to the end
 //!    of its input, and run but for commands that only read; the answers are dropped.
-//! 5. The first bytes tell a client of [another protocol](crate::protocol::foreign); nothing of it is run. If the server has
-//!    [users](crate::protocol::auth), nothing else is run before the client has shown that it is one.
+//! 5. The first bytes tell a client of [another protocol](crate::protocol::foreign); nothing of it is run. If the
+//!    server has [users](crate::protocol::auth), nothing else is run before the client has shown that it is one.
 //!
 //! **Invariants.** `input[start..]` is read and not yet run. While parked, nothing is read, so `input` holds at most
 //! one read beyond an incomplete command, and an incomplete command is bounded by [`LINE_BYTES_MAX`] and [`Body`].
-//! A connection holds a granted stripe only from the grant to its next turn, and while it waits for a read. `park` gives
-//! the stripe back in all other cases. A client that takes no answers therefore never holds up other writers.
+//! A connection holds a granted stripe only from the grant to its next turn, and while it waits for a read. `park`
+//! gives the stripe back in all other cases. A client that takes no answers therefore never holds up other writers.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -50,7 +49,7 @@ const SHORT_LINE_BYTES_MAX: usize = 2048;
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// A data block above this that has not arrived whole is collected apart.
 const INLINE_DATA_BYTES_MAX: usize = 16 << 10;
-/// How much a [`Body`] grows at a time, at least.
+/// The least by which a [`Body`] grows at a time.
 const BODY_STEP_BYTES: usize = 256 << 10;
 
 /// A storage command whose large data block is arriving.
@@ -61,12 +60,12 @@ struct Body {
     needed: usize,
     /// Memory of the data.
     reserved: Reserved,
-    /// There is no memory for it: so many bytes that are still to come are dropped.
+    /// The number of bytes that are still to come and will be dropped, if there is no memory for the body.
     refused: Option<usize>,
 }
 
 impl Body {
-    /// Counts so many more bytes. If there is no room for them the body is given up.
+    /// Counts `bytes` more bytes. If there is no room for them, the body is dropped.
     fn reserve(&mut self, engine: &impl Engine, bytes: usize) -> bool {
         let has_room = engine.cache().is_none_or(|cache| cache.reserve(&mut self.reserved, bytes));
         if !has_room {
@@ -106,11 +105,11 @@ impl Interrupted {
     }
 }
 
-/// What became of the command at the beginning of the input.
+/// The outcome of the command at the beginning of the input.
 enum Step {
-    /// It has run; so many bytes are used up.
+    /// The command has run, and used this many bytes.
     Run(usize),
-    /// It is to be run again.
+    /// The command is to be run again.
     Stopped(Outcome),
     /// It has not arrived whole.
     Incomplete,
@@ -134,7 +133,7 @@ pub(crate) struct Connection<E: Engine> {
     begun: bool,
     /// The client has shown that it is a user, if the server has users.
     authenticated: bool,
-    /// Why nothing is read or run for now.
+    /// The reason why nothing is read or run for now.
     parked: Option<Wait>,
     /// The socket may have more.
     pub(crate) readable: bool,
@@ -145,7 +144,7 @@ pub(crate) struct Connection<E: Engine> {
     pub(crate) queued: bool,
     /// The client's address; `None` on a Unix socket.
     pub(crate) peer: Option<SocketAddr>,
-    /// When a byte was last received or sent.
+    /// The time at which a byte was last received or sent.
     pub(crate) active: Instant,
 }
 
@@ -267,7 +266,7 @@ impl<E: Engine> Connection<E> {
         Ok(())
     }
 
-    /// The outcome of a read: true if there are new bytes.
+    /// Returns the outcome of a read: true if there are new bytes.
     fn received(&mut self, got: rustix::io::Result<usize>, executor: &Executor<E>) -> Result<bool, Broken> {
         match got {
             Ok(0) => Err(Broken),
@@ -522,9 +521,9 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// The only place where a connection is parked. Unless the command waits for its reads, a granted stripe goes to the
-    /// next connection that waits for it, and the command asks again when it runs again. What was read is kept for the next
-    /// turn only: a client or another writer decides how long everything else takes.
+    /// Parks the connection; the only place that does. Unless the command waits for its reads, a granted stripe goes to
+    /// the next connection that waits for it, and the command asks again when it runs again. Items that were read are
+    /// kept for the next turn only: a client or another writer decides how long everything else takes.
     fn park(&mut self, executor: &Executor<E>, reason: Wait) {
         if reason != Wait::Read {
             executor.let_go(&mut self.session);
@@ -558,7 +557,8 @@ impl<E: Engine> Connection<E> {
         waits
     }
 
-    /// Takes `stripe` for the command that waits for it; the caller makes the connection ready. False if no command waits.
+    /// Takes `stripe` for the command that waits for it; the caller makes the connection ready. False if no command
+    /// waits.
     pub(crate) fn grant(&mut self, stripe: StripeIndex) -> bool {
         let waits = self.parked == Some(Wait::Stripe(stripe));
         if waits {
@@ -577,7 +577,7 @@ impl<E: Engine> Connection<E> {
         waits
     }
 
-    /// True if nothing is read or run for now.
+    /// Returns true if nothing is read or run for now.
     pub(crate) fn is_parked(&self) -> bool {
         self.parked.is_some()
     }
@@ -620,12 +620,12 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// Sends what can be sent, of the feed as well, and unparks what that allows.
+    /// Sends all output that can be sent, that of the feed as well, and unparks the connection if that allows it.
     pub(crate) fn send(&mut self, executor: &Executor<E>) -> Progress {
         self.take_feed(executor);
         let progress = self.send_output(executor);
         match progress {
-            // What was too much before.
+            // The text that was too much before.
             Progress::Empty if self.take_feed(executor) => self.send_output(executor),
             _ => progress,
         }
@@ -663,12 +663,12 @@ impl<E: Engine> Connection<E> {
         progress
     }
 
-    /// True if there is something to run or read now.
+    /// Returns true if there is something to run or read now.
     pub(crate) fn has_work(&self) -> bool {
         self.parked.is_none() && !self.closing && (self.readable && !self.draining)
     }
 
-    /// True if it neither sends nor takes anything, for no reason on our side.
+    /// Returns true if it neither sends nor takes anything, for no reason on our side.
     pub(crate) fn is_silent(&self) -> bool {
         let waits_for_client = match self.parked {
             None => !self.session.watches || !self.session.output.is_empty(),
@@ -679,7 +679,7 @@ impl<E: Engine> Connection<E> {
         self.session.output.awaiting() == 0 && waits_for_client
     }
 
-    /// True if the connection has ended and everything is sent. One that is queued has commands left to run.
+    /// Returns true if the connection has ended and everything is sent. One that is queued has commands left to run.
     pub(crate) fn is_finished(&self) -> bool {
         let drained = self.draining && self.parked.is_none() && !self.queued;
         (self.closing || drained) && self.session.output.is_empty()
@@ -703,7 +703,7 @@ fn run_store<E: Engine>(
     }
 }
 
-/// True if bytes without an end of line cannot become a line that is worth waiting for.
+/// Returns true if bytes without an end of line cannot become a line that is worth waiting for.
 fn line_too_long(bytes: &[u8]) -> bool {
     if bytes.len() <= SHORT_LINE_BYTES_MAX {
         return false;

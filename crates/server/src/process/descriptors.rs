@@ -38,7 +38,7 @@ pub(crate) fn reserve(limit: u64, threads: usize) -> u64 {
     RESERVE_MIN.max(limit / 4) + EACH_LOOP * threads as u64
 }
 
-/// The connections that fit under `limit`, at most `wanted`.
+/// Returns the connections that fit under `limit`, at most `wanted`.
 ///
 /// # Errors
 /// Not even one fits; the text says what to do.

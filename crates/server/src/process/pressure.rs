@@ -1,10 +1,10 @@
-//! How much more memory this process may take, as the machine and its control group see it.
+//! The memory that this process may still take, as the machine and its control group see it.
 //!
 //! The least of what these say is left, each less a tenth of its size, which is for others:
 //!
 //! * the machine: `MemAvailable` of `/proc/meminfo`;
-//! * a control group (version 2: `memory.max` and `memory.current`; version 1: `memory.limit_in_bytes` and `memory.usage_in_bytes`). What it
-//!   counts of the page cache and has not lately been used is left, too.
+//! * a control group (version 2: `memory.max` and `memory.current`; version 1: `memory.limit_in_bytes` and
+//!   `memory.usage_in_bytes`). What it counts of the page cache and has not lately been used is left, too.
 
 use std::path::Path;
 
@@ -21,13 +21,14 @@ struct Memory {
 }
 
 impl Memory {
-    /// What may be taken; negative if something is to be given back.
+    /// Returns the bytes that may be taken; negative if some are to be given back.
     fn room(self) -> i64 {
         self.left.min(i64::MAX as u64) as i64 - (self.size / RESERVE).min(i64::MAX as u64) as i64
     }
 }
 
-/// Bytes of memory that this process may take more; negative if it is to give some back. `None` if the system does not say.
+/// Returns the bytes of memory that this process may still take; negative if it is to give some back. `None` if the
+/// system does not say.
 pub(crate) fn room() -> Option<i64> {
     let machine = of_machine(&std::fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
@@ -35,7 +36,8 @@ pub(crate) fn room() -> Option<i64> {
     groups.chain([machine]).map(Memory::room).min()
 }
 
-/// Bytes of memory of the machine, or of the control group with the least. `None` if the system does not say.
+/// Returns the bytes of memory of the machine, or of the control group with the least. `None` if the system does not
+/// say.
 pub fn machine_memory_bytes() -> Option<u64> {
     let machine = of_machine(&std::fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default());

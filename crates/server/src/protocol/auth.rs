@@ -1,7 +1,7 @@
 //! Users and their passwords, as memcached's `-Y` has them.
 //!
-//! The file has a line `user:password` for each user. A client proves who it is by its first command, a `set` of any key
-//! whose data is the user and the password with a space between them; before that, nothing else is run:
+//! The file has a line `user:password` for each user. A client authenticates by its first command, a `set` of any key.
+//! Its data is the user and the password with a space between them. The server runs no other command before that:
 //!
 //! ```text
 //! set auth 0 0 11
@@ -9,9 +9,9 @@
 //! STORED
 //! ```
 //!
-//! What is compared takes the same time whatever the client sends: all users are looked at, over the full length. The
-//! passwords travel as they are, so this keeps out other users of the machine and careless programs of the network, and
-//! not someone who can listen.
+//! The comparison takes the same time for all data that a client sends: all users are looked at, over the full length.
+//! The passwords travel as they are. So they keep out other users of the machine and careless programs of the network,
+//! but not an attacker that can listen.
 
 use std::fmt;
 use std::fs::File;
@@ -27,13 +27,13 @@ const NAME_BYTES_MAX: usize = 250;
 /// Users in a file.
 const USERS_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = (USERS_MAX * 2 * (NAME_BYTES_MAX + 2)) as u64;
-/// The data of a `set` that authenticates is at most so long.
+/// The maximum length of the data of a `set` that authenticates.
 pub(crate) const DATA_BYTES_MAX: usize = 2 << 10;
 
 pub(crate) const FAILURE: &str = "CLIENT_ERROR authentication failure";
 
-/// How much data a `set` announces that may authenticate; `None` for any other line. As in memcached, its key, flags and
-/// time may be anything.
+/// Returns the data bytes that a `set` announces that may authenticate; `None` for any other line. As in memcached, its
+/// key, flags and time may be anything.
 pub(crate) fn announced_bytes(line: &[u8]) -> Option<usize> {
     let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
     let mut tokens = line.split(|byte| *byte == b' ').filter(|token| !token.is_empty());
@@ -107,7 +107,8 @@ impl Users {
         }
     }
 
-    /// The answer to a client that sent `block`, the data of a `set` and the end of its line; true if it is let in.
+    /// Returns the answer to a client that sent `block`, the data of a `set` and the end of its line; true if it is let
+    /// in.
     pub(crate) fn answer(&self, block: &[u8]) -> (bool, &'static str) {
         let Some(data) = block.strip_suffix(b"\r\n") else {
             return (false, "CLIENT_ERROR bad command line termination");

@@ -4,11 +4,11 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-/// As memcached, the server takes text whose last letter has bits that belong to no byte.
+/// The codec. Like memcached, it decodes text whose last letter has bits that belong to no byte.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// The bytes that `text` stands for, or `None` if it is empty or not padded base64.
+/// Returns the bytes that `text` stands for, or `None` if it is empty or not padded base64.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(text).ok().filter(|bytes| !bytes.is_empty())
 }

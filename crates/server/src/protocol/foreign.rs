@@ -1,15 +1,16 @@
-//! Clients that speak another protocol, and why the server hangs up on them.
+//! Clients that speak another protocol, and the reason why the server hangs up on them.
 //!
-//! A web page can make a browser send an HTTP request to any address, this server's on localhost included, and it chooses
-//! the body. A server that answers `ERROR` to the request line and goes on reads `flush_all` in the body as a command.
-//! So the connection ends with the line that gives the other protocol away, and nothing behind that line is run:
+//! A web page can make a browser send an HTTP request to any address, this server's on localhost included, and it
+//! chooses the body. A server that answers `ERROR` to the request line and goes on reads `flush_all` in the body as a
+//! command. So the connection ends with the line that gives the other protocol away, and nothing behind that line is
+//! run:
 //!
 //! * Its first byte cannot begin a text command: 0x80 is memcached's binary protocol, whose clients wait for an answer;
 //!   0x16 is TLS; 0x00 is STUN, which a browser speaks as well. The page chooses some of the bytes of both.
 //! * The first line ends in the version of HTTP. Its method may be a command's name: a page that has its own name lead
 //!   to this server (DNS rebinding) can choose the method `gets`.
-//! * Any line that is no command ends in a version of HTTP (as in memcached), is the request line of HTTP 0.9, or begins
-//!   with the name of a header, as in `Host: a`.
+//! * Any line that is no command ends in a version of HTTP (as in memcached), is the request line of HTTP 0.9, or
+//!   begins with the name of a header, as in `Host: a`.
 //!
 //! The cost: a client whose first command is a retrieval of several keys cannot end it with a key such as `HTTP/1.1`.
 
@@ -29,7 +30,7 @@ pub(crate) enum Protocol {
 impl Protocol {
     pub(crate) const COUNT: usize = Protocol::Unknown as usize + 1;
 
-    /// What a client of it speaks, and what to do about that.
+    /// Returns the protocol that such a client speaks, and the cure.
     pub(crate) fn speaks_and_cure(self) -> (&'static str, &'static str) {
         match self {
             Protocol::Binary => {
@@ -42,7 +43,7 @@ impl Protocol {
     }
 }
 
-/// The protocol of a connection whose first byte is `byte`; `None` if a text command may begin with it.
+/// Returns the protocol of a connection whose first byte is `byte`; `None` if a text command may begin with it.
 pub(crate) fn of_first_byte(byte: u8) -> Option<Protocol> {
     match byte {
         0x80 => Some(Protocol::Binary),
@@ -53,14 +54,14 @@ pub(crate) fn of_first_byte(byte: u8) -> Option<Protocol> {
     }
 }
 
-/// True if `line`, the first one of a connection, is a request of HTTP, whatever its method.
+/// Returns true if `line`, the first one of a connection, is a request of HTTP, whatever its method.
 pub(crate) fn is_first_line(line: &[u8]) -> bool {
     let mut tokens = tokens(line);
     let version = tokens.next_back().unwrap_or_default();
     is_http_version(version) && tokens.count() >= 2
 }
 
-/// True if `line`, which is no command, belongs to another protocol.
+/// Returns true if `line`, which is no command, belongs to another protocol.
 pub(crate) fn is_line(line: &[u8]) -> bool {
     let mut tokens = tokens(line);
     let version = tokens.clone().next_back().unwrap_or_default();

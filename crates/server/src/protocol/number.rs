@@ -1,16 +1,16 @@
 //! Decimal numbers as memcached reads and writes them.
 //!
-//! memcached parses with C's `strtol` family, and clients depend on the corners: leading white space and a sign are
-//! accepted, anything after white space is ignored (`"5 abc"` is 5, which is why `incr` works on it), 64-bit overflow
-//! is an error while 32-bit numbers silently keep the low half. These functions reproduce those rules over byte slices;
-//! they never allocate and never panic. A differential test against a real memcached holds them.
+//! memcached parses with C's `strtol` family, and clients depend on the corners. Leading white space and a sign are
+//! accepted. Anything after white space is ignored (`"5 abc"` is 5, which is why `incr` works on it). 64-bit overflow
+//! is an error, while 32-bit numbers silently keep the low half. These functions reproduce those rules over byte
+//! slices; they never allocate and never panic. A differential test against a real memcached holds them.
 
-/// White space in the C locale, which is what ends a number.
+/// Returns true for white space in the C locale, which ends a number.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
-/// The sign and magnitude of the number that `text` starts with, or `None` where C would report an error.
+/// Returns the sign and magnitude of the number that `text` starts with, or `None` where C would report an error.
 fn magnitude(text: &[u8]) -> Option<(bool, u64)> {
     let mut rest = text;
     while let [first, tail @ ..] = rest
@@ -44,7 +44,7 @@ fn magnitude(text: &[u8]) -> Option<(bool, u64)> {
     }
 }
 
-/// A 64-bit unsigned number: cas ids, deltas and the values that `incr` works on.
+/// Parses a 64-bit unsigned number: cas ids, deltas and the values that `incr` works on.
 pub(crate) fn parse_u64(text: &[u8]) -> Option<u64> {
     let (negative, value) = magnitude(text)?;
     let value = if negative { value.wrapping_neg() } else { value };
@@ -52,12 +52,12 @@ pub(crate) fn parse_u64(text: &[u8]) -> Option<u64> {
     if negative && value > i64::MAX as u64 { None } else { Some(value) }
 }
 
-/// Client flags: parsed as 64 bits, of which the low 32 are kept.
+/// Parses client flags: as 64 bits, of which the low 32 are kept.
 pub(crate) fn parse_u32(text: &[u8]) -> Option<u32> {
     parse_u64(text).map(|value| value as u32)
 }
 
-/// Expiration times and lengths: parsed as 64 signed bits, of which the low 32 are kept.
+/// Parses expiration times and lengths: as 64 signed bits, of which the low 32 are kept.
 pub(crate) fn parse_i32(text: &[u8]) -> Option<i32> {
     let (negative, value) = magnitude(text)?;
     let value = if negative { 0i64.checked_sub_unsigned(value)? } else { i64::try_from(value).ok()? };

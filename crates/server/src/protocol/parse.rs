@@ -1,5 +1,5 @@
-//! One command line to one [`Request`], exactly as memcached 1.6.18 understands it, with the flags of meta commands that
-//! came later as memcached 1.6.42 understands them.
+//! One command line to one [`Request`], exactly as memcached 1.6.18 understands it, with the flags of meta commands
+//! that came later as memcached 1.6.42 understands them.
 //!
 //! The functions here are pure and total: any bytes give a request, and a line that memcached answers with an error
 //! gives a [`Request::Answer`] that holds that error. Nothing is copied, except keys given in base64. The data block
@@ -31,7 +31,7 @@ const TOKENS_MAX: usize = 23;
 
 const BAD_LINE: &str = "CLIENT_ERROR bad command line format";
 
-/// What storing means.
+/// The kinds of storage commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreMode {
     Set,
@@ -120,7 +120,7 @@ pub(crate) enum Request<'a> {
     },
     /// `lru_crawler metadump`.
     Dump,
-    /// `watch`, with bits of what the client is to be told.
+    /// `watch`, with the bits of the client's interests.
     Watch {
         interests: u8,
     },
@@ -160,7 +160,7 @@ impl<'a> Tokens<'a> {
         tokens
     }
 
-    /// The tokens behind the first `count`.
+    /// Returns the tokens behind the first `count`.
     fn behind(&self, count: usize) -> TokenList<'a> {
         let line = self.line;
         let place = |token: &[u8]| (token.as_ptr() as usize).saturating_sub(line.as_ptr() as usize);
@@ -168,13 +168,13 @@ impl<'a> Tokens<'a> {
             Some([first, ..]) => line.get(place(first)..).unwrap_or_default(),
             _ => &[],
         };
-        // What is behind the last token that counts is left out.
+        // The text behind the last token that counts is left out.
         let last = self.as_slice().last().map_or(0, |last| place(last) + last.len());
         let end = last.saturating_sub(place(text)).min(text.len());
         TokenList { text: &text[..end] }
     }
 
-    /// The token at `index`, empty past the end.
+    /// Returns the token at `index`, empty past the end.
     fn at(&self, index: usize) -> &'a [u8] {
         self.as_slice().get(index).copied().unwrap_or_default()
     }
@@ -282,12 +282,12 @@ pub(crate) fn parse(line: &[u8]) -> Request<'_> {
     }
 }
 
-/// The first place of `wanted`.
+/// Returns the first place of `wanted`.
 pub(crate) fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
     memchr::memchr(wanted, bytes)
 }
 
-/// The keys of a retrieval command, without leading spaces, in turn.
+/// Returns the keys of a retrieval command, without leading spaces, in turn.
 pub(crate) fn next_key(keys: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let rest = keys.get(from..)?;
     let start = rest.iter().position(|byte| *byte != b' ')?;
@@ -297,8 +297,8 @@ pub(crate) fn next_key(keys: &[u8], from: usize) -> Option<(&[u8], usize)> {
 }
 
 fn parse_get(keys: &[u8], with_cas: bool, touch: Option<i32>) -> Request<'_> {
-    // A single key that is too long spoils the whole command, before anything is sent. Where there is a space in the first
-    // bytes that would be too long for a key, no key begins before the last such space and ends behind them.
+    // A single key that is too long spoils the whole command, before anything is sent. Where there is a space in the
+    // first bytes that would be too long for a key, no key begins before the last such space and ends behind them.
     let mut from = 0;
     while let Some(window) = keys.get(from..from + KEY_BYTES_MAX + 1) {
         match window.iter().rposition(|byte| *byte == b' ') {
@@ -389,7 +389,8 @@ fn parse_touch<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     Request::Answer { text, noreply, swallow: 0 }
 }
 
-/// Situ has no crawler, and needs none: the cache drops expired items by itself. What would tune or start one is taken and changes nothing.
+/// Parses a crawler command. Situ has no crawler, and needs none: the cache drops expired items by itself. Commands
+/// that would tune or start one are accepted and change nothing.
 fn parse_crawler<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     const SLEEP_US_MAX: u32 = 1_000_000;
     // All items are in one class, 1. memcached has up to 63.

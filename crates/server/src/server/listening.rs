@@ -36,7 +36,7 @@ pub(crate) struct Listening {
 
 impl Listening {
     fn add(&mut self, address: SocketAddr) -> Result<(), StartError> {
-        // Who names an address twice means it once.
+        // An address that is named twice is served once.
         if self.addresses.contains(&address) {
             return Ok(());
         }
@@ -69,7 +69,7 @@ impl Listening {
     }
 }
 
-/// True if this machine has no such address, or nothing of its kind.
+/// Returns true if this machine has no such address, or nothing of its kind.
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable
         || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())

@@ -7,43 +7,43 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// How a server is set up. Start from [`ServerOptions::default`] and change what you need.
+/// The options of a server. Start from [`ServerOptions::default`] and change what you need.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// TCP addresses to serve. Port 0 takes a free port; see [`Server::addresses`](crate::Server::addresses). Default:
     /// 127.0.0.1:11211.
     pub listen: Vec<SocketAddr>,
-    /// Names to serve, as `host:port`: every address of the name, as in memcached. One that this machine does not have
-    /// is passed over with a warning if another one can be served. Default: none.
+    /// Names to serve, as `host:port`: every address of the name, as in memcached. An address that this machine does
+    /// not have is skipped with a warning if another one can be served. Default: none.
     pub listen_names: Vec<String>,
-    /// A Unix socket to serve, if any. A socket file that nobody listens on any more is replaced.
+    /// A Unix socket to serve, if any. A socket file without a listener is replaced.
     pub unix_socket: Option<PathBuf>,
     /// Permission bits of the Unix socket. Default: 0o700, only the same user, as in memcached.
     pub unix_socket_mode: u32,
-    /// Where `/metrics` and `/healthz` are served over HTTP, if anywhere. Default: nowhere.
+    /// The address that serves `/metrics` and `/healthz` over HTTP, if any. Default: none.
     pub http: Option<SocketAddr>,
     /// Event loops, each a thread. 0 takes one per core. Default: 0.
     pub threads: usize,
-    /// Connections at a time; one more is told so and closed. An idle one costs under 1 KB here. Held to what the
-    /// process's limit of open files leaves when a quarter is set aside for the engine: see
+    /// The maximum number of connections at a time; one more gets an error and is closed. An idle one costs under 1 KB
+    /// here. The limit of open files of the process, less a quarter for the engine, bounds the number: see
     /// [`Server::connections_max`](crate::Server::connections_max). Default: 10 240.
     pub max_connections: usize,
-    /// Connections on which no byte has moved either way for this many seconds are closed, unless the engine owes them
-    /// an answer; 0 never. Default: 0.
+    /// The number of seconds after which a connection without traffic either way is closed, unless the engine owes it
+    /// an answer; 0 means never. Default: 0.
     pub idle_timeout_seconds: u64,
     /// Largest data block stored. Default: 1 MiB, as in memcached. At most [`MAX_VALUE_BYTES_LIMIT`].
     pub max_value_bytes: usize,
-    /// Unsent answers of one connection, those that wait for a write included, above which nothing more is read from
-    /// it. Default: 256 KiB. A single value may be larger. With more than 256 connections each has less: all together
-    /// share 64 MiB, and none has less than 16 KiB.
+    /// The bytes of unsent answers of one connection above which nothing more is read from it. Answers that wait for a
+    /// write count. Default: 256 KiB. A single value may be larger. With more than 256 connections each one has less:
+    /// all connections share 64 MiB, and none has less than 16 KiB.
     pub max_output_bytes: usize,
     /// Commands of one connection whose writes may be under way at once. Default: 1024.
     pub max_outstanding_writes: usize,
-    /// File of those who may use the server, as memcached's `-Y`: a line `user:password` for each, 64 at most. A client
-    /// sends `set <any key> 0 0 <length>` with the data `user password` first. Read once, at the start. Default: none,
-    /// everybody may.
+    /// The file of the server's users, as memcached's `-Y`: a line `user:password` for each, 64 at most. A client sends
+    /// `set <any key> 0 0 <length>` with the data `user password` first. The server reads the file once, at the start.
+    /// Default: none, all clients may use the server.
     pub auth_file: Option<PathBuf>,
-    /// `flush_all` is refused, as with memcached's `-F`. Default: false.
+    /// A switch that refuses `flush_all`, as memcached's `-F`. Default: false.
     pub disable_flush_all: bool,
 }
 
@@ -68,8 +68,8 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Finds out what [`Server::start`](crate::Server::start) would refuse without an engine and without a socket, the
-    /// file of users included.
+    /// Checks for errors of [`Server::start`](crate::Server::start) that need neither an engine nor a socket. The file
+    /// of users is checked, too.
     ///
     /// # Errors
     /// As [`Server::start`](crate::Server::start).
@@ -87,22 +87,22 @@ impl ServerOptions {
     }
 }
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An option has no meaning; what to change.
+    /// An option without meaning, with the cure.
     Option(String),
-    /// An address cannot be listened on.
+    /// An address that cannot be listened on.
     Listen {
         /// The address or path.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Threads, descriptors or memory are short.
+    /// A shortage of threads, descriptors or memory.
     System(io::Error),
-    /// The engine could not give or keep the server's own records.
+    /// A failure of the engine to give or keep the server's own records.
     Engine(EngineError),
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Parts<E: Engine> {
     pub(crate) stats: Arc<StatsSource>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) dumps: Arc<Dumps>,
-    /// When the server started.
+    /// The time at which the server started.
     pub(crate) started: Instant,
     engine: Arc<E>,
     users: Option<Arc<Users>>,
@@ -77,7 +77,7 @@ pub(crate) struct Parts<E: Engine> {
 }
 
 impl<E: Engine> Parts<E> {
-    /// Makes the parts, and has watchers told of evictions.
+    /// Makes the parts, and sends evictions to watchers.
     ///
     /// # Errors
     /// The system has no descriptor for an inbox.
@@ -166,7 +166,7 @@ impl<E: Engine> Parts<E> {
     }
 }
 
-/// Has watchers told of items that the engine evicts.
+/// Sends events to watchers for items that the engine evicts.
 fn tell_evictions<E: Engine>(engine: &E, watchers: &Arc<Watchers>) {
     let Some(cache) = engine.cache() else { return };
     let (watchers, clock) = (Arc::clone(watchers), Arc::clone(engine.clock()));

@@ -42,8 +42,8 @@ impl CaughtSignals {
     }
 }
 
-/// From now on a write that would make a file longer than the process may (`ulimit -f`) is an error, and does not end
-/// the process: the signal for it has a deadly default.
+/// Makes a write an error if it would pass the process's limit for the length of a file (`ulimit -f`). By default, its
+/// signal ends the process.
 ///
 /// # Errors
 /// The system refuses.

@@ -1,11 +1,13 @@
-//! Text that other threads have for one connection: a [dump](crate::admin::dump) of all items, or what a [watcher](crate::admin::watch) is told.
+//! Text that other threads have for one connection: a [dump](crate::admin::dump) of all items, or the events of a
+//! [watcher](crate::admin::watch).
 //!
-//! 1. A producer puts text into the feed. If the connection has not been told, a message goes to its event loop.
-//! 2. The loop takes all of the text when the connection has sent most of what it had. So the feed of a slow client holds [`TEXT_BYTES_MAX`] and a piece of
-//!    text. The connection's output holds its share and as much text again.
-//! 3. A full feed makes its producer wait ([`Feed::put`]), for a minute at most, or drops the text and counts it ([`Feed::put_or_skip`]).
+//! 1. A producer puts text into the feed. If no message to the connection's event loop is under way, one is sent.
+//! 2. The loop takes all of the text when the connection has sent most of what it had. So the feed of a slow client
+//!    holds [`TEXT_BYTES_MAX`] and a piece of text. The connection's output holds its share and as much text again.
+//! 3. A full feed makes its producer wait ([`Feed::put`]), for a minute at most, or drops the text and counts it
+//!    ([`Feed::put_or_skip`]).
 //!
-//! **Threads.** Any number of producers, one reader. The feed ends with its reader: producers are told.
+//! **Threads.** Any number of producers, one reader. The feed ends with its reader, and producers are notified.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use crate::waiting::inbox::{Inbox, Message};
 
 /// Text that waits for the connection.
 const TEXT_BYTES_MAX: usize = 256 << 10;
-/// A client that takes no text for so long is given up.
+/// The time without progress after which a client is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -30,7 +32,7 @@ struct State {
     has_ended: bool,
     /// The reader was too slow: the connection is to be closed.
     is_cut: bool,
-    /// Nobody reads any more.
+    /// The reader is gone.
     is_given_up: bool,
 }
 
@@ -42,7 +44,7 @@ pub(crate) struct Feed {
     taken: Condvar,
 }
 
-/// What a reader gets.
+/// The text that a reader gets at once.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) text: Vec<u8>,
@@ -55,17 +57,17 @@ pub(crate) struct Taken {
 }
 
 impl Feed {
-    /// A feed for a connection of the loop with this inbox.
+    /// Creates a feed for a connection of the loop with this inbox.
     pub(crate) fn new(inbox: Arc<Inbox>, connection: u64) -> Arc<Feed> {
         Arc::new(Feed { inbox, connection, state: Mutex::default(), taken: Condvar::new() })
     }
 
-    /// Puts text into the feed, as soon as there is room. False if nobody reads any more.
+    /// Puts text into the feed, as soon as there is room. Returns false if the reader is gone.
     pub(crate) fn put(&self, text: &[u8]) -> bool {
         self.put_within(text, PATIENCE, || ())
     }
 
-    /// As [`put`](Feed::put). Calls `ready` when there is room, before anybody can see the text.
+    /// Puts text like [`put`](Feed::put). Calls `ready` when there is room, before the reader can see the text.
     pub(crate) fn put_when(&self, text: &[u8], ready: impl FnOnce()) -> bool {
         self.put_within(text, PATIENCE, ready)
     }
@@ -76,7 +78,7 @@ impl Feed {
         let waited = self.taken.wait_timeout_while(state, patience, is_full);
         let (mut state, timeout) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
         if timeout.timed_out() {
-            // What is missing must not look like the end.
+            // Missing text must not look like the end.
             state.is_cut = true;
             self.tell(state);
             return false;
@@ -117,7 +119,7 @@ impl Feed {
         }
     }
 
-    /// All that is there.
+    /// Takes all text of the feed.
     pub(crate) fn take(&self) -> Taken {
         let mut state = lock(&self.state);
         state.is_told = false;
@@ -134,7 +136,7 @@ impl Feed {
         self.taken.notify_all();
     }
 
-    /// Whether nobody reads any more.
+    /// Returns true if the reader is gone.
     pub(crate) fn is_given_up(&self) -> bool {
         lock(&self.state).is_given_up
     }

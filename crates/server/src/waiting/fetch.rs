@@ -9,8 +9,8 @@
 //! 4. The loop hands each outcome to the [`Reads`] of its connection. When none is missing, the command runs again, and
 //!    takes the outcomes instead of asking the engine.
 //!
-//! An engine can let the loop itself read ([`LoopReader`](crate::LoopReader)). Then the callback is called on the loop's thread, mostly. The
-//! steps are the same.
+//! An engine can let the loop itself read ([`LoopReader`](crate::LoopReader)). Then the callback is called on the
+//! loop's thread, mostly. The steps are the same.
 //!
 //! A command that changes an item owns the stripe of its key from before the read until its write is answered. So no
 //! change comes between the read and the write, and two connections that increment one key lose no increment. A command
@@ -20,11 +20,11 @@
 //! other read of the loop has. The outcome of a read that no slot waits for is dropped. A command takes outcomes in the
 //! order of its keys, and each outcome is of the key that the command asks for.
 //!
-//! **Bounded.** At most [`READS_MAX`] reads of a server are under way. A command that needs another one waits until a read
-//! has ended ([`Wait::ReadSlot`](crate::waiting::Wait::ReadSlot)). A command whose answer is in memory does not wait. A
-//! retrieval reads up to [`AHEAD_MAX`] keys at a time. It reads one key at a time while its loop has [`AHEAD_WHILE`] reads
-//! or more under way. Outcomes stay in memory for one turn at most: a connection that is parked for a reason of its client
-//! drops them. It reads them again later, one key at a time.
+//! **Bounded.** At most [`READS_MAX`] reads of a server are under way. A command that needs another one waits until a
+//! read has ended ([`Wait::ReadSlot`](crate::waiting::Wait::ReadSlot)). A command whose answer is in memory does not
+//! wait. A retrieval reads up to [`AHEAD_MAX`] keys at a time. It reads one key at a time while its loop has
+//! [`AHEAD_WHILE`] reads or more under way. Outcomes stay in memory for one turn at most: a connection that is parked
+//! for a reason of its client drops them. It reads them again later, one key at a time.
 //!
 //! **Failure.** A failed read is the answer of its command, as if the engine had said so at once. A connection that is
 //! closed meanwhile leaves its read to end by itself. When a loop has ended, its mailbox goes with the last read.
@@ -44,10 +44,10 @@ use crate::waiting::inbox::{Inbox, Message};
 pub(crate) const READS_MAX: usize = 2048;
 /// Keys of one retrieval that are read at the same time.
 const AHEAD_MAX: usize = 8;
-/// A loop with so many reads under way reads no keys ahead: the disk has enough to do.
+/// The number of reads under way at which a loop stops to read keys ahead: the disk has enough to do.
 const AHEAD_WHILE: usize = 64;
 
-/// What the engine read.
+/// The outcome of a read of the engine.
 pub(crate) type Fetched<V> = Result<Option<V>, EngineError>;
 
 /// The outcome of one read, on its way to a connection.
@@ -57,7 +57,7 @@ pub(crate) struct Arrival<V> {
     pub(crate) fetched: Fetched<V>,
 }
 
-/// Where threads of the engine leave outcomes for a loop.
+/// A mailbox in which threads of the engine leave outcomes for a loop.
 struct Mailbox<V> {
     arrivals: Mutex<Vec<Arrival<V>>>,
     inbox: Arc<Inbox>,
@@ -121,7 +121,7 @@ impl<V: Send + 'static> Fetches<V> {
         Fetches { mailbox, under_way: 0, under_way_max, last_number: 0, crowd: VecDeque::new() }
     }
 
-    /// The callback of a new read for `connection`, and the read's number; `None` if too many are under way.
+    /// Begins a read for `connection`. Returns the callback and the read's number; `None` if too many are under way.
     pub(crate) fn begin(&mut self, connection: u64) -> Option<(u64, OnRead<V>)> {
         if self.under_way >= self.under_way_max {
             return None;
@@ -133,7 +133,7 @@ impl<V: Send + 'static> Fetches<V> {
         Some((number, Box::new(move |fetched| delivery.deliver(fetched))))
     }
 
-    /// The outcomes that have come.
+    /// Returns the outcomes that have come.
     pub(crate) fn arrivals(&mut self) -> Vec<Arrival<V>> {
         let arrivals = self.mailbox.take();
         assert!(arrivals.len() <= self.under_way, "{} outcomes of {} reads", arrivals.len(), self.under_way);
@@ -141,22 +141,22 @@ impl<V: Send + 'static> Fetches<V> {
         arrivals
     }
 
-    /// True while a retrieval may read keys behind the one that it waits for.
+    /// Returns true while a retrieval may read keys behind the one that it waits for.
     pub(crate) fn may_read_ahead(&self) -> bool {
         self.under_way < AHEAD_WHILE.min(self.under_way_max)
     }
 
-    /// `connection` waits until a read has ended.
+    /// Makes `connection` wait until a read has ended.
     pub(crate) fn wait(&mut self, connection: u64) {
         self.crowd.push_back(connection);
     }
 
-    /// True if a connection waits that could begin a read now.
+    /// Returns true if a connection waits that could begin a read now.
     pub(crate) fn can_admit(&self) -> bool {
         !self.crowd.is_empty() && self.under_way < self.under_way_max
     }
 
-    /// The connections that may try again: as many as could begin a read.
+    /// Returns the connections that may try again: as many as could begin a read.
     pub(crate) fn admit(&mut self) -> Vec<u64> {
         let admitted = self.crowd.len().min(self.under_way_max - self.under_way);
         self.crowd.drain(..admitted).collect()
@@ -185,7 +185,7 @@ impl<V> Reads<V> {
         Reads { slots: VecDeque::new(), missing: 0, one_at_a_time: false }
     }
 
-    /// True if the command may read one more key ahead.
+    /// Returns true if the command may read one more key ahead.
     pub(crate) fn may_read_ahead(&self) -> bool {
         !self.one_at_a_time && self.slots.len() < AHEAD_MAX
     }
@@ -215,7 +215,7 @@ impl<V> Reads<V> {
         self.missing == 0
     }
 
-    /// The outcome for `key`, if the command has read it.
+    /// Returns the outcome for `key`, if the command has read it.
     pub(crate) fn take(&mut self, key: &[u8]) -> Option<Fetched<V>> {
         let slot = self.slots.pop_front()?;
         assert!(*slot.key == *key, "a command asks for {:?} and has read {:?}", key, slot.key);
@@ -232,7 +232,7 @@ impl<V> Reads<V> {
         self.drop_slots();
     }
 
-    /// The command has ended.
+    /// Ends the reads of a command that has ended.
     pub(crate) fn finish(&mut self) {
         self.one_at_a_time = false;
         self.drop_slots();

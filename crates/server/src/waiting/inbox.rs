@@ -1,8 +1,8 @@
-//! What other threads tell an event loop: a queue of messages and an eventfd that wakes it.
+//! The messages of other threads to an event loop: a queue and an eventfd that wakes the loop.
 //!
-//! The loop announces that it is about to sleep, looks into the inbox once more, and sleeps; whoever posts looks
-//! afterwards whether the loop has announced sleep, and only then pays for the system call. A completion that arrives
-//! while the loop runs, which is every completion of a buffered write, costs a push.
+//! The loop announces that it is about to sleep, looks into the inbox once more, and sleeps. A sender posts first and
+//! then checks whether the loop has announced sleep: only then does it pay for the system call. A completion that
+//! arrives while the loop runs, which is every completion of a buffered write, costs a push.
 
 use situ::base::lock;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,7 +51,7 @@ impl Inbox {
     pub(crate) fn post(&self, message: Message) {
         lock(&self.messages).push(message);
         if self.asleep.swap(false, Ordering::SeqCst) {
-            // The counter can only be full if nobody has read it for 2^64 posts; then it is readable anyway.
+            // The counter can only be full after 2^64 posts without a read; then it is readable anyway.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
@@ -71,7 +71,7 @@ impl Inbox {
         empty
     }
 
-    /// The loop is awake again.
+    /// Records that the loop is awake again.
     pub(crate) fn awake(&self) {
         self.asleep.store(false, Ordering::SeqCst);
         let mut counter = [0u8; 8];

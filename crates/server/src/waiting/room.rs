@@ -1,9 +1,9 @@
-//! How much the event loops give to the engine that it has not taken yet, together.
+//! A limit on the bytes queued from all event loops to the engine.
 //!
-//! One loop has one batch at the engine at most, but there are many loops, and a batch may be a single value of any size.
-//! An engine bounds what waits in it and refuses what is beyond, which would be an error for a client that did nothing
-//! wrong. So a loop enters the room with a batch before it gives it, and leaves when the engine has taken it; a loop
-//! that finds no room keeps its batch, and is told when somebody has left.
+//! One loop has one batch at the engine at most, but there are many loops, and a batch may be a single value of any
+//! size. An engine bounds what waits in it and refuses what is beyond, which would be an error for a client that did
+//! nothing wrong. So a loop enters the room with a batch before it gives it, and leaves when the engine has taken it; a
+//! loop that finds no room keeps its batch, and gets a message when another loop has left.
 
 use situ::base::lock;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// True if a batch of `bytes` may be given now. If not, the loop of `inbox` is told when to ask again.
+    /// Returns true if a batch of `bytes` may be given now. If not, the loop of `inbox` gets a message when it should
+    /// ask again.
     pub(crate) fn enter(&self, bytes: u64, inbox: &Arc<Inbox>) -> bool {
         let mut state = lock(&self.state);
         let fits = state.bytes == 0 || state.bytes + bytes <= BYTES_MAX;
@@ -39,7 +40,7 @@ impl Room {
         fits
     }
 
-    /// The engine has taken a batch of `bytes`.
+    /// Leaves the room after the engine has taken a batch of `bytes`.
     pub(crate) fn leave(&self, bytes: u64) {
         let outside = {
             let mut state = lock(&self.state);

@@ -52,12 +52,13 @@ impl Stripes {
         Stripes { stripes, inboxes, seed: RandomState::new().hash_one("stripes") }
     }
 
-    /// The stripe of `key`. The hash is seeded, so that clients cannot aim at one stripe.
+    /// Returns the stripe of `key`. The hash is seeded, so that clients cannot aim at one stripe.
     pub(crate) fn of(&self, key: &[u8]) -> StripeIndex {
         (xxh3_64_with_seed(key, self.seed) % STRIPES as u64) as StripeIndex
     }
 
-    /// Runs `change`, which waits for nothing, while nobody owns `stripe` and nobody can come to own it. `None`: somebody owns it.
+    /// Runs `change`, which waits for nothing, while `stripe` has no owner and cannot get one. Returns `None` if it has
+    /// an owner.
     pub(crate) fn while_free<T>(&self, stripe: StripeIndex, change: impl FnOnce() -> T) -> Option<T> {
         let stripe = self.lock(stripe);
         (!stripe.owned).then(change)

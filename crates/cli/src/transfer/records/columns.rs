@@ -2,11 +2,13 @@
 //!
 //! 1. Names are compared without surrounding blanks, and without case if no name matches exactly.
 //! 2. The key is the column that `--key` names, otherwise `key`, `key_hex` or `key_base64`.
-//! 3. The value is the column that `--value` names, otherwise `value`, `value_hex` or `value_base64`. Several columns form one JSON
-//!    object, in the header's order. With `--key` and no column for a value, all other columns form that object.
+//! 3. The value is the column that `--value` names, otherwise `value`, `value_hex` or `value_base64`. Several columns
+//!    form one JSON object, in the header's order. With `--key` and no column for a value, all other columns form that
+//!    object.
 //! 4. `expires_ms`, unless `--key` or `--value` names it, is the expiration time.
 //!
-//! A column that would be dropped silently is an error. So is a first line without these names, because it may be an entry.
+//! A column that would be dropped silently is an error. So is a first line without these names, because it may be an
+//! entry.
 
 use super::{KEY, Own, Record, VALUE, decode, one_name};
 use crate::options::Layout;

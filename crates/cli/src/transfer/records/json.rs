@@ -1,8 +1,9 @@
 //! JSON lines as entries.
 //!
-//! Without `--key` and `--value`, a line is a record of a dump. Its fields are `key` and `value`, optionally with the suffix `_hex` or
-//! `_base64`, and `expires_ms`. Any other field is an error, because it would be dropped silently. With `--key`, the value is the whole
-//! line, or the fields that `--value` names. A string stands for its text; any other JSON value but null stands for its JSON text.
+//! Without `--key` and `--value`, a line is a record of a dump. Its fields are `key` and `value`, optionally with the
+//! suffix `_hex` or `_base64`, and `expires_ms`. Any other field is an error, because it would be dropped silently.
+//! With `--key`, the value is the whole line, or the fields that `--value` names. A string stands for its text; any
+//! other JSON value but null stands for its JSON text.
 
 use super::{KEY, Own, Record, VALUE, decode, one_name};
 use crate::options::Layout;

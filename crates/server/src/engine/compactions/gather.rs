@@ -25,7 +25,7 @@ const NAME_CHARS_MAX: usize = 64;
 /// Addends of a decision.
 const INPUTS_MAX: usize = 8;
 
-/// The answer to "what is new since this attempt?" of a store that was opened at `opened`.
+/// Gathers the news since the attempt `since` of a store that was opened at `opened`.
 pub fn gather(store: &Store, opened: SystemTime, since: u64) -> Compactions {
     let scheduler = Scheduler::of(store.compactor());
     let records = scheduler.map_or_else(Vec::new, |scheduler| scheduler.records(since));
@@ -62,7 +62,7 @@ pub(super) struct Told {
     pub(super) attempts: Vec<Attempt>,
 }
 
-/// As many attempts as fit: those that run first, then the oldest ones that have ended.
+/// Selects as many attempts as fit: those that run first, then the oldest ones that have ended.
 pub(super) fn bounded(attempts: Vec<Attempt>, since: u64) -> Told {
     let (ended, running): (Vec<Attempt>, Vec<Attempt>) =
         attempts.into_iter().partition(|attempt| attempt.sequence.is_some());
@@ -78,7 +78,7 @@ pub(super) fn bounded(attempts: Vec<Attempt>, since: u64) -> Told {
     Told { next, more, missed: first.map_or(0, |first| first.saturating_sub(since)), attempts }
 }
 
-/// Whether an attempt fits; takes its room.
+/// Takes the room of an attempt. Returns false if it does not fit.
 fn takes(attempt: &Attempt, room: &mut usize) -> bool {
     // It has no part that cannot be written as JSON; one that had would not fit.
     let bytes = serde_json::to_string(attempt).map_or(usize::MAX, |json| json.len().saturating_add(1));
@@ -230,7 +230,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// At most so many characters, none of them a control character.
+/// Returns at most `chars_max` characters of `text`, without control characters.
 fn short(text: &str, chars_max: usize) -> String {
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut short: String = plain.take(chars_max).collect();

@@ -2,10 +2,11 @@
 //!
 //! The page draws on a canvas: thousands of bars move with the time. Its table has the same in words.
 //!
-//! **Safe**: the browser runs the script and the style whose hashes the headers name, and nothing else. The page may ask this server only,
-//! and no other page may frame it. All that the server says becomes text, never markup.
+//! **Safe**: the browser runs the script and the style whose hashes the headers name, and nothing else. The page may
+//! ask this server only, and no other page may frame it. All that the server says becomes text, never markup.
 //!
-//! Rejected: a drawing made by the server, as of `situ bench report`. It would be asked for anew each second, whole.
+//! Rejected: a drawing made by the server, as of `situ bench report`. The browser would fetch the whole drawing each
+//! second.
 
 /// See the module.
 pub(crate) const PAGE: &str = concat!(

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// How often expired items go, and how often the process's memory is looked at.
+/// The interval at which expired items go, and at which the process's memory is measured.
 const TIDY_EVERY: Duration = Duration::from_millis(250);
-/// The process's memory is looked at when so many bytes more were stored.
+/// The number of newly stored bytes after which the process's memory is measured again.
 const LOOK_BYTES: u64 = 1 << 20;
 
 /// The least limit of memory that follows the machine's, in bytes.
@@ -100,14 +100,14 @@ impl OpenCache {
         }
     }
 
-    /// The limit of the process, which takes so much memory now.
+    /// Returns the limit of the process, which uses `resident` bytes now.
     fn limit(&self, resident: u64) -> u64 {
         let room = self.follows.load(Ordering::Relaxed).then(pressure::room).flatten();
         let most = self.allowance.memory_bytes_max();
         room.map_or(most, |room| limit_with(resident, room, most))
     }
 
-    /// Notes that so many bytes are to be stored.
+    /// Counts `bytes` bytes that are about to be stored.
     fn will_store(&self, bytes: usize) {
         let before = self.stored_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if before / LOOK_BYTES != (before + bytes as u64) / LOOK_BYTES {
@@ -115,8 +115,8 @@ impl OpenCache {
         }
     }
 
-    /// Stores a record of the server's. Without flash, or without files beside it, the record ends with the process, as
-    /// all items do.
+    /// Stores a record of the server's. Without flash, or without files next to it, the record ends with the process,
+    /// as all items do.
     pub(super) fn put_record(&self, record: NewRecord) {
         let NewRecord { key, value, done } = record;
         // A failure ends the trust in what is on flash. So the record is needed by this process alone.
@@ -152,12 +152,12 @@ impl OpenCache {
     }
 }
 
-/// The limit of a process that takes so much memory, and may take so much more.
+/// Returns the limit of a process that uses `resident` bytes, and may take `room` more.
 fn limit_with(resident: u64, room: i64, memory_bytes_max: u64) -> u64 {
     resident.saturating_add_signed(room).max(FOLLOWS_BYTES_MIN).min(memory_bytes_max)
 }
 
-/// Memory of this process, in bytes; `None` without a proc file system.
+/// Returns the memory of this process, in bytes; `None` without a proc file system.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;

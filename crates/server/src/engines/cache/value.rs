@@ -57,7 +57,7 @@ pub(super) enum Making {
 }
 
 impl Making {
-    /// The value. No lock is held when the cache [makes room](Cache::shrink) for a long one.
+    /// Makes the value. No lock is held when the cache [makes room](Cache::shrink) for a long one.
     pub(super) fn finish(self) -> CacheValue {
         match self {
             Making::Made(value) => value,
@@ -88,7 +88,7 @@ pub(super) fn make(item: &Item<'_>, whole: Option<&Arc<Buffer>>, allowance: &All
 }
 
 impl CacheValue {
-    /// Copied to the client's output soon.
+    /// Makes a value that is soon copied to the client's output.
     fn short(item: &Item<'_>) -> CacheValue {
         let header = header_of(&item.meta).encode();
         let mut value = Vec::with_capacity(header.len() + item.value.len());
@@ -97,7 +97,7 @@ impl CacheValue {
         CacheValue(Bytes::Short(value))
     }
 
-    /// Kept until the client has taken it.
+    /// Makes a value that is kept until the client has taken it.
     fn long(meta: &Meta, data: &[u8], reserved: Reserved) -> CacheValue {
         let header = header_of(meta).encode();
         let length = header.len() + data.len();

@@ -1,7 +1,7 @@
 //! Metrics of compaction units: what each did, how its stages went, and how it decides.
 //!
-//! A unit is named by the label `unit`. Two units with one name are told apart by a number behind it: a scrape with one series twice would be
-//! refused whole.
+//! A unit is named by the label `unit`. A number behind the name distinguishes two units with one name: a scrape with
+//! one series twice would be refused whole.
 
 use crate::engine::{Metric, MetricKind};
 use situ::Store;
@@ -29,7 +29,7 @@ pub(super) fn metrics(store: &Store, out: Out<'_>) {
     input_metrics(&decided, out);
 }
 
-/// The names, with `#2` and so on behind those that were there before.
+/// Returns the names, with `#2` and so on behind those that were there before.
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut distinct = |name: &str| {
@@ -85,7 +85,7 @@ fn unit_metrics(units: &[(&str, &UnitReport)], out: Out<'_>) {
     each(units, name, help, MetricKind::Gauge, |unit| f64::from(u8::from(unit.out_of_service.is_some())), out);
 }
 
-/// One sample for each unit.
+/// Reports one sample for each unit.
 fn each<R>(units: &[(&str, &R)], name: &str, help: &str, kind: MetricKind, value: fn(&R) -> f64, out: Out<'_>) {
     for (unit, report) in units {
         out(Metric { name, help, kind, labels: &[("unit", unit)], value: value(report) });
@@ -162,7 +162,7 @@ fn decision_metrics(units: &[(&str, &DecisionReport)], out: Out<'_>) {
     each(units, name, help, MetricKind::Gauge, |report| report.pipelines_running as f64, out);
 }
 
-/// What the last decision of each unit was made from.
+/// Reports the inputs of the last decision of each unit.
 fn input_metrics(units: &[(&str, &DecisionReport)], out: Out<'_>) {
     let last = || units.iter().filter_map(|(unit, report)| Some((*unit, report.last.as_deref()?)));
     let mut gauge = |name: &str, help: &str, labels: &[(&str, &str)], value: f64| {

@@ -37,7 +37,7 @@ pub(crate) struct Meta<'a> {
     pub(crate) initial: u64,
 }
 
-/// The flags after the first `skip` tokens, or the error.
+/// Parses the flags after the first `skip` tokens.
 fn parse_meta_flags<'a>(tokens: &Tokens<'a>, skip: usize) -> Result<Meta<'a>, &'static str> {
     let mut meta = Meta {
         tokens: tokens.behind(skip),
@@ -135,7 +135,7 @@ fn opaque_too_long(tokens: TokenList<'_>) -> bool {
     tokens.iter().any(|token| token.first() == Some(&b'O') && token.len() > OPAQUE_TOKEN_BYTES_MAX)
 }
 
-/// What all meta commands check first.
+/// Runs the checks that all meta commands make first.
 fn meta_refusal<'a>(tokens: &Tokens<'_>, too_many: &'static str) -> Option<Request<'a>> {
     match tokens.count {
         1 => Some(answer("ERROR")),
