@@ -1,11 +1,11 @@
 //! The right to write to a file or a block device.
 //!
-//! Two locks, because they keep different people away: the exclusive open of a block device, which the kernel also takes
-//! for a mounted file system, for swap and for the members of a RAID, and `flock`, which other openers of a file take.
-//! A disk that has two names by a loop device is kept by either of them (`flock/loops.rs`).
-//! Both belong to a descriptor of the lock's own, so that dropping it gives them back, and the end of the process too. It is
-//! opened by the path again, and has to be what the path was when the device was opened: the right to write to what has
-//! taken its place since is no right to write to the device.
+//! Two locks, because they keep different people away: the exclusive open of a block device, which the kernel also
+//! takes for a mounted file system, for swap and for the members of a RAID, and `flock`, which other openers of a file
+//! take. A disk that has two names by a loop device is kept by either of them (`flock/loops.rs`). Both belong to a
+//! descriptor of the lock's own, so that dropping it gives them back, and the end of the process too. It is opened by
+//! the path again, and has to be what the path was when the device was opened: the right to write to what has taken its
+//! place since is no right to write to the device.
 
 mod loops;
 
@@ -21,11 +21,11 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long another holder of a block device's `flock` is waited for: device managers take it for moments while they
-/// look at a device that somebody has just closed.
+/// look at a device that was just closed.
 const PASSING_HOLDER: Duration = Duration::from_millis(500);
 
-/// The files of which this process holds the `flock` now, each as often as it does: a process that is refused can so tell
-/// whether it stands in its own way.
+/// The files of which this process holds the `flock` now, each as often as it does: a process that is refused can so
+/// tell whether it stands in its own way.
 static HELD: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
 fn held() -> MutexGuard<'static, Vec<(u64, u64)>> {
@@ -36,8 +36,8 @@ fn held() -> MutexGuard<'static, Vec<(u64, u64)>> {
 /// A file of which this process has taken the `flock`; given back on drop.
 ///
 /// Closing is not enough: a process that is being started has copies of all descriptors for a moment. A child that was
-/// forked has them for good, and closes its own: what it unlocked would be unlocked for its parent, too. So only the process that
-/// took it gives it back.
+/// forked has them for good, and closes its own: what it unlocked would be unlocked for its parent, too. So only the
+/// process that took it gives it back.
 #[derive(Debug)]
 pub struct Flocked {
     file: File,
@@ -59,8 +59,8 @@ impl Flocked {
         &self.file
     }
 
-    /// Whether this process itself holds the `flock` of `file`, by whatever name it was opened. A child that was forked
-    /// also answers for its parent.
+    /// Returns true if this process itself holds the `flock` of `file`, by whatever name it was opened. A child that
+    /// was forked also answers for its parent.
     pub fn is_held_here(file: &File) -> bool {
         identity(file).is_ok_and(|which| held().contains(&which))
     }

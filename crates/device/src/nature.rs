@@ -25,13 +25,13 @@ impl Compresses {
 /// The kind of a drive, as far as compression is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nature {
-    /// Whether it compresses.
+    /// The drive's compression, as far as it is known.
     pub compresses: Compresses,
-    /// What it is, in words: "zram", "dm-vdo", "ScaleFlux", "virtio disk", "btrfs".
+    /// The kind of drive, in words: "zram", "dm-vdo", "ScaleFlux", "virtio disk", "btrfs".
     pub kind: String,
     /// The kernel's names of the devices from the path down to the drive, the topmost first.
     pub devices: Vec<String>,
-    /// The drive can be set to expose at most so many logical bytes for a hundred physical ones; `None` without such a
+    /// The most logical bytes that the drive can be set to expose for a hundred physical ones. `None` without such a
     /// limit, and where the limit is not known.
     pub exposes_percent_max: Option<u32>,
     /// Others may keep something on the drive: the path is on a partition of it, or on a part that a device above it

@@ -98,7 +98,8 @@ pub(crate) fn namespace_id(file: &File) -> io::Result<u32> {
     Ok(unsafe { ioctl(file, Call::<NVME_IOCTL_ID> { argument: std::ptr::null_mut() })? })
 }
 
-/// Runs an administrative command that moves so many bytes from the drive into a buffer; returns its result.
+/// Runs an administrative command that moves the given number of bytes from the drive into a buffer; returns its
+/// result.
 pub(crate) fn admin(file: &File, mut command: AdminCommand, data: Option<(&mut Buffer, usize)>) -> io::Result<u32> {
     const NVME_IOCTL_ADMIN_CMD: Opcode = opcode::read_write::<AdminCommand>(b'N', 0x41);
     if let Some((data, bytes)) = data {

@@ -17,11 +17,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How operations reach a device.
+/// The way in which operations reach a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// What suits the path; see [`open`].
+    /// The backend that suits the path; see [`open`].
     #[default]
     Automatic,
     /// `pread` and `pwrite`, one operation at a time for each thread. Works everywhere.
@@ -33,17 +33,17 @@ pub enum Backend {
     RingWithThread,
 }
 
-/// How [`open`] opens a device. The default is right for a store.
+/// Options of [`open`]. The default is right for a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenOptions {
-    /// Open for reading only, for those who look at a device that may be somebody else's. Default: false.
+    /// True to open for reading only, as for a look at a device that may belong to another process. Default: false.
     pub read_only: bool,
     /// Which backend; for tests and comparisons. Default: automatic.
     pub backend: Backend,
 }
 
-/// Opens the regular file, block device or NVMe namespace (`/dev/ngXnY`) at `path`, whose size is taken as it is now, with
-/// the backend that suits it.
+/// Opens the regular file, block device or NVMe namespace (`/dev/ngXnY`) at `path`, whose size is taken as it is now,
+/// with the backend that suits it.
 ///
 /// # Errors
 /// Whatever the system answers to `open`; `InvalidInput` for what is neither a file nor a block device.

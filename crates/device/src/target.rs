@@ -9,15 +9,15 @@
 //! where the bytes went. Only a file that is written in place can do without: opened for direct I/O, every block
 //! allocated and written once before (holes and unwritten extents change the file system's metadata when they are
 //! written), on a file system that overwrites (the ext family). So the opening of such a file syncs it and asks for its
-//! extents (`extents.rs`). Nor is it enough that direct I/O was asked for: ext4 takes the flag and goes through its page cache all
-//! the same where it cannot do without, as for data that it journals (`chattr +j`, `data=journal`). So the file must say
-//! that its I/O is direct (`statx`, since Linux 6.1). Every other file is said to have a volatile cache, and so is a block
-//! device that is used through the page cache.
+//! extents (`extents.rs`). Nor is it enough that direct I/O was asked for: ext4 takes the flag and goes through its
+//! page cache all the same where it cannot do without, as for data that it journals (`chattr +j`, `data=journal`). So
+//! the file must say that its I/O is direct (`statx`, since Linux 6.1). Every other file is said to have a volatile
+//! cache, and so is a block device that is used through the page cache.
 //!
-//! **A file that is cut while it is open.** What is written behind its new end makes it longer again, with holes where its bytes
-//! were, and all would look well until somebody misses them. So a file's length is asked for before each write, which
-//! costs a fraction of a microsecond; once it was too short, nothing is written to the file any more ([`Target::check_whole`]),
-//! and reads behind its end are errors. A block device refuses both by itself.
+//! **A file that is cut while it is open.** What is written behind its new end makes it longer again, with holes where
+//! its bytes were, and all would look well until a reader misses them. So a file's length is asked for before each
+//! write, which costs a fraction of a microsecond; once it was too short, nothing is written to the file any more
+//! ([`Target::check_whole`]), and reads behind its end are errors. A block device refuses both by itself.
 
 use crate::drive::{Counts, Drive};
 use crate::extents::is_settled;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The longest transfer through the kernel's block layer, which cuts it into commands as the disk wants them. Longer
-/// ones gain nothing on any disk and hold up whoever comes behind them.
+/// ones gain nothing on any disk and hold up the operations behind them.
 const MAX_TRANSFER_BYTES: u32 = 1 << 20;
 
 /// The magic number of ext2, ext3 and ext4.
@@ -80,7 +80,7 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn open(path: &Path, read_only: bool) -> io::Result<Target> {
-        // Before it is opened: opening a pipe waits for somebody at its other end.
+        // Before it is opened: opening a pipe waits for a process at its other end.
         Kind::of(&stat(path)?, path)?;
         let direct = OFlags::DIRECT.bits() as i32;
         let open = |flags| OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
@@ -122,8 +122,8 @@ impl Target {
     }
 
     /// # Errors
-    /// The file is shorter than when it was opened, or was at an earlier call: what was behind its end is lost, whoever makes
-    /// it longer again.
+    /// The file is shorter than when it was opened, or was at an earlier call: what was behind its end is lost, even if
+    /// the file is made longer again.
     pub(crate) fn check_whole(&self) -> io::Result<()> {
         let Some(was_cut) = &self.was_cut else { return Ok(()) };
         let length = fstat(&*self.file)?.st_size as u64;
@@ -158,8 +158,8 @@ impl Target {
         let missing = self.bytes.saturating_sub((fstat(&*self.file)?.st_blocks as u64).saturating_mul(512));
         let room = fstatvfs(&*self.file)?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
-        // Asked for before: of a reservation that fails, what it has taken by then is not given back. A file system that does not
-        // tell its size has no blocks at all.
+        // Asked for before: of a reservation that fails, what it has taken by then is not given back. A file system
+        // that does not tell its size has no blocks at all.
         if room.f_blocks > 0 && free < missing {
             let why = format!(
                 "{} has {} bytes, {missing} of which its file system has not given it yet; there are {free} left, so make \
@@ -170,7 +170,7 @@ impl Target {
             return Err(io::Error::new(io::ErrorKind::StorageFull, why));
         }
         match fallocate(&*self.file, FallocateFlags::empty(), 0, self.bytes) {
-            // There is room, and nobody can keep it for us.
+            // There is room, and the file system cannot reserve it.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             other => Ok(other?),
         }

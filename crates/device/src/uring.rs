@@ -1,5 +1,5 @@
-//! A file or block device as a [`Device`], by `io_uring`: several operations in flight for each thread, without a thread
-//! for each.
+//! A file or block device as a [`Device`], by `io_uring`: several operations in flight for each thread, without a
+//! thread for each.
 //!
 //! ```text
 //!   RingQueue ── Table: buffers in flight        queue.rs, table.rs

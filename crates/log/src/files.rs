@@ -1,15 +1,16 @@
 //! The log's files on the volume: the next one made ready, old ones recycled or removed.
 //!
 //! A file that is not needed any more is renamed to a spare; a spare is renamed to the next log file, which saves a
-//! new one and filling it with zeros. A spare is of about the ordinary length: a shorter one would never be taken, and one
-//! that was made for a huge record would keep its room for ever. The pages of its earlier life carry another file number
-//! and read as not written.
+//! new one and filling it with zeros. A spare is of about the ordinary length: a shorter one would never be taken, and
+//! one that was made for a huge record would keep its room for ever. The pages of its earlier life carry another file
+//! number and read as not written.
 //!
 //! **Threads**: the list has its own lock, never held across a volume call. What a thread works on it has taken out of
 //! the list, so two threads never touch the same file. One thread prepares at a time; others wait for it.
 //! **Failure**: nothing here touches what was appended. An error is returned, the list is as before, and the call can
-//! be tried again; a full disk while a file is prepared is such an error. Without `sync_names`, a crash may undo a renaming
-//! to a spare or a removal: the file then shows up as a log file that is not needed, and is released again at the next open.
+//! be tried again; a full disk while a file is prepared is such an error. Without `sync_names`, a crash may undo a
+//! renaming to a spare or a removal: the file then shows up as a log file that is not needed, and is released again at
+//! the next open.
 
 use crate::options::FILE_BYTES_MIN;
 use crate::page::{PAYLOAD_BYTES, RECORD_HEADER_BYTES};
@@ -138,8 +139,8 @@ impl Files {
         self.make_of(number, self.bytes_for(record_bytes))
     }
 
-    /// Makes the first log file: of `bytes`, unless a spare or a shorter setting says otherwise; shorter if the disk has no room
-    /// for that.
+    /// Makes the first log file: of `bytes`, unless a spare or a shorter setting says otherwise; shorter if the disk
+    /// has no room for that.
     pub(crate) fn make_first(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
         shorter_if_full(self.short_bytes(bytes), FILE_BYTES_MIN, |bytes| self.make_of(number, bytes))
     }
@@ -149,13 +150,14 @@ impl Files {
         bytes.next_multiple_of(PAGE_BYTES as u64).max(4 * PAGE_BYTES as u64).min(self.bytes_for(0))
     }
 
-    /// Makes a log file of `bytes`, whatever spares there are; shorter, down to `least`, if the disk has no room for that.
+    /// Makes a log file of `bytes`, whatever spares there are; shorter, down to `least`, if the disk has no room for
+    /// that.
     pub(crate) fn make_new(&self, number: u64, bytes: u64, least: u64) -> Result<Arc<dyn PageFile>> {
         self.making(|| shorter_if_full(bytes, least, |bytes| self.create(number, bytes)))
     }
 
-    /// Makes a file, which begins when it is certain that none comes back which could not be made: after a crash it would be empty,
-    /// and between two others look like one that was cut.
+    /// Makes a file, which begins when it is certain that none comes back which could not be made: after a crash it
+    /// would be empty, and between two others look like one that was cut.
     fn making(&self, make: impl FnOnce() -> Result<Arc<dyn PageFile>>) -> Result<Arc<dyn PageFile>> {
         if self.has_failed.load(Ordering::Relaxed) {
             self.volume.sync_names()?;
@@ -210,8 +212,8 @@ impl Files {
         Some(list.spares.swap_remove(index))
     }
 
-    /// Makes log file `number` of a spare; `None` if the spare is not there. If it fails the file is listed under the name
-    /// that it has then.
+    /// Makes log file `number` of a spare; `None` if the spare is not there. If it fails the file is listed under the
+    /// name that it has then.
     fn recycle(&self, spare: Spare, number: u64) -> Result<Option<Arc<dyn PageFile>>> {
         let (name, log) = (FileName::Spare(spare.number), FileName::Log(number));
         match self.volume.rename(name, log) {

@@ -1,8 +1,9 @@
 //! The log's interface, and the loop in which any thread runs the log stage.
 //!
-//! A thread that wants a position durable asks the state what to do: write the pages that wait, sync a file, or wait for
-//! those who do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one write by
-//! the calling thread and no thread switch; on a busy one whoever finds a free slot takes along what all others appended.
+//! A thread that wants a position durable asks the state what to do: write the pages that wait, sync a file, or wait
+//! for those who do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one write by
+//! the calling thread and no thread switch; on a busy one whoever finds a free slot takes along what all others
+//! appended.
 
 use crate::files::{Files, shortest_for};
 use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
@@ -32,8 +33,8 @@ pub struct Log {
     number_given_up: AtomicU64,
 }
 
-/// How often a buffered commit looks whether the write in flight is over: a few microseconds, several times what a write
-/// takes unless its thread has lost its core.
+/// How often a buffered commit looks whether the write in flight is over: a few microseconds, several times what a
+/// write takes unless its thread has lost its core.
 const LOOKS_MAX: usize = 64;
 
 impl fmt::Debug for Log {
@@ -45,8 +46,9 @@ impl fmt::Debug for Log {
 impl Log {
     /// Begins a new log in `volume` with log file `first_file`, which must not exist. Starts no threads.
     ///
-    /// All earlier log files that are still needed must have been read by [`recover`](crate::recover()): the new log goes on
-    /// where they end. They are listed, and [`release`](Log::release) takes care of them too. Spares are adopted.
+    /// All earlier log files that are still needed must have been read by [`recover`](crate::recover()): the new log
+    /// goes on where they end. They are listed, and [`release`](Log::release) takes care of them too. Spares are
+    /// adopted.
     ///
     /// # Errors
     /// The volume refuses.
@@ -76,8 +78,8 @@ impl Log {
         self.state.lock().expect("a thread panicked inside the log")
     }
 
-    /// Copies a record, `parts` concatenated, behind all earlier ones. Order of calls is order in the log. Does no I/O and
-    /// does not wait, but for a short lock; costs two passes over the bytes.
+    /// Copies a record, `parts` concatenated, behind all earlier ones. Order of calls is order in the log. Does no I/O
+    /// and does not wait, but for a short lock; costs two passes over the bytes.
     ///
     /// The record is not on its way to the disk until somebody calls [`commit`](Log::commit), [`advance`](Log::advance)
     /// or [`sync`](Log::sync).
@@ -137,8 +139,9 @@ impl Log {
 
     /// While a buffered write is in flight, looks a few times whether it is over.
     ///
-    /// The system lets one thread at a time write to a file anyway. Who waits here for another writes, or finds written,
-    /// what all have appended meanwhile, into the page that was in flight; who does not wait begins a fresh page.
+    /// The system lets one thread at a time write to a file anyway. Who waits here for another writes, or finds
+    /// written, what all have appended meanwhile, into the page that was in flight; who does not wait begins a fresh
+    /// page.
     #[inline]
     fn wait_a_moment(&self) {
         for _ in 0..LOOKS_MAX {
@@ -197,8 +200,8 @@ impl Log {
         self.lock()
     }
 
-    /// One turn of the log stage for a background worker: one write or sync towards everything appended so far, if there is
-    /// one to do and a slot free. True if something was done. Never waits for other threads.
+    /// One turn of the log stage for a background worker: one write or sync towards everything appended so far, if
+    /// there is one to do and a slot free. True if something was done. Never waits for other threads.
     ///
     /// # Errors
     /// As [`commit`](Log::commit).
@@ -206,9 +209,9 @@ impl Log {
         self.one_turn(self.lock(), durability)
     }
 
-    /// As [`advance`](Log::advance) with [`Durability::Buffered`], for a thread that must not wait for a device either: what
-    /// comes next is left to others if it goes to a file whose [writes wait](PageFile::writes_wait), and so is all behind
-    /// it, in whichever file. False then, too.
+    /// As [`advance`](Log::advance) with [`Durability::Buffered`], for a thread that must not wait for a device either:
+    /// what comes next is left to others if it goes to a file whose [writes wait](PageFile::writes_wait), and so is all
+    /// behind it, in whichever file. False then, too.
     ///
     /// # Errors
     /// As [`commit`](Log::commit).
@@ -291,14 +294,14 @@ impl Log {
     /// Makes log file `file_number` ready to rotate to, with room for a record of `min_bytes`. Returns at once if it is
     /// ready. Renames a spare, or creates a file and reserves its room, on the calling thread.
     ///
-    /// The number must be higher than the current file's and unused; a prepared file of another number, or one that does not fit, is given
-    /// up as soon as there is this one. False, and no file is made, if the number is that of a file that does not fit, was given
-    /// up or could not be made: its name may come back in a crash, beside a second file of that name on another disk. The call is to
-    /// be made again with another number.
+    /// The number must be higher than the current file's and unused; a prepared file of another number, or one that
+    /// does not fit, is given up as soon as there is this one. False, and no file is made, if the number is that of a
+    /// file that does not fit, was given up or could not be made: its name may come back in a crash, beside a second
+    /// file of that name on another disk. The call is to be made again with another number.
     ///
     /// # Errors
-    /// The volume refuses, for example with [`NoSpace`](Error::NoSpace). The log goes on in its current file, and the call
-    /// can be made again, with another number.
+    /// The volume refuses, for example with [`NoSpace`](Error::NoSpace). The log goes on in its current file, and the
+    /// call can be made again, with another number.
     pub fn prepare_next(&self, file_number: u64, min_bytes: u64) -> Result<bool> {
         if min_bytes > RECORD_BYTES_MAX as u64 {
             return Err(Error::Invalid(AppendError::TooLarge.to_string()));
@@ -307,9 +310,9 @@ impl Log {
         self.prepare(file_number, fits, || self.files.make(file_number, min_bytes))
     }
 
-    /// As [`prepare_next`](Log::prepare_next), for a file of [`short_file_bytes`](LogOptions::short_file_bytes) or of `bytes_max`,
-    /// whichever is less, or a shorter one if the disk has no room for that: when little is to be written and room counts. It has
-    /// room for a record of `min_bytes` in any case.
+    /// As [`prepare_next`](Log::prepare_next), for a file of [`short_file_bytes`](LogOptions::short_file_bytes) or of
+    /// `bytes_max`, whichever is less, or a shorter one if the disk has no room for that: when little is to be written
+    /// and room counts. It has room for a record of `min_bytes` in any case.
     ///
     /// # Errors
     /// As [`prepare_next`](Log::prepare_next).
@@ -354,8 +357,8 @@ impl Log {
         })
     }
 
-    /// Ends the current file; later records go to the one prepared, whose number is returned. Does no I/O. The old file's
-    /// last pages are written with the next commit.
+    /// Ends the current file; later records go to the one prepared, whose number is returned. Does no I/O. The old
+    /// file's last pages are written with the next commit.
     ///
     /// # Errors
     /// [`NotPrepared`](AppendError::NotPrepared), or the log failed or was closed.
@@ -369,8 +372,9 @@ impl Log {
         Ok(number)
     }
 
-    /// Gives up the files with numbers below `oldest_needed`: they are kept as spares or removed. Their records count as
-    /// durable from now on. The current file, and files with pages still to be written, stay until a later call. Does I/O.
+    /// Gives up the files with numbers below `oldest_needed`: they are kept as spares or removed. Their records count
+    /// as durable from now on. The current file, and files with pages still to be written, stay until a later call.
+    /// Does I/O.
     ///
     /// # Errors
     /// The volume refuses; the files concerned are tried again by the next call.
@@ -459,16 +463,16 @@ impl Log {
         self.lock().next().as_ref().map(|next| next.number)
     }
 
-    /// Whether file `number`, with room for a record of `record_bytes`, takes no more room of the volume: it is prepared, or
-    /// there is a spare for it whose number `counts`.
+    /// Whether file `number`, with room for a record of `record_bytes`, takes no more room of the volume: it is
+    /// prepared, or there is a spare for it whose number `counts`.
     pub fn has_file_at_hand(&self, number: u64, record_bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
         let fits = |next: &NextLogFile| next.number == number && self.files.fits(&*next.pages, record_bytes);
         self.lock().next().as_ref().is_some_and(fits)
             || self.files.has_spare(self.files.bytes_for(record_bytes), counts)
     }
 
-    /// Returns true if file `number` is ready to rotate to, has room for a record of `record_bytes`, and is no longer than
-    /// `file_bytes_max`, or than that record needs.
+    /// Returns true if file `number` is ready to rotate to, has room for a record of `record_bytes`, and is no longer
+    /// than `file_bytes_max`, or than that record needs.
     pub fn is_ready(&self, number: u64, record_bytes: u64, file_bytes_max: u64) -> bool {
         let least = shortest_for(record_bytes);
         let lengths = least..=file_bytes_max.max(least);

@@ -30,17 +30,18 @@ pub enum Durability {
 /// How a log is laid out and how much it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Size of a new log file, in bytes, rounded up to whole pages; at least 4 pages. Default 64 MiB. A file for a longer
-    /// record is made as long as it needs. Smaller files cost more rotations, larger ones more room on the disk.
+    /// Size of a new log file, in bytes, rounded up to whole pages; at least 4 pages. Default 64 MiB. A file for a
+    /// longer record is made as long as it needs. Smaller files cost more rotations, larger ones more room on the disk.
     pub file_bytes: u64,
-    /// Size of the very first file, if there is no spare to take, in bytes; at most `file_bytes`, and less on a disk that has no
-    /// room for it. Default 4 MiB: a store that is hardly written to stays small and opens at once.
+    /// Size of the very first file, if there is no spare to take, in bytes; at most `file_bytes`, and less on a disk
+    /// that has no room for it. Default 4 MiB: a store that is hardly written to stays small and opens at once.
     pub first_file_bytes: u64,
-    /// Size of a file that [`Log::prepare_short`](crate::Log::prepare_short) makes, in bytes; at most `file_bytes`. Default 4 MiB.
+    /// Size of a file that [`Log::prepare_short`](crate::Log::prepare_short) makes, in bytes; at most `file_bytes`.
+    /// Default 4 MiB.
     pub short_file_bytes: u64,
     /// Appended pages that may wait to be written, in bytes. Default 8 MiB. When they are reached,
-    /// [`Log::append`](crate::Log::append) refuses until some are written; so at most this and one record wait. Raise it
-    /// for many large asynchronous writes.
+    /// [`Log::append`](crate::Log::append) refuses until some are written; so at most this and one record wait. Raise
+    /// it for many large asynchronous writes.
     pub buffer_bytes_max: usize,
     /// Writes that may be in flight at once, at least 1. Default 8. Disks reach their rate of durable writes only with
     /// several in flight.
@@ -66,8 +67,8 @@ impl Default for LogOptions {
 const FIRST_FILE_SHARE: u64 = 8;
 
 impl LogOptions {
-    /// Limits the first file to an eighth of `free_bytes`: on a nearly full disk, most of what is left is for the data. Later files are
-    /// as long as ever when there is room for them.
+    /// Limits the first file to an eighth of `free_bytes`: on a nearly full disk, most of what is left is for the data.
+    /// Later files are as long as ever when there is room for them.
     pub fn limit_first_file(&mut self, free_bytes: Option<u64>) {
         self.first_file_bytes = self.first_file_bytes.min(free_bytes.unwrap_or(u64::MAX) / FIRST_FILE_SHARE);
     }

@@ -190,8 +190,8 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Whether the page is sound and was written as one of a later log file: never a torn tail. A file's earlier lives had lower
-    /// numbers, so it is another file that has got this one's name.
+    /// Whether the page is sound and was written as one of a later log file: never a torn tail. A file's earlier lives
+    /// had lower numbers, so it is another file that has got this one's name.
     pub(crate) fn is_of_a_later_file(&self) -> bool {
         self.what == FILE_NUMBER_FIELD
     }
@@ -232,8 +232,8 @@ pub(crate) fn payload(page: &[u8; PAGE_BYTES]) -> &[u8] {
     &page[HEADER_BYTES..]
 }
 
-/// What the header of page `page_number` of log file `file_number` says, without a look at the payload; `None` if the page was
-/// not written.
+/// What the header of page `page_number` of log file `file_number` says, without a look at the payload; `None` if the
+/// page was not written.
 pub(crate) fn header_of(page: &[u8; PAGE_BYTES], file_number: u64, page_number: u32) -> Result<Option<Header>, Damage> {
     if page[..HEADER_BYTES].iter().all(|byte| *byte == 0) {
         return Ok(None);

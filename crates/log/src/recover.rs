@@ -2,8 +2,8 @@
 //!
 //! 1. Every file is synced. What the reading finds may so far be in the page cache only; a second crash must not take
 //!    back what was built on it.
-//! 2. First pass, over all files: what do sound headers claim to be durable? (The claim about a page may stand in any later
-//!    page, of a later file too.)
+//! 2. First pass, over all files: what do sound headers claim to be durable? (The claim about a page may stand in any
+//!    later page, of a later file too.)
 //! 3. Second pass: follow the pages, hand out the records. At the first page where the log does not go on, the claims
 //!    decide between a torn tail, which is dropped, and rot, which is an error or, in repair, a [`Loss`].
 //!
@@ -95,13 +95,13 @@ pub struct RecoveryReport {
     pub lost: Vec<Loss>,
     /// Files with which a log begins, of those that were read.
     pub begun: Vec<u64>,
-    /// Files that whoever begins a new log can remove: those behind all others in which no page was ever written, and those that
-    /// are a log of their own, closed, without a record.
+    /// Files that whoever begins a new log can remove: those behind all others in which no page was ever written, and
+    /// those that are a log of their own, closed, without a record.
     pub unused: Vec<u64>,
 }
 
-/// Hands out all records in `files`, which must be sorted, in the order they were appended. The slice is valid during the
-/// call of `record` only. Reads the files twice; uses memory for 1 MiB and the longest record.
+/// Hands out all records in `files`, which must be sorted, in the order they were appended. The slice is valid during
+/// the call of `record` only. Reads the files twice; uses memory for 1 MiB and the longest record.
 ///
 /// # Errors
 /// Rot in [`Strict`](RecoveryMode::Strict) mode; a page of an unknown format version in both; whatever the volume or
@@ -284,9 +284,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whoever ends a file has made the next one, durably. If the last file of all is ended, another one was there and is gone,
-    /// and nothing that is left says what of it was durable. A file that somebody has made since the files were listed is
-    /// enough: the log is being written.
+    /// Whoever ends a file has made the next one, durably. If the last file of all is ended, another one was there and
+    /// is gone, and nothing that is left says what of it was durable. A file that somebody has made since the files
+    /// were listed is enough: the log is being written.
     fn look_for_next(&mut self, volume: &dyn Volume, scans: &[Scan]) -> Result<()> {
         let (Some((ended, page)), Some(scan)) = (self.goes_on_behind, scans.last()) else { return Ok(()) };
         if ended != scan.number {
@@ -303,9 +303,9 @@ impl Reader<'_> {
         self.lose(scan, page, 0, error)
     }
 
-    /// Whether a file that is too short, and not the newest, can be one that was being made when a process ended: another one has
-    /// opened the store since, has made its own file, and has ended before this one was removed. `previous` is the file
-    /// before it: if that is ended, this one was whole.
+    /// Whether a file that is too short, and not the newest, can be one that was being made when a process ended:
+    /// another one has opened the store since, has made its own file, and has ended before this one was removed.
+    /// `previous` is the file before it: if that is ended, this one was whole.
     fn was_being_made(&self, scan: &Scan, previous: Option<u64>) -> bool {
         let is_expected = previous.is_some() && self.goes_on_behind.map(|(ended, _)| ended) == previous;
         // A crash may leave anything where nothing was written yet.
@@ -402,7 +402,8 @@ impl Reader<'_> {
         // Behind the last page with a sound header.
         let behind = scan.pages_present;
         if behind == scan.page_count {
-            // The last page of a file is kept for its end mark, and files are as long as they will be before they are used.
+            // The last page of a file is kept for its end mark, and files are as long as they will be before they are
+            // used.
             self.lose(scan, behind, 0, scan.cut(&format!("pages behind page {}", behind.saturating_sub(1))))?;
             return Ok(End::Ended);
         }

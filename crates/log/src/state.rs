@@ -1,6 +1,6 @@
 //! What the log knows, behind its lock: pages waiting, writes in flight, watermarks, waiters. It does no I/O and never
-//! blocks; [`Log`](crate::Log) asks it what to do next and tells it what came of it. Here is what goes in: records and files.
-//! What goes out, and who waits for it, is in `state/flights.rs`.
+//! blocks; [`Log`](crate::Log) asks it what to do next and tells it what came of it. Here is what goes in: records and
+//! files. What goes out, and who waits for it, is in `state/flights.rs`.
 //!
 //! # How positions advance
 //!
@@ -17,8 +17,8 @@
 //!    go into it, and it is written again.
 //!
 //! Positions between `durable` and `written` are durable too unless they lie in the *gap*: the hull of what was written
-//! without durability and for which nothing durable has been issued since. A durable flight whose first page starts at or
-//! before the gap takes it over (the common case: the gap is in the page that is written again). Otherwise the gap
+//! without durability and for which nothing durable has been issued since. A durable flight whose first page starts at
+//! or before the gap takes it over (the common case: the gap is in the page that is written again). Otherwise the gap
 //! needs a file sync. So `durable = min(written, start of the gap, starts of what is being taken over)`.
 //!
 //! **Invariants**
@@ -221,8 +221,8 @@ impl LogState {
         Ok(Lsn(self.appended))
     }
 
-    /// Allocates the buffers that a record of `bytes` takes beyond the open chunk, before a byte of the record is copied: a record whose
-    /// second half finds no memory could not be taken back.
+    /// Allocates the buffers that a record of `bytes` takes beyond the open chunk, before a byte of the record is
+    /// copied: a record whose second half finds no memory could not be taken back.
     fn reserve_buffers(&mut self, bytes: usize) -> Result<(), AppendError> {
         let mut left = bytes.saturating_sub(self.open.as_ref().map_or(0, Chunk::room_bytes));
         while left > 0 {

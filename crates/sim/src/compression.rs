@@ -1,20 +1,23 @@
-//! Disks that compress: what each 4 KB block costs, and what happens when physical space ends before logical space does.
+//! Disks that compress: what each 4 KB block costs, and what happens when physical space ends before logical space
+//! does.
 //!
 //! # Algorithm
 //!
-//! 1. A block costs what LZ4 makes of it, and 4096 bytes at most. A block of zeros costs nothing, nor does a discarded one,
-//!    whatever reads see of it afterwards.
-//! 2. Whenever the bytes of a file or device change, the blocks that were touched are compressed again ([`Costs::update`]).
-//!    What they cost is *in use* from now on, in place of what they cost before, and counts as *written*.
-//! 3. A write that would take more than [`Compression::physical_total`] stores the whole blocks that fit, and fails at the
-//!    first one that does not ([`Costs::fitting`]). Overwriting with what compresses as well, discarding and removing go on.
+//! 1. A block costs what LZ4 makes of it, and 4096 bytes at most. A block of zeros costs nothing, nor does a discarded
+//!    one, whatever reads see of it afterwards.
+//! 2. Whenever the bytes of a file or device change, the blocks that were touched are compressed again
+//!    ([`Costs::update`]). What they cost is *in use* from now on, in place of what they cost before, and counts as
+//!    *written*.
+//! 3. A write that would take more than [`Compression::physical_total`] stores the whole blocks that fit, and fails at
+//!    the first one that does not ([`Costs::fitting`]). Overwriting with what compresses as well, discarding and
+//!    removing go on.
 //!
-//! **Simplified.** A volume charges when bytes are handed to the system. Under a file system, a drive sees them later, and a
-//! sync fails: [`Fault::DropDirty`](crate::Fault::DropDirty) shows that. Removing a file frees its blocks at once, as with the
-//! mount option `discard`.
+//! **Simplified.** A volume charges when bytes are handed to the system. Under a file system, a drive sees them later,
+//! and a sync fails: [`Fault::DropDirty`](crate::Fault::DropDirty) shows that. Removing a file frees its blocks at
+//! once, as with the mount option `discard`.
 //!
-//! **Invariants.** `used` is the sum of the blocks' costs. A crash image has the costs of its own contents, except that a
-//! discarded block that is as before still costs nothing. `written` never falls.
+//! **Invariants.** `used` is the sum of the blocks' costs. A crash image has the costs of its own contents, except that
+//! a discarded block that is as before still costs nothing. `written` never falls.
 
 use situ_device::PAGE_BYTES;
 use std::io;

@@ -68,7 +68,8 @@ pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> D
     image
 }
 
-/// One legal image of a device after a power failure. Aligned runs of `atomic_sectors` that were written together are never torn.
+/// One legal image of a device after a power failure. Aligned runs of `atomic_sectors` that were written together are
+/// never torn.
 pub(crate) fn device_power_failure(blocks: &Inode, rng: &mut Rng, tear_sectors: bool, atomic_sectors: u64) -> Inode {
     let mood = Mood::draw(rng);
     blocks.after_crash(settled(blocks, mood, rng, tear_sectors && atomic_sectors <= 1, atomic_sectors.max(1)))

@@ -22,8 +22,8 @@ pub(crate) fn io_error(fault: Fault) -> Option<io::Error> {
     Some(io::Error::from_raw_os_error(code))
 }
 
-/// Puts the bytes of write `number`, or what the fault makes of them, where reads see them. Returns where they went, or the
-/// error that the write ends with.
+/// Puts the bytes of write `number`, or what the fault makes of them, where reads see them. Returns where they went, or
+/// the error that the write ends with.
 pub(crate) fn write(
     file: &mut Inode,
     number: u64,

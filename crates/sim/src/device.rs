@@ -2,18 +2,18 @@
 //!
 //! # Algorithm
 //!
-//! 1. [`Queue::submit`] yields to other threads, counts, asks the fault plan, and makes the effect *visible*, but not durable: a
-//!    crash from now on leaves any of its 512-byte sectors in its old or new state.
+//! 1. [`Queue::submit`] yields to other threads, counts, asks the fault plan, and makes the effect *visible*, but not
+//!    durable: a crash from now on leaves any of its 512-byte sectors in its old or new state.
 //! 2. [`Queue::wait`] yields, lets time pass until something is finished, and completes operations in an order that the
 //!    seed draws. Then a durable write is durable, and a flush makes durable what had completed before it was
 //!    submitted; not what was in flight beside it. A [`Watch`] lets time pass likewise.
 //!
-//! [`SimDevice::crash`] copies the device as a power failure would leave it, [`SimDevice::crash_keep_all`] as the death of
-//! the process would. The copy is a new world: queues of the old one go on working there, and only there.
+//! [`SimDevice::crash`] copies the device as a power failure would leave it, [`SimDevice::crash_keep_all`] as the death
+//! of the process would. The copy is a new world: queues of the old one go on working there, and only there.
 //!
 //! **Invariants.** What `situ_device` promises survives every crash image, and nothing else is sure to.
-//! **Threads.** One lock around everything, never held across a yield point. `submit` is one, because there are backends
-//! that do the whole work in it: who submits under a lock is caught.
+//! **Threads.** One lock around everything, never held across a yield point. `submit` is one, because there are
+//! backends that do the whole work in it: who submits under a lock is caught.
 //! **Failure.** As planned; the device itself never fails.
 
 use crate::compression::{Compression, Costs};
@@ -173,14 +173,15 @@ impl SimDevice {
         device
     }
 
-    /// The device after the death of the process at this moment: everything submitted is there; what was not durable still
-    /// is not, and can be lost by a later [`crash`](SimDevice::crash). The new device has no faults. This one is not touched.
+    /// The device after the death of the process at this moment: everything submitted is there; what was not durable
+    /// still is not, and can be lost by a later [`crash`](SimDevice::crash). The new device has no faults. This one is
+    /// not touched.
     pub fn crash_keep_all(&self) -> SimDevice {
         self.on(&self.shared.env)
     }
 
-    /// This device as it is now, in another machine: later operations use that one's clock and scheduler. No faults; this
-    /// device is not touched.
+    /// This device as it is now, in another machine: later operations use that one's clock and scheduler. No faults;
+    /// this device is not touched.
     pub fn on(&self, env: &Env) -> SimDevice {
         let mut state = self.shared.lock();
         let (mut blocks, seed, watermark) = (state.blocks.clone(), state.fate.rng.next_u64(), state.watermark);

@@ -417,7 +417,8 @@ impl Disk {
         self.compression.map_or(u64::MAX, |compression| compression.left(self.physical_used()))
     }
 
-    /// Compresses from now on; what is there counts as in use. Only a rule that counts otherwise begins the counts anew.
+    /// Compresses from now on; what is there counts as in use. Only a rule that counts otherwise begins the counts
+    /// anew.
     pub(crate) fn set_compression(&mut self, compression: Compression) {
         let before = self.compression.replace(compression);
         if before.is_none_or(|before| before.has_cliff != compression.has_cliff) {

@@ -25,7 +25,8 @@
 //! **Failure.** A panic in a spawned thread is told by its `join`, or, if nobody joins it, by `run`.
 //!
 //! Rejected: coroutines instead of threads (every blocking call of the engine would have to be `async`), and
-//! intercepting every atomic as loom does (the state space of a whole store is too large; loom checks single structures).
+//! intercepting every atomic as loom does (the state space of a whole store is too large; loom checks single
+//! structures).
 
 use crate::Trace;
 use situ_base::{Event, Executor, JobHandle};

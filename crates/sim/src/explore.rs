@@ -195,8 +195,8 @@ pub fn crash_device_everywhere<T: Send + Sync>(
     )
 }
 
-/// [`crash_everywhere`] for a machine with several volumes, each at its location: a crash point is a change of any of them,
-/// all crash at once, and each loses what it loses independently of the others. All have the options' faults.
+/// [`crash_everywhere`] for a machine with several volumes, each at its location: a crash point is a change of any of
+/// them, all crash at once, and each loses what it loses independently of the others. All have the options' faults.
 ///
 /// # Panics
 /// As [`crash_everywhere`].
@@ -240,7 +240,8 @@ pub fn crash_volume_and_device_everywhere<T: Send + Sync>(
     )
 }
 
-/// [`crash_machine_everywhere`] for a machine with several volumes, each at its location, and a device, which is as `make` gives it.
+/// [`crash_machine_everywhere`] for a machine with several volumes, each at its location, and a device, which is as
+/// `make` gives it.
 ///
 /// # Panics
 /// As [`crash_everywhere`].

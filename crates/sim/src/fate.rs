@@ -1,4 +1,5 @@
-//! What becomes of an operation, on a volume or on a device: it is counted, the plan has its say, and the power may fail.
+//! What becomes of an operation, on a volume or on a device: it is counted, the plan has its say, and the power may
+//! fail.
 
 use crate::Rng;
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};

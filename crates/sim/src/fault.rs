@@ -1,8 +1,8 @@
 //! What goes wrong, where and when: a plan that is a value.
 //!
 //! A [`FaultPlan`] is a list of [`Rule`]s. Each says *which* operations it looks at (by [`Operation`], by
-//! [`FileKind`], by place), *when* it strikes among those ([`When`]) and *what* happens then ([`Fault`]). The first rule that
-//! strikes wins; delays add up. A plan can be exchanged while a store runs; rules then count from zero.
+//! [`FileKind`], by place), *when* it strikes among those ([`When`]) and *what* happens then ([`Fault`]). The first
+//! rule that strikes wins; delays add up. A plan can be exchanged while a store runs; rules then count from zero.
 
 use crate::Rng;
 use situ_storage::FileName;

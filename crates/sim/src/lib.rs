@@ -4,7 +4,8 @@
 //!   can be killed. [`SimClock`]: time that leaps over waiting and jumps when told.
 //! * [`SimVolume`]: files in memory with the exact promises of `situ_storage` and not one more, under a [`FaultPlan`];
 //!   [`SimVolume::crash`] gives a disk as a power failure would leave it.
-//! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and crashes.
+//! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and
+//!   crashes.
 //! * [`Compression`]: a volume or device that compresses, counts physical bytes, and may run out of them.
 //! * [`crash_everywhere`], [`crash_device_everywhere`] and others for several disks: a workload, crashed at each of its
 //!   I/Os. [`for_each_seed`]: many seeds, and how to replay.

@@ -11,8 +11,8 @@
 //!
 //! A submitted read does the same on a thread of its own: the seed draws the order in which reads complete.
 //!
-//! [`SimVolume::crash`] copies the disk as a power failure would leave it, [`SimVolume::crash_keep_all`] as the death of
-//! the process would. The copy is a new world: handles of the old one go on working there, and only there.
+//! [`SimVolume::crash`] copies the disk as a power failure would leave it, [`SimVolume::crash_keep_all`] as the death
+//! of the process would. The copy is a new world: handles of the old one go on working there, and only there.
 //!
 //! **Invariants.** Exactly what the table in `situ_storage`'s documentation promises survives every crash image.
 //! **Threads.** One lock around everything, never held across a yield point. Without a `SimExecutor`, on

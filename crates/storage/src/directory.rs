@@ -9,15 +9,17 @@
 //!
 //! The room of a page file is reserved when it is made. Before a durable write enters room that was never written, a
 //! megabyte behind it is filled with zeros: writing durably into merely reserved room costs a journal commit per page,
-//! and this way one per [`ZERO_PIECE_BYTES`]. A store that never asks for durability writes no zeros. A fill covers only
-//! what lies behind every write so far, and whoever writes there waits for it.
+//! and this way one per [`ZERO_PIECE_BYTES`]. A store that never asks for durability writes no zeros. A fill covers
+//! only what lies behind every write so far, and whoever writes there waits for it.
 //!
-//! The directory is opened once, and files are opened relative to it. So the program may change its working directory, and
-//! the store's directory may be renamed while it is open. If the directory is removed and another one takes its name, the
-//! volume does not touch the new one. `directory/names.rs` has the writer's lock, and detects when file names are lost.
+//! The directory is opened once, and files are opened relative to it. So the program may change its working directory,
+//! and the store's directory may be renamed while it is open. If the directory is removed and another one takes its
+//! name, the volume does not touch the new one. `directory/names.rs` has the writer's lock, and detects when file names
+//! are lost.
 //!
-//! Reads that are submitted ([`Reader::submit`]) of all files of the directory go through one ring of the kernel, which one thread
-//! serves; where the system gives no ring, a bounded set of threads reads (`directory/reads.rs`). Both begin with the first such read.
+//! Reads that are submitted ([`Reader::submit`]) of all files of the directory go through one ring of the kernel, which
+//! one thread serves; where the system gives no ring, a bounded set of threads reads (`directory/reads.rs`). Both begin
+//! with the first such read.
 //!
 //! **Failure**: an error of `fsync` is final for that file; it is never tried again, because
 //! the kernel may have dropped the dirty pages (fsyncgate).
@@ -90,8 +92,8 @@ impl DirectoryVolume {
         }
     }
 
-    /// Like [`open`](DirectoryVolume::open), but creates the directory, and those above it, where they do not exist. What
-    /// was created is durable on return; of what exists nothing is asked but that it can be passed through.
+    /// Like [`open`](DirectoryVolume::open), but creates the directory, and those above it, where they do not exist.
+    /// What was created is durable on return; of what exists nothing is asked but that it can be passed through.
     ///
     /// # Errors
     /// The system refuses.
@@ -256,8 +258,8 @@ impl Volume for DirectoryVolume {
         let path = self.path(name);
         let fail = |op, e| Error::io(op, path.display(), e);
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
-        // A reservation that fails may hold all that is left until it is taken back, and others write meanwhile. A file system
-        // that does not tell its size has no blocks at all.
+        // A reservation that fails may hold all that is left until it is taken back, and others write meanwhile. A file
+        // system that does not tell its size has no blocks at all.
         let is_full = |s: StatVfs| s.f_blocks > 0 && s.f_bfree.saturating_mul(s.f_frsize) < bytes;
         if fstatvfs(&self.handle).is_ok_and(is_full) {
             return Err(Error::NoSpace { op: "reserve room for", path: shown(&path) });
@@ -375,8 +377,8 @@ impl Volume for DirectoryVolume {
     }
 }
 
-/// Takes room for `bytes` bytes. True if they are merely reserved; false if the file system cannot do that, and they had
-/// to be written.
+/// Takes room for `bytes` bytes. True if they are merely reserved; false if the file system cannot do that, and they
+/// had to be written.
 fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
     // Older kernels let any signal interrupt it on a tmpfs.
     match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, bytes)) {
@@ -406,10 +408,10 @@ fn removed(path: &str) -> Error {
 
 /// Writes one file from its beginning to its end.
 ///
-/// What it has written reaches the disk in steps of [`WRITE_BACK_BYTES`], and whoever writes waits for each: the kernel would
-/// gather tens of megabytes for every table that is being made and then hand them to the disk at once. On a disk that takes
-/// longer for that, all other syncs queue behind them, above all the few bytes of the manifest that a flush ends with, and
-/// memory that is bounded fills with pages that cannot be given up.
+/// What it has written reaches the disk in steps of [`WRITE_BACK_BYTES`], and whoever writes waits for each: the kernel
+/// would gather tens of megabytes for every table that is being made and then hand them to the disk at once. On a disk
+/// that takes longer for that, all other syncs queue behind them, above all the few bytes of the manifest that a flush
+/// ends with, and memory that is bounded fills with pages that cannot be given up.
 struct FileWriter {
     file: File,
     handle: Arc<File>,
@@ -515,7 +517,8 @@ impl Reader for FileReader {
         read_exact(&self.open.file, &self.open.path, offset, into)
     }
 
-    /// What the page cache has. The system says so for the file systems in use; the others refuse, and are not asked again.
+    /// What the page cache has. The system says so for the file systems in use; the others refuse, and are not asked
+    /// again.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
         if self.cannot_tell.load(Ordering::Relaxed) {
             return Ok(false);

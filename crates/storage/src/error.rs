@@ -20,7 +20,8 @@ pub enum Error {
         /// Why.
         source: Arc<io::Error>,
     },
-    /// No room: a full disk, a quota, or a limit on the length of a file (`ulimit -f`). Writes succeed again when there is room.
+    /// No room: a full disk, a quota, or a limit on the length of a file (`ulimit -f`). Writes succeed again when there
+    /// is room.
     NoSpace {
         /// What was tried.
         op: &'static str,

@@ -7,8 +7,8 @@
 //! * *page files*: log files. [`Volume::create_pages`] reserves room first; then whole pages are written at any
 //!   place, by many threads at once, each write durable or not as asked ([`PageFile`]).
 //!
-//! A [`Reader`] reads at once ([`Reader::read_at`]), or takes reads that complete later ([`Reader::submit`]): with a [`ReadQueue`], one
-//! thread has many reads in flight, of any files on any volumes.
+//! A [`Reader`] reads at once ([`Reader::read_at`]), or takes reads that complete later ([`Reader::submit`]): with a
+//! [`ReadQueue`], one thread has many reads in flight, of any files on any volumes.
 //!
 //! # What survives a crash
 //!

@@ -15,9 +15,9 @@ pub trait Volume: Send + Sync {
     /// The name is taken, or the system refuses.
     fn create(&self, name: FileName, bound: u64) -> Result<Box<dyn Writer>>;
 
-    /// Goes on with a file whose writer has ended without finishing it, as when the process that wrote it was started again. The
-    /// file is cut to its first `bytes` bytes, which must have been [synced](Writer::sync). The caller sees to it that nobody else
-    /// writes the file. The default cannot do this.
+    /// Goes on with a file whose writer has ended without finishing it, as when the process that wrote it was started
+    /// again. The file is cut to its first `bytes` bytes, which must have been [synced](Writer::sync). The caller sees
+    /// to it that nobody else writes the file. The default cannot do this.
     ///
     /// # Errors
     /// [`NotFound`](crate::Error::NotFound); [`Corruption`](crate::Error::Corruption): the file is shorter than that;
@@ -37,8 +37,8 @@ pub trait Volume: Send + Sync {
     /// are durable on return.
     ///
     /// # Errors
-    /// The name is taken, [`NoSpace`](crate::Error::NoSpace), or the system refuses. Unless the name was taken, there is
-    /// no file of this name then, as far as the system lets it be removed; a crash may bring it back until the next
+    /// The name is taken, [`NoSpace`](crate::Error::NoSpace), or the system refuses. Unless the name was taken, there
+    /// is no file of this name then, as far as the system lets it be removed; a crash may bring it back until the next
     /// [`sync_names`](Volume::sync_names).
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>>;
 
@@ -48,12 +48,12 @@ pub trait Volume: Send + Sync {
     /// [`NotFound`](crate::Error::NotFound), or the system refuses.
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>>;
 
-    /// Puts `contents` in place of a small file, or creates it. Durable and atomic. [`FileName::REPLACEMENT`] may be used
-    /// meanwhile, so that one file is replaced at a time.
+    /// Puts `contents` in place of a small file, or creates it. Durable and atomic. [`FileName::REPLACEMENT`] may be
+    /// used meanwhile, so that one file is replaced at a time.
     ///
     /// # Errors
-    /// The system refuses. Then the old contents stand or the new ones do, and a crash may change which. Who has to know
-    /// does the steps one by one: [`create`](Volume::create), [`rename`](Volume::rename),
+    /// The system refuses. Then the old contents stand or the new ones do, and a crash may change which. Who has to
+    /// know does the steps one by one: [`create`](Volume::create), [`rename`](Volume::rename),
     /// [`sync_names`](Volume::sync_names).
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()>;
 
@@ -95,13 +95,14 @@ pub trait Volume: Send + Sync {
         None
     }
 
-    /// What the device is made of on which it lies without a file system; `None` of a volume that has a file system below it.
+    /// What the device is made of on which it lies without a file system; `None` of a volume that has a file system
+    /// below it.
     fn geometry(&self) -> Option<Geometry> {
         None
     }
 
-    /// What it cannot do as it should, now or any more, each with its reason, for people; it goes on without. What a caller was told
-    /// as an error need not be among it.
+    /// What it cannot do as it should, now or any more, each with its reason, for people; it goes on without. What a
+    /// caller was told as an error need not be among it.
     fn troubles(&self) -> Vec<String> {
         Vec::new()
     }
@@ -111,14 +112,15 @@ pub trait Volume: Send + Sync {
         None
     }
 
-    /// Does a part of what was put off because nobody waits for it, such as telling a device of free room; true if there is
-    /// more. It takes as long as the device likes: a call for a thread that nobody waits for.
+    /// Does a part of what was put off because nobody waits for it, such as telling a device of free room; true if
+    /// there is more. It takes as long as the device likes: a call for a thread that nobody waits for.
     fn tidy(&self) -> bool {
         false
     }
 
-    /// Takes the write lock, until the result is dropped. Any other writer is refused until then, even if files are removed or
-    /// renamed. If other programs change names that the writer relies on, the volume has a [failure](Volume::failure).
+    /// Takes the write lock, until the result is dropped. Any other writer is refused until then, even if files are
+    /// removed or renamed. If other programs change names that the writer relies on, the volume has a
+    /// [failure](Volume::failure).
     ///
     /// # Errors
     /// [`Locked`](crate::Error::Locked) when another process, or another store in this one, has it.
@@ -130,8 +132,8 @@ pub trait Lock: Send + Sync {}
 
 /// A write-once file on its way. Dropped unfinished, it leaves a file of unknown contents to be removed by its owner.
 pub trait Writer: Send {
-    /// Appends bytes. They may stay in memory until [`sync`](Writer::sync), up to a bound that the volume sets: what a long file has
-    /// beyond it is waited for, a directory's in steps of 8 MiB.
+    /// Appends bytes. They may stay in memory until [`sync`](Writer::sync), up to a bound that the volume sets: what a
+    /// long file has beyond it is waited for, a directory's in steps of 8 MiB.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace) or I/O. After an error, the file must be given up.
@@ -171,11 +173,12 @@ pub trait Reader: Send + Sync {
     /// Fills `into` from `offset`.
     ///
     /// # Errors
-    /// I/O; a range behind the end is [`Corruption`](crate::Error::Corruption): the file is shorter than its index says.
+    /// I/O; a range behind the end is [`Corruption`](crate::Error::Corruption): the file is shorter than its index
+    /// says.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
-    /// Fills `into` from `offset` if nobody has to wait for that: the bytes are in memory, or on a disk that answers about as
-    /// soon as another thread would. False if not, or if nobody can tell; then what is in `into` is undefined.
+    /// Fills `into` from `offset` if nobody has to wait for that: the bytes are in memory, or on a disk that answers
+    /// about as soon as another thread would. False if not, or if nobody can tell; then what is in `into` is undefined.
     ///
     /// # Errors
     /// As [`read_at`](Reader::read_at), if it came to reading.
@@ -189,8 +192,9 @@ pub trait Reader: Send + Sync {
     /// right for bytes in memory, and for wrappers to which nobody submits many reads.
     ///
     /// An implementation that has many reads in flight keeps each completion with its buffer, and returns. It completes
-    /// a read on whichever thread has the answer, with no lock held. What it needs of the file, it keeps until then: the
-    /// reader may be dropped meanwhile. A read that it cannot answer is completed with an error, also by dropping it.
+    /// a read on whichever thread has the answer, with no lock held. What it needs of the file, it keeps until then:
+    /// the reader may be dropped meanwhile. A read that it cannot answer is completed with an error, also by dropping
+    /// it.
     fn submit(&self, request: ReadRequest) {
         request.run(|offset, into| self.read_at(offset, into));
     }
@@ -207,8 +211,8 @@ pub trait PageFile: Send + Sync {
     /// Its size in pages.
     fn pages(&self) -> u64;
 
-    /// Whether a write waits for the device though it need not be durable: nothing lies between that could keep the pages when
-    /// this process ends.
+    /// Whether a write waits for the device though it need not be durable: nothing lies between that could keep the
+    /// pages when this process ends.
     fn writes_wait(&self) -> bool;
 
     /// Writes whole pages from the front of `buffer`, starting at page `first`. On return the pages survive this
@@ -232,9 +236,10 @@ pub trait PageFile: Send + Sync {
     /// I/O, or a range behind the end.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
-    /// Gives back what whole pages take on the disk. On `true` they read as zeros, and take no room where the disk can do that.
-    /// After a crash they hold zeros or what was there before, sector by sector, until a [`sync`](PageFile::sync). The pages can be
-    /// written again. `false`: this kind of file cannot do it, and nothing has changed. The default cannot.
+    /// Gives back what whole pages take on the disk. On `true` they read as zeros, and take no room where the disk can
+    /// do that. After a crash they hold zeros or what was there before, sector by sector, until a
+    /// [`sync`](PageFile::sync). The pages can be written again. `false`: this kind of file cannot do it, and nothing
+    /// has changed. The default cannot.
     ///
     /// A read of other pages that runs beside it is not disturbed.
     ///

@@ -1,22 +1,24 @@
 //! The block cache: uncompressed blocks of all tables, bounded in bytes.
 //!
-//! Each shard keeps blocks by [S3-FIFO](situ_base::s3_fifo): a scan washes through a small queue, and what is read again
-//! stays. There are as many ghosts as blocks, at most.
+//! Each shard keeps blocks by [S3-FIFO](situ_base::s3_fifo): a scan washes through a small queue, and what is read
+//! again stays. There are as many ghosts as blocks, at most.
 //!
 //! A merge of tables replaces blocks that were hit by others with the same entries. So that readers do not notice, it
-//! puts new blocks in for those that were read since the third merge before ([`RawBlock::mark_warm`](crate::RawBlock::mark_warm)), and
-//! the blocks of a table that is deleted are taken out ([`Table::forget`](crate::Table::forget)): without either, each
-//! compaction would cool the cache, and fill it with what nobody can ask for. (X-Engine does the same: Huang et al.,
-//! "X-Engine: An Optimized Storage Engine for Large-scale E-commerce Transaction Processing", SIGMOD 2019.)
+//! puts new blocks in for those that were read since the third merge before
+//! ([`RawBlock::mark_warm`](crate::RawBlock::mark_warm)), and the blocks of a table that is deleted are taken out
+//! ([`Table::forget`](crate::Table::forget)): without either, each compaction would cool the cache, and fill it with
+//! what nobody can ask for. (X-Engine does the same: Huang et al., "X-Engine: An Optimized Storage Engine for
+//! Large-scale E-commerce Transaction Processing", SIGMOD 2019.)
 //!
-//! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that blocks.
+//! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that
+//! blocks.
 //!
 //! The memory of blocks that go is used again for those that come ([`BlockCache::buffer`]): they are allocated by one
 //! thread and freed by another, and allocators with a heap for each thread would let the process grow.
 //!
-//! **Invariants**: `pinned + blocks + spare buffers <= capacity`, or nothing at all is held; room is made before a block enters. A
-//! block larger than its shard's part of the capacity is not kept. Charges are what the memory really is: the block's
-//! allocation and its place in map, queues and ghost list ([`ENTRY_OVERHEAD_BYTES`]).
+//! **Invariants**: `pinned + blocks + spare buffers <= capacity`, or nothing at all is held; room is made before a
+//! block enters. A block larger than its shard's part of the capacity is not kept. Charges are what the memory really
+//! is: the block's allocation and its place in map, queues and ghost list ([`ENTRY_OVERHEAD_BYTES`]).
 //! **Threads**: all; shards are chosen by the key's hash.
 //! **Failure**: none; a cache without room keeps nothing.
 
@@ -28,8 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 mod shard;
 use shard::{Garbage, SPARE_BYTES_MAX, SPARE_STEP_BYTES, Shard, WARMTH_MAX};
 
-/// What is charged for a block beside its own memory: its hash, slot and control byte in a map at a load of one half, its
-/// places in the queue and in the ghost list.
+/// What is charged for a block beside its own memory: its hash, slot and control byte in a map at a load of one half,
+/// its places in the queue and in the ghost list.
 pub const ENTRY_OVERHEAD_BYTES: usize = 2 * (8 + shard::SLOT_BYTES + 1) + 8 + 48;
 /// A shard is not made smaller than this, so that small caches can still hold large blocks.
 const SHARD_BYTES_MIN: u64 = 512 << 10;
@@ -145,8 +147,8 @@ impl BlockCache {
         self.shard(hash).peek(key, hash)
     }
 
-    /// How many merges the block of `table_id` at `offset` may go through before somebody asks for it again, up to 3; 0 if it
-    /// is not here. Not counted as a lookup.
+    /// How many merges the block of `table_id` at `offset` may go through before somebody asks for it again, up to 3; 0
+    /// if it is not here. Not counted as a lookup.
     pub(crate) fn warmth(&self, table_id: u64, offset: u64) -> u8 {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
@@ -166,8 +168,9 @@ impl BlockCache {
         removed
     }
 
-    /// Memory for the block of `table_id` at `offset`, `bytes` long, with anything in it: of a block that is gone, if one of
-    /// about this length is. Only blocks in such memory leave it to others. Empty if `bytes` is more than is ever kept.
+    /// Memory for the block of `table_id` at `offset`, `bytes` long, with anything in it: of a block that is gone, if
+    /// one of about this length is. Only blocks in such memory leave it to others. Empty if `bytes` is more than is
+    /// ever kept.
     pub(crate) fn buffer(&self, table_id: u64, offset: u64, bytes: usize) -> Vec<u8> {
         if bytes > SPARE_BYTES_MAX {
             return Vec::new();
@@ -247,8 +250,9 @@ impl Drop for Pinned {
     }
 }
 
-/// The right to put blocks into a cache before anybody asks for them, for the tables of one merge together: an eighth of
-/// the cache, since nobody finds them there before the merge is done, and until then those that they replace are there too.
+/// The right to put blocks into a cache before anybody asks for them, for the tables of one merge together: an eighth
+/// of the cache, since nobody finds them there before the merge is done, and until then those that they replace are
+/// there too.
 #[derive(Debug)]
 pub struct Warming {
     cache: Arc<BlockCache>,

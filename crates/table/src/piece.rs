@@ -160,8 +160,8 @@ impl PieceCursor {
         self.next_block()
     }
 
-    /// To the first entry with this user key or a larger one, if that entry is in the first block. Otherwise to the first entry of
-    /// the second block. The piece must not be begun.
+    /// To the first entry with this user key or a larger one, if that entry is in the first block. Otherwise to the
+    /// first entry of the second block. The piece must not be begun.
     ///
     /// # Errors
     /// A block is damaged.

@@ -24,8 +24,8 @@
 //! sequences are strictly descending, and no two are between the same snapshots. Neighbours with equal sequences are
 //! one fragment.
 //!
-//! **Cost**: building takes `n log n` for n tombstones, and a search in the open set for each sequence of the result; the
-//! result has at most 2n fragments with one sequence each, and one more for each snapshot. A query is two binary
+//! **Cost**: building takes `n log n` for n tombstones, and a search in the open set for each sequence of the result;
+//! the result has at most 2n fragments with one sequence each, and one more for each snapshot. A query is two binary
 //! searches and allocates nothing.
 
 use crate::key::SequenceNumber;
@@ -139,8 +139,8 @@ impl FragmentedTombstones {
         fragments
     }
 
-    /// Appends a fragment. It must begin at or behind the end of the last one, and `sequences` must descend. A fragment that continues the last one with the same sequences is joined to it, and
-    /// one without sequences is left out.
+    /// Appends a fragment. It must begin at or behind the end of the last one, and `sequences` must descend. A fragment
+    /// that continues the last one with the same sequences is joined to it, and one without sequences is left out.
     fn push(&mut self, begin: &[u8], end: &[u8], sequences: impl Iterator<Item = SequenceNumber>) {
         debug_assert!(begin < end);
         debug_assert!(self.pieces.last().is_none_or(|last| last.end.as_slice() <= begin));

@@ -6,12 +6,12 @@
 //! 2. searches the top index and, with two levels, one index block;
 //! 3. searches the one data block in which the key must be.
 //!
-//! Index blocks and data blocks come from the block cache, or from the file, checked and decompressed. A caller that wants
-//! to do these steps itself, each on a thread of its own, finds them as [parts](Table::read_stored).
+//! Index blocks and data blocks come from the block cache, or from the file, checked and decompressed. A caller that
+//! wants to do these steps itself, each on a thread of its own, finds them as [parts](Table::read_stored).
 //!
 //! **Invariants**: at most one data block is read per `get`: a separator is never equal to what `get` searches for
-//! (see there). **Threads**: a table is shared by all; no lock is held while the file is read; two threads that miss the
-//! same block both read it. **Failure**: whatever is not as the format says is corruption, with file and offset.
+//! (see there). **Threads**: a table is shared by all; no lock is held while the file is read; two threads that miss
+//! the same block both read it. **Failure**: whatever is not as the format says is corruption, with file and offset.
 
 use crate::block::{Block, BlockCursor, Malformed, ValueRef};
 use crate::cache::{BlockCache, Pinned};
@@ -50,8 +50,8 @@ pub struct TableEntry {
 pub struct BlockBoundary {
     /// The data block that ends here.
     pub block: BlockHandle,
-    /// Entries with this user key or a larger one are behind the boundary (if versions of one key lie on both sides of it:
-    /// some of them).
+    /// Entries with this user key or a larger one are behind the boundary (if versions of one key lie on both sides of
+    /// it: some of them).
     pub user_key: Vec<u8>,
     /// Stored bytes up to the boundary, from the start of the file.
     pub offset: u64,
@@ -274,8 +274,8 @@ impl Table {
         }
     }
 
-    /// About where in the file the entries of `user_key` are or would be: the offset of the data block. Reads at most one
-    /// index block.
+    /// About where in the file the entries of `user_key` are or would be: the offset of the data block. Reads at most
+    /// one index block.
     ///
     /// # Errors
     /// The index block cannot be read, or is damaged.
@@ -285,7 +285,8 @@ impl Table {
         Ok(found.map_or(self.data_end, |(_, handle)| handle.offset))
     }
 
-    /// The boundaries between data blocks, and the end of the last one, in order. Reads the index blocks, one at a time.
+    /// The boundaries between data blocks, and the end of the last one, in order. Reads the index blocks, one at a
+    /// time.
     pub fn block_boundaries(&self) -> BlockBoundaries<&Table> {
         BlockBoundaries { table: self, leaf: None, next_leaf: 0, next_entry: 0 }
     }

@@ -1,9 +1,10 @@
 //! How long the values of a table are: how many entries there are of each class of lengths.
 //!
-//! Class 0 is the empty value. Class `c` has the lengths from `2^(c-1)` to `2^c - 1`. So each power of two is a border between
-//! two classes, and the share of values from a power of two on is exact. A table costs nine bytes for each class that occurs.
-//! Whoever decides how a table is compacted asks for that share without reading data. Counting takes six of the 774 instructions in
-//! which an entry of 116 bytes is built (callgrind, `cargo bench -p situ-table -- build none`).
+//! Class 0 is the empty value. Class `c` has the lengths from `2^(c-1)` to `2^c - 1`. So each power of two is a border
+//! between two classes, and the share of values from a power of two on is exact. A table costs nine bytes for each
+//! class that occurs. Whoever decides how a table is compacted asks for that share without reading data. Counting takes
+//! six of the 774 instructions in which an entry of 116 bytes is built (callgrind,
+//! `cargo bench -p situ-table -- build none`).
 
 use crate::format::MAX_VALUE_BYTES;
 
@@ -48,8 +49,8 @@ impl ValueLengths {
         self.entries.iter().all(|entries| *entries == 0)
     }
 
-    /// How many entries have values of at least so many bytes. Exact where `bytes` is 0 or a power of two. Between two such lengths,
-    /// the values of a class count as spread evenly over its lengths.
+    /// How many entries have values of at least so many bytes. Exact where `bytes` is 0 or a power of two. Between two
+    /// such lengths, the values of a class count as spread evenly over its lengths.
     pub fn at_least(&self, bytes: u64) -> f64 {
         let class = usize::try_from(bytes).map_or(usize::MAX, class_of);
         let Some(entries) = self.entries.get(class) else { return 0.0 };

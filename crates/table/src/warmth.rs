@@ -1,13 +1,13 @@
 //! How the warmth of blocks goes from the inputs of a merge to its outputs.
 //!
 //! 1. A sequential cursor asks the cache how warm a block is when it enters the block.
-//! 2. When an output block ends, the merge asks its inputs how many bytes of warm blocks they have read. What they had read when
-//!    the block before ended is taken off.
-//! 3. The output block is warm if warm input bytes are a quarter of it. Its warmth is the mean of theirs, less one: what nobody
-//!    reads any more does not go from table to table for ever.
+//! 2. When an output block ends, the merge asks its inputs how many bytes of warm blocks they have read. What they had
+//!    read when the block before ended is taken off.
+//! 3. The output block is warm if warm input bytes are a quarter of it. Its warmth is the mean of theirs, less one:
+//!    what nobody reads any more does not go from table to table for ever.
 //!
-//! So warmth costs something for each block, and nothing for an entry. Entries that the merge drops count, too: a version that
-//! hides a warm one is likely to be read as well.
+//! So warmth costs something for each block, and nothing for an entry. Entries that the merge drops count, too: a
+//! version that hides a warm one is likely to be read as well.
 
 use std::iter::Sum;
 use std::ops::{Add, Sub};

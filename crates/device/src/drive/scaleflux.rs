@@ -1,13 +1,13 @@
 //! What a ScaleFlux drive counts, by its vendor's NVMe log pages and query command.
 //!
-//! Layouts and units are those of the vendor's plugin in nvme-cli (`plugins/scaleflux`). Capacities are in sectors of 512 bytes,
-//! whatever the namespace's own sectors are.
+//! Layouts and units are those of the vendor's plugin in nvme-cli (`plugins/scaleflux`). Capacities are in sectors of
+//! 512 bytes, whatever the namespace's own sectors are.
 //!
-//! 1. The extended health log (0xc2, or 0xd2 on newer drives) has the physical capacity and how much of it is free. A drive
-//!    without these fields is asked by the query command 0xd3.
-//! 2. The additional health log (0xca) has what the host and the flash have written, in a unit that is written down nowhere. NVMe's
-//!    own health log has what the host has written, in units of 512,000 bytes. The unit is the one of those known that makes both
-//!    say the same; a drive where none does so has no figure.
+//! 1. The extended health log (0xc2, or 0xd2 on newer drives) has the physical capacity and how much of it is free. A
+//!    drive without these fields is asked by the query command 0xd3.
+//! 2. The additional health log (0xca) has what the host and the flash have written, in a unit that is written down
+//!    nowhere. NVMe's own health log has what the host has written, in units of 512,000 bytes. The unit is the one of
+//!    those known that makes both say the same; a drive where none does so has no figure.
 
 use super::Counts;
 use super::find::ScaleFlux;
@@ -47,7 +47,8 @@ const QUERY_BYTES: usize = 88;
 const QUERIED_FREE: Range<usize> = 0..8;
 const QUERIED_TOTAL: Range<usize> = 16..24;
 
-/// The units that drives are known to count written bytes in: sectors, pages, and 32 MiB as other vendors' logs of this layout do.
+/// The units that drives are known to count written bytes in: sectors, pages, and 32 MiB as other vendors' logs of this
+/// layout do.
 const UNITS_KNOWN: [u128; 4] = [512, 4096, 1 << 20, 32 << 20];
 
 /// What the drive warns of.

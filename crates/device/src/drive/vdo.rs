@@ -1,10 +1,11 @@
 //! What dm-vdo counts.
 //!
-//! The module that came before Linux 6.9 shows its statistics as files under `/sys/block/dm-N/vdo/statistics`. The one in the
-//! kernel answers the message `stats` of the device mapper with the same figures as text. Both count in blocks of 4 KiB.
+//! The module that came before Linux 6.9 shows its statistics as files under `/sys/block/dm-N/vdo/statistics`. The one
+//! in the kernel answers the message `stats` of the device mapper with the same figures as text. Both count in blocks
+//! of 4 KiB.
 //!
-//! What the volume has written is what its one backing device has been given to write, by that device's own counter. It goes back
-//! to when the backing device was set up, and no figure of dm-vdo counts its metadata exactly.
+//! What the volume has written is what its one backing device has been given to write, by that device's own counter. It
+//! goes back to when the backing device was set up, and no figure of dm-vdo counts its metadata exactly.
 
 use super::Counts;
 use crate::ioctl::Call;
@@ -141,8 +142,9 @@ fn answer(message: &[u64; MESSAGE_BYTES / 8]) -> Option<String> {
 
 fn exchange(control: &File, message: &mut [u64; MESSAGE_BYTES / 8]) -> io::Result<()> {
     let argument = message.as_mut_ptr().cast();
-    // SAFETY: the message begins with the structure that the operation takes, and says how long it is as a whole. It is aligned
-    // for the structure, and borrowed mutably through the call. The message asks for statistics and changes nothing.
+    // SAFETY: the message begins with the structure that the operation takes, and says how long it is as a whole. It is
+    // aligned for the structure, and borrowed mutably through the call. The message asks for statistics and changes
+    // nothing.
     unsafe { ioctl(control, Call::<DM_TARGET_MSG> { argument })? };
     Ok(())
 }

@@ -48,7 +48,8 @@ pub(crate) struct NvmeCommands {
     namespace: Namespace,
 }
 
-/// `struct nvme_uring_cmd` of `linux/nvme_ioctl.h`, in the room that an entry of a ring has for it. What is not set is zero.
+/// `struct nvme_uring_cmd` of `linux/nvme_ioctl.h`, in the room that an entry of a ring has for it. What is not set is
+/// zero.
 type Command = [u8; 80];
 
 /// The words of a command that differ between those used here.
@@ -101,7 +102,7 @@ impl NvmeCommands {
         self.on_blocks(WRITE, at, operation.under_way, Some(zeros.address()), 0)
     }
 
-    /// One range, described in a buffer beside the operation's own.
+    /// One range, described in a buffer in addition to the operation's own.
     fn discard(&self, operation: &mut InFlight, offset: u64, left: u64) -> Command {
         let block = u64::from(self.namespace.geometry.block_bytes);
         operation.under_way = left.min(DISCARD_BYTES_MAX);

@@ -16,7 +16,7 @@
 //!
 //! **Leaving.** A queue that is dropped waits for what is in flight, since the kernel writes into the buffers. If a
 //! device does not answer for [`PATIENCE`], ring and buffers are leaked: memory is lost then, but never given to
-//! somebody else while the kernel has its address.
+//! another owner while the kernel has its address.
 
 use super::registry::Registry;
 use super::ring::{Mode, Result32, Ring};
@@ -97,13 +97,13 @@ pub(crate) struct RingQueue<K: Commands> {
     registry: Registry,
     spinner: Spinner,
     patience: Duration,
-    /// Told of completions, once somebody has asked for it. Nothing is polled for from then on.
+    /// The receiver of completion notices, once the caller has asked for it. Nothing is polled for from then on.
     watch: Option<Arc<EventDescriptor>>,
 }
 
-/// Whether an operation may go to the ring whose completions are polled for. What the kernel has to make several commands
-/// of must not: a transfer that it cuts, a write that it makes durable by a flush behind it. Their parts complete by
-/// interrupts, and a poller waits in vain. Polling gains nothing for either.
+/// Whether an operation may go to the ring whose completions are polled for. What the kernel has to make several
+/// commands of must not: a transfer that it cuts, a write that it makes durable by a flush behind it. Their parts
+/// complete by interrupts, and a poller waits in vain. Polling gains nothing for either.
 fn can_poll(operation: &InFlight, geometry: &Geometry) -> bool {
     let is_one_command = match operation.op {
         Op::Read { .. } => true,
@@ -266,7 +266,7 @@ impl<K: Commands> RingQueue<K> {
 
     fn sleep(&mut self, timeout: Duration) {
         let kept = &mut *self.kept;
-        // What is polled for wakes nobody who sleeps in the other ring.
+        // A completion that is polled for wakes no thread that sleeps in the other ring.
         let timeout = if kept.in_polled > 0 { timeout.min(crate::spin::SHORT) } else { timeout };
         let ring = match kept.polled.as_mut().filter(|_| kept.in_polled == kept.table.len()) {
             Some(polled) => polled,

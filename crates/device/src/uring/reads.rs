@@ -39,11 +39,11 @@ const COMMAND_BYTES_MAX: usize = 1 << 30;
 /// A read that is complete: what was handed in comes back.
 #[derive(Debug)]
 pub struct FileRead {
-    /// What the caller knows the read by.
+    /// The caller's tag of the read.
     pub tag: u64,
     /// The buffer. Undefined contents after an error.
     pub buffer: Vec<u8>,
-    /// Whether all of the buffer was filled, or why not.
+    /// Success if all of the buffer was filled, or the error.
     pub result: io::Result<()>,
 }
 
@@ -92,7 +92,7 @@ impl FileReads {
         Ok(FileReads { kept, finished, results, watch, depth: depth as usize, patience: PATIENCE })
     }
 
-    /// How many reads may be in flight.
+    /// Returns the number of reads that may be in flight.
     pub fn depth(&self) -> usize {
         self.depth
     }

@@ -1,15 +1,15 @@
 //! Buffers that the kernel keeps pinned, so that it need not find and pin their pages for each transfer.
 //!
 //! It pays for long transfers only: it takes 40 to 55% off the processor time of one of 1 MiB, 10 to 25% off one of
-//! 64 KiB, and nothing that can be measured off a page (`docs/evidence/devices.md`); and registering costs about what one
-//! transfer saves. So a buffer of at least [`BYTES_MIN`] is registered when one queue sees it for the [`SIGHTINGS`]th
-//! time; who makes a new buffer for each transfer is left alone.
+//! 64 KiB, and nothing that can be measured off a page (`docs/evidence/devices.md`); and registering costs about what
+//! one transfer saves. So a buffer of at least [`BYTES_MIN`] is registered when one queue sees it for the
+//! [`SIGHTINGS`]th time; who makes a new buffer for each transfer is left alone.
 //!
 //! **Why a registration cannot outlive its use.** A registration stands for pages of memory, not for an address. When a
 //! buffer is freed, the kernel keeps the pages of a registration, and whatever the address means from then on is
-//! another thing: a transfer through the old registration would go to pages that nobody has any more. Therefore
-//! registrations are found by the identity of the buffer, which no other buffer ever has again. What is left of a freed
-//! one is memory, at most [`PINNED_BYTES_MAX`] to a queue, until another takes its place.
+//! another thing: a transfer through the old registration would go to pages without an owner. Therefore registrations
+//! are found by the identity of the buffer, which no other buffer ever has again. What is left of a freed one is
+//! memory, at most [`PINNED_BYTES_MAX`] to a queue, until another takes its place.
 
 use super::ring::Ring;
 use crate::Buffer;
@@ -29,7 +29,7 @@ const PLACES: usize = 8;
 /// Memory that a queue keeps registered at most.
 const PINNED_BYTES_MAX: usize = 4 << 20;
 
-/// A place is given to another buffer only when so many long transfers have gone by without its own: more buffers in
+/// The number of long transfers without a place's own buffer after which the place goes to another one: more buffers in
 /// turn than there is room for would each time put out the one that comes next.
 const UNUSED_FOR: u64 = 4 * PLACES as u64;
 
@@ -129,7 +129,7 @@ impl Registry {
         false
     }
 
-    /// None if there is no room beside what is in flight.
+    /// Returns `None` if the operations in flight leave no room.
     fn register<S, C>(&mut self, buffer: &Buffer, ring: &Ring<S, C>) -> io::Result<Option<usize>>
     where
         S: squeue::EntryMarker,
@@ -173,9 +173,9 @@ where
     S: squeue::EntryMarker,
     C: cqueue::EntryMarker,
 {
-    // SAFETY: `Memory` is laid out as `struct iovec`, and the slice lives through the call. The kernel pins the pages that
-    // it names; it never touches them except for an operation that names the place, and only an operation on this very
-    // buffer does (see above).
+    // SAFETY: `Memory` is laid out as `struct iovec`, and the slice lives through the call. The kernel pins the pages
+    // that it names; it never touches them except for an operation that names the place, and only an operation on this
+    // very buffer does (see above).
     unsafe {
         let memory = std::slice::from_raw_parts((&raw const memory).cast(), 1);
         ring.submitter().register_buffers_update(place as u32, memory, None)

@@ -60,7 +60,8 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
         self.ring.submitter()
     }
 
-    /// How many operations may be in flight: the kernel rounds up to a power of two, and down to the most that it gives.
+    /// How many operations may be in flight: the kernel rounds up to a power of two, and down to the most that it
+    /// gives.
     pub(crate) fn operations(&self) -> u32 {
         let entries = self.ring.params().sq_entries();
         if self.mode.submission_poll { entries / 2 } else { entries }

@@ -1,8 +1,8 @@
 //! What is in flight: the buffers that the kernel owns.
 //!
-//! A buffer that was handed in lies here, and nowhere else, until its completion was taken from the ring; only then does
-//! somebody get it who could free it. The kernel names an entry by a key, which also carries how often its place was
-//! used, so that a completion that does not belong to what lies there is noticed and not acted upon.
+//! A buffer that was handed in lies here, and nowhere else, until its completion was taken from the ring; only then
+//! does an owner get it that could free it. The kernel names an entry by a key, which also carries how often its place
+//! was used, so that a completion that does not belong to what lies there is noticed and not acted upon.
 
 use crate::{Buffer, Op, Ticket};
 
@@ -16,7 +16,7 @@ pub(crate) struct InFlight {
     pub(crate) done: u64,
     /// Bytes that the command under way is for, where it is not for all that is left.
     pub(crate) under_way: u64,
-    /// What the command under way points at beside the buffer.
+    /// The memory that the command under way points at in addition to the buffer.
     pub(crate) aside: Option<Buffer>,
     /// Times that the kernel has asked to try again, since the last progress.
     pub(crate) retries: u32,

@@ -10,8 +10,8 @@ use situ_storage::{Error, Result};
 use std::sync::Arc;
 
 impl LogState {
-    /// What a thread should do that wants everything before `target`. `wants_sync` is its own note, false at first, which
-    /// it hands to [`stop_wanting`](LogState::stop_wanting) when it goes away.
+    /// What a thread should do that wants everything before `target`. `wants_sync` is its own note, false at first,
+    /// which it hands to [`stop_wanting`](LogState::stop_wanting) when it goes away.
     pub(crate) fn plan(&mut self, target: u64, durability: Durability, wants_sync: &mut bool) -> LogPlan {
         if self.durable >= target {
             return LogPlan::Done(Ok(()));
@@ -46,21 +46,21 @@ impl LogState {
         self.waiting.front().or(self.open.as_ref().filter(|chunk| chunk.dirty))
     }
 
-    /// Whether what is written next goes to a file whose writes wait for the device. After a rotation that need not be the
-    /// file that takes records.
+    /// Whether what is written next goes to a file whose writes wait for the device. After a rotation that need not be
+    /// the file that takes records.
     pub(crate) fn next_write_waits(&self) -> bool {
         self.next_chunk().is_some_and(|chunk| chunk.file.pages.writes_wait())
     }
 
     /// Whether one more write should be started for somebody who wants this durability.
     ///
-    /// A synced write waits until as many records wait as are in flight. So groups grow with the number of writers until
-    /// about two large ones are in flight, instead of many small ones: as good on a disk that does many writes as fast
-    /// as one, and better on others. With 16 writers on a busy virtual disk (`tests/speed.rs`, 2 cores), starting a
-    /// write whenever fewer than 8 were in flight gave 36,000 records/s at 1.6 a write; this rule 51,000 at 5.8.
+    /// A synced write waits until as many records wait as are in flight. So groups grow with the number of writers
+    /// until about two large ones are in flight, instead of many small ones: as good on a disk that does many writes as
+    /// fast as one, and better on others. With 16 writers on a busy virtual disk (`tests/speed.rs`, 2 cores), starting
+    /// a write whenever fewer than 8 were in flight gave 36,000 records/s at 1.6 a write; this rule 51,000 at 5.8.
     ///
-    /// A buffered write is over in a microsecond, sooner than anybody could wait for it, unless writes to the file wait: for a device, or
-    /// for another machine.
+    /// A buffered write is over in a microsecond, sooner than anybody could wait for it, unless writes to the file
+    /// wait: for a device, or for another machine.
     fn may_take(&self, durability: Durability) -> bool {
         if self.in_flight.is_empty() {
             return true;

@@ -86,8 +86,8 @@ impl Reader for SimReader {
         self.read_at(offset, into).map(|()| true)
     }
 
-    /// On a thread of its own, so that the seed decides when it is read and when it completes. Where there is no thread to be had,
-    /// because nothing runs or the process was killed, it is read here.
+    /// On a thread of its own, so that the seed decides when it is read and when it completes. Where there is no thread
+    /// to be had, because nothing runs or the process was killed, it is read here.
     fn submit(&self, request: ReadRequest) {
         let request = Arc::new(Mutex::new(Some(request)));
         let (file, taken) = (Arc::clone(&self.file), Arc::clone(&request));
@@ -222,7 +222,8 @@ impl PageFile for SimPageFile {
         self.file.read_at(offset, into)
     }
 
-    /// Zeros that are visible at once and durable with the next sync. Like any write, a crash keeps or loses each sector.
+    /// Zeros that are visible at once and durable with the next sync. Like any write, a crash keeps or loses each
+    /// sector.
     fn discard(&self, first: u64, count: u64) -> Result<bool> {
         assert!(first + count <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
         let shared = &self.file.shared;

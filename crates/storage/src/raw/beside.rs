@@ -1,12 +1,14 @@
 //! Reading beside the process that writes.
 //!
-//! Who has not locked the disk and has changed nothing since is a *guest*: another process may remove files and give their pages to
-//! others, at any time. A directory keeps what is open; here, nobody knows of the guest. So a guest that has read something looks whether the
-//! journal has grown meanwhile. If it has, it reads the catalogue again. If the file is not in the newest catalogue any more, or elsewhere, what
-//! was read is thrown away, and the answer is that the file does not exist. A removal is durable before its pages are given away,
-//! so whoever reads foreign bytes finds the removal in the journal, or in a catalogue that was read again for another file since.
+//! Who has not locked the disk and has changed nothing since is a *guest*: another process may remove files and give
+//! their pages to others, at any time. A directory keeps what is open; here, nobody knows of the guest. So a guest that
+//! has read something looks whether the journal has grown meanwhile. If it has, it reads the catalogue again. If the
+//! file is not in the newest catalogue any more, or elsewhere, what was read is thrown away, and the answer is that the
+//! file does not exist. A removal is durable before its pages are given away, so whoever reads foreign bytes finds the
+//! removal in the journal, or in a catalogue that was read again for another file since.
 //!
-//! Files that came since are found, too: a guest that does not find a name, or lists all, reads the catalogue again first.
+//! Files that came since are found, too: a guest that does not find a name, or lists all, reads the catalogue again
+//! first.
 
 use super::file::File;
 use super::frame::peek;
@@ -52,8 +54,9 @@ impl Shared {
     pub(super) fn refresh(&self) -> Result<()> {
         let loaded = load(&self.transfers)?;
         let mut state = self.lock();
-        // A frame on its way from before the lock was given back is noted where it was planned. And another thread may have read
-        // later, and be done earlier: in an older state a file would be there again whose pages are another's.
+        // A frame on its way from before the lock was given back is noted where it was planned. And another thread may
+        // have read later, and be done earlier: in an older state a file would be there again whose pages are
+        // another's.
         if state.is_mine || state.journal.writing || state.is_as(&loaded) || state.is_ahead_of(&loaded) {
             return Ok(());
         }

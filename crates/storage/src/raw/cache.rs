@@ -6,15 +6,16 @@
 //! out, as many as there are units of full length in the room.
 //!
 //! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
-//! begins where the last one that missed this unit ended: that is a scan, which wants the rest as well. **Rejected:** the
-//! whole unit for whoever misses it twice within the memory's length. The store's cache of blocks is above this one, and what is
-//! read again and again at random is there; a get that misses both has no use for the other blocks of its unit.
+//! begins where the last one that missed this unit ended: that is a scan, which wants the rest as well. **Rejected:**
+//! the whole unit for whoever misses it twice within the memory's length. The store's cache of blocks is above this
+//! one, and what is read again and again at random is there; a get that misses both has no use for the other blocks of
+//! its unit.
 //!
-//! The buffers are ordinary memory. Whether the system backs them by huge pages is its own choice; asking for it (`madvise`)
-//! is `unsafe` in Rust, and this crate has no `unsafe` code.
+//! The buffers are ordinary memory. Whether the system backs them by huge pages is its own choice; asking for it
+//! (`madvise`) is `unsafe` in Rust, and this crate has no `unsafe` code.
 //!
-//! **Invariants.** The bytes of all units and their entries are at most what was configured, unless a single unit is more
-//! than its part's share; then nothing is kept. [`Cache::bytes`] is exact.
+//! **Invariants.** The bytes of all units and their entries are at most what was configured, unless a single unit is
+//! more than its part's share; then nothing is kept. [`Cache::bytes`] is exact.
 //! **Threads.** One lock a part, held for a few map operations; bytes are copied outside.
 
 use super::transfer::SMALL_PIECE_BYTES;
@@ -112,7 +113,8 @@ impl Cache {
         self.is_on() && units.into_iter().all(|unit| self.part((file, unit)).units.peek(&(file, unit)).is_some())
     }
 
-    /// Whether a unit that a read of these bytes missed should be read whole: the read before ended where this one begins.
+    /// Whether a unit that a read of these bytes missed should be read whole: the read before ended where this one
+    /// begins.
     pub(super) fn is_worth_reading(&self, file: u64, unit: u64, bytes: Range<u64>) -> bool {
         self.is_on() && self.part((file, unit)).goes_on((file, unit), bytes, self.part_bytes_max)
     }

@@ -64,7 +64,8 @@ pub(super) enum NoFrame {
     Version(u8),
 }
 
-/// Epoch and sequence of the frame whose header begins a page, if it is a sound one of this disk. Its body is not looked at.
+/// Epoch and sequence of the frame whose header begins a page, if it is a sound one of this disk. Its body is not
+/// looked at.
 pub(super) fn peek(id: DiskId, page: &[u8]) -> Option<(u64, u64)> {
     let header = page.get(..FRAME_HEADER_BYTES)?;
     let checksum = Bytes(&header[HEADER_CHECKSUM_AT..]).u32().ok()?;

@@ -2,15 +2,15 @@
 //!
 //! # Algorithm
 //!
-//! Changes are *emitted* under the volume's lock: applied to the catalogue, encoded behind what waits, counted. Who needs a
-//! change durable calls [`Shared::commit`](super::Shared::commit) with its number. The first who comes while nobody writes takes
-//! all that waits, makes a frame of it and writes it with one durable write, no lock held; those who come meanwhile wait,
-//! and one of them takes the next frame with all that has gathered. If the frame does not fit into the rest of the half, the whole
-//! catalogue goes to the other half as a checkpoint instead.
+//! Changes are *emitted* under the volume's lock: applied to the catalogue, encoded behind what waits, counted. Who
+//! needs a change durable calls [`Shared::commit`](super::Shared::commit) with its number. The first who comes while
+//! nobody writes takes all that waits, makes a frame of it and writes it with one durable write, no lock held; those
+//! who come meanwhile wait, and one of them takes the next frame with all that has gathered. If the frame does not fit
+//! into the rest of the half, the whole catalogue goes to the other half as a checkpoint instead.
 //!
 //! **Invariants.** One frame is in flight at a time. The catalogue is the state after everything emitted.
-//! **Failure.** After an error of the journal's write nothing is known about what it left, so the volume takes no change any
-//! more until it is opened again. Reads go on.
+//! **Failure.** After an error of the journal's write nothing is known about what it left, so the volume takes no
+//! change any more until it is opened again. Reads go on.
 
 use super::bytes::Bytes;
 use super::catalogue::{Catalogue, Edit, decode_extents, encode_extents};

@@ -22,18 +22,18 @@ const REPLAYS_MAX: usize = 100;
 /// How a disk is divided and made.
 #[derive(Debug, Clone, Default)]
 pub struct FormatOptions {
-    /// Bytes of the log area, rounded up to pages. Enough for the logs of all memtables that can exist at once, and as many
-    /// spares; more is not used. Default: an eighth of the device, 8 GiB at most; of a small one up to a quarter, so that there are
-    /// 640 MiB, which the log of a store with default options takes.
+    /// Bytes of the log area, rounded up to pages. Enough for the logs of all memtables that can exist at once, and as
+    /// many spares; more is not used. Default: an eighth of the device, 8 GiB at most; of a small one up to a quarter,
+    /// so that there are 640 MiB, which the log of a store with default options takes.
     pub log_bytes: Option<u64>,
-    /// Bytes of one of the two halves of the metadata journal. A checkpoint of the catalogue is written each time that a
-    /// half is full. Default: 1/2048 of the device, between 64 KiB and 4 MiB.
+    /// Bytes of one of the two halves of the metadata journal. A checkpoint of the catalogue is written each time that
+    /// a half is full. Default: 1/2048 of the device, between 64 KiB and 4 MiB.
     pub journal_half_bytes: Option<u64>,
     /// The identity of the disk. Default: random, and that is right but in tests.
     pub id: Option<[u8; 16]>,
-    /// Write over whatever is on the device. Default: false, and a device is refused that has anything but zeros in its first
-    /// 1 MiB or its last 64 KiB, where file systems, partition tables and Situ have their marks. What lies between is not looked at:
-    /// a device that holds data only there is formatted.
+    /// Write over whatever is on the device. Default: false, and a device is refused that has anything but zeros in its
+    /// first 1 MiB or its last 64 KiB, where file systems, partition tables and Situ have their marks. What lies
+    /// between is not looked at: a device that holds data only there is formatted.
     pub force: bool,
 }
 
@@ -54,7 +54,8 @@ fn read_pages(transfers: &Transfers, place: Extent) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Both copies of the superblock of a device with a page at least, the second from where the first says that it is, or from the device's end.
+/// Both copies of the superblock of a device with a page at least, the second from where the first says that it is, or
+/// from the device's end.
 fn read_copies(transfers: &Transfers) -> Result<[Copy; 2]> {
     let pages = device_pages(transfers);
     let read = |copy, page| {
@@ -110,8 +111,8 @@ pub(super) fn choose(transfers: &Transfers) -> Result<(Superblock, Vec<(u32, Str
     Ok((layout, damaged))
 }
 
-/// Reads the journal. Somebody may be writing it: then its pages are not all of one moment, and what looks damaged is read
-/// again, as long as that gives other bytes.
+/// Reads the journal. Somebody may be writing it: then its pages are not all of one moment, and what looks damaged is
+/// read again, as long as that gives other bytes.
 pub(super) fn replay(transfers: &Transfers, layout: &Superblock) -> Result<Replayed> {
     let mut seen = None;
     for _ in 0..REPLAYS_MAX {
@@ -145,7 +146,8 @@ pub(super) fn load(transfers: &Transfers) -> Result<Loaded> {
     Ok(Loaded { layout, replayed, damaged_copies })
 }
 
-/// What a device holds at its front or its end, in words. None if there are only zeros; what lies between is not looked at.
+/// What a device holds at its front or its end, in words. None if there are only zeros; what lies between is not looked
+/// at.
 fn foreign(transfers: &Transfers) -> Result<Option<String>> {
     let pages = device_pages(transfers);
     let front = read_pages(transfers, Extent { first: 0, pages: pages.min(FOREIGN_FRONT_BYTES / PAGE) })?;
@@ -318,8 +320,8 @@ fn overlaps(layout: &Superblock, replayed: &Replayed) -> Vec<String> {
     all.windows(2).filter_map(shared).collect()
 }
 
-/// The log area behind what was ever used must be zeros, or pages of an earlier life of the disk could look current. A store
-/// may use more of it meanwhile: before a page is written there, the journal says so.
+/// The log area behind what was ever used must be zeros, or pages of an earlier life of the disk could look current. A
+/// store may use more of it meanwhile: before a page is written there, the journal says so.
 fn check_zeros(transfers: &Transfers, layout: &Superblock, touched: u64, found: &mut RawCheck) -> Result<()> {
     let step = PIECE_BYTES as u64 / PAGE;
     let end = layout.log.first + layout.log.pages;

@@ -114,7 +114,8 @@ impl RawReader {
         }
     }
 
-    /// Whether a read of these bytes takes its pages, and not whole units: it is short, and does not go on behind the last one.
+    /// Whether a read of these bytes takes its pages, and not whole units: it is short, and does not go on behind the
+    /// last one.
     pub(super) fn takes_pages_only(&self, offset: u64, bytes: usize) -> bool {
         if !self.is_cached {
             return true;

@@ -11,8 +11,8 @@ use super::room::{Extent, Room, pages_of};
 pub struct AreaUse {
     /// Its length.
     pub bytes: u64,
-    /// Not free: files, what writers have reserved, removed files that are still open or whose removal is not durable, room
-    /// for long checkpoints.
+    /// Not free: files, what writers have reserved, removed files that are still open or whose removal is not durable,
+    /// room for long checkpoints.
     pub used_bytes: u64,
     /// The number of files in it.
     pub files: u64,

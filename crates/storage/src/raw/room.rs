@@ -3,11 +3,11 @@
 //! # Algorithm
 //!
 //! Free runs of pages are kept by place, where neighbours grow together, and by length. A request takes the shortest
-//! run that is long enough. If none is, the caller first makes room that is on its way ([`Room::reclaim`]), and only then
-//! takes the longest runs until it has enough.
+//! run that is long enough. If none is, the caller first makes room that is on its way ([`Room::reclaim`]), and only
+//! then takes the longest runs until it has enough.
 //!
-//! Pages that come back go to `given_back` first if the device wants to be told: they wait there until somebody has time to tell
-//! it, or until somebody needs them.
+//! Pages that come back go to `given_back` first if the device wants to be told: they wait there until somebody has
+//! time to tell it, or until somebody needs them.
 //!
 //! **Invariants.** A page is free, given back, being discarded, or somebody's; [`Room::account`] says how many of each.
 //! **Threads.** One lock, held for a few map operations.

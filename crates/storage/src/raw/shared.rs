@@ -35,8 +35,8 @@ pub(super) struct State {
     next_id: u64,
     /// Files were begun or names changed through this volume: nobody else writes.
     pub(super) is_mine: bool,
-    /// Why nothing is changed after the lock was given back, until it is taken again. Who takes no lock, because nobody else
-    /// can reach the device, is not asked for one.
+    /// Why nothing is changed after the lock was given back, until it is taken again. Who takes no lock, because nobody
+    /// else can reach the device, is not asked for one.
     pub(super) given_back: Option<Error>,
     /// Held by all files of this reading of the catalogue.
     reading: Arc<()>,
@@ -229,9 +229,9 @@ impl Shared {
         self.lock().journal.failed.get_or_insert_with(|| error.clone());
     }
 
-    /// Makes completed writes durable. If that fails, nobody can know what became of which write. So there is one flush at a
-    /// time, shared by those who wait for one, and a failed one is known before another can succeed: the device may have
-    /// dropped what that one was to make durable.
+    /// Makes completed writes durable. If that fails, nobody can know what became of which write. So there is one flush
+    /// at a time, shared by those who wait for one, and a failed one is known before another can succeed: the device
+    /// may have dropped what that one was to make durable.
     pub(super) fn flush(&self) -> Result<()> {
         self.check_alive()?;
         if !self.transfers.geometry.volatile_write_cache {
@@ -291,8 +291,8 @@ impl Shared {
         found.ok_or_else(|| self.gone(name))
     }
 
-    /// Takes pages: one run of them if that can be had, several if not. None if there are not so many, removals on their
-    /// way included.
+    /// Takes pages: one run of them if that can be had, several if not. None if there are not so many, removals on
+    /// their way included.
     pub(super) fn allocate(&self, room: &Room, pages: u64) -> Option<Vec<Extent>> {
         let run = || room.take_run(pages).map(|extent| vec![extent]);
         if let Some(extents) = run() {
@@ -350,8 +350,8 @@ impl Shared {
         Err(Error::NoSpace { op: "reserve room for the catalogue of", path: self.transfers.location.clone() })
     }
 
-    /// Tells the journal of a file as far as `length`, under whatever name it has. Returns the number of the edit to wait
-    /// for, None if the file has no name any more.
+    /// Tells the journal of a file as far as `length`, under whatever name it has. Returns the number of the edit to
+    /// wait for, None if the file has no name any more.
     pub(super) fn publish(&self, file: &File, length: u64) -> Result<Option<u64>> {
         self.lock().publish(file, length)
     }
@@ -498,8 +498,9 @@ impl Shared {
         gone.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// Reads the metadata again and takes what others have left: another process, or another opener in this one. The caller
-    /// has just got the right to change the volume, so nothing changes meanwhile but what this one still finishes.
+    /// Reads the metadata again and takes what others have left: another process, or another opener in this one. The
+    /// caller has just got the right to change the volume, so nothing changes meanwhile but what this one still
+    /// finishes.
     pub(super) fn catch_up(&self) -> Result<()> {
         loop {
             let seen = self.committed.generation();

@@ -2,15 +2,15 @@
 //!
 //! # Algorithm
 //!
-//! A queue of a device belongs to one thread at a time. So each caller borrows one from a pool, submits, waits and gives it
-//! back; there are at most [`QUEUES_MAX`] to a pool, and who finds none waits for one. The first of each pool is opened with
-//! the volume and the others when they are wanted; when the system refuses one, those that there are do the work. A borrowed
-//! queue is always empty again when it goes back. Log writes have a pool that neither bulk transfers nor reads borrow from:
-//! however many of those there are, they do not wait for a queue. Frames of the journal and flushes borrow from it, too,
-//! since somebody waits for each of them; a volume has one frame and one flush under way at a time, which leaves the log
-//! all the others. Writers of long files keep a queue for as long as they write, so that several pieces are in flight while the
-//! next one is filled; they get at most half of the pool, never the last of those that there are, and work without if there is
-//! none.
+//! A queue of a device belongs to one thread at a time. So each caller borrows one from a pool, submits, waits and
+//! gives it back; there are at most [`QUEUES_MAX`] to a pool, and who finds none waits for one. The first of each pool
+//! is opened with the volume and the others when they are wanted; when the system refuses one, those that there are do
+//! the work. A borrowed queue is always empty again when it goes back. Log writes have a pool that neither bulk
+//! transfers nor reads borrow from: however many of those there are, they do not wait for a queue. Frames of the
+//! journal and flushes borrow from it, too, since somebody waits for each of them; a volume has one frame and one flush
+//! under way at a time, which leaves the log all the others. Writers of long files keep a queue for as long as they
+//! write, so that several pieces are in flight while the next one is filled; they get at most half of the pool, never
+//! the last of those that there are, and work without if there is none.
 //!
 //! Reads that are submitted have a queue and a thread of their own (`reads.rs`).
 //!
@@ -265,9 +265,9 @@ pub(super) struct Transfers {
 
 /// Whether the device answers short reads about as soon as another thread would.
 ///
-/// A count that goes up by one with each quick read and down by [`SLOW_WEIGHT`](Quickness::SLOW_WEIGHT) with each other one, within
-/// bounds: it is in the upper half while at least seven of eight reads are quick, and one that a busy processor held up
-/// changes nothing.
+/// A count that goes up by one with each quick read and down by [`SLOW_WEIGHT`](Quickness::SLOW_WEIGHT) with each other
+/// one, within bounds: it is in the upper half while at least seven of eight reads are quick, and one that a busy
+/// processor held up changes nothing.
 #[derive(Default)]
 struct Quickness(AtomicU32);
 

@@ -24,7 +24,8 @@ pub(crate) enum Served<R: QueuedRead> {
 pub(crate) const THREADS_MAX: usize = 16;
 
 impl<R: QueuedRead> Served<R> {
-    /// Threads for what can be read only by a call that blocks. They end when the last handle is dropped and no read waits.
+    /// Threads for what can be read only by a call that blocks. They end when the last handle is dropped and no read
+    /// waits.
     pub(crate) fn threads(env: &Env) -> Served<R> {
         Served::Threads(Workers::new(env, "situ-reads", THREADS_MAX, WAITING_READS_MAX))
     }

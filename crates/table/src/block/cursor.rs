@@ -17,7 +17,8 @@ pub(crate) struct BlockCursor {
     value_start: usize,
     key: Vec<u8>,
     trailer: Trailer,
-    /// Entries that the last walk from a restart to a predecessor passed, so that going on backward need not walk again.
+    /// Entries that the last walk from a restart to a predecessor passed, so that going on backward need not walk
+    /// again.
     trail: Vec<Step>,
     /// Their keys, one behind the other.
     trail_keys: Vec<u8>,

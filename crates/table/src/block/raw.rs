@@ -3,8 +3,8 @@
 use crate::format::BLOCK_TRAILER_BYTES;
 use crate::warmth::WarmBytes;
 
-/// A data block as it is before compression, with what the index will say of it. A block is boxed: the builder's answer to
-/// each entry is as small as a pointer, and most often no block.
+/// A data block as it is before compression, with what the index will say of it. A block is boxed: the builder's answer
+/// to each entry is as small as a pointer, and most often no block.
 #[derive(Debug, Default)]
 pub struct RawBlock(pub(crate) Box<RawParts>);
 

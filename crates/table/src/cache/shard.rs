@@ -1,7 +1,7 @@
 //! One shard: blocks kept by S3-FIFO, and the memory of blocks that are gone.
 //!
-//! The policy is [`s3_fifo`](situ_base::s3_fifo)'s. The shard adds what a cache of blocks needs: keys behind hashes, warmth,
-//! spare buffers, counters. The module page of the cache has the whole.
+//! The policy is [`s3_fifo`](situ_base::s3_fifo)'s. The shard adds what a cache of blocks needs: keys behind hashes,
+//! warmth, spare buffers, counters. The module page of the cache has the whole.
 
 use super::{BlockKey, CacheStats, Identity};
 use crate::block::Block;
@@ -46,8 +46,8 @@ pub(super) struct Garbage {
     buffers: Vec<Vec<u8>>,
 }
 
-/// Blocks are found by the hash of their key: of two keys with the same 64-bit hash only one can be here, and the block's
-/// key decides which.
+/// Blocks are found by the hash of their key: of two keys with the same 64-bit hash only one can be here, and the
+/// block's key decides which.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     /// By hash.
@@ -110,8 +110,8 @@ impl Shard {
         Some(buffer)
     }
 
-    /// Keeps the memory of a block that is gone for the next one: at most half of the room that blocks leave, and a small part
-    /// of the shard, a smaller one if they leave none.
+    /// Keeps the memory of a block that is gone for the next one: at most half of the room that blocks leave, and a
+    /// small part of the shard, a smaller one if they leave none.
     fn recycle(&mut self, block: Arc<Block>, limit: u64, garbage: &mut Garbage) {
         let buffer = match Arc::try_unwrap(block) {
             Ok(block) => block.into_bytes(),
@@ -141,8 +141,8 @@ impl Shard {
         }
     }
 
-    /// Puts a block in that may go through so many merges. One that comes from a merge itself counts as hit if what it is
-    /// made of was asked for since the merge before.
+    /// Puts a block in that may go through so many merges. One that comes from a merge itself counts as hit if what it
+    /// is made of was asked for since the merge before.
     #[expect(clippy::too_many_arguments, reason = "what the cache knows and the shard needs; one caller")]
     pub(super) fn insert(
         &mut self,

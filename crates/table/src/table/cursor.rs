@@ -4,8 +4,8 @@
 //! it takes the next handle from the index and gets that block
 //! 1. from the block cache, unless it is a sequential cursor;
 //! 2. else from its *window*: a piece of the file read at once. A sequential cursor's window has a fixed size. Another
-//!    cursor reads single blocks until it has missed the cache [`MISSES_BEFORE_AHEAD`] times in a row while going forward;
-//!    then it reads [`WINDOW_BYTES_MIN`], and twice as much each time, up to [`WINDOW_BYTES_MAX`].
+//!    cursor reads single blocks until it has missed the cache [`MISSES_BEFORE_AHEAD`] times in a row while going
+//!    forward; then it reads [`WINDOW_BYTES_MIN`], and twice as much each time, up to [`WINDOW_BYTES_MAX`].
 //!
 //! A sequential cursor decodes block after block into the same memory.
 //!
@@ -150,8 +150,8 @@ impl TableCursor {
         self.entries.value()
     }
 
-    /// Of a sequential cursor, which reads past the cache: how warm the block of this entry is there. 0 if it is not there,
-    /// and of other cursors.
+    /// Of a sequential cursor, which reads past the cache: how warm the block of this entry is there. 0 if it is not
+    /// there, and of other cursors.
     #[inline]
     pub fn warmth(&self) -> u8 {
         self.warmth

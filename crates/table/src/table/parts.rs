@@ -10,8 +10,8 @@
 //! 3. [`Table::decode_stored`] checks these bytes and decompresses them. It reads nothing.
 //! 4. [`Table::entries`] walks over the entries of a block.
 //!
-//! **Threads**: any thread may do any step; [`TableCursor`](crate::TableCursor) does all of them on one. **Failure**: damage
-//! is corruption, with the file and the block's offset.
+//! **Threads**: any thread may do any step; [`TableCursor`](crate::TableCursor) does all of them on one. **Failure**:
+//! damage is corruption, with the file and the block's offset.
 
 use super::Table;
 use crate::block::{Block, BlockCursor};
@@ -24,7 +24,8 @@ use situ_storage::memory::resize;
 use std::sync::Arc;
 
 impl Table {
-    /// Reads the data block at `handle` as it is stored, its trailer included, into `stored`, whose memory is used again.
+    /// Reads the data block at `handle` as it is stored, its trailer included, into `stored`, whose memory is used
+    /// again.
     ///
     /// # Errors
     /// The file cannot be read there, or no data block can lie there.

@@ -1,5 +1,5 @@
-//! The last part of writing: encoded blocks and the end of the table go into the file. The module page of the writer has
-//! the whole way.
+//! The last part of writing: encoded blocks and the end of the table go into the file. The module page of the writer
+//! has the whole way.
 
 use super::TableSummary;
 use super::builder::TableEnd;
@@ -81,7 +81,8 @@ impl TableAppender {
         self.append(encoded)
     }
 
-    /// Appends the next block in the builder's order, and its place to the index. The result is memory for another block.
+    /// Appends the next block in the builder's order, and its place to the index. The result is memory for another
+    /// block.
     ///
     /// # Errors
     /// The file cannot be written, or the block is longer than a table can hold.
@@ -144,8 +145,9 @@ impl TableAppender {
         self.append_stored(&block)
     }
 
-    /// Appends the index blocks. One is the whole index: its handle is returned, for the footer. More get another one over
-    /// them, which [`finish`](TableAppender::finish) appends later, so that it lies with what is read when the table is opened.
+    /// Appends the index blocks. One is the whole index: its handle is returned, for the footer. More get another one
+    /// over them, which [`finish`](TableAppender::finish) appends later, so that it lies with what is read when the
+    /// table is opened.
     fn finish_index(&mut self, properties: &mut Properties) -> Result<Option<BlockHandle>> {
         if !self.index.is_empty() {
             // Nothing lies behind the last data block: its separator is the table's last key.
