@@ -1,12 +1,15 @@
 //! Choosing a backend by what a path is and what it supports.
 //!
-//! | the path | the backend | because (`docs/evidence/devices.md`) |
-//! |---|---|---|
-//! | opened for direct I/O, operations can begin without waiting: disks with request queues, files on them | rings | eight in flight: three times the small reads; beside busy cores forty times the durable writes and more |
-//! | operations cannot begin without waiting: zram, network file systems | plain calls | a ring gives each operation to a kernel thread: twice to six times the latency of a small one |
-//! | through the page cache | plain calls | the same |
-//! | an NVMe drive's generic character device, `/dev/ngXnY` | commands passed through rings | it takes nothing else |
-//! | the system gives no rings (seccomp, `kernel.io_uring_disabled`) | plain calls | the description says so |
+//! Each path, its backend, and the reason (`docs/evidence/devices.md`):
+//!
+//! * A path that is opened for direct I/O, and whose operations can begin without waiting (disks with request queues,
+//!   files on them): rings. With eight in flight, rings do three times the small reads, and on busy cores forty times
+//!   the durable writes and more.
+//! * Operations that cannot begin without waiting (zram, network file systems): plain calls. A ring gives each
+//!   operation to a kernel thread, at twice to six times the latency of a small one.
+//! * A path through the page cache: plain calls, for the same reason.
+//! * An NVMe drive's generic character device, `/dev/ngXnY`: commands passed through rings. It takes nothing else.
+//! * A system that gives no rings (seccomp, `kernel.io_uring_disabled`): plain calls. The description says so.
 
 use crate::nvme;
 use crate::nvme_device::NvmeDevice;

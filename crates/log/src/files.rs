@@ -218,7 +218,7 @@ impl Files {
         let (name, log) = (FileName::Spare(spare.number), FileName::Log(number));
         match self.volume.rename(name, log) {
             Ok(()) => {}
-            // Somebody else removed it.
+            // Another thread removed it.
             Err(Error::NotFound { .. }) => return Ok(None),
             Err(error) => {
                 self.list().spares.push(spare);
@@ -232,7 +232,7 @@ impl Files {
             match renamed {
                 Ok(()) => list.spares.push(spare),
                 Err(Error::NotFound { .. }) => {}
-                // A log file that nobody needs, for the next release.
+                // A log file without users, for the next release.
                 Err(_) => drop(list.old.insert(number, OldFile { bytes: spare.bytes, end: 0 })),
             }
         }
@@ -282,7 +282,7 @@ impl Files {
         list.spares_coming -= usize::from(keep);
         match result {
             Ok(()) if keep => list.spares.push(Spare { number, bytes: file.bytes }),
-            // Somebody else removed it: that is what was asked for.
+            // Another thread removed it: that is what was asked for.
             Ok(()) | Err(Error::NotFound { .. }) => {}
             Err(error) => {
                 list.old.insert(number, file);

@@ -5,7 +5,7 @@ use situ_device::PAGE_BYTES;
 use situ_storage::{FileName, PageFile, Result, Volume};
 use std::sync::Arc;
 
-/// Pages are read in pieces of so many.
+/// The number of pages in one read.
 const READ_PAGES: usize = 256;
 
 /// One page of a log file and what it is.
@@ -13,7 +13,7 @@ const READ_PAGES: usize = 256;
 pub struct Page {
     /// Its index in the file.
     pub number: u32,
-    /// What it holds, judged by itself.
+    /// The state of the page, judged by itself.
     pub state: PageState,
 }
 

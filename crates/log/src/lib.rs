@@ -5,10 +5,10 @@
 //! watermark.
 //!
 //! 1. [`Log::append`] copies a record into the page buffer and names its position, an [`Lsn`].
-//! 2. [`Log::commit`] has it written ([`Durability::Buffered`]) or made durable ([`Durability::Synced`]). Whoever
-//!    calls it does the work for all, as long as fewer than `in_flight_max` writes are in flight; the rest wait.
+//! 2. [`Log::commit`] has it written ([`Durability::Buffered`]) or made durable ([`Durability::Synced`]). The calling
+//!    thread does the work for all, as long as fewer than `in_flight_max` writes are in flight; the rest wait.
 //! 3. A page that is not full is written again with later records when no write to it is in flight; otherwise
-//!    later records begin a fresh page, so that nobody waits for the page in flight.
+//!    later records begin a fresh page, so that no caller waits for the page in flight.
 //! 4. [`Log::prepare_next`] and [`Log::rotate`] go on in the next file, [`Log::release`] gives up old ones.
 //! 5. After a crash, [`recover()`] hands out the records that are there: a prefix of what was appended.
 //!
@@ -20,7 +20,7 @@
 //! to the volume. There are no background threads.
 //!
 //! **Failure.** The first write or sync that fails is final: every later append and commit gives its error, until the
-//! log is recovered and begun anew. What was acknowledged stays acknowledged.
+//! log is recovered and restarted. What was acknowledged stays acknowledged.
 //!
 //! **Rejected.** One logger thread that syncs (two thread switches for every lone writer, and one write in flight where
 //! disks need several); `O_APPEND` with `fdatasync` (a journal commit per write, because the file grows); fresh pages

@@ -1,9 +1,9 @@
 //! The log's interface, and the loop in which any thread runs the log stage.
 //!
 //! A thread that wants a position durable asks the state what to do: write the pages that wait, sync a file, or wait
-//! for those who do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one write by
-//! the calling thread and no thread switch; on a busy one whoever finds a free slot takes along what all others
-//! appended.
+//! for the threads that do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one
+//! write by the calling thread and no thread switch; on a busy one the thread that finds a free slot takes along what
+//! all others appended.
 
 use crate::files::{Files, shortest_for};
 use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
@@ -81,7 +81,7 @@ impl Log {
     /// Copies a record, `parts` concatenated, behind all earlier ones. Order of calls is order in the log. Does no I/O
     /// and does not wait, but for a short lock; costs two passes over the bytes.
     ///
-    /// The record is not on its way to the disk until somebody calls [`commit`](Log::commit), [`advance`](Log::advance)
+    /// The record is not on its way to the disk until a thread calls [`commit`](Log::commit), [`advance`](Log::advance)
     /// or [`sync`](Log::sync).
     ///
     /// # Errors
@@ -266,27 +266,27 @@ impl Log {
         }
     }
 
-    /// All records up to here survive the end of the process.
+    /// Returns the end of the records that survive the end of the process.
     pub fn written(&self) -> Lsn {
         Lsn(self.watermark(Durability::Buffered))
     }
 
-    /// All records up to here survive power failure, or lie in files that were [released](Log::release).
+    /// Returns the end of the records that survive power failure, or lie in files that were [released](Log::release).
     pub fn durable(&self) -> Lsn {
         Lsn(self.watermark(Durability::Synced))
     }
 
-    /// Behind the last record appended.
+    /// Returns the position behind the last record appended.
     pub fn appended(&self) -> Lsn {
         Lsn(self.lock().appended())
     }
 
-    /// Number of the file that records go to now.
+    /// Returns the number of the file that records go to now.
     pub fn file(&self) -> u64 {
         self.lock().file_number()
     }
 
-    /// Bytes of records, 8 more each than their body, that the current file still takes.
+    /// Returns the bytes of records, 8 more each than their body, that the current file still takes.
     pub fn room_bytes(&self) -> u64 {
         self.lock().room()
     }
@@ -296,7 +296,7 @@ impl Log {
     ///
     /// The number must be higher than the current file's and unused; a prepared file of another number, or one that
     /// does not fit, is given up as soon as there is this one. False, and no file is made, if the number is that of a
-    /// file that does not fit, was given up or could not be made: its name may come back in a crash, beside a second
+    /// file that does not fit, was given up or could not be made: its name may come back in a crash, next to a second
     /// file of that name on another disk. The call is to be made again with another number.
     ///
     /// # Errors
@@ -410,7 +410,7 @@ impl Log {
         self.commit(Lsn(end), Durability::Synced)
     }
 
-    /// Gives the room of spare files back, for times when little is written. The next files are made anew.
+    /// Gives the room of spare files back, for times when little is written. The next files are created.
     ///
     /// # Errors
     /// The volume refuses; the call can be made again.
@@ -463,7 +463,7 @@ impl Log {
         self.lock().next().as_ref().map(|next| next.number)
     }
 
-    /// Whether file `number`, with room for a record of `record_bytes`, takes no more room of the volume: it is
+    /// Returns true if file `number`, with room for a record of `record_bytes`, takes no more room of the volume: it is
     /// prepared, or there is a spare for it whose number `counts`.
     pub fn has_file_at_hand(&self, number: u64, record_bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
         let fits = |next: &NextLogFile| next.number == number && self.files.fits(&*next.pages, record_bytes);

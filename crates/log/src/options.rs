@@ -18,7 +18,7 @@ pub const FILE_BYTES_MIN: u64 = FILE_PAGES_MIN as u64 * PAGE_BYTES as u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
-/// What an acknowledged record survives.
+/// The events that an acknowledged record survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
     /// The end of this process, however it comes: the pages were handed to the operating system.
@@ -27,7 +27,7 @@ pub enum Durability {
     Synced,
 }
 
-/// How a log is laid out and how much it may use.
+/// The layout of a log and the limits of its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
     /// Size of a new log file, in bytes, rounded up to whole pages; at least 4 pages. Default 64 MiB. A file for a

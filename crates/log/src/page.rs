@@ -68,35 +68,35 @@ pub struct Header {
     pub used: u16,
     /// `used` of the final image of the page before.
     pub previous_used: u16,
-    /// How many pages of the file were known durable when this image was made.
+    /// The number of pages of the file that were known durable when this image was made.
     pub durable_pages: u32,
-    /// How many payload bytes of this page were known durable when this image was made.
+    /// The number of payload bytes of this page that were known durable when this image was made.
     pub durable_used: u16,
     /// CRC-32C of the first `durable_used` payload bytes.
     pub durable_checksum: u32,
     /// CRC-32C of the first `used` payload bytes.
     pub payload_checksum: u32,
-    /// How much lower the number of the log's previous file is; 0 in the first file.
+    /// The distance down to the number of the log's previous file; 0 in the first file.
     pub previous_distance: u32,
 }
 
 impl Header {
-    /// Whether the file is the first of its log.
+    /// Returns true if the file is the first of its log.
     pub fn begins(&self) -> bool {
         self.flags & flag::BEGINS != 0
     }
 
-    /// Whether all earlier files of the log were known durable when this image was made.
+    /// Returns true if all earlier files of the log were known durable when this image was made.
     pub fn previous_durable(&self) -> bool {
         self.flags & flag::PREVIOUS_DURABLE != 0
     }
 
-    /// Whether this is the last page of its file.
+    /// Returns true if this is the last page of its file.
     pub fn ended(&self) -> bool {
         self.flags & (flag::ENDED | flag::CLOSED) != 0
     }
 
-    /// Whether this is the last page of a log that was closed cleanly.
+    /// Returns true if this is the last page of a log that was closed cleanly.
     pub fn closed(&self) -> bool {
         self.flags & flag::CLOSED != 0
     }
@@ -178,14 +178,14 @@ fn u32_at(page: &[u8; PAGE_BYTES], offset: usize) -> u32 {
     u32::from_le_bytes([page[offset], page[offset + 1], page[offset + 2], page[offset + 3]])
 }
 
-/// What is wrong with a page that cannot be read.
+/// The damage of a page that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The field, in words.
     pub what: &'static str,
-    /// What a sound page holds there.
+    /// The contents of a sound page at this place.
     pub expected: String,
-    /// What this page holds.
+    /// The contents of this page.
     pub found: String,
 }
 
@@ -202,7 +202,7 @@ impl Damage {
     }
 }
 
-/// What a page of a log file is, judged by itself.
+/// The state of a page of a log file, judged by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PageState {
     /// Zeros, or a page of the file's earlier life.

@@ -22,7 +22,7 @@ use situ_device::PAGE_BYTES;
 use situ_storage::{Error, FileName, PageFile, Result, Volume};
 use std::sync::Arc;
 
-/// What to do about bytes that were durable and are damaged.
+/// The treatment of bytes that were durable and are damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryMode {
     /// Stop with an error that names the place. The store is not opened without its owner's decision.
@@ -31,7 +31,7 @@ pub enum RecoveryMode {
     Repair,
 }
 
-/// Where a record starts: for messages and for tools.
+/// The start of a record: for messages and for tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordPosition {
     /// Number of the log file.
@@ -42,7 +42,7 @@ pub struct RecordPosition {
     pub offset: u16,
 }
 
-/// How the log ends.
+/// The end of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Tail {
     /// There is no page at all.
@@ -68,17 +68,17 @@ pub struct Loss {
     pub file: u64,
     /// The first damaged page.
     pub first_page: u32,
-    /// How many pages in a row are damaged. Whole records within them are lost, and their number is not known.
+    /// The number of damaged pages in a row. Whole records within them are lost, and their number is not known.
     pub pages: u32,
     /// Records of which a part was read and the rest is lost.
     pub records_cut: u64,
     /// Bytes of these parts, and of sound pages that belong to a record whose start is lost.
     pub bytes_dropped: u64,
-    /// What strict recovery would have said.
+    /// The error that strict recovery would have returned.
     pub error: Error,
 }
 
-/// What a recovery found.
+/// The findings of a recovery.
 #[derive(Debug, Clone, Default)]
 pub struct RecoveryReport {
     /// Records handed out.
@@ -87,15 +87,15 @@ pub struct RecoveryReport {
     pub bytes: u64,
     /// The last of them.
     pub last: Option<RecordPosition>,
-    /// How the last log in the files ends.
+    /// The end of the last log in the files.
     pub tail: Tail,
     /// Pages behind a torn tail that were written and are not used.
     pub pages_discarded: u64,
-    /// What repair left out; empty in strict mode.
+    /// The damaged places that repair left out; empty in strict mode.
     pub lost: Vec<Loss>,
     /// Files with which a log begins, of those that were read.
     pub begun: Vec<u64>,
-    /// Files that whoever begins a new log can remove: those behind all others in which no page was ever written, and
+    /// Files that can be removed when a new log begins: those behind all others in which no page was ever written, and
     /// those that are a log of their own, closed, without a record.
     pub unused: Vec<u64>,
 }
@@ -235,7 +235,7 @@ impl Reader<'_> {
         // The last file that was read to its end, and whether the log still goes on behind it.
         let mut ended = None;
         let mut lost_track = false;
-        // So many of the unused files are closed logs without a record.
+        // The number of unused files that are closed logs without a record.
         let mut empty_logs = 0;
         for (index, scan) in scans.iter().enumerate() {
             let previous = index.checked_sub(1).map(|previous| scans[previous].number);
@@ -284,9 +284,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whoever ends a file has made the next one, durably. If the last file of all is ended, another one was there and
-    /// is gone, and nothing that is left says what of it was durable. A file that somebody has made since the files
-    /// were listed is enough: the log is being written.
+    /// A log that ends a file has made the next one, durably. If the last file of all is ended, another one was there
+    /// and is gone, and nothing that is left says what of it was durable. A file that was made since the files were
+    /// listed is enough: the log is being written.
     fn look_for_next(&mut self, volume: &dyn Volume, scans: &[Scan]) -> Result<()> {
         let (Some((ended, page)), Some(scan)) = (self.goes_on_behind, scans.last()) else { return Ok(()) };
         if ended != scan.number {

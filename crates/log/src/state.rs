@@ -13,8 +13,8 @@
 //! 1. `append` copies a record into the open chunk; a full chunk moves to the queue of waiting ones.
 //! 2. `take` hands out the first waiting chunk as a [`LogFlight`], in order of the log. Any number of flights complete
 //!    in any order; `written` moves over the contiguous completed ones only.
-//! 3. When the flight of the last page lands and nobody began another page, the page is opened again: later records
-//!    go into it, and it is written again.
+//! 3. When the flight of the last page lands and no other page has begun, the page is opened again: later records go
+//!    into it, and it is written again.
 //!
 //! Positions between `durable` and `written` are durable too unless they lie in the *gap*: the hull of what was written
 //! without durability and for which nothing durable has been issued since. A durable flight whose first page starts at
@@ -27,9 +27,9 @@
 //! * *A sync and a rewrite never overlap*: a sync waits for the rewrites in flight, and closes the page that could be
 //!   written again. Without this a page could become durable behind the back of an image in flight, which says what
 //!   was durable when it was made (format page, "Writing a page again"). So that the sync gets its turn, no page is
-//!   opened again while somebody wants one.
-//! * Whoever waits either waits for a position that something in flight will bring, or is woken when a flight lands
-//!   and there is something to do that it can do.
+//!   opened again while a thread wants a sync.
+//! * A waiter either waits for a position that something in flight will bring, or is woken when a flight lands and
+//!   there is something to do that it can do.
 
 use crate::chunk::{CHUNK_PAGES, Chunk, LogFile};
 use crate::options::{AppendError, Durability, FILE_PAGES_MIN, LogMetrics, LogOptions, Lsn};

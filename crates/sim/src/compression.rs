@@ -26,17 +26,17 @@ use std::ops::Range;
 /// zram stores a block as it is, in a whole page, if its compressed form is longer than this.
 const CLIFF_BYTES: usize = 3584;
 
-/// What a write ends with that finds no physical space.
+/// The outcome of a write that finds no physical space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// `ENOSPC`, as of a thin volume that is told to say so, and of a drive with a status of its own.
+    /// `ENOSPC`, as of a thin volume that is set to report it, and of a drive with a status of its own.
     #[default]
     NoSpace,
     /// `EIO`, as of zram and of most drives: a disk that is full looks like one that is broken.
     Io,
 }
 
-/// How a simulated disk compresses. The default has no limit and no cliff.
+/// The compression of a simulated disk. The default has no limit and no cliff.
 ///
 /// ```
 /// use situ_device::Device;
@@ -52,14 +52,14 @@ pub enum WhenFull {
 pub struct Compression {
     /// Physical space in bytes; `None`: as much as anybody wants.
     pub physical_total: Option<u64>,
-    /// What a write ends with that finds no physical space.
+    /// The outcome of a write that finds no physical space.
     pub when_full: WhenFull,
     /// As zram: a block that compresses to more than 3584 bytes costs 4096.
     pub has_cliff: bool,
 }
 
 impl Compression {
-    /// The same, with so many bytes of physical space.
+    /// Returns the same with `bytes` bytes of physical space.
     pub fn total(self, bytes: u64) -> Compression {
         Compression { physical_total: Some(bytes), ..self }
     }
@@ -74,7 +74,7 @@ impl Compression {
         Compression { has_cliff: true, ..self }
     }
 
-    /// What a write ends with that finds no physical space.
+    /// The outcome of a write that finds no physical space.
     pub(crate) fn error(&self) -> io::Error {
         io::Error::from_raw_os_error(match self.when_full {
             WhenFull::NoSpace => 28,
@@ -82,7 +82,7 @@ impl Compression {
         })
     }
 
-    /// What is left beside `used` bytes.
+    /// Returns the physical space that is left after `used` bytes.
     pub(crate) fn left(&self, used: u64) -> u64 {
         self.physical_total.map_or(u64::MAX, |total| total.saturating_sub(used))
     }

@@ -6,7 +6,7 @@
 //!    durable: a crash from now on leaves any of its 512-byte sectors in its old or new state.
 //! 2. [`Queue::wait`] yields, lets time pass until something is finished, and completes operations in an order that the
 //!    seed draws. Then a durable write is durable, and a flush makes durable what had completed before it was
-//!    submitted; not what was in flight beside it. A [`Watch`] lets time pass likewise.
+//!    submitted; not what was in flight at the same time. A [`Watch`] lets time pass likewise.
 //!
 //! [`SimDevice::crash`] copies the device as a power failure would leave it, [`SimDevice::crash_keep_all`] as the death
 //! of the process would. The copy is a new world: queues of the old one go on working there, and only there.
@@ -126,7 +126,7 @@ impl SimDevice {
         self.shared.lock().fate.crash_at = Some(change);
     }
 
-    /// Whether [`crash_at`](SimDevice::crash_at) has struck, here or on a disk of the same machine.
+    /// Returns true if [`crash_at`](SimDevice::crash_at) has struck, here or on a disk of the same machine.
     pub fn has_crashed(&self) -> bool {
         self.power().has_failed()
     }
@@ -210,7 +210,7 @@ impl SimDevice {
         device
     }
 
-    /// What reads would see without faults. Not an operation.
+    /// Returns the bytes that reads would see without faults. This is not an operation.
     ///
     /// # Panics
     /// The range is not on the device.

@@ -145,7 +145,7 @@ impl Inode {
         self.costs.as_ref().map_or(bytes.len(), fitting)
     }
 
-    /// Begins to count what its blocks cost, or anew by another rule.
+    /// Begins to count the cost of its blocks, or recounts it by another rule.
     pub(crate) fn compress(&mut self, compression: &Compression) {
         self.costs = Some(Costs::of(&self.contents, compression.has_cliff));
     }
@@ -417,8 +417,7 @@ impl Disk {
         self.compression.map_or(u64::MAX, |compression| compression.left(self.physical_used()))
     }
 
-    /// Compresses from now on; what is there counts as in use. Only a rule that counts otherwise begins the counts
-    /// anew.
+    /// Compresses from now on; what is there counts as in use. Only a rule that counts otherwise restarts the counts.
     pub(crate) fn set_compression(&mut self, compression: Compression) {
         let before = self.compression.replace(compression);
         if before.is_none_or(|before| before.has_cliff != compression.has_cliff) {

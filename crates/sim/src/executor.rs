@@ -7,9 +7,10 @@
 //! 2. At a *yield point* (each volume operation, each wait and notification of an event, spawn, join, sleep) the
 //!    holder says what it needs to go on: nothing, an event, a time, the end of a thread. The generator, seeded
 //!    once, picks one of those who need nothing, and the baton goes there.
-//! 3. When nobody can go on, simulated time advances to the nearest timeout. When there is none, that is a deadlock:
-//!    [`SimExecutor::run`] panics with a list of who waits for what. While others work, time leaps to the nearest
-//!    timeout every 10,000 steps, so that periodic threads get their turn and a loop that polls the clock ends.
+//! 3. When no thread can go on, simulated time advances to the nearest timeout. When there is none, that is a deadlock:
+//!    [`SimExecutor::run`] panics with a list of the threads and what each waits for. While others work, time leaps to
+//!    the nearest timeout every 10,000 steps, so that periodic threads get their turn and a loop that polls the clock
+//!    ends.
 //! 4. [`SimExecutor::kill`] is process death: every other thread unwinds from the yield point where it stands. Volume
 //!    operations that its destructors try fail without effect, because a dead process runs no destructors.
 //!
@@ -22,7 +23,7 @@
 //! baton in its hand. Nothing can be proved about such a thread but that it is late: after 20 s of real time without
 //! a yield point the process is aborted with a list of the threads.
 //!
-//! **Failure.** A panic in a spawned thread is told by its `join`, or, if nobody joins it, by `run`.
+//! **Failure.** Its `join` returns a panic in a spawned thread, or `run` reports it if no thread joins it.
 //!
 //! Rejected: coroutines instead of threads (every blocking call of the engine would have to be `async`), and
 //! intercepting every atomic as loom does (the state space of a whole store is too large; loom checks single
@@ -76,7 +77,7 @@ impl SimExecutor {
         self.world.trace.clone()
     }
 
-    /// How often a thread has passed a yield point.
+    /// Returns the number of yield points that threads have passed.
     pub fn steps(&self) -> u64 {
         self.world.lock().steps
     }
@@ -86,8 +87,8 @@ impl SimExecutor {
         self.world.lock().watchdog = limit;
     }
 
-    /// Whether [`Event::notify`] is a yield point (default: yes). Switch it off for code that notifies while it holds
-    /// a lock: legal, but then the woken thread cannot be tried before the notifier has gone on.
+    /// Sets whether [`Event::notify`] is a yield point (default: yes). Switch it off for code that notifies while it
+    /// holds a lock: legal, but then the woken thread cannot be tried before the notifier has gone on.
     pub fn set_switch_at_notify(&self, switch: bool) {
         self.world.lock().switch_at_notify = switch;
     }
@@ -96,7 +97,7 @@ impl SimExecutor {
     /// that are left when `main` returns are killed. Can be called again: time and chance go on.
     ///
     /// # Panics
-    /// With the seed and the last operations: when `main` panicked, when a thread that nobody joined panicked, or at a
+    /// With the seed and the last operations: when `main` panicked, when a thread that was not joined panicked, or at a
     /// deadlock. When another `run` of this machine is in progress.
     pub fn run<T: Send>(&self, main: impl FnOnce() -> T + Send) -> T {
         let world = &self.world;
@@ -135,7 +136,7 @@ impl SimExecutor {
         }
         let unseen = panicked.iter().find_map(|job| job.unobserved_panic());
         let message = match (failure, outcome) {
-            // Often somebody waits for ever because the thread to wake it has panicked.
+            // Often a thread waits for ever because the thread to wake it has panicked.
             (Some(failure), _) => unseen.map_or(failure.clone(), |unseen| format!("{unseen}\n{failure}")),
             (None, Err(payload) | Ok(Err(payload))) => format!("main panicked: {}", panic_message(&*payload)),
             (None, Ok(Ok(value))) => match unseen {
@@ -249,7 +250,7 @@ impl Event for SimEvent {
 
     fn wait(&self, seen: u64, timeout: Option<Duration>) -> bool {
         let Some(me) = self.world.me() else {
-            // Nobody else runs: only time can pass.
+            // No other thread runs: only time can pass.
             let changed = self.generation() != seen;
             match timeout {
                 _ if changed => {}

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// The environment variable that makes [`for_each_seed`] run one seed only.
 pub const SEED_VARIABLE: &str = "SITU_SIM_SEED";
 
-/// The environment variable that makes [`for_each_seed`] run so many times as many seeds.
+/// The environment variable with the factor by which [`for_each_seed`] multiplies its number of seeds.
 pub const ROUNDS_VARIABLE: &str = "SITU_SIM_ROUNDS";
 
 /// The environment variable that moves the seeds of all rounds but the first, so that each long run tries new ones.
@@ -25,7 +25,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 /// Calls `test` with `count` seeds derived from `first`; with the environment variable `SITU_SIM_SEED` set, with that
-/// one only; with `SITU_SIM_ROUNDS`, with so many times as many.
+/// one only; with `SITU_SIM_ROUNDS`, with that multiple of the number.
 ///
 /// # Panics
 /// As `test` does, having printed the seed and how to replay it. When one of the variables is not a number.
@@ -50,14 +50,14 @@ pub fn for_each_seed(first: u64, count: u64, mut test: impl FnMut(u64)) {
     }
 }
 
-/// How thoroughly [`crash_everywhere`] looks.
+/// The thoroughness of [`crash_everywhere`].
 #[derive(Debug, Clone)]
 pub struct CrashPoints {
-    /// If the workload has more crash points, so many of them are drawn.
+    /// The maximum number of crash points. If the workload has more, this many of them are drawn.
     pub points_max: u64,
     /// Images of power failures to check per point.
     pub images_per_point: u32,
-    /// What else goes wrong while the workload runs.
+    /// The other faults while the workload runs.
     pub faults: FaultPlan,
 }
 

@@ -9,7 +9,7 @@ use situ_storage::FileName;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What a volume or a device can be asked for. A device knows [`Read`](Operation::Read),
+/// An operation of a volume or a device. A device knows [`Read`](Operation::Read),
 /// [`WritePages`](Operation::WritePages), [`Sync`](Operation::Sync) (its flush), [`Discard`](Operation::Discard),
 /// [`Zero`](Operation::Zero) and [`Lock`](Operation::Lock).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,7 +63,7 @@ impl Operation {
         Operation::Zero,
     ];
 
-    /// Whether it can change the disk.
+    /// Returns true if it can change the disk.
     pub fn is_change(self) -> bool {
         Operation::CHANGES.contains(&self)
     }
@@ -134,7 +134,7 @@ impl From<FileName> for FileKind {
     }
 }
 
-/// What happens instead of success.
+/// The outcome instead of success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -187,7 +187,7 @@ pub enum When {
     Always,
     /// Only the one with this number.
     Nth(u64),
-    /// That one and all later ones.
+    /// The operation with this number and all later ones.
     From(u64),
     /// Each with this probability.
     Chance(f64),
@@ -204,7 +204,7 @@ pub enum When {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// What happens.
+    /// The fault.
     pub fault: Fault,
     /// To which operations; empty for all that the fault can happen to.
     pub operations: Vec<Operation>,

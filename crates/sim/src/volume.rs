@@ -133,7 +133,7 @@ impl SimVolume {
         self.shared.lock().fate.crash_at = Some(change);
     }
 
-    /// Whether [`crash_at`](SimVolume::crash_at) has struck, here or on a disk of the same machine.
+    /// Returns true if [`crash_at`](SimVolume::crash_at) has struck, here or on a disk of the same machine.
     pub fn has_crashed(&self) -> bool {
         self.power().has_failed()
     }
@@ -193,7 +193,8 @@ impl SimVolume {
         SimVolume::with_disk(env.clone(), self.shared.location.clone(), disk, FaultPlan::none(), seed)
     }
 
-    /// What a file holds, as reads would see it without faults; None if there is no such file. Not an operation.
+    /// Returns the contents of a file, as reads would see them without faults; `None` if there is no such file. This is
+    /// not an operation.
     pub fn contents(&self, name: FileName) -> Option<Vec<u8>> {
         self.shared.lock().disk.lookup(name).map(|inode| inode.contents.to_vec())
     }

@@ -10,7 +10,7 @@
 //! The room of a page file is reserved when it is made. Before a durable write enters room that was never written, a
 //! megabyte behind it is filled with zeros: writing durably into merely reserved room costs a journal commit per page,
 //! and this way one per [`ZERO_PIECE_BYTES`]. A store that never asks for durability writes no zeros. A fill covers
-//! only what lies behind every write so far, and whoever writes there waits for it.
+//! only what lies behind every write so far, and a writer there waits for it.
 //!
 //! The directory is opened once, and files are opened relative to it. So the program may change its working directory,
 //! and the store's directory may be renamed while it is open. If the directory is removed and another one takes its
@@ -61,7 +61,7 @@ pub struct DirectoryVolume {
     handle: Arc<File>,
     names: Arc<Names>,
     reads: Arc<DirectoryReads>,
-    /// The drive below, once somebody has asked for it.
+    /// The drive below, once a caller has asked for it.
     drive: OnceLock<Drive>,
 }
 
@@ -408,10 +408,10 @@ fn removed(path: &str) -> Error {
 
 /// Writes one file from its beginning to its end.
 ///
-/// What it has written reaches the disk in steps of [`WRITE_BACK_BYTES`], and whoever writes waits for each: the kernel
-/// would gather tens of megabytes for every table that is being made and then hand them to the disk at once. On a disk
-/// that takes longer for that, all other syncs queue behind them, above all the few bytes of the manifest that a flush
-/// ends with, and memory that is bounded fills with pages that cannot be given up.
+/// Written bytes reach the disk in steps of [`WRITE_BACK_BYTES`], and the caller that writes waits for each step: the
+/// kernel would gather tens of megabytes for every table that is being made and then hand them to the disk at once. On
+/// a disk that takes longer for that, all other syncs queue behind them, above all the few bytes of the manifest that a
+/// flush ends with, and memory that is bounded fills with pages that cannot be given up.
 struct FileWriter {
     file: File,
     handle: Arc<File>,

@@ -55,7 +55,7 @@ pub enum Error {
     Invalid(String),
 }
 
-/// Where rot was found, what should have been there and what was.
+/// A place where damage was found, with the expected and the found contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corruption {
     /// The file.
@@ -64,9 +64,9 @@ pub struct Corruption {
     pub offset: u64,
     /// The structure, in words: "data block", "log page 17".
     pub what: String,
-    /// What a sound file holds there.
+    /// The contents of a sound file at this place.
     pub expected: String,
-    /// What this one holds.
+    /// The contents of this file.
     pub found: String,
 }
 
@@ -110,28 +110,28 @@ impl Error {
         matches!(self, Error::OutOfMemory { .. })
     }
 
-    /// Whether bytes on disk were found damaged.
+    /// Returns true if bytes on disk were found damaged.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Corruption(_))
     }
 
-    /// Whether only the disk knows the answer, and it was not to be asked.
+    /// Returns true if only the disk has the answer, and the call must not read the disk.
     pub fn is_not_in_memory(&self) -> bool {
         matches!(self, Error::NotInMemory)
     }
 
-    /// Whether the caller lacks a right. What lies on the disk may be sound.
+    /// Returns true if the caller lacks a right. The contents of the disk may be sound.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
-    /// Whether the disk may be all right, and did not answer: what was asked may be done or not.
+    /// Returns true if the disk did not answer, and may be sound. The operation may be done or not.
     pub fn is_unreachable(&self) -> bool {
         use io::ErrorKind::{ConnectionAborted, TimedOut};
         matches!(self, Error::Io { source, .. } if matches!(source.kind(), ConnectionAborted | TimedOut))
     }
 
-    /// Whether the disk is full.
+    /// Returns true if the disk is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace { .. })
     }

@@ -23,7 +23,7 @@ pub fn resize(buffer: &mut Vec<u8>, bytes: usize, what: impl fmt::Display) -> Re
     }
 }
 
-/// Finds out if the system has so many more bytes for `what`. They are not kept: this is for many small allocations
+/// Finds out if the system has `bytes` more bytes for `what`. They are not kept: this is for many small allocations
 /// that are going to follow, of a number that data decides.
 ///
 /// # Errors

@@ -95,7 +95,7 @@ type Answer = Box<dyn FnOnce(Vec<u8>, Result<()>) + Send>;
 
 /// The right and the duty to complete one read, once.
 ///
-/// Dropped, it completes the read with an error: a thread that panics or a connection that is lost leaves nobody
+/// Dropped, it completes the read with an error: a thread that panics or a connection that is lost leaves no caller
 /// waiting.
 #[must_use = "dropping it tells the caller that the read was given up"]
 pub struct ReadCompletion {
@@ -129,13 +129,13 @@ impl fmt::Debug for ReadCompletion {
 /// A read that is finished: what was submitted comes back to its owner.
 #[derive(Debug)]
 pub struct FinishedRead {
-    /// What the caller knows the read by.
+    /// The caller's tag of the read.
     pub tag: u64,
     /// First byte in the file.
     pub offset: u64,
     /// The buffer that was submitted. Of a read that failed, its contents are undefined, and it may be empty.
     pub buffer: Vec<u8>,
-    /// Whether all of the buffer was filled, or why not.
+    /// Success if all of the buffer was filled, or the error.
     pub result: Result<()>,
 }
 

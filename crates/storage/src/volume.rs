@@ -17,7 +17,7 @@ pub trait Volume: Send + Sync {
 
     /// Goes on with a file whose writer has ended without finishing it, as when the process that wrote it was started
     /// again. The file is cut to its first `bytes` bytes, which must have been [synced](Writer::sync). The caller sees
-    /// to it that nobody else writes the file. The default cannot do this.
+    /// to it that the file has no other writer. The default cannot do this.
     ///
     /// # Errors
     /// [`NotFound`](crate::Error::NotFound); [`Corruption`](crate::Error::Corruption): the file is shorter than that;
@@ -112,8 +112,9 @@ pub trait Volume: Send + Sync {
         None
     }
 
-    /// Does a part of what was put off because nobody waits for it, such as telling a device of free room; true if
-    /// there is more. It takes as long as the device likes: a call for a thread that nobody waits for.
+    /// Does a part of the work that was put off because no caller waits for it, such as discarding free room on a
+    /// device. Returns true if there is more. It takes as long as the device likes: a call for a thread that no other
+    /// thread waits for.
     fn tidy(&self) -> bool {
         false
     }
@@ -177,8 +178,9 @@ pub trait Reader: Send + Sync {
     /// says.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
-    /// Fills `into` from `offset` if nobody has to wait for that: the bytes are in memory, or on a disk that answers
-    /// about as soon as another thread would. False if not, or if nobody can tell; then what is in `into` is undefined.
+    /// Fills `into` from `offset` if that needs no wait: the bytes are in memory, or on a disk that answers about as
+    /// soon as another thread would. Returns false if not, or if that is unknown; the contents of `into` are then
+    /// undefined.
     ///
     /// # Errors
     /// As [`read_at`](Reader::read_at), if it came to reading.
@@ -189,7 +191,7 @@ pub trait Reader: Send + Sync {
     /// Takes a read that completes later. Callers use it through a [`ReadQueue`](crate::ReadQueue), and hold no lock.
     ///
     /// As it stands here, it reads at once on the caller's thread, and has completed the read when it returns. That is
-    /// right for bytes in memory, and for wrappers to which nobody submits many reads.
+    /// right for bytes in memory, and for wrappers that get few submitted reads.
     ///
     /// An implementation that has many reads in flight keeps each completion with its buffer, and returns. It completes
     /// a read on whichever thread has the answer, with no lock held. What it needs of the file, it keeps until then:
@@ -241,7 +243,7 @@ pub trait PageFile: Send + Sync {
     /// [`sync`](PageFile::sync). The pages can be written again. `false`: this kind of file cannot do it, and nothing
     /// has changed. The default cannot.
     ///
-    /// A read of other pages that runs beside it is not disturbed.
+    /// A read of other pages that runs at the same time is not disturbed.
     ///
     /// # Errors
     /// I/O. The pages hold zeros then, or what was there before.

@@ -147,7 +147,7 @@ impl Block {
         Ok(())
     }
 
-    /// Where the file has it.
+    /// Returns the offset of the block in the file.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }

@@ -7,7 +7,7 @@
 //! puts new blocks in for those that were read since the third merge before
 //! ([`RawBlock::mark_warm`](crate::RawBlock::mark_warm)), and the blocks of a table that is deleted are taken out
 //! ([`Table::forget`](crate::Table::forget)): without either, each compaction would cool the cache, and fill it with
-//! what nobody can ask for. (X-Engine does the same: Huang et al., "X-Engine: An Optimized Storage Engine for
+//! blocks that no reader can ask for. (X-Engine does the same: Huang et al., "X-Engine: An Optimized Storage Engine for
 //! Large-scale E-commerce Transaction Processing", SIGMOD 2019.)
 //!
 //! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that
@@ -30,8 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 mod shard;
 use shard::{Garbage, SPARE_BYTES_MAX, SPARE_STEP_BYTES, Shard, WARMTH_MAX};
 
-/// What is charged for a block beside its own memory: its hash, slot and control byte in a map at a load of one half,
-/// its places in the queue and in the ghost list.
+/// The charge for a block in addition to its own memory: its hash, slot and control byte in a map at a load of one
+/// half, its places in the queue and in the ghost list.
 pub const ENTRY_OVERHEAD_BYTES: usize = 2 * (8 + shard::SLOT_BYTES + 1) + 8 + 48;
 /// A shard is not made smaller than this, so that small caches can still hold large blocks.
 const SHARD_BYTES_MIN: u64 = 512 << 10;
@@ -147,15 +147,15 @@ impl BlockCache {
         self.shard(hash).peek(key, hash)
     }
 
-    /// How many merges the block of `table_id` at `offset` may go through before somebody asks for it again, up to 3; 0
-    /// if it is not here. Not counted as a lookup.
+    /// Returns the number of merges that the block of `table_id` at `offset` may go through before a reader asks for it
+    /// again, up to 3; 0 if it is not here. This does not count as a lookup.
     pub(crate) fn warmth(&self, table_id: u64, offset: u64) -> u8 {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
         self.shard(hash).warmth(key, hash)
     }
 
-    /// Takes out the block of `table_id` at `offset`, which nobody will ask for again; returns whether it was here.
+    /// Takes out the block of `table_id` at `offset`, which no reader will ask for again. Returns true if it was here.
     pub(crate) fn remove(&self, table_id: u64, offset: u64) -> bool {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
@@ -182,14 +182,14 @@ impl BlockCache {
         buffer
     }
 
-    /// As [`insert`](BlockCache::insert), for a block that may go through so many merges.
+    /// As [`insert`](BlockCache::insert), for a block that may go through `warmth` merges.
     pub(crate) fn insert_warm(&self, table_id: u64, offset: u64, block: Arc<Block>, warmth: u8) -> Arc<Block> {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
         let charge = (block.memory_bytes() + ENTRY_OVERHEAD_BYTES) as u64;
         let mut garbage = Garbage::default();
         let mut shard = self.shard(hash);
-        // Read under the lock: whoever lowers the limit then shrinks each shard, under its lock.
+        // Read under the lock: a thread that lowers the limit then shrinks each shard, under its lock.
         let kept = shard.insert(key, hash, block, warmth, charge, self.shard_limit(), &mut garbage);
         drop(shard);
         // Freed outside the lock.
@@ -250,8 +250,8 @@ impl Drop for Pinned {
     }
 }
 
-/// The right to put blocks into a cache before anybody asks for them, for the tables of one merge together: an eighth
-/// of the cache, since nobody finds them there before the merge is done, and until then those that they replace are
+/// The right to put blocks into a cache before a reader asks for them, for the tables of one merge together: an eighth
+/// of the cache, since no reader finds them there before the merge is done, and until then those that they replace are
 /// there too.
 #[derive(Debug)]
 pub struct Warming {

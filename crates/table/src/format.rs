@@ -67,7 +67,7 @@ impl Damage {
     }
 }
 
-/// Where a block lies.
+/// The place of a block in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockHandle {
     /// Its first byte in the file.

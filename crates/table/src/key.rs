@@ -17,7 +17,7 @@ pub type SequenceNumber = u64;
 /// The largest sequence number: 56 bits. At ten million writes a second it lasts for 228 years.
 pub const MAX_SEQUENCE: SequenceNumber = (1 << 56) - 1;
 
-/// What an entry says about its key.
+/// The kind of an entry: what it does to its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum KeyKind {
@@ -27,7 +27,8 @@ pub enum KeyKind {
     Put = 1,
     /// The entry's value says where in a value log the value lies.
     ValueHandle = 2,
-    /// A range tombstone: from the entry's key to the key that is its value, exclusive. Lives beside the entries.
+    /// A range tombstone: from the entry's key to the key that is its value, exclusive. It is stored apart from the
+    /// entries.
     RangeDelete = 3,
 }
 

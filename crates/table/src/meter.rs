@@ -21,7 +21,7 @@ impl ReadMeter {
         ReadMeter { clock, nanos: AtomicU64::new(0), stored_bytes: AtomicU64::new(0), plain_bytes: AtomicU64::new(0) }
     }
 
-    /// How long reads have taken.
+    /// Returns the time that reads have taken.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
@@ -49,12 +49,12 @@ impl ReadMeter {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// So many bytes were read of a file.
+    /// Counts `bytes` bytes read from a file.
     pub fn add_stored(&self, bytes: u64) {
         self.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes of a block were decoded.
+    /// Counts `bytes` decoded bytes of a block.
     pub fn add_plain(&self, bytes: u64) {
         self.plain_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

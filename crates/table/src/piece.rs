@@ -1,11 +1,12 @@
-//! Walking over a table that somebody else reads.
+//! Walking over a table that another thread reads.
 //!
 //! ```text
 //! Table::blocks_from ──handles──> Piece ──bytes, read by anybody──> PieceCursor ──entries──>
 //! ```
 //!
-//! 1. A *piece* is a stretch of whole data blocks that follow each other in the file. Whoever reads adds the handles of
-//!    the blocks to the piece, and fills the piece with the bytes of the file: at once, or by a submitted read.
+//! 1. A *piece* is a stretch of whole data blocks that follow each other in the file. The reading thread adds the
+//!    handles of the blocks to the piece, and fills the piece with the bytes of the file: at once, or by a submitted
+//!    read.
 //! 2. A cursor takes piece after piece. It checks and decodes one block at a time into the same memory, and reads
 //!    nothing: neither the file nor the index.
 //!
@@ -45,12 +46,12 @@ impl Piece {
         follows
     }
 
-    /// Where the piece begins in its file.
+    /// Returns the offset of the piece in its file.
     pub fn offset(&self) -> u64 {
         self.blocks.first().map_or(0, |first| first.offset)
     }
 
-    /// How long the piece is in the file.
+    /// Returns the length of the piece in the file.
     pub fn stored_bytes(&self) -> u64 {
         self.blocks.iter().map(|block| block.stored_bytes()).sum()
     }
@@ -60,7 +61,8 @@ impl Piece {
         &self.table
     }
 
-    /// What a read of the file has filled: [`stored_bytes`](Piece::stored_bytes) from [`offset`](Piece::offset) on.
+    /// Takes the bytes that a read of the file has filled: [`stored_bytes`](Piece::stored_bytes) from
+    /// [`offset`](Piece::offset) on.
     pub fn fill(&mut self, bytes: Vec<u8>) {
         self.bytes = bytes;
     }
@@ -118,7 +120,7 @@ impl PieceCursor {
         &self.piece.table
     }
 
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.entries.valid()
@@ -136,7 +138,7 @@ impl PieceCursor {
         self.entries.value()
     }
 
-    /// Whether no block of the piece follows the current one.
+    /// Returns true if no block of the piece follows the current one.
     pub fn is_in_last_block(&self) -> bool {
         self.next_block == self.piece.blocks.len()
     }

@@ -6,7 +6,7 @@ use crate::lifetimes::Lifetimes;
 use crate::options::Compression;
 use crate::value_lengths::ValueLengths;
 
-/// What this writer calls itself in [`Properties::writer_version`].
+/// The name of this writer in [`Properties::writer_version`].
 pub const WRITER_VERSION: &str = concat!("situ ", env!("CARGO_PKG_VERSION"));
 
 /// A table's own account of its contents.
@@ -46,7 +46,7 @@ pub struct Properties {
     pub compression: u8,
     /// The keyspace it was written for.
     pub keyspace_id: u32,
-    /// Who wrote it, for people.
+    /// The program that wrote the table, for people.
     pub writer_version: String,
     /// The name of that keyspace; empty in tables of older programs.
     pub keyspace_name: String,
@@ -54,7 +54,7 @@ pub struct Properties {
     pub longest_key_bytes: Option<u32>,
     /// The longest value, in bytes; `None` in tables of older programs and without entries.
     pub longest_value_bytes: Option<u32>,
-    /// How many entries have values of which length; empty in tables of older programs and without entries.
+    /// The histogram of the lengths of values; empty in tables of older programs and without entries.
     pub value_lengths: ValueLengths,
     /// The lifetimes of entries, if the writer was told; empty in tables of older programs.
     pub lifetimes: Lifetimes,
@@ -222,7 +222,7 @@ impl Properties {
         bytes
     }
 
-    /// What [`to_bytes`](Properties::to_bytes) gave. `from` names the source, for errors.
+    /// Decodes the bytes of [`to_bytes`](Properties::to_bytes). `from` names the source, for errors.
     ///
     /// # Errors
     /// [`Corruption`](situ_storage::Error::Corruption): a property is missing, doubled or misshapen.

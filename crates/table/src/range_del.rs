@@ -15,8 +15,8 @@
 //! 1. Every begin and every end is a boundary; boundaries are sorted and made unique.
 //! 2. A sweep over the boundaries keeps the set of tombstones that are open. Each stretch between two boundaries where
 //!    any is open is a fragment. Of the open ones it gets the newest at or below each snapshot and the newest of all:
-//!    nobody can see a difference between these and the whole set. (In the picture 2 hides nothing from c to f that 5
-//!    does not hide from the same readers.)
+//!    no reader can see a difference between these and the whole set. (In the picture 2 hides nothing from c to f that
+//!    5 does not hide from the same readers.)
 //! 3. A query finds the one fragment that can hold the key by binary search, then the largest sequence that the
 //!    snapshot sees by another.
 //!
@@ -164,7 +164,7 @@ impl FragmentedTombstones {
         self.pieces.push(Piece { begin: begin.to_vec(), end: end.to_vec(), sequences_end: kept });
     }
 
-    /// Whether nothing is covered.
+    /// Returns true if no key is covered.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
@@ -214,7 +214,7 @@ impl FragmentedTombstones {
         self.fragment_at(user_key)?.newest(snapshot)
     }
 
-    /// What of this lies in `lower..upper`; `None` is no bound.
+    /// Returns the part of this that lies in `lower..upper`; `None` is no bound.
     pub fn clip(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> FragmentedTombstones {
         let mut clipped = FragmentedTombstones::default();
         let first = lower.map_or(0, |lower| self.position(lower));

@@ -1,11 +1,11 @@
 //! Getting out of a damaged table what is still sound.
 //!
 //! A table's blocks lie back to back from the header to the footer, each closed by its own checksum. So a block can be
-//! found in two ways: somebody points to it, or it begins where the one before it ends.
+//! found in two ways: a handle points to it, or it begins where the one before it ends.
 //!
 //! 1. Collect the handles that can still be read: footer, top index, index blocks.
 //! 2. Go through the file from the first byte behind the header. Where a known block begins, it is read and checked. In
-//!    a stretch that nobody points into (the footer or an index block is damaged), the end of the next block is
+//!    a stretch that no handle points into (the footer or an index block is damaged), the end of the next block is
 //!    searched byte by byte: it is where the checksum over all bytes so far stands behind them, and what lies before it
 //!    decodes.
 //! 3. A block found that way says itself what it is: index blocks hold handles, range tombstones have their own kind,
@@ -18,7 +18,7 @@
 //! Memory: the handles of all blocks, and one block.
 //! **Failure**: total over arbitrary bytes. Only errors of the receiver end it.
 //!
-//! Rejected: searching for the next block behind a damaged one that nobody points to. It takes two damaged places in
+//! Rejected: searching for the next block behind a damaged one that no handle points to. It takes two damaged places in
 //! one table, the index and a block; what is behind the second one is given up, and reported.
 
 use crate::block::{Block, BlockCursor};
@@ -36,7 +36,7 @@ use situ_storage::{Corruption, Error, Reader, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Stretches that nobody points into are read in pieces of this size.
+/// The size of the pieces in which stretches without a handle are read.
 const PIECE_BYTES: usize = 256 << 10;
 /// A block has at least its restart count and its trailer.
 const BLOCK_BYTES_MIN: u64 = 4 + BLOCK_TRAILER_BYTES as u64;
@@ -53,16 +53,16 @@ pub struct LostKeys {
     pub offset: u64,
 }
 
-/// What [`salvage`] found.
+/// The findings of [`salvage`].
 #[derive(Debug, Default)]
 pub struct Salvaged {
     /// Entries handed out.
     pub entries: u64,
     /// The table's account of itself, if it could be read.
     pub properties: Option<Properties>,
-    /// The range tombstones, if they could be read. `None`: they could not, and nobody knows whether there were any.
+    /// The range tombstones, if they could be read. `None`: they could not, and it is unknown whether there were any.
     pub range_tombstones: Option<Vec<RangeTombstone>>,
-    /// Where keys are lost, in order.
+    /// The ranges where keys are lost, in order.
     pub lost: Vec<LostKeys>,
     /// All that is wrong with the file, in the order of discovery.
     pub damages: Vec<Error>,
@@ -116,7 +116,7 @@ struct Salvor<'a> {
     reader: &'a dyn Reader,
     entry: &'a mut dyn FnMut(KeyRef<'_>, &[u8]) -> Result<()>,
     out: Salvaged,
-    /// Blocks that somebody points to, by offset.
+    /// Blocks that a handle points to, by offset.
     known: BTreeMap<u64, (BlockHandle, Kind)>,
     /// The last internal key handed out, encoded.
     last_key: Vec<u8>,
@@ -379,7 +379,7 @@ impl Salvor<'_> {
         Ok(None)
     }
 
-    /// What a block is that nobody points to; `None` if it is none.
+    /// Returns the kind of a block that no handle points to; `None` if it is none.
     fn recognise(&self, handle: BlockHandle) -> Option<(Vec<u8>, Kind)> {
         let bytes = self.read(handle).ok()?;
         if Properties::decode(&bytes).is_ok() {

@@ -36,7 +36,7 @@ pub use parts::BlockEntries;
 /// Read in one piece at open; what lies in it needs no read of its own.
 const TAIL_BYTES: u64 = 16 << 10;
 
-/// What a table has for a key.
+/// The result of a lookup of a key in a table.
 #[derive(Debug, Clone)]
 pub struct TableEntry {
     /// The version found and its kind, which may be a tombstone.
@@ -207,8 +207,8 @@ impl Table {
         self.id
     }
 
-    /// Whether the filter lets a key with this hash pass; false means that the table does not have it. Always true
-    /// without a filter.
+    /// Returns true if the filter lets a key with this hash pass; false means that the table does not have it. Always
+    /// true without a filter.
     #[inline]
     pub fn may_contain(&self, key_hash: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(key_hash))

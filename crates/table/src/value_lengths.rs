@@ -1,9 +1,9 @@
-//! How long the values of a table are: how many entries there are of each class of lengths.
+//! The lengths of the values of a table: the number of entries of each class of lengths.
 //!
 //! Class 0 is the empty value. Class `c` has the lengths from `2^(c-1)` to `2^c - 1`. So each power of two is a border
 //! between two classes, and the share of values from a power of two on is exact. A table costs nine bytes for each
-//! class that occurs. Whoever decides how a table is compacted asks for that share without reading data. Counting takes
-//! six of the 774 instructions in which an entry of 116 bytes is built (callgrind,
+//! class that occurs. The scheduler of compactions gets that share without reading data. Counting takes six of the 774
+//! instructions in which an entry of 116 bytes is built (callgrind,
 //! `cargo bench -p situ-table -- build none`).
 
 use crate::format::MAX_VALUE_BYTES;
@@ -15,7 +15,7 @@ const CLASS_BYTES: usize = 9;
 
 const _: () = assert!(class_of(MAX_VALUE_BYTES) == VALUE_LENGTH_CLASSES - 1);
 
-/// How many entries have values of which length. Empty in tables of older programs, and in tables without entries.
+/// The histogram of the lengths of values. Empty in tables of older programs, and in tables without entries.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ValueLengths {
     entries: [u64; VALUE_LENGTH_CLASSES],
@@ -44,13 +44,13 @@ impl ValueLengths {
         self.entries.iter().fold(0, |sum, entries| sum.saturating_add(*entries))
     }
 
-    /// Whether nothing was counted.
+    /// Returns true if nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.entries.iter().all(|entries| *entries == 0)
     }
 
-    /// How many entries have values of at least so many bytes. Exact where `bytes` is 0 or a power of two. Between two
-    /// such lengths, the values of a class count as spread evenly over its lengths.
+    /// Returns the number of entries with values of at least `bytes` bytes. Exact where `bytes` is 0 or a power of two.
+    /// Between two such lengths, the values of a class count as spread evenly over its lengths.
     pub fn at_least(&self, bytes: u64) -> f64 {
         let class = usize::try_from(bytes).map_or(usize::MAX, class_of);
         let Some(entries) = self.entries.get(class) else { return 0.0 };
@@ -65,7 +65,7 @@ impl ValueLengths {
         self.entries.iter().filter(|entries| **entries > 0).count()
     }
 
-    /// What the histogram takes in a file beside its name.
+    /// Returns the bytes of the histogram in a file, without its name.
     pub(crate) fn encoded_bytes(&self) -> usize {
         self.classes() * CLASS_BYTES
     }

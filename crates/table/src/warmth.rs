@@ -4,7 +4,7 @@
 //! 2. When an output block ends, the merge asks its inputs how many bytes of warm blocks they have read. What they had
 //!    read when the block before ended is taken off.
 //! 3. The output block is warm if warm input bytes are a quarter of it. Its warmth is the mean of theirs, less one:
-//!    what nobody reads any more does not go from table to table for ever.
+//!    entries that are not read any more do not go from table to table for ever.
 //!
 //! So warmth costs something for each block, and nothing for an entry. Entries that the merge drops count, too: a
 //! version that hides a warm one is likely to be read as well.
@@ -15,7 +15,7 @@ use std::ops::{Add, Sub};
 /// A block goes into the cache if one in this many of its bytes is warm.
 const WARM_PART: u64 = 4;
 
-/// How many bytes a reader has read of blocks that are warm in the cache. See the [module](self).
+/// The number of bytes that a reader has read of blocks that are warm in the cache. See the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WarmBytes {
     bytes: u64,
@@ -24,7 +24,7 @@ pub struct WarmBytes {
 }
 
 impl WarmBytes {
-    /// So many bytes of a block of this [warmth](crate::TableCursor::warmth).
+    /// Counts `bytes` bytes of a block of this [warmth](crate::TableCursor::warmth).
     #[inline]
     pub fn of_block(bytes: u64, warmth: u8) -> WarmBytes {
         let bytes = if warmth > 0 { bytes } else { 0 };

@@ -38,7 +38,7 @@ mod builder;
 pub use appender::TableAppender;
 pub use builder::{TableBuilder, TableEnd};
 
-/// What came out of a [`TableWriter`].
+/// The result of a [`TableWriter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSummary {
     /// The file's length.

@@ -52,7 +52,7 @@ impl LogState {
         self.next_chunk().is_some_and(|chunk| chunk.file.pages.writes_wait())
     }
 
-    /// Whether one more write should be started for somebody who wants this durability.
+    /// Returns true if one more write should be started for a caller that wants this durability.
     ///
     /// A synced write waits until as many records wait as are in flight. So groups grow with the number of writers
     /// until about two large ones are in flight, instead of many small ones: as good on a disk that does many writes as

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// What a step from one yield point to the next costs in simulated time, so that polling loops see time pass.
 const STEP: Duration = Duration::from_nanos(100);
-/// After so many steps without one, time leaps to the nearest timeout.
+/// The number of steps without a leap after which time leaps to the nearest timeout.
 pub(super) const LEAP_STEPS: u64 = 10_000;
 /// Real time without a yield point after which a lock must be in the way.
 const WATCHDOG: Duration = Duration::from_secs(20);
@@ -94,7 +94,7 @@ impl Status {
     }
 }
 
-/// How a spawned thread ended, for whoever joins it.
+/// The end of a spawned thread, for the thread that joins it.
 pub(super) struct JobOutcome {
     name: Arc<str>,
     /// Taken by the first join.

@@ -7,9 +7,9 @@
 //!
 //! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
 //! begins where the last one that missed this unit ended: that is a scan, which wants the rest as well. **Rejected:**
-//! the whole unit for whoever misses it twice within the memory's length. The store's cache of blocks is above this
-//! one, and what is read again and again at random is there; a get that misses both has no use for the other blocks of
-//! its unit.
+//! the whole unit for a reader that misses it twice within the memory's length. The store's cache of blocks is above
+//! this one, and what is read again and again at random is there; a get that misses both has no use for the other
+//! blocks of its unit.
 //!
 //! The buffers are ordinary memory. Whether the system backs them by huge pages is its own choice; asking for it
 //! (`madvise`) is `unsafe` in Rust, and this crate has no `unsafe` code.
@@ -29,10 +29,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The length of a unit; the last one of a file is shorter.
 pub(super) const UNIT_BYTES: usize = SMALL_PIECE_BYTES;
-/// What a unit costs beside its buffer: entry, queue place, allocation.
+/// The cost of a unit in addition to its buffer: entry, queue place, allocation.
 const ENTRY_BYTES: usize = 160;
 const PARTS_MAX: usize = 16;
-/// A part holds at least so many units.
+/// The minimum number of units in a part.
 const UNITS_PER_PART_MIN: usize = 32;
 /// The small queue's part of the room: one in this many bytes.
 const SMALL_PART: u64 = 10;

@@ -1,4 +1,4 @@
-//! A file of the volume while it is known to somebody: the index, a handle, or a removal that is not durable yet.
+//! A file of the volume while it has a user: the index, a handle, or a removal that is not durable yet.
 //!
 //! Its pages go back to the room when the last of these lets go of it. So an open file keeps its pages though its name
 //! has gone, and pages of a removed file are given away only when no crash can bring the file back.
@@ -21,7 +21,7 @@ pub(super) struct Meta {
     pub(super) inline: Option<Arc<[u8]>>,
     /// Whether the catalogue has it.
     pub(super) is_published: bool,
-    /// Whether somebody may still append to it.
+    /// True if a writer may still append to it.
     pub(super) is_growing: bool,
 }
 

@@ -2,11 +2,12 @@
 //!
 //! # Algorithm
 //!
-//! Changes are *emitted* under the volume's lock: applied to the catalogue, encoded behind what waits, counted. Who
-//! needs a change durable calls [`Shared::commit`](super::Shared::commit) with its number. The first who comes while
-//! nobody writes takes all that waits, makes a frame of it and writes it with one durable write, no lock held; those
-//! who come meanwhile wait, and one of them takes the next frame with all that has gathered. If the frame does not fit
-//! into the rest of the half, the whole catalogue goes to the other half as a checkpoint instead.
+//! Changes are *emitted* under the volume's lock: applied to the catalogue, encoded behind what waits, counted. A
+//! thread that needs a change durable calls [`Shared::commit`](super::Shared::commit) with its number. The first thread
+//! that comes while no write is under way takes all that waits. It makes a frame of it and writes it with one durable
+//! write, no lock held. Threads that come meanwhile wait, and one of them takes the next frame with all that has
+//! gathered. If the frame does not fit into the rest of the half, the whole catalogue goes to the other half as a
+//! checkpoint instead.
 //!
 //! **Invariants.** One frame is in flight at a time. The catalogue is the state after everything emitted.
 //! **Failure.** After an error of the journal's write nothing is known about what it left, so the volume takes no
@@ -180,7 +181,7 @@ fn begin(
                 Ok(place) => place,
                 Err(why) => return gone(why, None),
             };
-            // The pages of an older checkpoint may be somebody else's by now, or bad: that is no harm.
+            // The pages of an older checkpoint may belong to another file by now, or be bad: that is no harm.
             let body = match read_long(&long, body_bytes) {
                 Ok(body) => body,
                 Err(error) => return gone(error.to_string(), Some(error)),
@@ -334,7 +335,7 @@ pub(super) fn short_pages_max(layout: &Superblock) -> u64 {
     layout.half_pages / 2
 }
 
-/// Pages in the TopFS area that a checkpoint of so many bytes takes; 0 if it is short.
+/// Returns the number of pages in the TopFS area that a checkpoint of `body_bytes` takes; 0 if it is short.
 pub(super) fn long_pages(layout: &Superblock, body_bytes: u64) -> u64 {
     if frame_pages(body_bytes) <= short_pages_max(layout) { 0 } else { body_bytes.div_ceil(PAGE) }
 }

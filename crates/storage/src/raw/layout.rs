@@ -9,7 +9,7 @@ use std::fmt;
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 pub(super) const MAGIC: [u8; 8] = *b"SITUDISK";
 pub(super) const VERSION: u32 = 1;
-/// Areas begin at a multiple of so many pages.
+/// The alignment of areas, in pages.
 pub(super) const AREA_ALIGN_PAGES: u64 = 16;
 /// A half of the journal has room for a checkpoint of half its length, and for edits behind it.
 pub(super) const HALF_PAGES_MIN: u64 = 4;

@@ -16,10 +16,10 @@ use std::io::{self, Read};
 const FOREIGN_FRONT_BYTES: u64 = 1 << 20;
 /// And at its end, where partition tables and RAID have a copy.
 const FOREIGN_BACK_BYTES: u64 = 64 << 10;
-/// Readings of a journal that somebody else writes on.
+/// The maximum number of readings of a journal that another process writes.
 const REPLAYS_MAX: usize = 100;
 
-/// How a disk is divided and made.
+/// Options for formatting a disk.
 #[derive(Debug, Clone, Default)]
 pub struct FormatOptions {
     /// Bytes of the log area, rounded up to pages. Enough for the logs of all memtables that can exist at once, and as
@@ -111,8 +111,8 @@ pub(super) fn choose(transfers: &Transfers) -> Result<(Superblock, Vec<(u32, Str
     Ok((layout, damaged))
 }
 
-/// Reads the journal. Somebody may be writing it: then its pages are not all of one moment, and what looks damaged is
-/// read again, as long as that gives other bytes.
+/// Reads the journal. Another process may be writing it: then its pages are not all of one moment, and a page that
+/// looks damaged is read again, as long as that gives other bytes.
 pub(super) fn replay(transfers: &Transfers, layout: &Superblock) -> Result<Replayed> {
     let mut seen = None;
     for _ in 0..REPLAYS_MAX {
@@ -251,10 +251,10 @@ fn was_ever_formatted(transfers: &Transfers) -> Result<bool> {
     Ok(false)
 }
 
-/// What [`RawVolume::check`](super::RawVolume::check) found.
+/// The findings of [`RawVolume::check`](super::RawVolume::check).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawCheck {
-    /// What is wrong, each with its place and, where there is one, the cure. Empty: the disk is sound.
+    /// The problems, each with its place and, where there is one, the cure. Empty: the disk is sound.
     pub problems: Vec<String>,
     /// Files in the catalogue.
     pub files: u64,

@@ -139,7 +139,7 @@ impl RawReader {
         if self.takes_pages_only(offset, into.len()) {
             return read_extents(&self.shared, (&self.file, self.name), &self.extents, offset, into);
         }
-        // So that a long read holds no more than this beside what it fills.
+        // So that a long read holds no more than this in addition to the buffer that it fills.
         for first in units.clone().step_by(UNITS_AT_ONCE) {
             let some = first..units.end.min(first + UNITS_AT_ONCE as u64);
             let buffers = read_units(&self.shared, (&self.file, self.name), &self.extents, self.bytes, some.clone())?;

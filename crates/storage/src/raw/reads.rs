@@ -6,10 +6,10 @@
 //!    pages only; other reads take whole units, as [`Reader::read_at`](crate::Reader::read_at) does.
 //! 3. The thread gives pieces to the device as long as there are places. A finished piece is copied into the caller's
 //!    buffer. A piece that is a whole unit goes into the cache.
-//! 4. When the last piece has landed, the read completes. Beside a writer, it first looks whether the file is still
-//!    there (`beside.rs`), which reads four pages while the other reads wait.
+//! 4. When the last piece has landed, the read completes. While another process may write, it first looks whether the
+//!    file is still there (`beside.rs`), which reads four pages while the other reads wait.
 //!
-//! The queue is this module's own: submitted reads take no queue from those who wait on their own threads. A device
+//! The queue is this module's own: submitted reads take no queue from callers that wait on their own threads. A device
 //! that does its work within `submit` has nothing to watch ([`Queue::watch`]); there, threads read.
 //!
 //! **Failure.** The first error of a piece is the read's, which completes when nothing of it is in flight any more.

@@ -6,7 +6,7 @@ use super::catalogue::Record;
 use super::layout::{DiskId, PAGE};
 use super::room::{Extent, Room, pages_of};
 
-/// How one area is used; bytes are whole pages.
+/// The use of one area; bytes are whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AreaUse {
     /// Its length.
@@ -26,14 +26,14 @@ pub struct AreaUse {
     pub longest_free_bytes: u64,
 }
 
-/// What [`RawVolume::report`] tells.
+/// The report of [`RawVolume::report`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawReport {
     /// Backend and path of the device.
     pub device: String,
     /// The identity of the disk.
     pub id: DiskId,
-    /// How often it was formatted.
+    /// The number of times that it was formatted.
     pub generation: u64,
     /// When, in seconds since 1970.
     pub formatted_at: u64,
@@ -77,8 +77,8 @@ impl RawReport {
         self.device_bytes - self.log.bytes - self.top.bytes + self.checkpoint_bytes
     }
 
-    /// What tables cost beyond their bytes: what the format takes, and what their last pages lose. To be set against
-    /// `top.file_bytes`.
+    /// Returns the cost of tables beyond their bytes: the bytes of the format, and the rest of their last pages. To be
+    /// set against `top.file_bytes`.
     pub fn top_overhead_bytes(&self) -> u64 {
         (self.overhead_bytes() + self.top.used_bytes).saturating_sub(self.top.file_bytes + self.checkpoint_bytes)
     }
@@ -106,7 +106,7 @@ impl RawVolume {
         all.into_iter().filter_map(|(what, why)| Some(format!("{what}: {}", why?))).collect()
     }
 
-    /// What is where, and how much is free.
+    /// Returns the areas of the disk, with their used and free space.
     pub fn report(&self) -> RawReport {
         let state = self.shared.lock();
         let (layout, journal, catalogue) = (&state.layout, &state.journal, &state.catalogue);

@@ -6,10 +6,10 @@
 //! run that is long enough. If none is, the caller first makes room that is on its way ([`Room::reclaim`]), and only
 //! then takes the longest runs until it has enough.
 //!
-//! Pages that come back go to `given_back` first if the device wants to be told: they wait there until somebody has
-//! time to tell it, or until somebody needs them.
+//! Pages that come back go to `given_back` first if the device takes discards: they wait there until a thread has time
+//! to discard them, or until a file needs them.
 //!
-//! **Invariants.** A page is free, given back, being discarded, or somebody's; [`Room::account`] says how many of each.
+//! **Invariants.** A page is free, given back, being discarded, or in use; [`Room::account`] says how many of each.
 //! **Threads.** One lock, held for a few map operations.
 
 use situ_base::Event;
@@ -187,12 +187,12 @@ impl Room {
         lock(&self.state)
     }
 
-    /// A run of so many pages, if there is one.
+    /// Takes a run of `pages` pages, if there is one.
     pub(super) fn take_run(&self, pages: u64) -> Option<Extent> {
         self.lock().free.take_run(pages)
     }
 
-    /// So many pages in as few runs as there are, if there are so many.
+    /// Takes `pages` pages in as few runs as there are, if that many are free.
     pub(super) fn take_pieces(&self, pages: u64) -> Option<Vec<Extent>> {
         self.lock().free.take_pieces(pages)
     }
@@ -202,7 +202,7 @@ impl Room {
         self.lock().free.take_at(extent.first + extent.pages, pages)
     }
 
-    /// Takes back pages that nobody has written since the device was told of them.
+    /// Takes back pages that have not been written since the device discarded them.
     pub(super) fn give_back_clean(&self, extents: &[Extent]) {
         let mut state = self.lock();
         extents.iter().for_each(|extent| state.free.insert(*extent));

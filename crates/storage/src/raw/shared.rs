@@ -18,7 +18,7 @@ use std::io;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// The device is told of about so many free pages at once.
+/// The approximate number of free pages in one discard.
 const DISCARD_BATCH_PAGES: u64 = (64 << 20) / PAGE;
 /// A long checkpoint gets room for so much more than is needed when it is set apart.
 const RESERVE_SLACK_BYTES: u64 = 64 << 10;
@@ -33,10 +33,10 @@ pub(super) struct State {
     pub(super) catalogue: Catalogue,
     pub(super) journal: Journal,
     next_id: u64,
-    /// Files were begun or names changed through this volume: nobody else writes.
+    /// True if files were begun or names changed through this volume: it is the only writer.
     pub(super) is_mine: bool,
-    /// Why nothing is changed after the lock was given back, until it is taken again. Who takes no lock, because nobody
-    /// else can reach the device, is not asked for one.
+    /// The reason why nothing may change from the return of the lock until the next lock. A volume that takes no lock,
+    /// because no other process can reach the device, needs none.
     pub(super) given_back: Option<Error>,
     /// Held by all files of this reading of the catalogue.
     reading: Arc<()>,
@@ -229,8 +229,8 @@ impl Shared {
         self.lock().journal.failed.get_or_insert_with(|| error.clone());
     }
 
-    /// Makes completed writes durable. If that fails, nobody can know what became of which write. So there is one flush
-    /// at a time, shared by those who wait for one, and a failed one is known before another can succeed: the device
+    /// Makes completed writes durable. If that fails, the outcome of each write is unknown. So there is one flush at a
+    /// time, shared by the callers that wait for one, and a failed one is known before another can succeed: the device
     /// may have dropped what that one was to make durable.
     pub(super) fn flush(&self) -> Result<()> {
         self.check_alive()?;
@@ -291,8 +291,8 @@ impl Shared {
         found.ok_or_else(|| self.gone(name))
     }
 
-    /// Takes pages: one run of them if that can be had, several if not. None if there are not so many, removals on
-    /// their way included.
+    /// Takes pages: one run of them if that can be had, several if not. `None` if there are fewer, removals on their
+    /// way included.
     pub(super) fn allocate(&self, room: &Room, pages: u64) -> Option<Vec<Extent>> {
         let run = || room.take_run(pages).map(|extent| vec![extent]);
         if let Some(extents) = run() {
@@ -479,7 +479,7 @@ impl Shared {
         self.flush()
     }
 
-    /// Notes the outcome of a frame. Returns files that nobody needs any more, to be dropped without the lock.
+    /// Notes the outcome of a frame. Returns files that have no user any more, to be dropped without the lock.
     fn settle(&self, plan: Plan, result: &Result<()>) -> Vec<Arc<File>> {
         let mut guard = self.lock();
         let state = &mut *guard;

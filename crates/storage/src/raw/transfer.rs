@@ -3,11 +3,11 @@
 //! # Algorithm
 //!
 //! A queue of a device belongs to one thread at a time. So each caller borrows one from a pool, submits, waits and
-//! gives it back; there are at most [`QUEUES_MAX`] to a pool, and who finds none waits for one. The first of each pool
-//! is opened with the volume and the others when they are wanted; when the system refuses one, those that there are do
-//! the work. A borrowed queue is always empty again when it goes back. Log writes have a pool that neither bulk
-//! transfers nor reads borrow from: however many of those there are, they do not wait for a queue. Frames of the
-//! journal and flushes borrow from it, too, since somebody waits for each of them; a volume has one frame and one flush
+//! gives it back; there are at most [`QUEUES_MAX`] to a pool, and a caller that finds none waits for one. The first of
+//! each pool is opened with the volume and the others when they are wanted; when the system refuses one, those that
+//! there are do the work. A borrowed queue is always empty again when it goes back. Log writes have a pool that neither
+//! bulk transfers nor reads borrow from: however many of those there are, they do not wait for a queue. Frames of the
+//! journal and flushes borrow from it, too, since a caller waits for each of them; a volume has one frame and one flush
 //! under way at a time, which leaves the log all the others. Writers of long files keep a queue for as long as they
 //! write, so that several pieces are in flight while the next one is filled; they get at most half of the pool, never
 //! the last of those that there are, and work without if there is none.
@@ -43,7 +43,7 @@ pub(super) const SMALL_PIECE_BYTES: usize = 64 << 10;
 const LOG_BUSY_FOR: Duration = Duration::from_millis(1);
 /// How long one wait for a completion lasts before the next begins.
 const WAIT: Duration = Duration::from_secs(1);
-/// Reads of at most so many bytes look for something; longer ones are scans and merges.
+/// The maximum bytes of a read that counts as a lookup; longer reads are scans and merges.
 pub(super) const SHORT_READ_BYTES_MAX: usize = 16 << 10;
 /// Page buffers that a queue keeps for what comes next.
 const SPARE_BUFFERS_MAX: usize = 4;
@@ -62,7 +62,7 @@ impl QueueSlot {
         Ok(QueueSlot { queue, in_flight: 0, done: Vec::new(), spare: Vec::new() })
     }
 
-    /// A buffer of exactly so many bytes, in whole pages. What it holds is undefined.
+    /// Returns a buffer of exactly `bytes` bytes, in whole pages. Its contents are undefined.
     pub(super) fn buffer(&mut self, bytes: usize) -> Buffer {
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
         match self.spare.iter().position(|buffer| buffer.len() == bytes) {
@@ -107,7 +107,8 @@ impl QueueSlot {
         self.land(landed)
     }
 
-    /// Takes what is complete. It also tells the queue that nobody is going to wait now: what it held back begins.
+    /// Takes what is complete. It also tells the queue that no thread is going to wait now: operations that the queue
+    /// held back begin.
     pub(super) fn poll(&mut self, landed: &mut dyn FnMut(Op, Buffer)) -> io::Result<()> {
         if self.in_flight > 0 {
             self.queue.poll(&mut self.done);
@@ -159,7 +160,7 @@ struct PoolState {
     idle: Vec<QueueSlot>,
     /// Queues that exist.
     open: usize,
-    /// Of these, lent to somebody who keeps them.
+    /// The number of these that are lent to writers that keep them.
     kept: usize,
     /// Why the system gave no further queue when one was asked for last.
     refused: Option<String>,
@@ -208,8 +209,8 @@ impl Pool {
         found
     }
 
-    /// Uses the right to open a queue. None if the system refuses: then the others have to do, and there are others.
-    /// Nobody who waits is woken for that, or those who wait would wake each other for as long as it refuses.
+    /// Uses the right to open a queue. Returns `None` if the system refuses: then the others have to do, and there are
+    /// others. A refusal wakes no waiter, or the waiters would wake each other for as long as the system refuses.
     fn open(&self, device: &dyn Device, keep: bool) -> Option<QueueSlot> {
         let opened = QueueSlot::open(device);
         let mut state = self.lock();
@@ -547,7 +548,7 @@ impl Transfers {
     }
 }
 
-/// Cuts places into pieces of at most so many bytes.
+/// Cuts places into pieces of at most `bytes_max` bytes.
 pub(super) fn pieces(places: &[Extent], bytes_max: usize) -> Vec<Extent> {
     let pages_max = (bytes_max / PAGE_BYTES).max(1) as u64;
     let mut pieces = Vec::with_capacity(places.len());

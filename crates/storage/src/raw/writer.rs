@@ -65,7 +65,7 @@ impl RawWriter {
         work(self).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Makes sure that the file has so many pages.
+    /// Makes sure that the file has `pages` pages.
     fn grow(&mut self, pages: u64) -> Result<()> {
         let has = pages_of(&self.extents);
         if pages <= has {
@@ -230,8 +230,8 @@ impl Writer for RawWriter {
         self.guard(RawWriter::publish)
     }
 
-    /// Nobody between this process and the disk keeps a length: it has to be in the journal, and what that names is
-    /// durable.
+    /// Makes the length durable. Nothing between this process and the disk keeps a length: it has to be in the journal,
+    /// and what that names is durable.
     fn flush(&mut self) -> Result<()> {
         self.sync()
     }

@@ -8,8 +8,8 @@
 //! **Invariants.** The thread says that it rests under the lock under which it found the list empty, so no read is
 //! forgotten. No lock is held while the queue is used: some devices work in `submit`.
 //! **Failure.** If the thread panics, the reads that it had complete with an error, and later ones are refused.
-//! **Leaving.** The last handle's end tells the thread, which ends when all reads have completed. Nobody waits for the
-//! thread: the handle may be dropped by the thread itself, as a read keeps its file and a file its volume.
+//! **Leaving.** The last handle's end tells the thread, which ends when all reads have completed. No caller waits for
+//! the thread: the handle may be dropped by the thread itself, as a read keeps its file and a file its volume.
 
 use super::{QueuedRead, WAITING_READS_MAX};
 use situ_base::{Env, lock};
@@ -25,7 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A queue, and the reads in it. Used by the pump's thread alone.
 pub(crate) trait Source: Send + 'static {
-    /// What it reads.
+    /// The type of its reads.
     type Read: QueuedRead;
     /// How many reads it takes now.
     fn places(&self) -> usize;

@@ -64,7 +64,7 @@ impl BlockCursor {
         self.leave();
     }
 
-    /// The block, to be refilled if nobody else holds it; stands nowhere.
+    /// Returns the block, to be refilled if it has no other holder. The cursor then stands nowhere.
     #[inline]
     pub(crate) fn block_mut(&mut self) -> &mut Arc<Block> {
         self.trail.clear();

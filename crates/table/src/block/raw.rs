@@ -35,7 +35,7 @@ impl RawBlock {
         (self.0.bytes.capacity() + self.0.stored.capacity()) as u64
     }
 
-    /// How long the block is in the file if it is not compressed.
+    /// Returns the length of the block in the file if it is not compressed.
     pub fn plain_bytes(&self) -> u64 {
         (self.0.bytes.len() + BLOCK_TRAILER_BYTES) as u64
     }

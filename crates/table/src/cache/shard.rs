@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// How many merges a block's contents go through, from block to block, after somebody last asked for them.
+/// The number of merges that a block's contents go through, from block to block, after the last reader asked for them.
 pub(super) const WARMTH_MAX: u8 = 3;
 /// The small queue's part of the shard: one in this many bytes.
 const SMALL_PART: u64 = 10;
@@ -20,7 +20,7 @@ const SMALL_PART: u64 = 10;
 pub(super) struct CachedBlock {
     key: BlockKey,
     block: Arc<Block>,
-    /// How many merges it may go through before somebody asks for it again.
+    /// The number of merges that it may go through before a reader asks for it again.
     warmth: u8,
 }
 
@@ -31,7 +31,7 @@ pub(super) const SLOT_BYTES: usize = size_of::<Held<CachedBlock>>();
 pub(super) const SPARE_STEP_BYTES: usize = 128;
 /// The longest buffer that is kept.
 pub(super) const SPARE_BYTES_MAX: usize = 64 << 10;
-/// A buffer may be so many steps longer than what is asked for.
+/// The number of steps by which a buffer may be longer than the requested length.
 const SPARE_STEPS_OVER: usize = 2;
 /// What spare buffers may take of a shard that is full: one in this many bytes.
 const SPARE_PART: u64 = 32;
@@ -41,7 +41,7 @@ const SPARE_PART_MAX: u64 = 8;
 /// What is to be freed when the lock is not held any more.
 #[derive(Debug, Default)]
 pub(super) struct Garbage {
-    /// Blocks that somebody still reads.
+    /// Blocks that still have readers.
     blocks: Vec<Arc<Block>>,
     buffers: Vec<Vec<u8>>,
 }
@@ -141,8 +141,8 @@ impl Shard {
         }
     }
 
-    /// Puts a block in that may go through so many merges. One that comes from a merge itself counts as hit if what it
-    /// is made of was asked for since the merge before.
+    /// Inserts a block that may go through `warmth` merges. A block that comes from a merge itself counts as hit if a
+    /// reader asked for its source since the merge before.
     #[expect(clippy::too_many_arguments, reason = "what the cache knows and the shard needs; one caller")]
     pub(super) fn insert(
         &mut self,
@@ -210,7 +210,7 @@ impl Shard {
         stats.spare_bytes += self.spare_bytes;
     }
 
-    /// The sum of charges, counted anew.
+    /// Recounts the sum of charges.
     #[cfg(test)]
     pub(super) fn recount(&self) -> (u64, u64) {
         self.blocks.check();

@@ -2,8 +2,8 @@
 //!
 //! A reader asks for the newest tombstone, at or below its snapshot, that covers a key. Fragments answer that too, but
 //! fragments that keep every sequence take n² of memory for n tombstones in each other (a queue that is trimmed with
-//! `delete_range("q/", "q/<i>")`, i rising), and have to be built anew for each one that is added. This index grows by
-//! one tombstone at a time:
+//! `delete_range("q/", "q/<i>")`, i rising), and have to be rebuilt for each one that is added. This index grows by one
+//! tombstone at a time:
 //!
 //! 1. New tombstones enter the *tail*, a list of less than [`LEAF_TOMBSTONES`], which is searched from end to end.
 //! 2. A full tail becomes a *run*. A run knows for each key the newest of its tombstones that covers it, as a list of
@@ -31,13 +31,13 @@ use super::RangeTombstone;
 use crate::key::SequenceNumber;
 use std::sync::Arc;
 
-/// So many tombstones are searched one by one.
+/// The number of tombstones that are searched one by one.
 const LEAF_TOMBSTONES: usize = 32;
-/// So many runs become one.
+/// The number of runs that become one.
 const FANOUT: usize = 4;
 /// The tombstone of a step from which on there is none.
 const NONE: u32 = u32::MAX;
-/// What an `Arc` keeps beside its value.
+/// The bytes that an `Arc` keeps in addition to its value.
 const ARC_BYTES: usize = 2 * size_of::<usize>();
 
 /// Range tombstones that can be searched while their number grows. Copies share what is indexed. See the module's page.
@@ -135,7 +135,7 @@ impl TombstoneIndex {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -151,7 +151,7 @@ impl TombstoneIndex {
         self.tombstone_bytes
     }
 
-    /// Bytes of memory beside the tombstones: what it takes to find them.
+    /// Returns the bytes of memory of the index, without the tombstones.
     pub fn index_bytes(&self) -> usize {
         self.index_bytes + LEAF_TOMBSTONES * size_of::<Arc<RangeTombstone>>()
     }
@@ -221,7 +221,7 @@ impl Run {
         Run::over(height, leaves, children.clone(), &parts)
     }
 
-    /// Merges the steps of all parts; the numbers of a part's tombstones are moved by the number beside it.
+    /// Merges the steps of all parts; the numbers of a part's tombstones are moved by the number next to it.
     fn over(height: u32, leaves: Vec<Leaf>, children: Vec<Arc<Run>>, parts: &[(u32, &[Step])]) -> Run {
         let sequences = || leaves.iter().flat_map(|leaf| leaf.iter()).map(|tombstone| tombstone.sequence);
         let smallest_sequence = sequences().min().unwrap_or(0);

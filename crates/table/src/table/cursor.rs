@@ -132,7 +132,7 @@ impl TableCursor {
         &self.table
     }
 
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.entries.valid()

@@ -76,7 +76,7 @@ pub struct BlockEntries {
 }
 
 impl BlockEntries {
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.cursor.valid()

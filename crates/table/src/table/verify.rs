@@ -34,7 +34,7 @@ struct Audit<'a> {
 impl Table {
     /// Reads the whole file, past the cache, and checks everything: each checksum; that the blocks fill the file
     /// without gap or overlap; the order of keys; the index against the data; that the filter lets each key pass; the
-    /// properties against the entries. `progress` is told the number of data bytes checked, after each block.
+    /// properties against the entries. `progress` gets the number of data bytes checked, after each block.
     ///
     /// # Errors
     /// The first damage found, or the file cannot be read.

@@ -66,7 +66,7 @@ impl TableAppender {
         self.warming = Some((warming, table_id));
     }
 
-    /// How many bytes the blocks so far take in the file.
+    /// Returns the number of bytes that the blocks so far take in the file.
     #[inline]
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes

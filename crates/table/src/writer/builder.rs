@@ -15,7 +15,7 @@ use situ_storage::{Error, Result};
 /// What each index block adds to the top index and the footer, about.
 const LEAF_BYTES: usize = 48;
 
-/// What comes behind the blocks of a table.
+/// The part of a table behind its blocks.
 #[derive(Debug)]
 pub struct TableEnd {
     /// Without what only the appender knows: bytes and number of blocks.
