@@ -146,18 +146,18 @@ impl StoreClock {
         }
     }
 
-    /// The store time in nanoseconds.
+    /// Returns the store time in nanoseconds.
     fn now_ns(&self) -> i64 {
         nanoseconds(self.clock.uptime()).saturating_add(self.base_ns.load(Ordering::Acquire))
     }
 
-    /// The store time in seconds.
+    /// Returns the store time in seconds.
     #[must_use]
     pub fn seconds(&self) -> u64 {
         (self.now_ns() / SECOND_NS).unsigned_abs()
     }
 
-    /// The store time in milliseconds.
+    /// Returns the store time in milliseconds.
     #[must_use]
     pub fn milliseconds(&self) -> u64 {
         (self.now_ns() / (SECOND_NS / 1000)).unsigned_abs()
@@ -180,25 +180,25 @@ impl StoreClock {
         self.difference_s.load(Ordering::Relaxed)
     }
 
-    /// The store time of a Unix time; both in seconds. 0 means never, and stays.
+    /// Returns the store time of a Unix time; both in seconds. 0 means never, and stays.
     #[must_use]
     pub fn seconds_of_unix(&self, unix: u64) -> u64 {
         shifted(unix, self.difference_seconds().saturating_neg())
     }
 
-    /// The Unix time of a store time; both in seconds. 0 means never, and stays.
+    /// Returns the Unix time of a store time; both in seconds. 0 means never, and stays.
     #[must_use]
     pub fn unix_of_seconds(&self, store: u64) -> u64 {
         shifted(store, self.difference_seconds())
     }
 
-    /// The store time of a Unix time; both in milliseconds.
+    /// Returns the store time of a Unix time; both in milliseconds.
     #[must_use]
     pub fn ms_of_unix(&self, unix: u64) -> u64 {
         shifted(unix, self.difference_seconds().saturating_mul(-1000))
     }
 
-    /// The Unix time of a store time; both in milliseconds.
+    /// Returns the Unix time of a store time; both in milliseconds.
     #[must_use]
     pub fn unix_of_ms(&self, store: u64) -> u64 {
         shifted(store, self.difference_seconds().saturating_mul(1000))

@@ -175,8 +175,9 @@ pub trait Queue: Send {
     /// Like [`poll`](Queue::poll), but blocks up to `timeout` for the first one. Returns at once if nothing is in
     /// flight.
     fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize;
-    /// A way to wait for completions that another thread can end; asked for while nothing is in flight. `None`: there
-    /// is nothing to wait for, because `submit` does what it is asked before it returns, or the queue has no such way.
+    /// Returns a way to wait for completions that another thread can end; asked for while nothing is in flight. `None`:
+    /// there is nothing to wait for, because `submit` does what it is asked before it returns, or the queue has no such
+    /// way.
     ///
     /// # Errors
     /// The system refuses.

@@ -43,7 +43,8 @@ fn read(target: &Target, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The error of a transfer that the device stopped serving before its end: the file has shrunk, or the disk has.
+/// Returns the error of a transfer that the device stopped serving before its end: the file has shrunk, or the disk
+/// has.
 pub(crate) fn ended_early(offset: u64, wanted: u64, done: u64) -> io::Error {
     let why = format!(
         "the device ended within a transfer: {done} of {wanted} bytes at offset {offset}; it is shorter than when it was opened"

@@ -59,7 +59,7 @@ impl Buffer {
         Some(buffer)
     }
 
-    /// A copy of `bytes`, with zeros up to whole pages.
+    /// Returns a copy of `bytes`, with zeros up to whole pages.
     pub fn copy_of(bytes: &[u8]) -> Buffer {
         let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes.len())
             .unwrap_or_else(|| handle_alloc_error(Buffer::layout(whole_pages(bytes.len()))));
@@ -86,7 +86,7 @@ impl Buffer {
         Some((Buffer { pointer, bytes, id: NEXT.fetch_add(1, Ordering::Relaxed) }, is_zeroed))
     }
 
-    /// A number that no other buffer of this process has or had, unlike its address. Never 0.
+    /// Returns a number that no other buffer of this process has or had, unlike its address. Never 0.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

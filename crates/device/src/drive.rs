@@ -65,8 +65,8 @@ enum Gauge {
 }
 
 impl Drive {
-    /// The drive under `path`: a block device, an NVMe drive's generic character device, a directory, or any other
-    /// file.
+    /// Returns the drive under `path`: a block device, an NVMe drive's generic character device, a directory, or any
+    /// other file.
     ///
     /// # Errors
     /// The system does not let the path be looked at.
@@ -80,7 +80,7 @@ impl Drive {
         }
     }
 
-    /// The drive under an open file or directory, or the drive that it is.
+    /// Returns the drive under an open file or directory, or the drive that it is.
     ///
     /// # Errors
     /// The system does not tell of the file.
@@ -92,7 +92,7 @@ impl Drive {
         }
     }
 
-    /// A drive of which nothing is known.
+    /// Returns a drive of which nothing is known.
     pub fn unknown(why: impl Into<String>) -> Drive {
         Drive { nature: Nature::unknown("unknown", why), gauge: Gauge::Silent }
     }

@@ -25,7 +25,7 @@ fn is_on_the_disk(file: &tempfile::NamedTempFile, pages: u64) -> bool {
     is_mapped(file.as_file(), pages * PAGE_BYTES as u64).unwrap()
 }
 
-/// Whether the file system tells the difference; said aloud where it does not.
+/// Returns true if the file system tells the difference; said aloud where it does not.
 fn can_tell() -> bool {
     let can = (0..ATTEMPTS).any(|_| {
         let file = file();
@@ -40,7 +40,7 @@ fn can_tell() -> bool {
     can
 }
 
-/// A new file behind either backend, as a device with a volatile cache or without one.
+/// Returns a new file behind either backend, as a device with a volatile cache or without one.
 fn devices(volatile_write_cache: bool) -> Vec<(tempfile::NamedTempFile, Box<dyn Device>)> {
     let target = || {
         let file = file();

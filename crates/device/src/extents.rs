@@ -46,14 +46,14 @@ struct Map {
 
 const _: () = assert!(size_of::<Extent>() == 56 && size_of::<Map>() == 32 + 56 * EXTENTS);
 
-/// Whether all bytes up to `end` have their blocks, and were written there: writing them again leaves the file system's
-/// metadata as it is. What was written and not synced before is synced.
+/// Returns true if all bytes up to `end` have their blocks, and were written there: writing them again leaves the file
+/// system's metadata as it is. What was written and not synced before is synced.
 pub(crate) fn is_settled(file: &File, end: u64) -> io::Result<bool> {
     file.sync_all()?;
     is_mapped(file, end)
 }
 
-/// Whether extents that are written and nothing else cover the bytes up to `end`.
+/// Returns true if extents that are written and nothing else cover the bytes up to `end`.
 pub(crate) fn is_mapped(file: &File, end: u64) -> io::Result<bool> {
     let mut at = 0;
     while at < end {

@@ -54,7 +54,7 @@ impl Flocked {
         Flocked { file, holder: std::process::id(), held: which }
     }
 
-    /// The locked file.
+    /// Returns the locked file.
     pub fn file(&self) -> &File {
         &self.file
     }

@@ -44,12 +44,12 @@ pub struct Nature {
 }
 
 impl Nature {
-    /// A drive that says nothing.
+    /// Returns a drive that says nothing.
     pub fn unknown(kind: impl Into<String>, why: impl Into<String>) -> Nature {
         Nature { why: Some(why.into()), ..Nature::of(Compresses::Unknown, kind) }
     }
 
-    /// A drive of which it is known whether it compresses.
+    /// Returns a drive of which it is known whether it compresses.
     pub fn of(compresses: Compresses, kind: impl Into<String>) -> Nature {
         let (kind, devices) = (kind.into(), Vec::new());
         Nature {

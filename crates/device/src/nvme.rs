@@ -18,14 +18,14 @@ pub(crate) fn is_generic_device(path: &Path) -> bool {
     is_device && block_path(path).is_some()
 }
 
-/// The namespace's block device: `/dev/nvme0n1` for `/dev/ng0n1`.
+/// Returns the namespace's block device: `/dev/nvme0n1` for `/dev/ng0n1`.
 pub(crate) fn block_path(path: &Path) -> Option<PathBuf> {
     let path = std::fs::canonicalize(path).ok()?;
     let rest = path.file_name()?.to_str()?.strip_prefix("ng")?;
     rest.starts_with(|first: char| first.is_ascii_digit()).then(|| path.with_file_name(format!("nvme{rest}")))
 }
 
-/// A number from the description of the namespace's block device.
+/// Returns a number from the description of the namespace's block device.
 pub(crate) fn block_limit(path: &Path, name: &str) -> Option<u64> {
     let block = block_path(path)?;
     let directory = Path::new("/sys/block").join(block.file_name()?).join("queue");
@@ -114,7 +114,7 @@ pub(crate) fn admin(file: &File, mut command: AdminCommand, data: Option<(&mut B
     if status == 0 { Ok(command.result) } else { Err(status_error(status)) }
 }
 
-/// The error for a status that is not success.
+/// Returns the error for a status that is not success.
 pub(crate) fn status_error(status: u32) -> io::Error {
     // Status code type and status code; the bits above say whether to ask for more and whether to try again.
     let what = match status & 0x7ff {

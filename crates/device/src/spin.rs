@@ -67,7 +67,7 @@ impl Spinner {
         Spinner { success: ALWAYS / 2, usual_ns, asleep_ns: 0, resting: RAREST_TRY, next_rest: FIRST_REST }
     }
 
-    /// Whether most attempts are met by a completion.
+    /// Returns true if most attempts are met by a completion.
     pub(crate) fn pays(&self) -> bool {
         self.success >= ALWAYS / 2
     }

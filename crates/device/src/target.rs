@@ -199,15 +199,15 @@ impl Target {
         Ok(())
     }
 
-    /// Whether the kernel can begin an operation without waiting. Where it cannot (devices that do their work on the
-    /// caller's thread, such as zram), it gives each operation of a ring to a thread of its own.
+    /// Returns true if the kernel can begin an operation without waiting. Where it cannot (devices that do their work
+    /// on the caller's thread, such as zram), it gives each operation of a ring to a thread of its own.
     pub(crate) fn can_begin_without_waiting(&self) -> bool {
         let mut buffer = Buffer::new(self.geometry.block_bytes as usize);
         let read = preadv2(&*self.file, &mut [IoSliceMut::new(&mut buffer)], 0, ReadWriteFlags::NOWAIT);
         matches!(read, Ok(_) | Err(Errno::AGAIN))
     }
 
-    /// Whether the disk can be polled for completions: a block device with queues for it.
+    /// Returns true if the disk can be polled for completions: a block device with queues for it.
     pub(crate) fn can_poll(&self) -> bool {
         let disk = self.disk.as_ref().filter(|_| self.kind == Kind::BlockDevice && self.direct);
         disk.and_then(|disk| disk.number::<u32>("io_poll")).is_some_and(|can| can != 0)
@@ -233,7 +233,7 @@ impl Target {
     }
 }
 
-/// Whether the file system does direct I/O for this file, and not only takes the flag.
+/// Returns true if the file system does direct I/O for this file, and not only takes the flag.
 fn bypasses_cache(file: &File) -> io::Result<bool> {
     match statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         Ok(answer) => Ok(says_direct(&answer)),

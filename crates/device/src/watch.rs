@@ -27,8 +27,8 @@ pub trait Watch: Send + Sync {
     /// Ends the present wait, or the next one.
     fn wake(&self);
 
-    /// A descriptor that becomes readable when a [`wait`](Watch::wait) would end, for a thread that waits for other
-    /// things, too. To be watched by edges: without a wait it stays readable. `None`: there is none.
+    /// Returns a descriptor that becomes readable when a [`wait`](Watch::wait) would end, for a thread that waits for
+    /// other things, too. To be watched by edges: without a wait it stays readable. `None`: there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -73,7 +73,7 @@ thread_local! {
 }
 
 impl Chunk {
-    /// A chunk that begins with an empty page.
+    /// Creates a chunk that begins with an empty page.
     pub(crate) fn new(file: Arc<LogFile>, buffer: Buffer, first_page: u32, previous_used: usize) -> Chunk {
         let mut chunk = Chunk {
             file,
@@ -105,7 +105,7 @@ impl Chunk {
         Buffer::try_new(pages * PAGE_BYTES)
     }
 
-    /// The buffer, if it is of the ordinary size.
+    /// Returns the buffer, if it is of the ordinary size.
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         (self.buffer.len() == CHUNK_PAGES * PAGE_BYTES).then_some(self.buffer)
     }
@@ -115,7 +115,7 @@ impl Chunk {
         (self.buffer.len() / PAGE_BYTES - self.pages) * PAYLOAD_BYTES + PAYLOAD_BYTES - self.tail_used
     }
 
-    /// Whether the buffer has room for one more page.
+    /// Returns true if the buffer has room for one more page.
     pub(crate) fn has_page(&self) -> bool {
         (self.pages + 1) * PAGE_BYTES <= self.buffer.len()
     }
@@ -161,7 +161,7 @@ impl Chunk {
         self.dirty = true;
     }
 
-    /// Whether records can still go into the last page.
+    /// Returns true if records can still go into the last page.
     pub(crate) fn is_open(&self) -> bool {
         self.mark == 0 && self.tail_used < PAYLOAD_BYTES
     }

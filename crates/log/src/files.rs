@@ -44,7 +44,7 @@ struct List {
     preparing: bool,
 }
 
-/// Whether a file is long enough to be written over where files have `file_bytes`, and not much longer.
+/// Returns true if a file is long enough to be written over where files have `file_bytes`, and not much longer.
 fn is_ordinary(bytes: u64, file_bytes: u64) -> bool {
     (file_bytes..=file_bytes.saturating_mul(2).max(4 * PAGE_BYTES as u64)).contains(&bytes)
 }
@@ -114,7 +114,7 @@ impl Files {
         shortest_for(record_bytes).max(self.file_bytes.next_multiple_of(PAGE_BYTES as u64))
     }
 
-    /// Whether `pages` is long enough for a record of `record_bytes`.
+    /// Returns true if `pages` is long enough for a record of `record_bytes`.
     pub(crate) fn fits(&self, pages: &dyn PageFile, record_bytes: u64) -> bool {
         pages.pages() >= self.bytes_for(record_bytes) / PAGE_BYTES as u64
     }
@@ -145,7 +145,7 @@ impl Files {
         shorter_if_full(self.short_bytes(bytes), FILE_BYTES_MIN, |bytes| self.make_of(number, bytes))
     }
 
-    /// The length of a file that is to have about `bytes`, and is not longer than others.
+    /// Returns the length of a file that is to have about `bytes`, and is not longer than others.
     pub(crate) fn short_bytes(&self, bytes: u64) -> u64 {
         bytes.next_multiple_of(PAGE_BYTES as u64).max(4 * PAGE_BYTES as u64).min(self.bytes_for(0))
     }
@@ -189,7 +189,7 @@ impl Files {
         self.list().old.values().map(|file| file.bytes).sum()
     }
 
-    /// The oldest file to keep if old files may take `bytes` together; `None` if none may stay.
+    /// Returns the oldest file to keep if old files may take `bytes` together; `None` if none may stay.
     pub(crate) fn oldest_within(&self, bytes: u64) -> Option<u64> {
         let list = self.list();
         let sums = list.old.iter().rev().scan(0u64, |sum, (number, file)| {
@@ -199,13 +199,13 @@ impl Files {
         sums.take_while(|(_, sum)| *sum <= bytes).last().map(|(number, _)| number)
     }
 
-    /// Whether there is a spare of at least `bytes` whose number `counts`, or one on its way that may be.
+    /// Returns true if there is a spare of at least `bytes` whose number `counts`, or one on its way that may be.
     pub(crate) fn has_spare(&self, bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
         let list = self.list();
         list.spares_coming > 0 || list.spares.iter().any(|spare| spare.bytes >= bytes && counts(spare.number))
     }
 
-    /// A spare of at least `bytes`, which is not on the list any more.
+    /// Returns a spare of at least `bytes`, which is not on the list any more.
     fn take_spare(&self, bytes: u64) -> Option<Spare> {
         let mut list = self.list();
         let index = list.spares.iter().position(|spare| spare.bytes >= bytes)?;

@@ -41,13 +41,13 @@ impl Pages {
         Pages { file, number, next: 0, count, piece: Vec::new(), piece_first: 0 }
     }
 
-    /// The next page with its bytes.
+    /// Returns the next page with its bytes.
     pub(crate) fn read_next(&mut self) -> Option<Result<(Page, &[u8; PAGE_BYTES])>> {
         let file = self.number;
         Some(self.next_bytes()?.map(|(number, bytes)| (Page { number, state: classify(bytes, file, number) }, bytes)))
     }
 
-    /// The next page's number and what its header says; the payload is not looked at.
+    /// Returns the next page's number and what its header says; the payload is not looked at.
     #[allow(clippy::type_complexity, reason = "what an iterator of results of results is")]
     pub(crate) fn read_next_header(&mut self) -> Option<Result<(u32, std::result::Result<Option<Header>, Damage>)>> {
         let file = self.number;

@@ -58,7 +58,7 @@ impl Log {
         Log::over(files, env, &options, first_file, pages)
     }
 
-    /// A log whose first file is at hand.
+    /// Returns a log whose first file is at hand.
     pub(crate) fn over(
         files: Files,
         env: Env,
@@ -452,13 +452,13 @@ impl Log {
         self.files.old_bytes() + written
     }
 
-    /// The oldest log file to keep if finished files may take `bytes` together. At most the current file.
+    /// Returns the oldest log file to keep if finished files may take `bytes` together. At most the current file.
     pub fn oldest_within(&self, bytes: u64) -> u64 {
         let current = self.file();
         self.files.oldest_within(bytes).map_or(current, |number| number.min(current))
     }
 
-    /// The number of the file that is ready to rotate to, which may be an older one than was asked for last.
+    /// Returns the number of the file that is ready to rotate to, which may be an older one than was asked for last.
     pub fn next_file(&self) -> Option<u64> {
         self.lock().next().as_ref().map(|next| next.number)
     }

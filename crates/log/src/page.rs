@@ -190,13 +190,13 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Whether the page is sound and was written as one of a later log file: never a torn tail. A file's earlier lives
-    /// had lower numbers, so it is another file that has got this one's name.
+    /// Returns true if the page is sound and was written as one of a later log file: never a torn tail. A file's
+    /// earlier lives had lower numbers, so it is another file that has got this one's name.
     pub(crate) fn is_of_a_later_file(&self) -> bool {
         self.what == FILE_NUMBER_FIELD
     }
 
-    /// Whether the page is sound but of a version this crate does not know: never a torn tail.
+    /// Returns true if the page is sound but of a version this crate does not know: never a torn tail.
     pub(crate) fn is_version(&self) -> bool {
         self.what == VERSION_FIELD
     }
@@ -218,7 +218,7 @@ pub enum PageState {
 }
 
 impl PageState {
-    /// The page's header, when it is sound: it was written as it is here, and its claims are true.
+    /// Returns the page's header, when it is sound: it was written as it is here, and its claims are true.
     pub fn header(&self) -> Option<&Header> {
         match self {
             PageState::Good(header) | PageState::Torn(header) | PageState::Rotten(header, _) => Some(header),
@@ -282,7 +282,7 @@ pub(crate) fn classify(page: &[u8; PAGE_BYTES], file_number: u64, page_number: u
     PageState::Rotten(header, damage)
 }
 
-/// The eight bytes in front of a record's body, which is `parts` concatenated. The body must not exceed
+/// Returns the eight bytes in front of a record's body, which is `parts` concatenated. The body must not exceed
 /// [`RECORD_BYTES_MAX`].
 pub(crate) fn record_header(length: u32, parts: &[&[u8]]) -> [u8; RECORD_HEADER_BYTES] {
     let length = length.to_le_bytes();

@@ -237,7 +237,7 @@ impl LogState {
         Ok(())
     }
 
-    /// The open chunk, with at least one free byte in its last page.
+    /// Returns the open chunk, with at least one free byte in its last page.
     fn chunk_with_room(&mut self) -> &mut Chunk {
         let usable = match &self.open {
             Some(chunk) => chunk.tail_used < PAYLOAD_BYTES || chunk.has_page(),
@@ -364,7 +364,7 @@ impl LogState {
         self.file_pages() + self.next.as_ref().map_or(0, |next| next.pages.pages())
     }
 
-    /// The counters, and the writes in flight now.
+    /// Returns the counters, and the writes in flight now.
     pub(crate) fn metrics(&self) -> LogMetrics {
         LogMetrics { in_flight: self.in_flight.len() as u64, ..self.metrics }
     }

@@ -64,17 +64,17 @@ impl Compression {
         Compression { physical_total: Some(bytes), ..self }
     }
 
-    /// The same, with writes that end with this when they find no physical space.
+    /// Returns the same, with writes that end with this when they find no physical space.
     pub fn when_full(self, when_full: WhenFull) -> Compression {
         Compression { when_full, ..self }
     }
 
-    /// The same, with zram's cliff.
+    /// Returns the same, with zram's cliff.
     pub fn cliff(self) -> Compression {
         Compression { has_cliff: true, ..self }
     }
 
-    /// The outcome of a write that finds no physical space.
+    /// Returns the outcome of a write that finds no physical space.
     pub(crate) fn error(&self) -> io::Error {
         io::Error::from_raw_os_error(match self.when_full {
             WhenFull::NoSpace => 28,
@@ -106,7 +106,7 @@ fn block_of(bytes: &[u8], number: usize) -> &[u8] {
     &bytes[start..(start + PAGE_BYTES).min(bytes.len())]
 }
 
-/// The blocks that a range of bytes touches.
+/// Returns the blocks that a range of bytes touches.
 fn blocks(range: Range<usize>) -> Range<usize> {
     range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
 }

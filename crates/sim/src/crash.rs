@@ -45,7 +45,7 @@ impl Mood {
     }
 }
 
-/// One legal image of the disk after a power failure.
+/// Returns one legal image of the disk after a power failure.
 pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> Disk {
     let mut image = disk.clone();
     let mood = Mood::draw(rng);
@@ -68,14 +68,14 @@ pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> D
     image
 }
 
-/// One legal image of a device after a power failure. Aligned runs of `atomic_sectors` that were written together are
-/// never torn.
+/// Returns one legal image of a device after a power failure. Aligned runs of `atomic_sectors` that were written
+/// together are never torn.
 pub(crate) fn device_power_failure(blocks: &Inode, rng: &mut Rng, tear_sectors: bool, atomic_sectors: u64) -> Inode {
     let mood = Mood::draw(rng);
     blocks.after_crash(settled(blocks, mood, rng, tear_sectors && atomic_sectors <= 1, atomic_sectors.max(1)))
 }
 
-/// The image after the death of the process alone: the system keeps all that it was given, durable or not.
+/// Returns the image after the death of the process alone: the system keeps all that it was given, durable or not.
 pub(crate) fn process_death(disk: &Disk) -> Disk {
     let mut image = disk.clone();
     image.locked = false;

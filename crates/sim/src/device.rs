@@ -80,7 +80,7 @@ struct State {
 }
 
 impl SimDevice {
-    /// A device of `bytes` zeros that has a volatile cache, discards pages, and zeroes nothing by discarding.
+    /// Creates a device of `bytes` zeros that has a volatile cache, discards pages, and zeroes nothing by discarding.
     pub fn new(env: &Env, bytes: u64, plan: FaultPlan, seed: u64) -> SimDevice {
         let geometry = Geometry {
             block_bytes: PAGE_BYTES as u32,
@@ -93,7 +93,7 @@ impl SimDevice {
         SimDevice::with_geometry(env, bytes, geometry, plan, seed)
     }
 
-    /// A device of `bytes` zeros, made as `geometry` says.
+    /// Returns a device of `bytes` zeros, made as `geometry` says.
     pub fn with_geometry(env: &Env, bytes: u64, geometry: Geometry, plan: FaultPlan, seed: u64) -> SimDevice {
         SimDevice::of(env, Inode::durable(vec![0; bytes as usize]), geometry, plan, seed)
     }
@@ -152,13 +152,13 @@ impl SimDevice {
         self.shared.lock().fate.changes
     }
 
-    /// The operations on this device.
+    /// Returns the operations on this device.
     pub fn trace(&self) -> Trace {
         self.shared.trace.clone()
     }
 
-    /// The device after a power failure at this moment: one of the images that the contract allows, chosen by `seed`.
-    /// The new device has no faults. This one is not touched.
+    /// Returns the device after a power failure at this moment: one of the images that the contract allows, chosen by
+    /// `seed`. The new device has no faults. This one is not touched.
     pub fn crash(&self, seed: u64) -> SimDevice {
         let mut rng = Rng::new(seed);
         let state = self.shared.lock();
@@ -173,9 +173,9 @@ impl SimDevice {
         device
     }
 
-    /// The device after the death of the process at this moment: everything submitted is there; what was not durable
-    /// still is not, and can be lost by a later [`crash`](SimDevice::crash). The new device has no faults. This one is
-    /// not touched.
+    /// Returns the device after the death of the process at this moment: everything submitted is there; what was not
+    /// durable still is not, and can be lost by a later [`crash`](SimDevice::crash). The new device has no faults. This
+    /// one is not touched.
     pub fn crash_keep_all(&self) -> SimDevice {
         self.on(&self.shared.env)
     }
@@ -198,7 +198,7 @@ impl SimDevice {
         device
     }
 
-    /// The same bytes on a device that ends after `bytes`, or goes on with zeros.
+    /// Returns the same bytes on a device that ends after `bytes`, or goes on with zeros.
     pub fn resized(&self, bytes: u64) -> SimDevice {
         let state = self.shared.lock();
         let (mut contents, compression) = (state.blocks.contents.clone(), state.compression);
@@ -463,7 +463,7 @@ impl SimQueue {
         flight
     }
 
-    /// The durable half of an operation, and its answer.
+    /// Returns the durable half of an operation, and its answer.
     fn land(&self, flight: Flight) -> Completion {
         let Flight { ticket, op, buffer, fault, mut result, written, watermark, beside, .. } = flight;
         let (operation, place) = place_of(op, &buffer);

@@ -60,13 +60,13 @@ pub(crate) struct SectorState {
     pub(crate) bytes: Box<[u8; SECTOR_BYTES]>,
 }
 
-/// The sectors that a byte range touches.
+/// Returns the sectors that a byte range touches.
 pub(crate) fn sectors(offset: u64, bytes: usize) -> Range<u64> {
     let sector = SECTOR_BYTES as u64;
     offset / sector..(offset + bytes as u64).div_ceil(sector)
 }
 
-/// A sector of `bytes`, zero behind the end.
+/// Returns a sector of `bytes`, zero behind the end.
 pub(crate) fn sector_of(bytes: &[u8], number: u64) -> [u8; SECTOR_BYTES] {
     let mut sector = [0; SECTOR_BYTES];
     let start = (number as usize * SECTOR_BYTES).min(bytes.len());
@@ -96,7 +96,7 @@ fn settle(contents: &[u8], durable: &mut [u8], number: u64, sector: u64, states:
 }
 
 impl Inode {
-    /// A file all of whose bytes are durable.
+    /// Returns a file all of whose bytes are durable.
     pub(crate) fn durable(contents: impl Into<Arc<Vec<u8>>>) -> Inode {
         let contents = contents.into();
         Inode { durable: Arc::clone(&contents), contents, ..Inode::default() }
@@ -133,7 +133,7 @@ impl Inode {
         }
     }
 
-    /// The file after a crash that left these bytes of it.
+    /// Returns the file after a crash that left these bytes of it.
     pub(crate) fn after_crash(&self, contents: Arc<Vec<u8>>) -> Inode {
         let costs = self.costs.as_ref().map(|costs| costs.after_crash(&self.contents, &contents));
         Inode { costs, ..Inode::durable(contents) }
@@ -287,13 +287,13 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// A number above all before: for inodes, writes and name changes alike.
+    /// Returns a number above all before: for inodes, writes and name changes alike.
     pub(crate) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
     }
 
-    /// The highest number given out.
+    /// Returns the highest number given out.
     pub(crate) fn watermark(&self) -> u64 {
         self.next_number
     }
@@ -308,7 +308,7 @@ impl Disk {
         number
     }
 
-    /// A file that a name or a handle keeps alive.
+    /// Returns a file that a name or a handle keeps alive.
     pub(crate) fn inode(&mut self, inode: u64) -> &mut Inode {
         self.inodes.get_mut(&inode).expect("a name or a handle keeps the file")
     }
@@ -355,7 +355,7 @@ impl Disk {
         changes.into_iter().for_each(|change| self.commit_name(change));
     }
 
-    /// Whether a crash can keep this change, given the names whose earlier changes it did not keep.
+    /// Returns true if a crash can keep this change, given the names whose earlier changes it did not keep.
     pub(crate) fn can_keep(change: &NameChange, lost: &BTreeSet<FileName>) -> bool {
         !change.kind.touches(lost)
     }

@@ -61,18 +61,18 @@ pub struct SimExecutor {
 }
 
 impl SimExecutor {
-    /// A machine on which nothing runs yet. All its choices follow from `seed`.
+    /// Creates a machine on which nothing runs yet. All its choices follow from `seed`.
     pub fn new(seed: u64) -> SimExecutor {
         SimExecutor { world: Arc::new(World::new(seed)) }
     }
 
-    /// The seed, to be printed wherever a test fails.
+    /// Returns the seed, to be printed wherever a test fails.
     pub fn seed(&self) -> u64 {
         self.world.seed
     }
 
-    /// The operations of all simulated volumes that this machine's threads used; its hash also covers each choice of
-    /// the scheduler.
+    /// Returns the operations of all simulated volumes that this machine's threads used; its hash also covers each
+    /// choice of the scheduler.
     pub fn trace(&self) -> Trace {
         self.world.trace.clone()
     }

@@ -48,7 +48,7 @@ impl Fate {
         Fate { faults, rng, operations: 0, changes: 0, crash_at: None, power: Power::default() }
     }
 
-    /// The fate of one operation, and how long it takes; `None` if the machine has crashed before.
+    /// Returns the fate of one operation, and how long it takes; `None` if the machine has crashed before.
     pub(crate) fn judge(
         &mut self,
         operation: Operation,

@@ -165,7 +165,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether the fault can happen to the operation; a rule looks only at those.
+    /// Returns true if the fault can happen to the operation; a rule looks only at those.
     fn fits(self, operation: Operation) -> bool {
         use Operation::{Append, Read, Sync, WritePages};
         match self {
@@ -284,36 +284,36 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// A sound volume without limits.
+    /// Returns a sound volume without limits.
     pub fn none() -> FaultPlan {
         FaultPlan::default()
     }
 
-    /// The same plan and one more rule, which yields to those before it.
+    /// Returns the same plan and one more rule, which yields to those before it.
     pub fn with(mut self, rule: Rule) -> FaultPlan {
         self.rules.push(rule);
         self
     }
 
-    /// The same plan on a volume of this size.
+    /// Returns the same plan on a volume of this size.
     pub fn capacity(mut self, bytes: u64) -> FaultPlan {
         self.capacity_bytes = Some(bytes);
         self
     }
 
-    /// The same plan with operations that take their time.
+    /// Returns the same plan with operations that take their time.
     pub fn latency(mut self, range: Range<Duration>) -> FaultPlan {
         self.latency = Some(range);
         self
     }
 
-    /// The same plan on a volume whose page files cannot discard pages.
+    /// Returns the same plan on a volume whose page files cannot discard pages.
     pub fn without_discard(mut self) -> FaultPlan {
         self.no_discard = true;
         self
     }
 
-    /// The same plan with crashes that tear sectors.
+    /// Returns the same plan with crashes that tear sectors.
     pub fn tear_sectors(mut self) -> FaultPlan {
         self.tear_sectors = true;
         self

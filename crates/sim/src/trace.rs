@@ -61,7 +61,7 @@ pub(crate) fn mix(hash: u64, word: u64) -> u64 {
     (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
 }
 
-/// A hash of bytes.
+/// Returns a hash of bytes.
 pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut hash = mix(0, bytes.len() as u64);
@@ -76,13 +76,13 @@ impl Trace {
         lock(&self.0)
     }
 
-    /// The number of operations recorded since the start.
+    /// Returns the number of operations recorded since the start.
     pub fn count(&self) -> u64 {
         self.ring().count
     }
 
-    /// A hash over all operations since the start, and, for a [`SimExecutor`](crate::SimExecutor)'s trace, over every
-    /// choice of its scheduler.
+    /// Returns a hash over all operations since the start, and, for a [`SimExecutor`](crate::SimExecutor)'s trace, over
+    /// every choice of its scheduler.
     pub fn hash(&self) -> u64 {
         self.ring().hash
     }

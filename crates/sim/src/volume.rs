@@ -101,7 +101,7 @@ impl Subject {
 }
 
 impl SimVolume {
-    /// An empty volume. `env` gives yield points and the time for delays; `seed` decides about probable faults.
+    /// Creates an empty volume. `env` gives yield points and the time for delays; `seed` decides about probable faults.
     pub fn new(env: &Env, plan: FaultPlan, seed: u64) -> SimVolume {
         SimVolume::with_disk(env.clone(), "sim".to_owned(), Disk::default(), plan, seed)
     }
@@ -160,13 +160,13 @@ impl SimVolume {
         self.shared.lock().fate.changes
     }
 
-    /// The operations on this volume.
+    /// Returns the operations on this volume.
     pub fn trace(&self) -> Trace {
         self.shared.trace.clone()
     }
 
-    /// The disk after a power failure at this moment: one of the images that the contract allows, chosen by `seed`.
-    /// The new volume has no faults. This one is not touched.
+    /// Returns the disk after a power failure at this moment: one of the images that the contract allows, chosen by
+    /// `seed`. The new volume has no faults. This one is not touched.
     pub fn crash(&self, seed: u64) -> SimVolume {
         let mut rng = Rng::new(seed);
         let state = self.shared.lock();
@@ -176,8 +176,8 @@ impl SimVolume {
         SimVolume::with_disk(shared.env.clone(), shared.location.clone(), disk, FaultPlan::none(), rng.next_u64())
     }
 
-    /// The disk after the death of the process at this moment: everything handed to the system is there (not what a
-    /// [`Writer`] had still in memory); what was not durable still is not, and can be lost by a later
+    /// Returns the disk after the death of the process at this moment: everything handed to the system is there (not
+    /// what a [`Writer`] had still in memory); what was not durable still is not, and can be lost by a later
     /// [`crash`](SimVolume::crash). The new volume has no faults. This one is not touched.
     pub fn crash_keep_all(&self) -> SimVolume {
         self.on(&self.shared.env)
@@ -278,7 +278,7 @@ impl Shared {
         }
     }
 
-    /// The state, for an operation's effect; an error if the machine crashed before it.
+    /// Returns the state, for an operation's effect; an error if the machine crashed before it.
     fn effect(&self, subject: Subject, verdict: Verdict) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.fate.power.has_failed() && !verdict.crashes {

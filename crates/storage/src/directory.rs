@@ -66,7 +66,7 @@ pub struct DirectoryVolume {
 }
 
 impl DirectoryVolume {
-    /// A volume over an existing directory.
+    /// Returns a volume over an existing directory.
     ///
     /// # Errors
     /// The path does not exist or is not a directory.
@@ -103,7 +103,7 @@ impl DirectoryVolume {
         DirectoryVolume::open(directory)
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -130,7 +130,7 @@ impl DirectoryVolume {
         Ok(self.writer(file, name, 0))
     }
 
-    /// A writer that goes on behind the first `bytes` bytes of a file.
+    /// Returns a writer that goes on behind the first `bytes` bytes of a file.
     fn writer(&self, file: File, name: FileName, bytes: u64) -> FileWriter {
         FileWriter {
             file,
@@ -400,7 +400,7 @@ fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The error for a file that was removed while it was written. Nothing that refers to it may take effect.
+/// Returns the error for a file that was removed while it was written. Nothing that refers to it may take effect.
 fn removed(path: &str) -> Error {
     let text = "another program removed the file while the store wrote it";
     Error::Io { op: "write", path: path.to_owned(), source: Arc::new(io::Error::other(text)) }

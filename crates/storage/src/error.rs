@@ -83,7 +83,7 @@ impl Error {
         }
     }
 
-    /// A [`Corruption`].
+    /// Returns a [`Corruption`].
     pub fn corruption(
         file: impl fmt::Display,
         offset: u64,

@@ -46,7 +46,7 @@ impl FileName {
     /// 0 to anything else.
     pub const REPLACEMENT: FileName = FileName::Temporary(0);
 
-    /// The number in the name, if it has one.
+    /// Returns the number in the name, if it has one.
     pub fn number(self) -> Option<u64> {
         match self {
             FileName::Log(n)

@@ -77,8 +77,8 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// A read whose outcome goes to `answer`, once, with the buffer. `answer` runs on the thread that has the outcome;
-    /// it neither blocks nor panics. If the read is given up, it gets an error and perhaps an empty buffer.
+    /// Creates a read whose outcome goes to `answer`, once, with the buffer. `answer` runs on the thread that has the
+    /// outcome; it neither blocks nor panics. If the read is given up, it gets an error and perhaps an empty buffer.
     pub fn new(offset: u64, buffer: Vec<u8>, answer: impl FnOnce(Vec<u8>, Result<()>) + Send + 'static) -> ReadRequest {
         ReadRequest { offset, buffer, completion: ReadCompletion { answer: Some(Box::new(answer)) } }
     }
@@ -182,8 +182,8 @@ pub struct ReadQueue {
 }
 
 impl ReadQueue {
-    /// A queue for at most `depth` reads, one at least, that notifies `event` of each finished read. The event may have
-    /// other uses.
+    /// Creates a queue for at most `depth` reads, one at least, that notifies `event` of each finished read. The event
+    /// may have other uses.
     pub fn new(event: Arc<dyn Event>, depth: usize) -> ReadQueue {
         let landed = Arc::new(Landed { reads: Mutex::default(), event });
         ReadQueue { landed, depth: depth.max(1), in_flight: 0 }

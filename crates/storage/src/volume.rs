@@ -75,7 +75,7 @@ pub trait Volume: Send + Sync {
     /// The system refuses.
     fn sync_names(&self) -> Result<()>;
 
-    /// All files whose names are a store's; strangers are not listed.
+    /// Returns all files whose names are a store's; strangers are not listed.
     ///
     /// # Errors
     /// The system refuses.
@@ -213,8 +213,8 @@ pub trait PageFile: Send + Sync {
     /// Its size in pages.
     fn pages(&self) -> u64;
 
-    /// Whether a write waits for the device though it need not be durable: nothing lies between that could keep the
-    /// pages when this process ends.
+    /// Returns true if a write waits for the device though it need not be durable: nothing lies between that could keep
+    /// the pages when this process ends.
     fn writes_wait(&self) -> bool;
 
     /// Writes whole pages from the front of `buffer`, starting at page `first`. On return the pages survive this

@@ -59,7 +59,7 @@ struct Heads {
     heads: Vec<u64>,
 }
 
-/// The eight bytes of `key` from `at` as a number that compares as they do.
+/// Returns the eight bytes of `key` from `at` as a number that compares as they do.
 #[inline]
 fn head(key: &[u8], at: usize) -> u64 {
     let rest = key.get(at..).unwrap_or_default();
@@ -110,12 +110,12 @@ impl Block {
         Ok(Heads { common, heads: heads? })
     }
 
-    /// An empty block, to be filled in this memory.
+    /// Returns an empty block, to be filled in this memory.
     pub(crate) fn in_memory(bytes: Vec<u8>) -> Block {
         Block { bytes, ..Block::default() }
     }
 
-    /// The memory that it lies in.
+    /// Returns the memory that it lies in.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -157,7 +157,7 @@ impl Block {
         &self.bytes
     }
 
-    /// The memory it takes, this struct included.
+    /// Returns the memory it takes, this struct included.
     pub fn memory_bytes(&self) -> usize {
         // The two counters of the Arc that holds it.
         self.bytes.capacity() + 8 * self.heads.heads.capacity() + size_of::<Block>() + 16
@@ -173,25 +173,25 @@ impl Block {
         self.restart_count
     }
 
-    /// The offset of restart `i`, which must be one of them.
+    /// Returns the offset of restart `i`, which must be one of them.
     #[inline]
     pub(crate) fn restart(&self, i: usize) -> usize {
         u32_at(&self.bytes, self.entries_end + 4 * i) as usize
     }
 
-    /// The entry that begins at byte `at`.
+    /// Returns the entry that begins at byte `at`.
     #[inline]
     pub(crate) fn entry(&self, at: usize) -> Result<RawEntry<'_>, Malformed> {
         decode_entry(self.bytes.get(..self.entries_end).unwrap_or_default(), at).ok_or(Malformed(at))
     }
 
-    /// A piece of the entries; empty if it does not exist.
+    /// Returns a piece of the entries; empty if it does not exist.
     #[inline]
     pub(crate) fn slice(&self, start: usize, end: usize) -> &[u8] {
         self.bytes.get(start..end).unwrap_or_default()
     }
 
-    /// The whole key stored at restart `i`.
+    /// Returns the whole key stored at restart `i`.
     #[inline]
     fn restart_key(&self, i: usize) -> Result<KeyRef<'_>, Malformed> {
         let at = self.restart(i);

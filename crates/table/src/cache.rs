@@ -88,7 +88,7 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// A cache of at most `capacity_bytes`, pinned parts of open tables included; 0 keeps nothing.
+    /// Creates a cache of at most `capacity_bytes`, pinned parts of open tables included; 0 keeps nothing.
     pub fn new(capacity_bytes: u64) -> Arc<BlockCache> {
         let wanted = usize::try_from(capacity_bytes / SHARD_BYTES_MIN).unwrap_or(SHARDS_MAX).clamp(1, SHARDS_MAX);
         // A power of two, so that the hash's upper bits choose.
@@ -114,7 +114,7 @@ impl BlockCache {
         capacity.saturating_sub(self.pinned_bytes.load(Ordering::SeqCst)) / self.shards.len() as u64
     }
 
-    /// The block of `table_id` at `offset`, if it is here.
+    /// Returns the block of `table_id` at `offset`, if it is here.
     #[inline]
     pub fn get(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
         let key = BlockKey { table_id, offset };
@@ -283,7 +283,7 @@ impl Warming {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner).push((table_id, offset));
     }
 
-    /// The cache, for a block of `bytes`, if there is something left of the right.
+    /// Returns the cache, for a block of `bytes`, if there is something left of the right.
     pub(crate) fn take(&self, bytes: usize) -> Option<&BlockCache> {
         let less = |left: u64| left.checked_sub(bytes as u64);
         self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok().then_some(&*self.cache)

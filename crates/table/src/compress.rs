@@ -41,7 +41,7 @@ pub struct BlockEncoder {
 }
 
 impl BlockEncoder {
-    /// An encoder for tables of this compression.
+    /// Creates an encoder for tables of this compression.
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid) if the compression has no such level.
@@ -57,7 +57,7 @@ impl BlockEncoder {
         Ok(BlockEncoder { encoder, compressed: Vec::new() })
     }
 
-    /// The block as it is to be stored.
+    /// Returns the block as it is to be stored.
     ///
     /// # Errors
     /// There is no memory for it.

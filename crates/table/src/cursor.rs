@@ -8,13 +8,13 @@ use situ_storage::Result;
 /// A new cursor stands nowhere ([`valid`](Cursor::valid) is false). A movement that fails leaves it standing nowhere
 /// and returns the error; the error is returned once, and the cursor may be positioned again.
 pub trait Cursor: Send {
-    /// Whether it stands on an entry.
+    /// Returns true if it stands on an entry.
     fn valid(&self) -> bool;
 
-    /// The entry's key. Must stand on an entry.
+    /// Returns the entry's key. Must stand on an entry.
     fn key(&self) -> KeyRef<'_>;
 
-    /// The entry's value. Must stand on an entry.
+    /// Returns the entry's value. Must stand on an entry.
     fn value(&self) -> &[u8];
 
     /// To the first entry.

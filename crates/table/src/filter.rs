@@ -31,7 +31,7 @@ const PROBES_MAX: u8 = 16;
 const GOLDEN: u32 = 0x9e37_79b9;
 const FOR: &str = "the filter of a table";
 
-/// The hash that filters are asked with: XXH3, 64 bits, of the user key.
+/// Returns the hash that filters are asked with: XXH3, 64 bits, of the user key.
 #[inline]
 pub fn hash_key(user_key: &[u8]) -> u64 {
     xxh3_64(user_key)
@@ -42,7 +42,8 @@ pub fn hash_key(user_key: &[u8]) -> u64 {
 #[repr(align(64))]
 struct Line([u64; LINE_WORDS]);
 
-/// The probes that give the fewest false positives in 512-bit lines (RocksDB's `FastLocalBloomImpl` measured them).
+/// Returns the probes that give the fewest false positives in 512-bit lines (RocksDB's `FastLocalBloomImpl` measured
+/// them).
 fn probes_for(bits_per_key: u32) -> u8 {
     match bits_per_key {
         0..=2 => 1,
@@ -71,7 +72,7 @@ pub fn filter_bits(hash: u64, probes: u32) -> impl Iterator<Item = (usize, u64)>
     })
 }
 
-/// The line of `hash` among `lines`, which are fewer than 2^32.
+/// Returns the line of `hash` among `lines`, which are fewer than 2^32.
 #[inline]
 pub fn filter_line(hash: u64, lines: usize) -> usize {
     (((hash & 0xffff_ffff) * lines as u64) >> 32) as usize
@@ -111,7 +112,7 @@ impl FilterBuilder {
         (bits.div_ceil(FILTER_LINE_BYTES as u64 * 8) as usize).min(1 << 25)
     }
 
-    /// The filter block's size if it were finished now; 0 if there will be none.
+    /// Returns the filter block's size if it were finished now; 0 if there will be none.
     pub(crate) fn finished_bytes(&self) -> usize {
         match self.lines() {
             0 => 0,
@@ -119,7 +120,7 @@ impl FilterBuilder {
         }
     }
 
-    /// The filter block; `None` if there is nothing to filter.
+    /// Returns the filter block; `None` if there is nothing to filter.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -188,7 +189,7 @@ impl Filter {
         filter_bits(hash, u32::from(self.probes)).all(|(word, bit)| line[word] & bit != 0)
     }
 
-    /// The memory it takes.
+    /// Returns the memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.lines.capacity() * FILTER_LINE_BYTES
     }

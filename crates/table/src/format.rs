@@ -90,25 +90,25 @@ impl BlockHandle {
         BlockHandle { offset: u64_at(offset, 0), bytes: u32_at(length, 0) }
     }
 
-    /// The block with its trailer.
+    /// Returns the block with its trailer.
     #[inline]
     pub fn stored_bytes(self) -> u64 {
         u64::from(self.bytes) + BLOCK_TRAILER_BYTES as u64
     }
 
-    /// The first byte behind the trailer, if that is a number at all.
+    /// Returns the first byte behind the trailer, if that is a number at all.
     #[inline]
     pub(crate) fn end(self) -> Option<u64> {
         self.offset.checked_add(self.stored_bytes())
     }
 
-    /// Whether there is no such block.
+    /// Returns true if there is no such block.
     pub(crate) fn is_absent(self) -> bool {
         self.bytes == 0
     }
 }
 
-/// A little-endian number at a place inside a slice that is known to hold it; zero if it does not.
+/// Returns a little-endian number at a place inside a slice that is known to hold it; zero if it does not.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
@@ -217,7 +217,7 @@ pub(crate) fn varint_bytes(value: u32) -> usize {
     (38 - (value | 1).leading_zeros() as usize) / 7
 }
 
-/// A number written by [`put_varint`] and how many bytes it took.
+/// Returns a number written by [`put_varint`] and how many bytes it took.
 #[inline]
 pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u32, usize)> {
     let mut value = 0u64;

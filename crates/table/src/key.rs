@@ -33,7 +33,7 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// The kind of this number, if there is one.
+    /// Returns the kind of this number, if there is one.
     pub fn from_u8(byte: u8) -> Option<KeyKind> {
         Some(match byte {
             0 => KeyKind::Delete,
@@ -62,25 +62,25 @@ impl Trailer {
         Trailer(sequence << 8 | kind as u64)
     }
 
-    /// The trailer to seek with in order to find the newest version at or below `sequence`.
+    /// Returns the trailer to seek with in order to find the newest version at or below `sequence`.
     #[inline]
     pub fn seek(sequence: SequenceNumber) -> Trailer {
         Trailer(sequence << 8 | 0xff)
     }
 
-    /// The same kind with sequence number 0: older than any snapshot.
+    /// Returns the same kind with sequence number 0: older than any snapshot.
     #[inline]
     pub fn of_any_age(self) -> Trailer {
         Trailer(self.0 & 0xff)
     }
 
-    /// The sequence number.
+    /// Returns the sequence number.
     #[inline]
     pub fn sequence(self) -> SequenceNumber {
         self.0 >> 8
     }
 
-    /// The kind; `None` if the byte is no kind (possible only in damaged data).
+    /// Returns the kind; `None` if the byte is no kind (possible only in damaged data).
     #[inline]
     pub fn kind(self) -> Option<KeyKind> {
         KeyKind::from_u8(self.0 as u8)
@@ -126,7 +126,7 @@ impl<'a> KeyRef<'a> {
         to.extend_from_slice(&self.trailer.0.to_le_bytes());
     }
 
-    /// The encoded form.
+    /// Returns the encoded form.
     pub fn to_vec(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.user.len() + 8);
         self.encode_into(&mut bytes);

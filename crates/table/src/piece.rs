@@ -32,7 +32,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// A piece without blocks.
+    /// Creates a piece without blocks.
     pub fn new(table: Arc<Table>) -> Piece {
         Piece { table, blocks: Vec::new(), bytes: Vec::new() }
     }
@@ -110,12 +110,12 @@ impl PieceCursor {
         std::mem::replace(&mut self.piece, piece).bytes
     }
 
-    /// The bytes of the last piece, for another read.
+    /// Returns the bytes of the last piece, for another read.
     pub fn into_bytes(self) -> Vec<u8> {
         self.piece.bytes
     }
 
-    /// The table of the current piece.
+    /// Returns the table of the current piece.
     pub fn table(&self) -> &Arc<Table> {
         &self.piece.table
     }
@@ -126,13 +126,13 @@ impl PieceCursor {
         self.entries.valid()
     }
 
-    /// The entry's key. Must stand on an entry.
+    /// Returns the entry's key. Must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.entries.key()
     }
 
-    /// The entry's value. Must stand on an entry.
+    /// Returns the entry's value. Must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.entries.value()

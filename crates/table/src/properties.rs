@@ -191,18 +191,18 @@ fn is_optional(field: &Field) -> bool {
     OPTIONAL.iter().any(|optional| optional.name == field.name)
 }
 
-/// The names on disk, in the order in which they are written.
+/// Returns the names on disk, in the order in which they are written.
 pub fn property_names() -> impl Iterator<Item = &'static str> {
     fields().map(|field| field.name)
 }
 
 impl Properties {
-    /// The smallest internal key of an entry; `None` in a table without point entries.
+    /// Returns the smallest internal key of an entry; `None` in a table without point entries.
     pub fn smallest_key(&self) -> Option<KeyRef<'_>> {
         KeyRef::decode(&self.smallest)
     }
 
-    /// The largest internal key of an entry; `None` in a table without point entries.
+    /// Returns the largest internal key of an entry; `None` in a table without point entries.
     pub fn largest_key(&self) -> Option<KeyRef<'_>> {
         KeyRef::decode(&self.largest)
     }
@@ -215,7 +215,7 @@ impl Properties {
         };
     }
 
-    /// The properties as they are in a table's file: for those who send them elsewhere.
+    /// Returns the properties as they are in a table's file: for those who send them elsewhere.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.encode_into(&mut bytes);

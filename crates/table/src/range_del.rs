@@ -59,7 +59,7 @@ pub struct Fragment<'a> {
 }
 
 impl Fragment<'_> {
-    /// The largest sequence number that is at most `snapshot`.
+    /// Returns the largest sequence number that is at most `snapshot`.
     #[inline]
     pub fn newest(&self, snapshot: SequenceNumber) -> Option<SequenceNumber> {
         let hidden = self.sequences.partition_point(|sequence| *sequence > snapshot);
@@ -83,7 +83,7 @@ struct Piece {
     sequences_end: usize,
 }
 
-/// The sequence numbers of the open tombstones that the present or a snapshot sees as the newest, descending.
+/// Returns the sequence numbers of the open tombstones that the present or a snapshot sees as the newest, descending.
 fn newest_for_each(
     open: &BTreeSet<(SequenceNumber, &[u8])>,
     snapshots: &[SequenceNumber],
@@ -187,25 +187,26 @@ impl FragmentedTombstones {
         Some(Fragment { begin: &piece.begin, end: &piece.end, sequences: &self.sequences[from..piece.sequences_end] })
     }
 
-    /// The fragments, ascending.
+    /// Returns the fragments, ascending.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator {
         (0..self.len()).map(|index| self.get(index).expect("the index is below the length"))
     }
 
-    /// The index of the first fragment that ends behind `user_key`: the one that covers it, or else the next one.
+    /// Returns the index of the first fragment that ends behind `user_key`: the one that covers it, or else the next
+    /// one.
     #[inline]
     pub fn position(&self, user_key: &[u8]) -> usize {
         self.pieces.partition_point(|piece| piece.end.as_slice() <= user_key)
     }
 
-    /// The fragment that covers `user_key`.
+    /// Returns the fragment that covers `user_key`.
     #[inline]
     pub fn fragment_at(&self, user_key: &[u8]) -> Option<Fragment<'_>> {
         self.get(self.position(user_key)).filter(|fragment| fragment.begin <= user_key)
     }
 
-    /// The largest sequence number, at most `snapshot`, of a tombstone that covers `user_key`. A version of the key is
-    /// hidden from `snapshot` if its own sequence number is smaller than this.
+    /// Returns the largest sequence number, at most `snapshot`, of a tombstone that covers `user_key`. A version of the
+    /// key is hidden from `snapshot` if its own sequence number is smaller than this.
     #[inline]
     pub fn covering(&self, user_key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
         if self.pieces.is_empty() {
@@ -229,8 +230,8 @@ impl FragmentedTombstones {
         clipped
     }
 
-    /// The same fragments with only those sequences that `keep` says yes to. Fragments that lose all are left out;
-    /// neighbours that become equal are joined.
+    /// Returns the same fragments with only those sequences that `keep` says yes to. Fragments that lose all are left
+    /// out; neighbours that become equal are joined.
     pub fn retain(&self, mut keep: impl FnMut(&Fragment<'_>, SequenceNumber) -> bool) -> FragmentedTombstones {
         let mut kept = FragmentedTombstones::default();
         for fragment in self.iter() {

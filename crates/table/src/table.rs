@@ -169,18 +169,18 @@ impl Table {
         }))
     }
 
-    /// The table's account of itself.
+    /// Returns the table's account of itself.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// The range tombstones: by begin ascending, then sequence number descending. They may overlap.
+    /// Returns the range tombstones: by begin ascending, then sequence number descending. They may overlap.
     pub fn range_tombstones(&self) -> &[Arc<RangeTombstone>] {
         &self.range_tombstones
     }
 
-    /// The range tombstones, ready for lookup. The first call makes the index and charges it to the cache until the
-    /// table is closed; later ones cost an atomic load.
+    /// Returns the range tombstones, ready for lookup. The first call makes the index and charges it to the cache until
+    /// the table is closed; later ones cost an atomic load.
     pub fn tombstone_index(&self) -> &Arc<TombstoneIndex> {
         let (index, _) = self.tombstone_index.get_or_init(|| {
             let mut oldest_first = self.range_tombstones.clone();
@@ -192,17 +192,17 @@ impl Table {
         index
     }
 
-    /// The name of the table's file, for messages.
+    /// Returns the name of the table's file, for messages.
     pub fn path(&self) -> &str {
         self.reader.path()
     }
 
-    /// The file's length in bytes.
+    /// Returns the file's length in bytes.
     pub fn bytes(&self) -> u64 {
         self.footer.file_bytes
     }
 
-    /// The number that names it in the cache.
+    /// Returns the number that names it in the cache.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -214,7 +214,7 @@ impl Table {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(key_hash))
     }
 
-    /// The newest version of `user_key` at or below `snapshot`, if the table has one. `key_hash` is
+    /// Returns the newest version of `user_key` at or below `snapshot`, if the table has one. `key_hash` is
     /// [`hash_key`](crate::hash_key) of `user_key`. Range tombstones are not looked at.
     ///
     /// Cost: one filter probe; if it passes, two or three searches in blocks, at most two of which have to be read.
@@ -285,8 +285,8 @@ impl Table {
         Ok(found.map_or(self.data_end, |(_, handle)| handle.offset))
     }
 
-    /// The boundaries between data blocks, and the end of the last one, in order. Reads the index blocks, one at a
-    /// time.
+    /// Returns the boundaries between data blocks, and the end of the last one, in order. Reads the index blocks, one
+    /// at a time.
     pub fn block_boundaries(&self) -> BlockBoundaries<&Table> {
         BlockBoundaries { table: self, leaf: None, next_leaf: 0, next_entry: 0 }
     }
@@ -322,7 +322,7 @@ impl Table {
         (0..count).map(boundary).collect()
     }
 
-    /// The file that the table is in, for reads of a caller's own.
+    /// Returns the file that the table is in, for reads of a caller's own.
     pub fn reader(&self) -> &Arc<dyn Reader> {
         &self.reader
     }
@@ -336,7 +336,7 @@ impl Table {
         }
     }
 
-    /// The index block `i`, one of them.
+    /// Returns the index block `i`, one of them.
     pub(crate) fn leaf(&self, i: usize, options: &ReadOptions) -> Result<Arc<Block>> {
         if self.footer.index_levels == 1 {
             return Ok(Arc::clone(&self.index));
@@ -345,7 +345,8 @@ impl Table {
         self.cached_block(handle, BlockKind::Index, options)
     }
 
-    /// The index block in which the first separator at or behind `target` is; the number of blocks if there is none.
+    /// Returns the index block in which the first separator at or behind `target` is; the number of blocks if there is
+    /// none.
     #[inline]
     pub(crate) fn find_leaf(&self, target: KeyRef<'_>) -> Result<usize> {
         match self.footer.index_levels {
@@ -354,7 +355,7 @@ impl Table {
         }
     }
 
-    /// The data block in which `target` is if it is anywhere, with the number of its index block.
+    /// Returns the data block in which `target` is if it is anywhere, with the number of its index block.
     #[inline]
     fn find_block(&self, target: KeyRef<'_>, options: &ReadOptions) -> Result<Option<(usize, BlockHandle)>> {
         let at = self.find_leaf(target)?;
@@ -377,7 +378,7 @@ impl Table {
         find().map_err(|m| self.malformed(leaf, m))
     }
 
-    /// The data block at `handle`, from the cache or the file.
+    /// Returns the data block at `handle`, from the cache or the file.
     #[inline]
     pub(crate) fn data_block(&self, handle: BlockHandle, options: &ReadOptions) -> Result<Arc<Block>> {
         self.cached_block(handle, BlockKind::Data, options)
@@ -396,8 +397,8 @@ impl Table {
         }
     }
 
-    /// The block at `handle`, if it is in the cache. That it is not is counted once it was read: who does not get it
-    /// now asks again.
+    /// Returns the block at `handle`, if it is in the cache. That it is not is counted once it was read: who does not
+    /// get it now asks again.
     #[inline]
     pub(crate) fn find_cached(&self, handle: BlockHandle, reach: Reach) -> Option<Arc<Block>> {
         match reach {

@@ -27,7 +27,7 @@ const fn class_of(bytes: usize) -> usize {
     (usize::BITS - bytes.leading_zeros()) as usize
 }
 
-/// The smallest length of a class.
+/// Returns the smallest length of a class.
 const fn class_begin(class: usize) -> u64 {
     if class == 0 { 0 } else { 1 << (class - 1) }
 }
@@ -39,7 +39,7 @@ impl ValueLengths {
         self.entries[class_of(value_bytes).min(VALUE_LENGTH_CLASSES - 1)] += 1;
     }
 
-    /// All entries that were counted.
+    /// Returns all entries that were counted.
     pub fn entries(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entries| sum.saturating_add(*entries))
     }

@@ -31,7 +31,7 @@ impl WarmBytes {
         WarmBytes { bytes, weighted: bytes * u64::from(warmth) }
     }
 
-    /// The warmth of an output block of this length that was made meanwhile, if it is to be in the cache.
+    /// Returns the warmth of an output block of this length that was made meanwhile, if it is to be in the cache.
     pub(crate) fn of_output(self, block_bytes: usize) -> Option<u8> {
         let is_warm = self.bytes > 0 && self.bytes >= block_bytes as u64 / WARM_PART;
         is_warm.then(|| (self.weighted.div_ceil(self.bytes) as u8).saturating_sub(1))

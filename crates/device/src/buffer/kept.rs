@@ -30,7 +30,7 @@ pub(super) struct Mapping {
 // SAFETY: a mapping is plain memory, bound to no thread.
 unsafe impl Send for Mapping {}
 
-/// The place for those of a length, if such are kept.
+/// Returns the place for those of a length, if such are kept.
 fn kept(bytes: usize) -> Option<&'static Mutex<Vec<Mapping>>> {
     let is_kept = bytes.is_power_of_two() && (LONG_BYTES..=KEPT_LENGTH_MAX).contains(&bytes);
     is_kept.then(|| &KEPT[(bytes / LONG_BYTES).ilog2() as usize])

@@ -66,7 +66,7 @@ pub(super) fn file_system(magic: u64) -> Nature {
     }
 }
 
-/// The drive below the device of this number; `sys` is where the kernel's descriptions are.
+/// Returns the drive below the device of this number; `sys` is where the kernel's descriptions are.
 pub(super) fn find(sys: &Path, number: u64) -> Found {
     let mut way = Way { sys, devices: Vec::new(), is_shared: false };
     let mut found = way.numbered(number);
@@ -170,7 +170,7 @@ impl Way<'_> {
         unknown("device mapper", "it does not say what it does with the bytes between it and the drive")
     }
 
-    /// The one drive below everything that this device consists of.
+    /// Returns the one drive below everything that this device consists of.
     fn below(&mut self, directory: &Path, kind: &str) -> Found {
         let slaves = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
         let mut slaves: Vec<PathBuf> = slaves.filter_map(|slave| slave.path().canonicalize().ok()).collect();
@@ -192,7 +192,7 @@ impl Way<'_> {
     }
 }
 
-/// The number by which the device mapper knows a device.
+/// Returns the number by which the device mapper knows a device.
 fn number_of(directory: &Path) -> Option<u64> {
     let text = text(&directory.join("dev"))?;
     let (major, minor) = text.split_once(':')?;
@@ -221,7 +221,7 @@ fn nvme(directory: &Path) -> Found {
     }
 }
 
-/// The descriptions of the controllers of a namespace: one, or several below a subsystem.
+/// Returns the descriptions of the controllers of a namespace: one, or several below a subsystem.
 fn controllers(of_namespace: &Path) -> Vec<PathBuf> {
     let own = of_namespace.canonicalize().ok().filter(|controller| controller.join("device/vendor").exists());
     if let Some(own) = own {

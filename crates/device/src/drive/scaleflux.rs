@@ -148,7 +148,7 @@ fn u64_at(answer: &[u8], at: Range<usize>) -> Option<u64> {
     field(answer, at).map(u64::from_le_bytes)
 }
 
-/// The figure of an item in the additional health log.
+/// Returns the figure of an item in the additional health log.
 fn item(log: &[u8], number: usize) -> Option<u64> {
     let begin = number * ITEM_BYTES;
     let figure: [u8; 6] = field(log, begin + ITEM_FIGURE.start..begin + ITEM_FIGURE.end)?;

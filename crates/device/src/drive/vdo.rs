@@ -45,7 +45,7 @@ impl Volume {
 }
 
 impl Statistics {
-    /// The named figure by `look`, which knows an interface's names.
+    /// Returns the named figure by `look`, which knows an interface's names.
     fn from(look: impl Fn(&str, &str) -> Option<u64>) -> Option<Statistics> {
         Some(Statistics {
             data_used: look("data_blocks_used", "dataBlocksUsed")?,
@@ -110,7 +110,7 @@ fn ask(number: u64) -> io::Result<String> {
     answer(&message).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// A message for the first target of a device, with space for the answer.
+/// Returns a message for the first target of a device, with space for the answer.
 fn message(number: u64, text: &[u8]) -> Box<[u64; MESSAGE_BYTES / 8]> {
     let mut bytes = [0; MESSAGE_BYTES];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// The name of a loop device over `file`, if there is one.
+/// Returns the name of a loop device over `file`, if there is one.
 pub(super) fn over(file: &File) -> io::Result<Option<String>> {
     let below = identity(file)?;
     // Without /sys there is nothing to ask.

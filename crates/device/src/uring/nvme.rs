@@ -77,7 +77,7 @@ impl NvmeCommands {
         command
     }
 
-    /// A command on blocks: the first in two words, their number less one in the third.
+    /// Returns a command on blocks: the first in two words, their number less one in the third.
     fn on_blocks(&self, opcode: u8, offset: u64, bytes: u64, data: Option<*const u8>, flags: u32) -> Command {
         let block = u64::from(self.namespace.geometry.block_bytes);
         let (first, count) = (offset / block, bytes / block);
@@ -117,7 +117,7 @@ impl NvmeCommands {
         })
     }
 
-    /// The next command of an operation.
+    /// Returns the next command of an operation.
     fn plan_command(&self, operation: &mut InFlight) -> Plan<Command> {
         let Geometry { volatile_write_cache, discard_bytes, .. } = self.namespace.geometry;
         Plan::Entry(match operation.op {

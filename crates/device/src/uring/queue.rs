@@ -66,13 +66,14 @@ pub(crate) trait Commands: Send {
     fn device_bytes(&self) -> u64;
     /// Tells a new ring what the commands refer to.
     fn register(&self, ring: &Ring<Self::Entry, Self::Result>) -> io::Result<()>;
-    /// The entry for what is left of the operation. It points at nothing but the operation's buffers and static memory.
+    /// Returns the entry for what is left of the operation. It points at nothing but the operation's buffers and static
+    /// memory.
     fn plan(&self, operation: &mut InFlight) -> Plan<Self::Entry>;
-    /// Whether [`plan`](Commands::plan) makes use of registered buffers.
+    /// Returns true if [`plan`](Commands::plan) makes use of registered buffers.
     fn uses_registered_buffers(&self) -> bool {
         false
     }
-    /// Whether an operation that is alone in flight is better done by [`call`](Commands::call).
+    /// Returns true if an operation that is alone in flight is better done by [`call`](Commands::call).
     fn prefers_call(&self, _op: Op) -> bool {
         false
     }
@@ -101,9 +102,9 @@ pub(crate) struct RingQueue<K: Commands> {
     watch: Option<Arc<EventDescriptor>>,
 }
 
-/// Whether an operation may go to the ring whose completions are polled for. What the kernel has to make several
-/// commands of must not: a transfer that it cuts, a write that it makes durable by a flush behind it. Their parts
-/// complete by interrupts, and a poller waits in vain. Polling gains nothing for either.
+/// Returns true if an operation may go to the ring whose completions are polled for. What the kernel has to make
+/// several commands of must not: a transfer that it cuts, a write that it makes durable by a flush behind it. Their
+/// parts complete by interrupts, and a poller waits in vain. Polling gains nothing for either.
 fn can_poll(operation: &InFlight, geometry: &Geometry) -> bool {
     let is_one_command = match operation.op {
         Op::Read { .. } => true,

@@ -78,7 +78,7 @@ pub struct FileReads {
 }
 
 impl FileReads {
-    /// A queue for at most `depth` reads in flight.
+    /// Creates a queue for at most `depth` reads in flight.
     ///
     /// # Errors
     /// The system gives no ring to this process.
@@ -102,7 +102,7 @@ impl FileReads {
         self.kept.table.len() + self.finished.len()
     }
 
-    /// A way to wait for completions that another thread can end.
+    /// Returns a way to wait for completions that another thread can end.
     pub fn watch(&self) -> Arc<dyn Watch> {
         Arc::clone(&self.watch) as Arc<dyn Watch>
     }

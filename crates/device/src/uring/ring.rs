@@ -26,7 +26,7 @@ pub(crate) struct Ring<S: SubmissionEntry = squeue::Entry, C: CompletionEntry = 
 }
 
 impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
-    /// A ring for `operations` in flight; its completion queue has room for all of them.
+    /// Creates a ring for `operations` in flight; its completion queue has room for all of them.
     pub(crate) fn new(operations: u32, mode: Mode) -> io::Result<Ring<S, C>> {
         // A thread that takes submissions may complete one before it says that the entry can be used again.
         let entries = if mode.submission_poll { operations.saturating_mul(2) } else { operations };

@@ -31,7 +31,7 @@ impl InFlight {
         InFlight { ticket, op, buffer, done: 0, under_way: 0, aside: None, registered: None, retries: 0, polled: false }
     }
 
-    /// The part of the buffer that is still to be transferred.
+    /// Returns the part of the buffer that is still to be transferred.
     pub(crate) fn rest(&self) -> *mut [u8] {
         let done = self.done as usize;
         assert!(done <= self.buffer.len(), "a transfer is never longer than its buffer");

@@ -130,14 +130,14 @@ pub(super) fn enter(world: &Arc<World>, id: u64) {
     CURRENT.set(Some((Arc::clone(world), id)));
 }
 
-/// Whether the calling thread belongs to a killed process: what it does has no effect any more.
+/// Returns true if the calling thread belongs to a killed process: what it does has no effect any more.
 pub(crate) fn is_dying() -> bool {
     CURRENT.with_borrow(|current| {
         current.as_ref().is_some_and(|(world, id)| world.lock().threads.get(id).is_some_and(|thread| thread.doomed))
     })
 }
 
-/// The calling simulated thread's name and its world's trace; None for a thread outside all simulations.
+/// Returns the calling simulated thread's name and its world's trace; None for a thread outside all simulations.
 pub(crate) fn current_thread() -> Option<(Arc<str>, Trace)> {
     CURRENT.with_borrow(|current| {
         let (world, id) = current.as_ref()?;
@@ -237,7 +237,7 @@ impl State {
 }
 
 impl World {
-    /// A machine on which nothing runs yet.
+    /// Creates a machine on which nothing runs yet.
     pub(super) fn new(seed: u64) -> World {
         let mut rng = Rng::new(seed);
         // Some seeds switch at nearly every chance, some rarely: different bugs need different rhythms.
@@ -267,7 +267,7 @@ impl World {
         lock(&self.state)
     }
 
-    /// The calling thread's number, if it is one of this world's.
+    /// Returns the calling thread's number, if it is one of this world's.
     pub(crate) fn me(&self) -> Option<u64> {
         CURRENT.with_borrow(|current| match current {
             Some((world, id)) if std::ptr::eq(Arc::as_ptr(world), self) => Some(*id),

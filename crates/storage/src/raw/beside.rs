@@ -92,7 +92,7 @@ impl Shared {
     }
 }
 
-/// Whether both have the same bytes in the same pages.
+/// Returns true if both have the same bytes in the same pages.
 fn is_same(one: &Arc<File>, other: &Arc<File>) -> bool {
     if Arc::ptr_eq(one, other) {
         return true;

@@ -85,7 +85,7 @@ impl Cache {
         }
     }
 
-    /// Whether anything is ever kept.
+    /// Returns true if anything is ever kept.
     pub(super) fn is_on(&self) -> bool {
         self.part_bytes_max >= UNIT_BYTES + ENTRY_BYTES
     }
@@ -108,13 +108,13 @@ impl Cache {
         found
     }
 
-    /// Whether all of these units are here. Not counted as a use of them.
+    /// Returns true if all of these units are here. Not counted as a use of them.
     pub(super) fn has(&self, file: u64, units: Range<u64>) -> bool {
         self.is_on() && units.into_iter().all(|unit| self.part((file, unit)).units.peek(&(file, unit)).is_some())
     }
 
-    /// Whether a unit that a read of these bytes missed should be read whole: the read before ended where this one
-    /// begins.
+    /// Returns true if a unit that a read of these bytes missed should be read whole: the read before ended where this
+    /// one begins.
     pub(super) fn is_worth_reading(&self, file: u64, unit: u64, bytes: Range<u64>) -> bool {
         self.is_on() && self.part((file, unit)).goes_on((file, unit), bytes, self.part_bytes_max)
     }
@@ -164,7 +164,7 @@ impl Part {
         self.units.insert(key, unit, cost, 0, comes_back);
     }
 
-    /// Whether a read begins where the last one of this unit ended; it is the last one from now on.
+    /// Returns true if a read begins where the last one of this unit ended; it is the last one from now on.
     fn goes_on(&mut self, key: Key, bytes: Range<u64>, bytes_max: usize) -> bool {
         let before = self.missed.insert(key, bytes.end);
         if before.is_none() {

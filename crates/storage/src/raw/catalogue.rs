@@ -164,7 +164,7 @@ impl Edit {
         }
     }
 
-    /// All edits of a frame.
+    /// Returns all edits of a frame.
     pub(super) fn decode_all(body: &[u8]) -> Result<Vec<Edit>, String> {
         let mut bytes = Bytes(body);
         let mut edits = Vec::new();
@@ -190,7 +190,7 @@ impl Catalogue {
         Catalogue { layout, files: BTreeMap::new(), log_touched: 0, encoded_bytes: 12 }
     }
 
-    /// The length of [`Catalogue::encode`].
+    /// Returns the length of [`Catalogue::encode`].
     pub(super) fn encoded_bytes(&self) -> u64 {
         self.encoded_bytes
     }
@@ -265,7 +265,7 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// All extents of files in one area.
+    /// Returns all extents of files in one area.
     pub(super) fn extents_in<'a>(&'a self, area: &'a Extent) -> impl Iterator<Item = Extent> + 'a {
         self.files.values().flat_map(|record| record.extents()).filter(|extent| area.contains(extent)).copied()
     }

@@ -77,7 +77,7 @@ pub(super) fn peek(id: DiskId, page: &[u8]) -> Option<(u64, u64)> {
     Some((numbers.u64().ok()?, numbers.u64().ok()?))
 }
 
-/// The frame at the start of `pages`, which are what is left of a half.
+/// Returns the frame at the start of `pages`, which are what is left of a half.
 pub(super) fn decode(id: DiskId, pages: &[u8]) -> Result<(Header, &[u8]), NoFrame> {
     let other = |why: String| NoFrame::Other(why);
     let header = pages.get(..FRAME_HEADER_BYTES).ok_or_else(|| other("no page".to_owned()))?;

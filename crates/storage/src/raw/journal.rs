@@ -154,7 +154,7 @@ struct NoHalf {
     error: Option<Error>,
 }
 
-/// The checkpoint that a half begins with, or why it begins with none.
+/// Returns the checkpoint that a half begins with, or why it begins with none.
 ///
 /// # Errors
 /// It begins with a frame of a later version.
@@ -284,7 +284,7 @@ impl Journal {
         self.emitted
     }
 
-    /// The next frame. None if a long checkpoint has no room.
+    /// Returns the next frame. None if a long checkpoint has no room.
     pub(super) fn plan(&mut self, layout: &Superblock, catalogue: &Catalogue) -> Option<Plan> {
         let pages = frame_pages(self.pending.len() as u64);
         let sequence = self.sequence + 1;
@@ -342,7 +342,8 @@ pub(super) fn long_pages(layout: &Superblock, body_bytes: u64) -> u64 {
 
 type Checkpoint = (Buffer, u32, Option<(Vec<Extent>, Vec<u8>)>);
 
-/// The frame of a checkpoint, its checksum, and where its body goes if it is long. None if that room is too small.
+/// Returns the frame of a checkpoint, its checksum, and where its body goes if it is long. None if that room is too
+/// small.
 fn checkpoint(
     layout: &Superblock,
     catalogue: &Catalogue,
@@ -369,7 +370,7 @@ fn checkpoint(
     Some((frame, checksum, Some((extents, body))))
 }
 
-/// The first frame of a new disk.
+/// Returns the first frame of a new disk.
 pub(super) fn first_frame(layout: &Superblock) -> Buffer {
     frame::encode(Kind::Checkpoint, layout.id, 1, 1, 0, &Catalogue::new(*layout).encode()).0
 }

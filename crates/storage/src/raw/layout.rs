@@ -50,9 +50,10 @@ pub(super) struct Superblock {
     pub(super) formatted_at: u64,
 }
 
-/// An eighth of a device, but, if that is not more than a quarter of it, room for the log of a store with default
-/// options: four memtables of 64 MiB, for each of which synced writes of a few threads fill two log files (their pages
-/// are written before they are full), and the next file. A smaller area slows writers before their memory does.
+/// Returns an eighth of a device, but, if that is not more than a quarter of it, room for the log of a store with
+/// default options: four memtables of 64 MiB, for each of which synced writes of a few threads fill two log files
+/// (their pages are written before they are full), and the next file. A smaller area slows writers before their memory
+/// does.
 pub(super) fn default_log_pages(device_pages: u64) -> u64 {
     let files = (LOG_BYTES_TYPICAL / PAGE).min(device_pages / 4);
     (device_pages / 8).min(LOG_BYTES_MAX / PAGE).max(files)

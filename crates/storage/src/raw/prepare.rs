@@ -70,7 +70,7 @@ fn read_copies(transfers: &Transfers) -> Result<[Copy; 2]> {
     Ok([first, read(1, end - 1)?])
 }
 
-/// The superblock that counts, and the copies that have to be written again.
+/// Returns the superblock that counts, and the copies that have to be written again.
 pub(super) fn choose(transfers: &Transfers) -> Result<(Superblock, Vec<(u32, String)>)> {
     let location = &transfers.location;
     if device_pages(transfers) == 0 {
@@ -164,7 +164,7 @@ fn foreign(transfers: &Transfers) -> Result<Option<String>> {
     })
 }
 
-/// A name for what begins with these bytes, if it is something well known.
+/// Returns a name for what begins with these bytes, if it is something well known.
 fn signature(front: &[u8]) -> Option<&'static str> {
     let known: [(usize, &[u8], &str); 13] = [
         (0, &MAGIC, "a Situ disk"),
@@ -241,7 +241,7 @@ fn write_layout(transfers: &Transfers, layout: &Superblock) -> io::Result<()> {
     write_copy(transfers, layout, 0)
 }
 
-/// Whether a first or a last page begins as a superblock does, sound or not.
+/// Returns true if a first or a last page begins as a superblock does, sound or not.
 fn was_ever_formatted(transfers: &Transfers) -> Result<bool> {
     for page in [0, device_pages(transfers).saturating_sub(1)] {
         if device_pages(transfers) > 0 && read_pages(transfers, Extent { first: page, pages: 1 })?.starts_with(&MAGIC) {

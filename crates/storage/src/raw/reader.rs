@@ -29,7 +29,7 @@ pub(super) struct RawReader {
     pub(super) is_cached: bool,
 }
 
-/// The units in which these bytes lie.
+/// Returns the units in which these bytes lie.
 pub(super) fn units(offset: u64, bytes: usize) -> Range<u64> {
     offset / UNIT_BYTES as u64..(offset + bytes as u64).div_ceil(UNIT_BYTES as u64)
 }
@@ -114,8 +114,8 @@ impl RawReader {
         }
     }
 
-    /// Whether a read of these bytes takes its pages, and not whole units: it is short, and does not go on behind the
-    /// last one.
+    /// Returns true if a read of these bytes takes its pages, and not whole units: it is short, and does not go on
+    /// behind the last one.
     pub(super) fn takes_pages_only(&self, offset: u64, bytes: usize) -> bool {
         if !self.is_cached {
             return true;
@@ -125,7 +125,7 @@ impl RawReader {
         is_short && !self.shared.cache.is_worth_reading(self.file.id, units.start, offset..end)
     }
 
-    /// Whether these bytes, which the file has, can be had without the device.
+    /// Returns true if these bytes, which the file has, can be had without the device.
     fn is_in_memory(&self, offset: u64, bytes: usize) -> bool {
         let is_in_cache = || self.is_cached && self.shared.cache.has(self.file.id, units(offset, bytes));
         bytes == 0 || self.inline.is_some() || is_in_cache()

@@ -25,12 +25,12 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// The page behind it, if there can be one.
+    /// Returns the page behind it, if there can be one.
     pub(super) fn end(&self) -> Option<u64> {
         self.first.checked_add(self.pages)
     }
 
-    /// Whether all of `other` lies in it.
+    /// Returns true if all of `other` lies in it.
     pub(super) fn contains(&self, other: &Extent) -> bool {
         other.first >= self.first && matches!((other.end(), self.end()), (Some(inner), Some(outer)) if inner <= outer)
     }
@@ -257,12 +257,12 @@ impl Room {
         extents
     }
 
-    /// Whether anything was given back that the device has not been told of.
+    /// Returns true if anything was given back that the device has not been told of.
     pub(super) fn awaits_discard(&self) -> bool {
         self.lock().given_back_pages > 0
     }
 
-    /// The part of an extent that a discard can name.
+    /// Returns the part of an extent that a discard can name.
     pub(super) fn discardable(&self, extent: &Extent) -> Option<Extent> {
         let first = extent.first.next_multiple_of(self.discard_pages.max(1));
         let end = extent.first + extent.pages;

@@ -124,23 +124,23 @@ impl State {
         Arc::new(File::new(self.next_id, room, Arc::clone(cache), meta, Arc::clone(&self.reading)))
     }
 
-    /// Whether the journal has not changed since this state was read.
+    /// Returns true if the journal has not changed since this state was read.
     pub(super) fn is_as(&self, loaded: &Loaded) -> bool {
         self.position() == (loaded.layout, loaded.replayed.epoch, loaded.replayed.sequence)
     }
 
-    /// Whether `loaded` was read from an earlier journal of the same disk.
+    /// Returns true if `loaded` was read from an earlier journal of the same disk.
     pub(super) fn is_ahead_of(&self, loaded: &Loaded) -> bool {
         let (layout, epoch, sequence) = self.position();
         layout.id == loaded.layout.id && (loaded.replayed.epoch, loaded.replayed.sequence) < (epoch, sequence)
     }
 
-    /// The disk and the last durable frame of its journal, as far as this volume knows.
+    /// Returns the disk and the last durable frame of its journal, as far as this volume knows.
     fn position(&self) -> (Superblock, u64, u64) {
         (self.layout, self.journal.epoch, self.journal.sequence)
     }
 
-    /// Whether anybody holds a file, be it one that has lost its name: each file holds its room.
+    /// Returns true if anybody holds a file, be it one that has lost its name: each file holds its room.
     fn is_in_use(&self) -> bool {
         let known = self.names.values().chain(self.journal.leaving.iter().map(|(_, file)| file));
         let holders = Arc::strong_count(&self.log) + Arc::strong_count(&self.top) - 2;
@@ -260,7 +260,7 @@ impl Shared {
         Ok(file)
     }
 
-    /// A file without a name.
+    /// Returns a file without a name.
     pub(super) fn anonymous(&self, state: &mut State, in_log: bool) -> Arc<File> {
         state.is_mine = true;
         state.next_id += 1;

@@ -190,7 +190,7 @@ impl Pool {
         Ok(())
     }
 
-    /// An idle queue, or the right to open one. Who wants to keep it leaves one for the others.
+    /// Returns an idle queue, or the right to open one. Who wants to keep it leaves one for the others.
     fn idle(&self, keep: bool) -> Option<Option<QueueSlot>> {
         let mut state = self.lock();
         if keep && state.kept >= QUEUES_MAX / 2 {
@@ -317,7 +317,7 @@ impl Transfers {
         Error::io(op, &self.location, error)
     }
 
-    /// The longest transfer, in whole pages.
+    /// Returns the longest transfer, in whole pages.
     pub(super) fn piece_bytes(&self) -> usize {
         (self.geometry.max_transfer_bytes as usize).min(PIECE_BYTES) / PAGE_BYTES * PAGE_BYTES
     }
@@ -329,7 +329,8 @@ impl Transfers {
         result
     }
 
-    /// A queue to keep for a while; None if there is none to spare. To be given back by [`Transfers::give_back_kept`].
+    /// Returns a queue to keep for a while; None if there is none to spare. To be given back by
+    /// [`Transfers::give_back_kept`].
     pub(super) fn keep_slot(&self) -> Option<QueueSlot> {
         self.bulk.idle(true)?.or_else(|| self.bulk.open(&*self.device, true))
     }
@@ -373,7 +374,7 @@ impl Transfers {
         })
     }
 
-    /// Whether durable page writes are under way or just were.
+    /// Returns true if durable page writes are under way or just were.
     pub(super) fn log_is_busy(&self) -> bool {
         let last = self.log_last_nanos.load(Ordering::Relaxed);
         let is_recent = || self.now_nanos().saturating_sub(last) < LOG_BUSY_FOR.as_nanos() as u64;
@@ -426,7 +427,8 @@ impl Transfers {
         self.bulk(requests, &mut |_, _| ())
     }
 
-    /// Whether a short read, of [`SHORT_READ_BYTES_MAX`], may be expected to take no longer than waking another thread.
+    /// Returns true if a short read, of [`SHORT_READ_BYTES_MAX`], may be expected to take no longer than waking another
+    /// thread.
     pub(super) fn reads_are_quick(&self) -> bool {
         self.quickness.is_quick()
     }
@@ -563,7 +565,7 @@ pub(super) fn pieces(places: &[Extent], bytes_max: usize) -> Vec<Extent> {
     pieces
 }
 
-/// The places of a file's pages `first .. first + pages`, or as many of them as there are.
+/// Returns the places of a file's pages `first .. first + pages`, or as many of them as there are.
 pub(super) fn places(extents: &[Extent], first: u64, pages: u64) -> Vec<Extent> {
     let mut found = Vec::new();
     let (mut skip, mut left) = (first, pages);

@@ -92,12 +92,12 @@ impl BlockCursor {
         self.block.slice(self.value_start, self.next)
     }
 
-    /// The value's place in the block.
+    /// Returns the value's place in the block.
     pub(crate) fn value_range(&self) -> (usize, usize) {
         (self.value_start, self.next)
     }
 
-    /// The entry's first byte in the block.
+    /// Returns the entry's first byte in the block.
     pub(crate) fn at(&self) -> usize {
         self.at
     }

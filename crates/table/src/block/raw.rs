@@ -20,7 +20,7 @@ pub(crate) struct RawParts {
 }
 
 impl RawBlock {
-    /// The block: entries, restarts, count.
+    /// Returns the block: entries, restarts, count.
     pub fn bytes(&self) -> &[u8] {
         &self.0.bytes
     }
@@ -30,7 +30,7 @@ impl RawBlock {
         self.0.warmth = read.of_output(self.0.bytes.len());
     }
 
-    /// The memory that the block takes, or took when it was used last.
+    /// Returns the memory that the block takes, or took when it was used last.
     pub fn memory_bytes(&self) -> u64 {
         (self.0.bytes.capacity() + self.0.stored.capacity()) as u64
     }
@@ -50,12 +50,12 @@ pub struct EncodedBlock {
 }
 
 impl EncodedBlock {
-    /// The bytes for the file, trailer included.
+    /// Returns the bytes for the file, trailer included.
     pub fn stored(&self) -> &[u8] {
         if self.is_compressed { &self.block.0.stored } else { &self.block.0.bytes }
     }
 
-    /// The block before compression.
+    /// Returns the block before compression.
     pub(crate) fn raw(&self) -> &[u8] {
         let bytes = &self.block.0.bytes;
         let end = if self.is_compressed { bytes.len() } else { bytes.len() - BLOCK_TRAILER_BYTES };

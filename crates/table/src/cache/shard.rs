@@ -83,7 +83,7 @@ impl Shard {
         self.misses += 1;
     }
 
-    /// The block, if it is here. Not counted as a lookup.
+    /// Returns the block, if it is here. Not counted as a lookup.
     pub(super) fn peek(&self, key: BlockKey, hash: u64) -> Option<Arc<Block>> {
         self.find(key, hash).map(|cached| Arc::clone(&cached.block))
     }
@@ -97,7 +97,7 @@ impl Shard {
         self.blocks.peek(&hash).filter(|cached| cached.key == key)
     }
 
-    /// A buffer for a block of `bytes` that may be too long, with whatever was in it; `None` if there is none.
+    /// Returns a buffer for a block of `bytes` that may be too long, with whatever was in it; `None` if there is none.
     pub(super) fn take_spare(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let (_, buffers) =
             self.spares.range_mut(bytes..bytes.saturating_add((SPARE_STEPS_OVER + 1) * SPARE_STEP_BYTES)).next()?;

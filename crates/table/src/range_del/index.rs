@@ -75,7 +75,7 @@ struct Step {
 }
 
 impl Step {
-    /// The same step in a run where all numbers are larger by `offset`.
+    /// Returns the same step in a run where all numbers are larger by `offset`.
     fn moved(self, offset: u32) -> Step {
         let tombstone = if self.tombstone == NONE { NONE } else { self.tombstone + offset };
         Step { key: self.key + 2 * offset, tombstone }
@@ -83,7 +83,7 @@ impl Step {
 }
 
 impl TombstoneIndex {
-    /// An index of no tombstones.
+    /// Creates an index of no tombstones.
     pub fn new() -> TombstoneIndex {
         TombstoneIndex::default()
     }
@@ -119,8 +119,8 @@ impl TombstoneIndex {
         self.runs.push(Arc::new(run));
     }
 
-    /// The newest tombstone, at or below `snapshot`, that covers `user_key`. A version of the key is hidden from
-    /// `snapshot` if its sequence number is smaller than the tombstone's; the same is true of every key up to the
+    /// Returns the newest tombstone, at or below `snapshot`, that covers `user_key`. A version of the key is hidden
+    /// from `snapshot` if its sequence number is smaller than the tombstone's; the same is true of every key up to the
     /// tombstone's end.
     #[inline]
     pub fn covering(&self, user_key: &[u8], snapshot: SequenceNumber) -> Option<&RangeTombstone> {
@@ -140,7 +140,7 @@ impl TombstoneIndex {
         self.len == 0
     }
 
-    /// All tombstones in the order of insertion.
+    /// Returns all tombstones in the order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<RangeTombstone>> {
         let leaves = self.runs.iter().flat_map(|run| &run.leaves);
         leaves.flat_map(|leaf| leaf.iter()).chain(&self.tail)
@@ -184,7 +184,7 @@ struct Search<'k, 'a> {
 }
 
 impl<'a> Search<'_, 'a> {
-    /// Whether a tombstone with this sequence number would be a better answer.
+    /// Returns true if a tombstone with this sequence number would be a better answer.
     fn wants(&self, sequence: SequenceNumber) -> bool {
         sequence <= self.snapshot && self.newest.is_none_or(|newest| newest.sequence < sequence)
     }

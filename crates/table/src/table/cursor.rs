@@ -41,7 +41,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The block at `handle` with its trailer, if all of it is here.
+    /// Returns the block at `handle` with its trailer, if all of it is here.
     pub(crate) fn get(&self, handle: BlockHandle) -> Option<&[u8]> {
         let at = usize::try_from(handle.offset.checked_sub(self.start)?).ok()?;
         self.bytes.get(..self.filled)?.get(at..)?.get(..handle.stored_bytes() as usize)
@@ -85,14 +85,14 @@ pub struct TableCursor {
 }
 
 impl Table {
-    /// A cursor over the entries; it stands nowhere yet. It reads through the cache, block by block, and ahead in
-    /// growing pieces once it notices that it is going forward.
+    /// Returns a cursor over the entries; it stands nowhere yet. It reads through the cache, block by block, and ahead
+    /// in growing pieces once it notices that it is going forward.
     pub fn cursor(self: &Arc<Self>, options: ReadOptions) -> TableCursor {
         TableCursor::new(Arc::clone(self), options, None)
     }
 
-    /// A cursor for reading all or most of the table forward, as compactions do: past the cache, `read_bytes` at a time
-    /// (64 KiB at least), with every checksum verified and no allocation per block.
+    /// Returns a cursor for reading all or most of the table forward, as compactions do: past the cache, `read_bytes`
+    /// at a time (64 KiB at least), with every checksum verified and no allocation per block.
     pub fn sequential_cursor(self: &Arc<Self>, read_bytes: usize) -> TableCursor {
         TableCursor::new(
             Arc::clone(self),
@@ -127,7 +127,7 @@ impl TableCursor {
         self.meter = Some(meter);
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
@@ -138,13 +138,13 @@ impl TableCursor {
         self.entries.valid()
     }
 
-    /// The entry's key. Must stand on an entry.
+    /// Returns the entry's key. Must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.entries.key()
     }
 
-    /// The entry's value. Must stand on an entry.
+    /// Returns the entry's value. Must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.entries.value()
@@ -164,7 +164,7 @@ impl TableCursor {
         self.warm_before + WarmBytes::of_block(in_block as u64, self.warmth)
     }
 
-    /// The entry's value, keeping its block alive. Must stand on an entry.
+    /// Returns the entry's value, keeping its block alive. Must stand on an entry.
     pub fn value_ref(&self) -> crate::block::ValueRef {
         let (start, end) = self.entries.value_range();
         crate::block::ValueRef::new(Arc::clone(self.entries.block()), start, end)

@@ -56,7 +56,7 @@ impl Table {
         decoded.map_err(|damage| self.corruption(handle.offset, "data block", damage))
     }
 
-    /// The entries of one of this table's data blocks, from the first on.
+    /// Returns the entries of one of this table's data blocks, from the first on.
     ///
     /// # Errors
     /// The first entry cannot be decoded.
@@ -82,13 +82,13 @@ impl BlockEntries {
         self.cursor.valid()
     }
 
-    /// The entry's key. Must stand on an entry.
+    /// Returns the entry's key. Must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.cursor.key()
     }
 
-    /// The entry's value. Must stand on an entry.
+    /// Returns the entry's value. Must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.cursor.value()

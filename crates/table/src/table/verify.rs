@@ -98,7 +98,7 @@ impl Table {
         self.corruption(offset, what, Damage::new(expected, found))
     }
 
-    /// A block from the file, not from what was read at open.
+    /// Returns a block from the file, not from what was read at open.
     fn read_again(&self, handle: BlockHandle, what: &str) -> Result<Vec<u8>> {
         self.check_handle(handle, self.footer.file_bytes - FOOTER_BYTES as u64, what)?;
         let mut stored = zeroed(handle.stored_bytes() as usize, self.path())?;

@@ -25,12 +25,12 @@ pub struct TableEnd {
 }
 
 impl TableEnd {
-    /// The first and the last internal key; `None` if the table has no entries.
+    /// Returns the first and the last internal key; `None` if the table has no entries.
     pub fn key_bounds(&self) -> Option<(KeyRef<'_>, KeyRef<'_>)> {
         self.properties.smallest_key().zip(self.properties.largest_key())
     }
 
-    /// The memory that the filter and the range tombstones take.
+    /// Returns the memory that the filter and the range tombstones take.
     pub fn memory_bytes(&self) -> u64 {
         [&self.filter, &self.range_tombstones].into_iter().flatten().map(|bytes| bytes.capacity() as u64).sum()
     }
@@ -83,7 +83,7 @@ pub struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// A builder without entries.
+    /// Creates a builder without entries.
     ///
     /// # Errors
     /// An option is out of range.
@@ -254,7 +254,7 @@ impl TableBuilder {
         self.spare = Some(memory);
     }
 
-    /// The last block, if there is one, and what comes behind the blocks.
+    /// Returns the last block, if there is one, and what comes behind the blocks.
     ///
     /// # Errors
     /// There is no memory for the filter or the range tombstones.
