@@ -44,7 +44,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Addressable bytes that are left; `None` if it is unknown how many there are.
+    /// Returns the addressable bytes that are left; `None` if it is unknown how many there are.
     ///
     /// ```
     /// use situ_device::Space;
@@ -57,7 +57,7 @@ impl Space {
         (self.logical_total > 0).then(|| self.logical_total.saturating_sub(self.logical_used))
     }
 
-    /// Physical bytes that the drive has left, where both figures are known.
+    /// Returns the physical bytes that the drive has left, where both figures are known.
     ///
     /// ```
     /// use situ_device::Space;
@@ -127,7 +127,7 @@ pub trait DeviceLock: Send + Sync + fmt::Debug {}
 
 /// Something addressed in blocks: a file, a block device, a simulated disk.
 pub trait Device: Send + Sync {
-    /// Backend and path in one line, for people.
+    /// Returns backend and path in one line, for people.
     fn describe(&self) -> String;
     /// Takes the right to write, which one opener on the machine has at a time. Nothing enforces it below: reading and
     /// writing work without it. So a writer takes it first and keeps it as long as it writes.
@@ -145,9 +145,10 @@ pub trait Device: Send + Sync {
     fn reserve(&self) -> io::Result<()> {
         Ok(())
     }
-    /// Room and use. A file that has been cut since it was opened has less room than then; it takes no more writes.
+    /// Returns the size and use of the device. A file that has been cut since it was opened has less room than then; it
+    /// takes no more writes.
     fn space(&self) -> Space;
-    /// Whether the drive below compresses, and what it is. The default says that nothing is known.
+    /// Returns the kind of the drive below, and its compression. The default says that nothing is known.
     fn nature(&self) -> Nature {
         Nature::unknown("unknown", "this kind of device does not say")
     }

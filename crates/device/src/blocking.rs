@@ -52,8 +52,8 @@ pub(crate) fn ended_early(offset: u64, wanted: u64, done: u64) -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
 
-/// A durable write is one that the disk is asked to make durable by itself (force unit access), not a write and a flush
-/// of all that others have written meanwhile; where there is no volatile cache, it is a plain write.
+/// Writes a buffer. A durable write is one that the disk is asked to make durable by itself (force unit access), not a
+/// write and a flush of all that others have written meanwhile; where there is no volatile cache, it is a plain write.
 fn write(target: &Target, buffer: &[u8], offset: u64, durable: bool) -> io::Result<()> {
     target.check_whole()?;
     let forced = durable && target.geometry.volatile_write_cache;

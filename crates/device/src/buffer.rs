@@ -50,7 +50,7 @@ impl Buffer {
         Buffer::try_new(bytes).unwrap_or_else(|| handle_alloc_error(Buffer::layout(whole_pages(bytes))))
     }
 
-    /// As [`new`](Buffer::new), but returns `None` if memory runs out.
+    /// Like [`new`](Buffer::new), but returns `None` if memory runs out.
     pub fn try_new(bytes: usize) -> Option<Buffer> {
         let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes)?;
         if !is_zeroed {

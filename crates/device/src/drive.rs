@@ -53,12 +53,12 @@ pub struct Drive {
     gauge: Gauge,
 }
 
-/// How a drive is asked.
+/// The way to ask a drive for its figures.
 #[derive(Debug)]
 enum Gauge {
-    /// It has no figures.
+    /// A drive without figures.
     Silent,
-    /// By its directory under `/sys`.
+    /// A zram device, by its directory under `/sys`.
     Zram(PathBuf),
     Vdo(vdo::Volume),
     ScaleFlux(scaleflux::Controller),
@@ -130,7 +130,7 @@ impl Drive {
         }
     }
 
-    /// `space` with what the drive counts of physical bytes.
+    /// Returns `space` with the physical bytes that the drive counts.
     pub fn add_to(&self, space: Space) -> Space {
         let Counts { physical_total, physical_used, physical_written, .. } = self.counts();
         Space { physical_total, physical_used, physical_written, ..space }

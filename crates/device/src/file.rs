@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct FileDevice {
     target: Target,
-    /// Why it is this backend, where that is worth saying.
+    /// The reason why it is this backend, where that is worth saying.
     because: Option<String>,
 }
 

@@ -20,8 +20,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long another holder of a block device's `flock` is waited for: device managers take it for moments while they
-/// look at a device that was just closed.
+/// The longest wait for another holder of a block device's `flock`: device managers take it for moments while they look
+/// at a device that was just closed.
 const PASSING_HOLDER: Duration = Duration::from_millis(500);
 
 /// The files of which this process holds the `flock` now, each as often as it does: a process that is refused can so
@@ -42,12 +42,12 @@ fn held() -> MutexGuard<'static, Vec<(u64, u64)>> {
 pub struct Flocked {
     file: File,
     holder: u32,
-    /// Which file it is, as [`HELD`] has it; `None` if the system does not say.
+    /// The identity of the file, as [`HELD`] has it; `None` if the system does not say.
     held: Option<(u64, u64)>,
 }
 
 impl Flocked {
-    /// `file`, of which this process has just taken the `flock`, a share or all of it.
+    /// Takes `file`, of which this process has just taken the `flock`, a share or all of it.
     pub fn new(file: File) -> Flocked {
         let which = identity(&file).ok();
         held().extend(which);
@@ -83,7 +83,7 @@ impl Drop for Flocked {
 #[derive(Debug)]
 struct FileLock {
     _held: Flocked,
-    /// What lies below a loop device, of which others have a share at most.
+    /// The file below a loop device, of which others have a share at most.
     _below: Option<Flocked>,
 }
 
@@ -142,7 +142,8 @@ fn take(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result
     }
 }
 
-/// What a path may stop to mean: a device by its number, whichever node was opened, and a file by that of its inode.
+/// Returns an identity that does not depend on the path: a device's number, whichever node was opened, and a file's
+/// inode number.
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     Ok(identity_of(&fstat(file)?))
 }

@@ -12,7 +12,7 @@ pub enum Compresses {
 }
 
 impl Compresses {
-    /// In a word: "yes", "no" or "unknown".
+    /// Returns it in a word: "yes", "no" or "unknown".
     pub fn word(self) -> &'static str {
         match self {
             Compresses::Yes => "yes",
@@ -39,17 +39,17 @@ pub struct Nature {
     pub is_shared: bool,
     /// The path is in a file system that does not tell the drive what is deleted, as it is mounted without `discard`.
     pub keeps_discards: bool,
-    /// Why something is unknown.
+    /// The reason why something is unknown.
     pub why: Option<String>,
 }
 
 impl Nature {
-    /// Returns a drive that says nothing.
+    /// Creates the nature of a drive that says nothing.
     pub fn unknown(kind: impl Into<String>, why: impl Into<String>) -> Nature {
         Nature { why: Some(why.into()), ..Nature::of(Compresses::Unknown, kind) }
     }
 
-    /// Returns a drive of which it is known whether it compresses.
+    /// Creates the nature of a drive of which it is known whether it compresses.
     pub fn of(compresses: Compresses, kind: impl Into<String>) -> Nature {
         let (kind, devices) = (kind.into(), Vec::new());
         Nature {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the first read may take.
+/// The maximum time of the first read.
 const FIRST_READ: Duration = Duration::from_secs(30);
 
 /// A namespace behind rings of passed-through commands.

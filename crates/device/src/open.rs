@@ -41,7 +41,7 @@ pub enum Backend {
 pub struct OpenOptions {
     /// True to open for reading only, as for a look at a device that may belong to another process. Default: false.
     pub read_only: bool,
-    /// Which backend; for tests and comparisons. Default: automatic.
+    /// The backend; for tests and comparisons. Default: automatic.
     pub backend: Backend,
 }
 

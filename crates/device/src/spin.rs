@@ -34,7 +34,7 @@ pub(crate) const SHORT: Duration = Duration::from_micros(50);
 /// Attempts are never shorter: this is the time of a few looks at the queue.
 const SHORTEST: Duration = Duration::from_micros(2);
 
-/// How many waits lie at most between two tries of what does not seem to pay.
+/// The maximum number of waits between two tries of what does not seem to pay.
 const RAREST_TRY: u32 = 1024;
 
 /// Waits after which spinning is tried again for the first time.
@@ -51,9 +51,9 @@ const ALWAYS: u32 = 1 << 16;
 pub(crate) struct Spinner {
     /// Share of recent attempts that were met by a completion.
     success: u32,
-    /// What a completion takes that comes while spinning, on average.
+    /// The average time of a completion that comes while spinning.
     usual_ns: u64,
-    /// What a wait takes that sleeps, on average.
+    /// The average time of a wait that sleeps.
     asleep_ns: u64,
     /// Waits until the next try of what does not seem to pay.
     resting: u32,
@@ -72,7 +72,7 @@ impl Spinner {
         self.success >= ALWAYS / 2
     }
 
-    /// How long the next wait may spin; zero means to sleep at once.
+    /// Returns the time for which the next wait may spin; zero means to sleep at once.
     pub(crate) fn budget(&mut self) -> Duration {
         let longest = Duration::from_nanos(self.asleep_ns / 8).clamp(SHORT, LONGEST);
         if self.resting > 0 {
@@ -93,7 +93,7 @@ impl Spinner {
         }
     }
 
-    /// A completion came after `took` of spinning.
+    /// Notes that a completion came after `took` of spinning.
     pub(crate) fn met(&mut self, took: Duration) {
         self.success += (ALWAYS - self.success) >> SHIFT;
         average(&mut self.usual_ns, took);
@@ -105,7 +105,7 @@ impl Spinner {
         }
     }
 
-    /// An attempt ended without a completion.
+    /// Notes that an attempt ended without a completion.
     pub(crate) fn missed(&mut self) {
         let paid = self.pays();
         self.success -= self.success >> SHIFT;
@@ -114,7 +114,7 @@ impl Spinner {
         }
     }
 
-    /// A completion came after `took`, most of which was slept.
+    /// Notes that a completion came after `took`, most of which was slept.
     pub(crate) fn slept(&mut self, took: Duration) {
         average(&mut self.asleep_ns, took);
     }

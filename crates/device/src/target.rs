@@ -72,7 +72,7 @@ pub(crate) struct Target {
     pub(crate) bytes: u64,
     pub(crate) geometry: Geometry,
     pub(crate) direct: bool,
-    /// Whether the file was found shorter than `bytes`; None of what cannot become shorter unnoticed.
+    /// True if the file was found shorter than `bytes`; `None` for a target that cannot become shorter unnoticed.
     was_cut: Option<Arc<AtomicBool>>,
     disk: Option<Disk>,
     pub(crate) drive: Arc<Drive>,
@@ -91,7 +91,7 @@ impl Target {
         Target::new(file, path)
     }
 
-    /// A pipe, a socket, or whatever else a test wants to see behave as a device of `bytes`.
+    /// Returns a target over a pipe, a socket, or any other file that a test wants to behave as a device of `bytes`.
     #[cfg(test)]
     pub(crate) fn fake(file: File, bytes: u64) -> Target {
         let geometry = file_geometry(None, false, true);
@@ -185,8 +185,8 @@ impl Target {
         format!("{} ({kind}, {backend}, {cache})", self.path.display())
     }
 
-    /// How much of a transfer that moved `count` bytes may be taken as done, so that the rest can be asked for: direct
-    /// I/O cannot begin again within a block. None of it if nothing but a part of a block was moved.
+    /// Returns the part of a transfer that moved `count` bytes that may be taken as done, so that the rest can be asked
+    /// for: direct I/O cannot begin again within a block. It is 0 if only a part of a block was moved.
     pub(crate) fn whole_units(&self, count: usize) -> usize {
         if self.direct { count - count % self.geometry.block_bytes as usize } else { count }
     }
@@ -225,7 +225,7 @@ impl Target {
         Space { logical_total, logical_used, physical_total, physical_used, physical_written }
     }
 
-    /// Of a file: how much of it is left as it was opened, and how much its file system has given it.
+    /// Returns, for a file, the bytes that are left as it was opened, and the bytes that its file system has given it.
     fn length_and_held(&self) -> Option<(u64, u64)> {
         let stat = fstat(&*self.file).ok()?;
         let total = (stat.st_size as u64).min(self.bytes);
@@ -243,12 +243,13 @@ fn bypasses_cache(file: &File) -> io::Result<bool> {
     }
 }
 
-/// A kernel or a file system that does not say leaves the bit out; one that goes through the page cache says 0.
+/// Returns true if the answer says that I/O is direct. A kernel or a file system that does not say leaves the bit out;
+/// one that goes through the page cache says 0.
 fn says_direct(answer: &Statx) -> bool {
     StatxFlags::from_bits_retain(answer.stx_mask).contains(StatxFlags::DIOALIGN) && answer.stx_dio_offset_align > 0
 }
 
-/// What `disk` says; `logical` is the size of its sectors.
+/// Returns the geometry that `disk` reports; `logical` is the size of its sectors.
 fn block_geometry(disk: Option<&Disk>, logical: u32, direct: bool) -> Geometry {
     let discard = disk.filter(|disk| disk.number::<u64>("discard_max_bytes").is_some_and(|most| most > 0));
     let granularity = discard.and_then(|disk| disk.number::<u32>("discard_granularity")).unwrap_or(0);
@@ -263,7 +264,8 @@ fn block_geometry(disk: Option<&Disk>, logical: u32, direct: bool) -> Geometry {
     }
 }
 
-/// What a file on `disk` is like. Its owner may have `reserved` all of its room: then it is never given back.
+/// Returns the geometry of a file on `disk`. Its owner may have `reserved` all of its room: then it is never given
+/// back.
 fn file_geometry(disk: Option<&Disk>, settled: bool, reserved: bool) -> Geometry {
     let sector = disk.and_then(|disk| disk.number::<u32>("logical_block_size")).unwrap_or(512);
     Geometry {
@@ -283,7 +285,8 @@ struct Disk {
 }
 
 impl Disk {
-    /// None for a file system without a disk of its own (in memory, over a network, over several disks).
+    /// Finds the disk. Returns `None` for a file system without a disk of its own (in memory, over a network, over
+    /// several disks).
     fn find(number: u64) -> Option<Disk> {
         let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
         Disk::at(&std::fs::canonicalize(link).ok()?)

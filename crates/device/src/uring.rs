@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long the first read may take.
+/// The maximum time of the first read.
 const FIRST_READ: Duration = Duration::from_secs(30);
 
 /// A file or block device behind rings.

@@ -31,7 +31,7 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Position of the first payload byte of a page.
+    /// Returns the position of the first payload byte of a page.
     pub(crate) fn position(&self, page: u32) -> u64 {
         self.base + u64::from(page) * PAYLOAD_BYTES as u64
     }
@@ -166,18 +166,18 @@ impl Chunk {
         self.mark == 0 && self.tail_used < PAYLOAD_BYTES
     }
 
-    /// Position of page 0's payload.
+    /// Returns the position of page 0's payload.
     pub(crate) fn start_position(&self) -> u64 {
         self.file.position(self.first_page)
     }
 
-    /// Position behind the last record, or behind the last page if it is the file's last.
+    /// Returns the position behind the last record, or behind the last page if it is the file's last.
     pub(crate) fn end_position(&self) -> u64 {
         let used = if self.mark == 0 { self.tail_used } else { PAYLOAD_BYTES };
         self.file.position(self.first_page) + ((self.pages - 1) * PAYLOAD_BYTES + used) as u64
     }
 
-    /// Number of the page behind the last.
+    /// Returns the number of the page behind the last.
     pub(crate) fn next_page(&self) -> u32 {
         self.first_page + self.pages as u32
     }

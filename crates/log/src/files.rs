@@ -62,7 +62,7 @@ fn shorter_if_full<T>(bytes: u64, least: u64, make: impl Fn(u64) -> Result<T>) -
     }
 }
 
-/// Bytes of the shortest file that has room for a record of `record_bytes`.
+/// Returns the bytes of the shortest file that has room for a record of `record_bytes`.
 pub(crate) fn shortest_for(record_bytes: u64) -> u64 {
     let record = record_bytes.saturating_add(RECORD_HEADER_BYTES as u64);
     // The last page is for the end mark.
@@ -109,7 +109,7 @@ impl Files {
         self.list.lock().expect("a thread panicked over the list of log files")
     }
 
-    /// Bytes of a file that is made for a record of `record_bytes`, and has room for others.
+    /// Returns the bytes of a file that is made for a record of `record_bytes`, and has room for others.
     pub(crate) fn bytes_for(&self, record_bytes: u64) -> u64 {
         shortest_for(record_bytes).max(self.file_bytes.next_multiple_of(PAGE_BYTES as u64))
     }
@@ -184,7 +184,7 @@ impl Files {
         })
     }
 
-    /// Bytes of files that take no more records and are not released.
+    /// Returns the bytes of files that take no more records and are not released.
     pub(crate) fn old_bytes(&self) -> u64 {
         self.list().old.values().map(|file| file.bytes).sum()
     }
@@ -292,7 +292,7 @@ impl Files {
         Ok(())
     }
 
-    /// As `release`, for the one file `number`, which was prepared and not used.
+    /// Like `release`, for the one file `number`, which was prepared and not used.
     pub(crate) fn release_unused(&self, number: u64) -> Result<()> {
         match self.next_release(number, number.saturating_add(1), 0) {
             Some((number, file, keep)) => self.release_one(number, file, keep),
@@ -314,7 +314,7 @@ impl Files {
         }
     }
 
-    /// Bytes of old files and spares.
+    /// Returns the bytes of old files and spares.
     pub(crate) fn bytes(&self) -> u64 {
         let list = self.list();
         list.old.values().map(|file| file.bytes).chain(list.spares.iter().map(|spare| spare.bytes)).sum()

@@ -209,9 +209,9 @@ impl Log {
         self.one_turn(self.lock(), durability)
     }
 
-    /// As [`advance`](Log::advance) with [`Durability::Buffered`], for a thread that must not wait for a device either:
-    /// what comes next is left to others if it goes to a file whose [writes wait](PageFile::writes_wait), and so is all
-    /// behind it, in whichever file. False then, too.
+    /// Like [`advance`](Log::advance) with [`Durability::Buffered`], for a thread that must not wait for a device
+    /// either: what comes next is left to others if it goes to a file whose [writes wait](PageFile::writes_wait), and
+    /// so is all behind it, in whichever file. False then, too.
     ///
     /// # Errors
     /// As [`commit`](Log::commit).
@@ -310,7 +310,7 @@ impl Log {
         self.prepare(file_number, fits, || self.files.make(file_number, min_bytes))
     }
 
-    /// As [`prepare_next`](Log::prepare_next), for a file of [`short_file_bytes`](LogOptions::short_file_bytes) or of
+    /// Like [`prepare_next`](Log::prepare_next), for a file of [`short_file_bytes`](LogOptions::short_file_bytes) or of
     /// `bytes_max`, whichever is less, or a shorter one if the disk has no room for that: when little is to be written
     /// and room counts. It has room for a record of `min_bytes` in any case.
     ///
@@ -432,18 +432,18 @@ impl Log {
         self.drop_spares()
     }
 
-    /// Why the log takes no more records: the first write or sync that failed. It stays so until reopened, because
-    /// nothing is known about what the disk holds.
+    /// Returns the reason why the log takes no more records: the first write or sync that failed. It stays so until
+    /// reopened, because nothing is known about what the disk holds.
     pub fn failed(&self) -> Option<Error> {
         self.lock().failed.clone()
     }
 
-    /// Bytes of a file that is made for a record of `record_bytes`; with 0, of an ordinary one.
+    /// Returns the bytes of a file that is made for a record of `record_bytes`; with 0, of an ordinary one.
     pub fn file_bytes_for(&self, record_bytes: u64) -> u64 {
         self.files.bytes_for(record_bytes)
     }
 
-    /// Bytes of files that are written and not released, with what is written of the current one.
+    /// Returns the bytes of files that are written and not released, with what is written of the current one.
     pub fn held_bytes(&self) -> u64 {
         let written = {
             let state = self.lock();
@@ -480,7 +480,7 @@ impl Log {
         self.lock().next().as_ref().is_some_and(|next| next.number == number && fits(next))
     }
 
-    /// Bytes of the shortest file that has room for a record of `record_bytes`.
+    /// Returns the bytes of the shortest file that has room for a record of `record_bytes`.
     pub fn shortest_file_bytes_for(&self, record_bytes: u64) -> u64 {
         shortest_for(record_bytes)
     }

@@ -74,7 +74,7 @@ impl LogOptions {
     }
 }
 
-/// Why a record was not taken, or a rotation not made. Nothing was changed.
+/// The reason why a record was not taken, or a rotation not made. Nothing was changed.
 #[derive(Debug, Clone)]
 pub enum AppendError {
     /// `buffer_bytes_max` bytes wait to be written. Commit some, then append again.

@@ -56,7 +56,7 @@ pub enum Tail {
         file: u64,
         /// The page at which the log does not go on.
         page: u32,
-        /// Why it does not.
+        /// The reason why it does not.
         reason: String,
     },
 }

@@ -176,7 +176,7 @@ impl LogState {
         }
     }
 
-    /// Bytes of records, headers included, that the current file still takes.
+    /// Returns the bytes of records, headers included, that the current file still takes.
     pub(crate) fn room(&self) -> u64 {
         let pages = u64::from(self.file.page_count - 1).saturating_sub(u64::from(self.next_page));
         let tail = self.open.as_ref().map_or(0, |chunk| PAYLOAD_BYTES - chunk.tail_used);
@@ -354,12 +354,12 @@ impl LogState {
         self.file.number
     }
 
-    /// Pages of the current file.
+    /// Returns the number of pages of the current file.
     pub(crate) fn file_pages(&self) -> u64 {
         u64::from(self.file.page_count)
     }
 
-    /// Pages of the current file and of the one prepared.
+    /// Returns the number of pages of the current file and of the one prepared.
     pub(crate) fn pages(&self) -> u64 {
         self.file_pages() + self.next.as_ref().map_or(0, |next| next.pages.pages())
     }
@@ -370,7 +370,7 @@ impl LogState {
     }
 }
 
-/// Pages of a file, as the format counts them.
+/// Returns the number of pages of a file, as the format counts them.
 fn page_count(pages: &dyn PageFile) -> Result<u32> {
     match u32::try_from(pages.pages()) {
         Ok(count) if count >= FILE_PAGES_MIN => Ok(count),

@@ -396,7 +396,7 @@ impl Disk {
         taken.map(|(_, inode)| inode)
     }
 
-    /// Bytes taken by files that have a name or are open.
+    /// Returns the bytes taken by files that have a name or are open.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.taken().map(|inode| inode.contents.len() as u64).sum()
     }
@@ -412,7 +412,7 @@ impl Disk {
         self.written_before + costs.map(Costs::written).sum::<u64>()
     }
 
-    /// Physical space that is left; without end on a disk that does not compress.
+    /// Returns the physical space that is left; without end on a disk that does not compress.
     pub(crate) fn physical_left(&self) -> u64 {
         self.compression.map_or(u64::MAX, |compression| compression.left(self.physical_used()))
     }

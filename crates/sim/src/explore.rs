@@ -106,7 +106,7 @@ disk!(SimDevice);
 /// Disks that crash together.
 trait Machine: Send + Sync {
     fn disks(&self) -> Vec<&dyn Disk>;
-    /// As [`Disk::after`]; each loses by a seed of its own.
+    /// Like [`Disk::after`]; each loses by a seed of its own.
     fn after(&self, power_failure: Option<u64>, env: &Env) -> Self;
 }
 

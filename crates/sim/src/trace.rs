@@ -36,7 +36,7 @@ pub(crate) struct Entry {
     pub(crate) bytes: u64,
     /// A hash of the bytes written.
     pub(crate) content: u64,
-    /// Why it failed.
+    /// The reason why it failed.
     pub(crate) failure: Option<String>,
 }
 

@@ -106,7 +106,7 @@ impl SimVolume {
         SimVolume::with_disk(env.clone(), "sim".to_owned(), Disk::default(), plan, seed)
     }
 
-    /// As [`new`](SimVolume::new), with a location of its own: for machines with several volumes.
+    /// Like [`new`](SimVolume::new), with a location of its own: for machines with several volumes.
     pub fn named(env: &Env, location: &str, plan: FaultPlan, seed: u64) -> SimVolume {
         SimVolume::with_disk(env.clone(), location.to_owned(), Disk::default(), plan, seed)
     }

@@ -48,7 +48,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 const APPEND_BUFFER_BYTES: usize = 256 << 10;
 /// A file that is being written has at most so much, and one call's bytes, that has not reached the disk.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
-/// How a file is made that must not exist.
+/// The flags for a file that must not exist yet.
 const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL);
 /// Zeros are written in pieces of this size.
 const ZERO_PIECE_BYTES: usize = 1 << 20;
@@ -56,7 +56,7 @@ const ZERO_PIECE_BYTES: usize = 1 << 20;
 /// A directory that holds one store's files.
 #[derive(Debug)]
 pub struct DirectoryVolume {
-    /// As it was named; for messages.
+    /// The directory's path as the caller gave it; for messages.
     directory: PathBuf,
     handle: Arc<File>,
     names: Arc<Names>,
@@ -93,7 +93,7 @@ impl DirectoryVolume {
     }
 
     /// Like [`open`](DirectoryVolume::open), but creates the directory, and those above it, where they do not exist.
-    /// What was created is durable on return; of what exists nothing is asked but that it can be passed through.
+    /// Created directories are durable on return. Existing ones need only be searchable.
     ///
     /// # Errors
     /// The system refuses.
@@ -112,7 +112,7 @@ impl DirectoryVolume {
         self.drive.get_or_init(|| Drive::of(&self.handle).unwrap_or_else(|error| Drive::unknown(error.to_string())))
     }
 
-    /// For messages: files are opened by [`open_file`](DirectoryVolume::open_file).
+    /// Returns the path for messages: files are opened by [`open_file`](DirectoryVolume::open_file).
     fn path(&self, name: FileName) -> PathBuf {
         self.directory.join(name.to_string())
     }
@@ -177,7 +177,8 @@ impl DirectoryVolume {
         })
     }
 
-    /// `None` where the file system has no direct I/O. Any other failure is one: the slower way would hide it.
+    /// Opens a file for direct I/O. Returns `None` where the file system has no direct I/O. Any other failure is one:
+    /// the slower way would hide it.
     fn open_direct(&self, name: FileName) -> Result<Option<File>> {
         match self.open_file(name, OFlags::WRONLY | OFlags::DIRECT) {
             Ok(file) => Ok(Some(file)),
@@ -191,7 +192,7 @@ impl DirectoryVolume {
         Ok(unlinkat(&self.handle, name.to_string(), AtFlags::empty())?)
     }
 
-    /// The caller then registers the new name with [`made`](Names::made).
+    /// Renames a file. The caller then registers the new name with [`made`](Names::made).
     fn rename_file(&self, from: FileName, to: FileName) -> io::Result<()> {
         let _held = [from, to].map(|name| self.names.let_go(name));
         Ok(renameat(&self.handle, from.to_string(), &self.handle, to.to_string())?)
@@ -517,8 +518,8 @@ impl Reader for FileReader {
         read_exact(&self.open.file, &self.open.path, offset, into)
     }
 
-    /// What the page cache has. The system says so for the file systems in use; the others refuse, and are not asked
-    /// again.
+    /// Reads the bytes that the page cache has. The system supports that for the file systems in use; the others
+    /// refuse, and are not asked again.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
         if self.cannot_tell.load(Ordering::Relaxed) {
             return Ok(false);
@@ -560,11 +561,11 @@ struct DirectoryPageFile {
     direct: Option<File>,
     names: Arc<Names>,
     name: FileName,
-    /// This process created the file.
+    /// True if this process created the file.
     is_new: bool,
     path: String,
     pages: u64,
-    /// Behind this offset nothing was ever written, neither pages nor zeros. Moved forward under `filling` only.
+    /// The offset behind which nothing was ever written, neither pages nor zeros. Moved forward under `filling` only.
     untouched_from: AtomicU64,
     filling: Mutex<()>,
 }
@@ -582,7 +583,7 @@ impl DirectoryPageFile {
         self.names.check_if_due()
     }
 
-    /// To be called before a write that ends at `end`: afterwards no fill touches its pages.
+    /// Prepares a write that ends at `end`: afterwards no fill touches its pages.
     fn touch(&self, end: u64, durable: bool) -> Result<()> {
         if end <= self.untouched_from.load(Ordering::Acquire) {
             return Ok(());

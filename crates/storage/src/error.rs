@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The system refused an operation.
     Io {
-        /// What was tried, as a verb: "read", "write", "sync", "create".
+        /// The operation that was tried, as a verb: "read", "write", "sync", "create".
         op: &'static str,
         /// The file, with its directory where there is one.
         path: String,
@@ -23,7 +23,7 @@ pub enum Error {
     /// No room: a full disk, a quota, or a limit on the length of a file (`ulimit -f`). Writes succeed again when there
     /// is room.
     NoSpace {
-        /// What was tried.
+        /// The operation that was tried.
         op: &'static str,
         /// The file.
         path: String,
@@ -34,7 +34,7 @@ pub enum Error {
     Locked {
         /// The lock file, or the device.
         path: String,
-        /// Who has it, if that is known; `None` of another process.
+        /// The holder, if that is known; `None` for another process.
         why: Option<String>,
     },
     /// The file does not exist.

@@ -70,9 +70,9 @@ pub(crate) const WAITING_READS_MAX: usize = 4096;
 pub struct ReadRequest {
     /// First byte in the file.
     pub offset: u64,
-    /// To be filled whole.
+    /// The buffer, which the read fills whole.
     pub buffer: Vec<u8>,
-    /// To be told of the outcome.
+    /// The receiver of the outcome.
     pub completion: ReadCompletion,
 }
 
@@ -139,7 +139,7 @@ pub struct FinishedRead {
     pub result: Result<()>,
 }
 
-/// What a queue and its reads share.
+/// The state that a queue and its reads share.
 struct Landed {
     reads: Mutex<Vec<FinishedRead>>,
     event: Arc<dyn Event>,
@@ -189,7 +189,7 @@ impl ReadQueue {
         ReadQueue { landed, depth: depth.max(1), in_flight: 0 }
     }
 
-    /// Reads that were submitted and not collected.
+    /// Returns the number of reads that were submitted and not collected.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -222,7 +222,7 @@ impl ReadQueue {
         count
     }
 
-    /// As [`poll`](ReadQueue::poll), but waits for the first one. Returns 0 if nothing is in flight.
+    /// Like [`poll`](ReadQueue::poll), but waits for the first one. Returns 0 if nothing is in flight.
     pub fn wait(&mut self, done: &mut Vec<FinishedRead>) -> usize {
         loop {
             let seen = self.landed.event.generation();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A place that holds a store's files.
 pub trait Volume: Send + Sync {
-    /// Where this is, for people: a path, a device name.
+    /// Returns the place of the volume, for people: a path, a device name.
     fn location(&self) -> String;
 
     /// Begins a new write-once file of at most about `bound` bytes (a hint for raw volumes to reserve room).
@@ -81,33 +81,34 @@ pub trait Volume: Send + Sync {
     /// The system refuses.
     fn list(&self) -> Result<Vec<FileMeta>>;
 
-    /// Room and use of whatever lies underneath.
+    /// Returns the size and use of the underlying disk or file system.
     fn space(&self) -> Space;
 
-    /// Whether the drive below compresses, and what it is. The default says that nothing is known.
+    /// Returns the kind of the drive below, and its compression. The default says that nothing is known.
     fn nature(&self) -> Nature {
         Nature::unknown("unknown", format!("{} does not say", self.location()))
     }
 
-    /// Room and use of the area that page files have to themselves; `None` if they share the room that
+    /// Returns the size and use of the area that page files have to themselves; `None` if they share the room that
     /// [`space`](Volume::space) tells of.
     fn log_room(&self) -> Option<Space> {
         None
     }
 
-    /// What the device is made of on which it lies without a file system; `None` of a volume that has a file system
-    /// below it.
+    /// Returns the geometry of the device on which the volume lies without a file system; `None` for a volume that has
+    /// a file system below it.
     fn geometry(&self) -> Option<Geometry> {
         None
     }
 
-    /// What it cannot do as it should, now or any more, each with its reason, for people; it goes on without. What a
-    /// caller was told as an error need not be among it.
+    /// Returns the faults of the volume, each with its cause, for people. The volume keeps running without the faulty
+    /// part. An error that a caller got need not be listed.
     fn troubles(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Why it takes no changes any more until it is opened again; `None` while it does. What lies on it can be read.
+    /// Returns the reason why it takes no changes any more until it is opened again; `None` while it does. Its files
+    /// can still be read.
     fn failure(&self) -> Option<Error> {
         None
     }
@@ -140,7 +141,7 @@ pub trait Writer: Send {
     /// [`NoSpace`](crate::Error::NoSpace) or I/O. After an error, the file must be given up.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Bytes appended so far.
+    /// Returns the bytes appended so far.
     fn written(&self) -> u64;
 
     /// Makes all appended bytes, and the name, durable.
@@ -168,7 +169,7 @@ pub trait Reader: Send + Sync {
     /// Its name, with the directory where there is one; for error messages.
     fn path(&self) -> &str;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn bytes(&self) -> u64;
 
     /// Fills `into` from `offset`.

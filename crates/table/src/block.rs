@@ -92,7 +92,7 @@ impl Block {
         Ok(block)
     }
 
-    /// As [`new`](Block::new), for an index block.
+    /// Like [`new`](Block::new), for an index block.
     pub(crate) fn new_index(bytes: Vec<u8>, file_offset: u64) -> Result<Block, Damage> {
         let mut block = Block::new(bytes, file_offset)?;
         block.heads = block.find_heads().map_err(|Malformed(at)| {
@@ -208,7 +208,7 @@ impl Block {
         self.bisect(target, 0, self.restart_count)
     }
 
-    /// As [`restarts_before`](Block::restarts_before), where those before `low` are known to be before `target`, and
+    /// Like [`restarts_before`](Block::restarts_before), where those before `low` are known to be before `target`, and
     /// those from `high` are known not to be.
     #[inline]
     fn bisect(&self, target: KeyRef<'_>, mut low: usize, mut high: usize) -> Result<usize, Malformed> {
@@ -219,7 +219,7 @@ impl Block {
         Ok(low)
     }
 
-    /// In an index block: the first entry at or behind `target`, or the number of entries if there is none.
+    /// Returns, in an index block, the first entry at or behind `target`, or the number of entries if there is none.
     #[inline]
     pub(crate) fn index_seek(&self, target: KeyRef<'_>) -> Result<usize, Malformed> {
         let Heads { common, heads } = &self.heads;
@@ -237,7 +237,7 @@ impl Block {
         self.bisect(target, low, low + equal)
     }
 
-    /// In an index block: entry `i`, which must be one of them.
+    /// Returns, in an index block, entry `i`, which must be one of them.
     #[inline]
     pub(crate) fn index_entry(&self, i: usize) -> Result<(KeyRef<'_>, BlockHandle), Malformed> {
         let at = self.restart(i);

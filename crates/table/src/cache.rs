@@ -122,7 +122,7 @@ impl BlockCache {
         self.shard(hash).get(key, hash)
     }
 
-    /// As [`get`](BlockCache::get), for one who goes elsewhere when it is not here: only a hit is counted.
+    /// Like [`get`](BlockCache::get), for one who goes elsewhere when it is not here: only a hit is counted.
     #[inline]
     pub(crate) fn probe(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
         let key = BlockKey { table_id, offset };
@@ -140,7 +140,7 @@ impl BlockCache {
         self.insert_warm(table_id, offset, block, WARMTH_MAX)
     }
 
-    /// As [`get`](BlockCache::get), for one who does not use the block: not counted as a lookup.
+    /// Like [`get`](BlockCache::get), for one who does not use the block: not counted as a lookup.
     pub(crate) fn peek(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
@@ -168,9 +168,9 @@ impl BlockCache {
         removed
     }
 
-    /// Memory for the block of `table_id` at `offset`, `bytes` long, with anything in it: of a block that is gone, if
-    /// one of about this length is. Only blocks in such memory leave it to others. Empty if `bytes` is more than is
-    /// ever kept.
+    /// Returns memory for the block of `table_id` at `offset`, `bytes` long, with anything in it: of a block that is
+    /// gone, if one of about this length is. Only blocks in such memory leave it to others. Empty if `bytes` is more
+    /// than is ever kept.
     pub(crate) fn buffer(&self, table_id: u64, offset: u64, bytes: usize) -> Vec<u8> {
         if bytes > SPARE_BYTES_MAX {
             return Vec::new();
@@ -182,7 +182,7 @@ impl BlockCache {
         buffer
     }
 
-    /// As [`insert`](BlockCache::insert), for a block that may go through `warmth` merges.
+    /// Like [`insert`](BlockCache::insert), for a block that may go through `warmth` merges.
     pub(crate) fn insert_warm(&self, table_id: u64, offset: u64, block: Arc<Block>, warmth: u8) -> Arc<Block> {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
@@ -230,7 +230,7 @@ impl BlockCache {
         stats
     }
 
-    /// Bytes held now: blocks with overhead, spare buffers, and pinned parts of open tables.
+    /// Returns the bytes held now: blocks with overhead, spare buffers, and pinned parts of open tables.
     pub fn used_bytes(&self) -> u64 {
         let stats = self.stats();
         stats.block_bytes + stats.spare_bytes + stats.pinned_bytes

@@ -223,7 +223,7 @@ pub(crate) fn decode_into(stored: &[u8], verify: bool, out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-/// As [`decode_into`], for a stored block in memory of its own: an uncompressed one stays where it is.
+/// Like [`decode_into`], for a stored block in memory of its own: an uncompressed one stays where it is.
 pub(crate) fn decode_owned(mut stored: Vec<u8>, verify: bool) -> Result<Vec<u8>, Damage> {
     let (kind, payload) = open(&stored, verify)?;
     if kind == COMPRESSION_NONE {

@@ -26,12 +26,12 @@ impl ReadMeter {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
-    /// Bytes of files that were read, as they are stored.
+    /// Returns the bytes of files that were read, as they are stored.
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of data blocks that were decoded, as they are without compression.
+    /// Returns the bytes of data blocks that were decoded, as they are without compression.
     pub fn plain_bytes(&self) -> u64 {
         self.plain_bytes.load(Ordering::Relaxed)
     }

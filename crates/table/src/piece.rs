@@ -126,13 +126,13 @@ impl PieceCursor {
         self.entries.valid()
     }
 
-    /// Returns the entry's key. Must stand on an entry.
+    /// Returns the entry's key. The cursor must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.entries.key()
     }
 
-    /// Returns the entry's value. Must stand on an entry.
+    /// Returns the entry's value. The cursor must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.entries.value()
@@ -143,18 +143,18 @@ impl PieceCursor {
         self.next_block == self.piece.blocks.len()
     }
 
-    /// As [`TableCursor::warm_read`](crate::TableCursor::warm_read).
+    /// Like [`TableCursor::warm_read`](crate::TableCursor::warm_read).
     pub fn warm_read(&self) -> WarmBytes {
         let in_block = self.entries.at().min(self.entries.block().entries_end());
         self.warm_before + WarmBytes::of_block(in_block as u64, self.warmth)
     }
 
-    /// Bytes of the blocks that were decoded since this was asked last, as they are without compression.
+    /// Returns the bytes of the blocks that were decoded since this was asked last, as they are without compression.
     pub fn take_plain_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.plain_bytes)
     }
 
-    /// To the first entry of the piece, which must not be begun.
+    /// Moves to the first entry of the piece, which must not be begun.
     ///
     /// # Errors
     /// A block is damaged.
@@ -162,8 +162,8 @@ impl PieceCursor {
         self.next_block()
     }
 
-    /// To the first entry with this user key or a larger one, if that entry is in the first block. Otherwise to the
-    /// first entry of the second block. The piece must not be begun.
+    /// Moves to the first entry with this user key or a larger one, if that entry is in the first block. Otherwise to
+    /// the first entry of the second block. The piece must not be begun.
     ///
     /// # Errors
     /// A block is damaged.
@@ -178,7 +178,7 @@ impl PieceCursor {
         }
     }
 
-    /// One entry forward, or behind the last one of the piece. Must stand on an entry.
+    /// Moves one entry forward, or behind the last one of the piece. The cursor must stand on an entry.
     ///
     /// # Errors
     /// A block is damaged.
@@ -191,7 +191,7 @@ impl PieceCursor {
         }
     }
 
-    /// To the first entry of the next block that has one; nowhere if there is none.
+    /// Moves to the first entry of the next block that has one; nowhere if there is none.
     fn next_block(&mut self) -> Result<()> {
         while self.load()? {
             match self.entries.first() {

@@ -169,12 +169,12 @@ impl FragmentedTombstones {
         self.pieces.is_empty()
     }
 
-    /// Number of fragments.
+    /// Returns the number of fragments.
     pub fn len(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Number of (fragment, sequence) pairs: what a table stores.
+    /// Returns the number of (fragment, sequence) pairs: what a table stores.
     pub fn sequence_count(&self) -> usize {
         self.sequences.len()
     }

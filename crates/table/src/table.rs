@@ -291,7 +291,7 @@ impl Table {
         BlockBoundaries { table: self, leaf: None, next_leaf: 0, next_entry: 0 }
     }
 
-    /// As [`block_boundaries`](Table::block_boundaries), from the data block on in which `user_key` is or would be.
+    /// Like [`block_boundaries`](Table::block_boundaries), from the data block on in which `user_key` is or would be.
     ///
     /// # Errors
     /// An index block cannot be read, or is damaged.
@@ -384,7 +384,7 @@ impl Table {
         self.cached_block(handle, BlockKind::Data, options)
     }
 
-    /// As [`data_block`](Table::data_block), of a block that is not in the cache.
+    /// Like [`data_block`](Table::data_block), of a block that is not in the cache.
     pub(crate) fn read_data_block(&self, handle: BlockHandle, options: &ReadOptions) -> Result<Arc<Block>> {
         self.read_block(handle, BlockKind::Data, options)
     }
@@ -448,7 +448,7 @@ impl Table {
         if options.fill_cache { self.cache.insert(self.id, handle.offset, block) } else { block }
     }
 
-    /// Memory for a block that will go into the cache if it may.
+    /// Returns memory for a block that will go into the cache if it may.
     pub(crate) fn buffer(&self, handle: BlockHandle, bytes: usize, options: &ReadOptions) -> Vec<u8> {
         match options.fill_cache {
             true => self.cache.buffer(self.id, handle.offset, bytes),
@@ -546,7 +546,7 @@ impl<T: Deref<Target = Table>> BlockBoundaries<T> {
         }
     }
 
-    /// To the first entry of the next index block, if there is one.
+    /// Moves to the first entry of the next index block, if there is one.
     fn load_leaf(&mut self) -> Result<Option<Arc<Block>>> {
         if self.next_leaf >= self.table.leaf_count() {
             return Ok(None);

@@ -84,12 +84,13 @@ impl TableWriter {
         self.builder.add_range_tombstone(begin, sequence, end)
     }
 
-    /// Point entries so far.
+    /// Returns the number of point entries so far.
     pub fn entries(&self) -> u64 {
         self.builder.entries()
     }
 
-    /// About how long the file would be if it were finished now; the open block and the index are counted uncompressed.
+    /// Returns about how long the file would be if it were finished now; the open block and the index are counted
+    /// uncompressed.
     #[inline]
     pub fn estimated_bytes(&self) -> u64 {
         self.builder.estimated_bytes(self.appender.data_bytes())

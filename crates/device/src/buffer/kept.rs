@@ -37,8 +37,8 @@ fn kept(bytes: usize) -> Option<&'static Mutex<Vec<Mapping>>> {
 }
 
 impl Mapping {
-    /// Memory of `bytes`, a multiple of the page size and not zero, and whether it is zeroed. `None` if the system has
-    /// none.
+    /// Returns memory of `bytes`, a multiple of the page size and not zero, and whether it is zeroed. `None` if the
+    /// system has none.
     pub(super) fn take(bytes: usize) -> Option<(Mapping, bool)> {
         let again = kept(bytes).and_then(|kept| lock(kept).pop());
         match again {
@@ -65,7 +65,7 @@ impl Mapping {
         start
     }
 
-    /// What [`into_start`](Mapping::into_start) gave away.
+    /// Takes back the memory that [`into_start`](Mapping::into_start) gave away.
     ///
     /// # Safety
     /// `start` came from there, with this length, and the memory has no users any more.
@@ -86,7 +86,7 @@ mod system {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use std::ptr::{NonNull, null_mut};
 
-    /// Zeroed memory.
+    /// Returns zeroed memory.
     pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
         let start = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };

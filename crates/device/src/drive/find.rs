@@ -20,14 +20,14 @@ const SCALEFLUX_QUINCE: &str = "0x0020";
 /// A ScaleFlux drive may expose one to four times its physical capacity.
 const SCALEFLUX_PERCENT_MAX: u32 = 400;
 
-/// What was found, before it is asked anything.
+/// A drive that was found, before any question to it.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) nature: Nature,
     pub(super) drive: Kind,
 }
 
-/// What the drive is asked by.
+/// The interface through which the drive is asked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Other,
@@ -48,7 +48,7 @@ pub(super) struct ScaleFlux {
     pub(super) is_quince: bool,
 }
 
-/// What is known of a file system that has no block device of its own.
+/// Returns the nature of a file system that has no block device of its own.
 pub(super) fn file_system(magic: u64) -> Nature {
     let own = |kind: &str| {
         let why = format!("{kind} compresses by its own rules, and does not tell what a block costs");
@@ -111,7 +111,7 @@ impl Way<'_> {
         }
     }
 
-    /// What the device with this description is, or what lies below it.
+    /// Finds the drive that the device with this description is, or the drive below it.
     fn at(&mut self, directory: &Path) -> Found {
         if self.devices.len() >= DEVICES_MAX {
             return unknown("unknown", format!("more than {DEVICES_MAX} devices lie on top of each other"));
@@ -136,7 +136,7 @@ impl Way<'_> {
         }
     }
 
-    /// The file that a loop device stands for lies on a drive, too.
+    /// Finds the drive on which the file of a loop device lies.
     fn below_loop(&mut self, directory: &Path) -> Found {
         let Some(file) = text(&directory.join("loop/backing_file")) else {
             return unknown("loop device", "the system does not name its file");
@@ -199,7 +199,7 @@ fn number_of(directory: &Path) -> Option<u64> {
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Whether it compresses is known only of vendors that say so by commands of their own.
+/// Finds the nature of an NVMe drive. Compression is known only of vendors that report it by commands of their own.
 fn nvme(directory: &Path) -> Found {
     let of_namespace = directory.join("device");
     let model = text(&of_namespace.join("model"));

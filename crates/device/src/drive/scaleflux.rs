@@ -51,7 +51,7 @@ const QUERIED_TOTAL: Range<usize> = 16..24;
 /// layout do.
 const UNITS_KNOWN: [u128; 4] = [512, 4096, 1 << 20, 32 << 20];
 
-/// What the drive warns of.
+/// The warning bit for exceeded capacity.
 const WARNS_OVER_CAPACITY: u32 = 0x02;
 const WARNS_LOCKED: u32 = 0x04;
 
@@ -157,7 +157,7 @@ fn item(log: &[u8], number: usize) -> Option<u64> {
     Some(u64::from_le_bytes(whole))
 }
 
-/// Bytes that the flash has written, if the two logs agree about what the host has written.
+/// Returns the bytes that the flash has written, if the two logs agree about what the host has written.
 fn flash_written(additional: &[u8], health: &[u8]) -> Option<u64> {
     let (flash, host) = (item(additional, FLASH_WRITTEN_ITEM)?, item(additional, HOST_WRITTEN_ITEM)?);
     let told = u128::from_le_bytes(field(health, DATA_UNITS_WRITTEN)?).checked_mul(DATA_UNIT_BYTES)?;

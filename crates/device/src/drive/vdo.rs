@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Volume {
     directory: PathBuf,
-    /// By which the device mapper knows it.
+    /// The number by which the device mapper knows it.
     number: Option<u64>,
 }
 
@@ -67,12 +67,12 @@ impl Statistics {
     }
 }
 
-/// From files, one for each figure.
+/// Reads the figures from files, one for each figure.
 fn from_files(directory: &Path) -> Option<Statistics> {
     Statistics::from(|file, _| fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok())
 }
 
-/// From `{ version : 41, dataBlocksUsed : 560, ..., packer : { ... }, ... }`.
+/// Parses the figures from `{ version : 41, dataBlocksUsed : 560, ..., packer : { ... }, ... }`.
 fn from_message(text: &str) -> Option<Statistics> {
     let fields = || text.split([',', '{', '}']).filter_map(|field| field.split_once(':'));
     Statistics::from(|_, name| {
@@ -81,7 +81,7 @@ fn from_message(text: &str) -> Option<Statistics> {
     })
 }
 
-/// Bytes that the one device below was given to write.
+/// Returns the bytes that the one device below was given to write.
 fn written(directory: &Path) -> Option<u64> {
     let mut below = fs::read_dir(directory.join("slaves")).ok()?.flatten();
     let (one, None) = (below.next()?, below.next()) else { return None };
@@ -128,7 +128,7 @@ fn message(number: u64, text: &[u8]) -> Box<[u64; MESSAGE_BYTES / 8]> {
     words
 }
 
-/// The text that came back, if it came back whole.
+/// Returns the text that came back, if it came back whole.
 fn answer(message: &[u64; MESSAGE_BYTES / 8]) -> Option<String> {
     let bytes: Vec<u8> = message.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let field = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));

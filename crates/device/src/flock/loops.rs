@@ -57,7 +57,7 @@ pub(super) fn share_below(device: &File) -> io::Result<Option<File>> {
     }
 }
 
-/// What lies below the disk that the kernel describes in `directory`, if it is a loop device in use.
+/// Returns the file below the disk that the kernel describes in `directory`, if it is a loop device in use.
 fn backing_file(directory: &Path) -> Option<PathBuf> {
     let mut text = fs::read(directory.join("loop/backing_file")).ok()?;
     text.pop_if(|last| *last == b'\n');

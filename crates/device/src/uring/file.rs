@@ -55,7 +55,7 @@ impl FileCommands {
         }
     }
 
-    /// As [`blocking::run`] does it: a file gets zeros written, a block device a command of its own.
+    /// Zeroes a range like [`blocking::run`]: a file gets zeros written, a block device a command of its own.
     fn zero(&self, operation: &InFlight, offset: u64, bytes: u64) -> Plan<squeue::Entry> {
         match self.target.kind {
             Kind::RegularFile => {

@@ -102,7 +102,7 @@ impl NvmeCommands {
         self.on_blocks(WRITE, at, operation.under_way, Some(zeros.address()), 0)
     }
 
-    /// One range, described in a buffer in addition to the operation's own.
+    /// Returns the command that discards one range, described in a buffer in addition to the operation's own.
     fn discard(&self, operation: &mut InFlight, offset: u64, left: u64) -> Command {
         let block = u64::from(self.namespace.geometry.block_bytes);
         operation.under_way = left.min(DISCARD_BYTES_MAX);

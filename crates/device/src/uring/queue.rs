@@ -31,24 +31,24 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a dropped queue waits for operations in flight.
+/// The maximum time that a dropped queue waits for operations in flight.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The longest transfer whose completion is polled for.
 const POLLED_BYTES_MAX: usize = 16 << 10;
 
-/// How often in a row the kernel may ask to try an operation again.
+/// The maximum number of times in a row that the kernel may ask to try an operation again.
 pub(super) const RETRIES_MAX: u32 = 100;
 
-/// What is to be done for an operation.
+/// The next step for an operation.
 pub(crate) enum Plan<S> {
     /// Give this entry to the kernel.
     Entry(S),
-    /// It is done already, without the kernel or within a call.
+    /// The operation is done already, without the kernel or within a call.
     Done(io::Result<()>),
 }
 
-/// What a result means.
+/// The meaning of a result.
 pub(crate) enum Step {
     Done(io::Result<()>),
     /// A part is done and noted in the operation: plan it again.
@@ -57,7 +57,7 @@ pub(crate) enum Step {
     Retry,
 }
 
-/// How operations become entries of a ring and results become those of operations.
+/// The translation of operations into entries of a ring, and of results into those of operations.
 pub(crate) trait Commands: Send {
     type Entry: squeue::EntryMarker;
     type Result: cqueue::EntryMarker + Result32;
@@ -114,7 +114,7 @@ fn can_poll(operation: &InFlight, geometry: &Geometry) -> bool {
     is_one_command && operation.buffer.len() <= POLLED_BYTES_MAX
 }
 
-/// What the kernel refers to.
+/// The memory that the kernel refers to.
 struct Kept<K: Commands> {
     ring: Ring<K::Entry, K::Result>,
     /// A second ring, for commands whose completions are polled for; see [`Mode::completion_poll`].

@@ -57,7 +57,7 @@ struct Reading {
     retries: u32,
 }
 
-/// What the kernel refers to.
+/// The memory that the kernel refers to.
 struct Kept {
     ring: Ring,
     table: Table<Reading>,
@@ -97,7 +97,7 @@ impl FileReads {
         self.depth
     }
 
-    /// Reads that were submitted and not collected.
+    /// Returns the number of reads that were submitted and not collected.
     pub fn in_flight(&self) -> usize {
         self.kept.table.len() + self.finished.len()
     }

@@ -20,7 +20,7 @@ use std::ptr::null_mut;
 /// Shorter buffers are not registered.
 const BYTES_MIN: usize = 64 << 10;
 
-/// How often a buffer is seen before it is registered.
+/// The number of uses of a buffer before it is registered.
 const SIGHTINGS: u32 = 3;
 
 /// Places for registered buffers in a ring.
@@ -73,8 +73,8 @@ enum RegistryState {
 }
 
 impl Registry {
-    /// Where the buffer is registered with the ring, if it is, or is now. The place is the caller's until
-    /// [`release`](Registry::release).
+    /// Returns the place at which the buffer is registered with the ring, if it is, or is now. The place is the
+    /// caller's until [`release`](Registry::release).
     pub(crate) fn place_of<S, C>(&mut self, buffer: &Buffer, ring: &Ring<S, C>) -> Option<u16>
     where
         S: squeue::EntryMarker,
@@ -104,7 +104,7 @@ impl Registry {
         Some(index as u16)
     }
 
-    /// An operation that named the place is over.
+    /// Notes that an operation that named the place is over.
     pub(crate) fn release(&mut self, place: u16) {
         self.places[usize::from(place)].in_flight -= 1;
     }

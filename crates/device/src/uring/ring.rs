@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 
-/// How long a kernel thread that polls for submissions stays awake without any.
+/// The time for which a kernel thread that polls for submissions stays awake without any.
 const SUBMISSION_POLL_IDLE_MS: u32 = 2;
 
-/// Which of the kernel's ways to work a ring uses.
+/// The kernel's way of working that a ring uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Mode {
     /// A kernel thread takes submissions (`SQPOLL`).
@@ -60,8 +60,8 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
         self.ring.submitter()
     }
 
-    /// How many operations may be in flight: the kernel rounds up to a power of two, and down to the most that it
-    /// gives.
+    /// Returns the number of operations that may be in flight: the kernel rounds up to a power of two, and down to the
+    /// most that it gives.
     pub(crate) fn operations(&self) -> u32 {
         let entries = self.ring.params().sq_entries();
         if self.mode.submission_poll { entries / 2 } else { entries }
@@ -76,7 +76,7 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
         unsafe { self.ring.submission().push(entry).is_ok() }
     }
 
-    /// Entries that the kernel has not taken yet.
+    /// Returns true if there are entries that the kernel has not taken yet.
     pub(crate) fn has_unsubmitted(&mut self) -> bool {
         !self.ring.submission().is_empty()
     }
@@ -123,7 +123,7 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
     }
 }
 
-/// The kernel asks to try again later, or a signal came.
+/// Returns true if the kernel asks to try again later, or a signal came.
 fn is_passing(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }

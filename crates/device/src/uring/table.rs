@@ -20,9 +20,9 @@ pub(crate) struct InFlight {
     pub(crate) aside: Option<Buffer>,
     /// Times that the kernel has asked to try again, since the last progress.
     pub(crate) retries: u32,
-    /// Where its buffer is registered with the ring.
+    /// The place where its buffer is registered with the ring.
     pub(crate) registered: Option<u16>,
-    /// It is in the ring whose completions are polled for.
+    /// True if it is in the ring whose completions are polled for.
     pub(crate) polled: bool,
 }
 

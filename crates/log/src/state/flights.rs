@@ -74,7 +74,7 @@ impl LogState {
             || self.pending_bytes() >= CHUNK_PAGES * PAGE_BYTES
     }
 
-    /// As `plan`, for a position that was handed out to flights already.
+    /// Like `plan`, for a position that was handed out to flights already.
     fn plan_durable(&mut self, target: u64, wants_sync: &mut bool) -> LogPlan {
         let Some(gap) = self.gap.clone().filter(|gap| gap.start < target) else {
             return LogPlan::Wait(Durability::Synced, target);

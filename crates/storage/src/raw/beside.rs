@@ -67,7 +67,7 @@ impl Shared {
         Ok(())
     }
 
-    /// After a read: whether the bytes were the file's.
+    /// Checks, after a read, that the bytes were the file's.
     pub(super) fn check_still_there(&self, file: &Arc<File>, name: FileName) -> Result<()> {
         if !self.is_guest() {
             return Ok(());
@@ -80,7 +80,7 @@ impl Shared {
         if found.is_some_and(|found| is_same(&found, file)) { Ok(()) } else { Err(self.gone(name)) }
     }
 
-    /// A file that is not there, or not any more, and what its reader can do.
+    /// Returns the error for a file that is not there, or not any more, with advice for its reader.
     pub(super) fn gone(&self, name: FileName) -> Error {
         let path = self.path(name);
         if !self.is_guest() {

@@ -43,7 +43,7 @@ type Key = (u64, u64);
 #[derive(Default)]
 struct Part {
     units: S3Fifo<Key, Arc<Buffer>>,
-    /// Where the last short read ended that missed a unit, for as many units as are remembered.
+    /// The end of the last short read that missed a unit, for as many units as are remembered.
     missed: HashMap<Key, u64>,
     missed_in_turn: VecDeque<Key>,
 }
@@ -68,7 +68,7 @@ pub(super) struct Cache {
     misses: AtomicU64,
 }
 
-/// What holding a unit costs; `None` if it is no unit but something far longer.
+/// Returns the cost of holding a unit; `None` if it is no unit but something far longer.
 fn cost(unit: &Buffer) -> Option<u32> {
     u32::try_from(unit.len() + ENTRY_BYTES).ok()
 }

@@ -28,7 +28,7 @@ pub(super) enum FilePlace {
     Extents(Vec<Extent>),
 }
 
-/// What the disk knows of a file.
+/// The disk's record of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) length: u64,
@@ -86,7 +86,7 @@ impl Record {
         Ok(Record { length, place })
     }
 
-    /// Whether the record can be one of this disk.
+    /// Checks that the record can be one of this disk.
     fn check(&self, layout: &Superblock) -> Result<(), String> {
         let FilePlace::Extents(extents) = &self.place else { return Ok(()) };
         let mut pages = 0u64;
@@ -270,7 +270,7 @@ impl Catalogue {
         self.files.values().flat_map(|record| record.extents()).filter(|extent| area.contains(extent)).copied()
     }
 
-    /// Pages of all files.
+    /// Returns the number of pages of all files.
     pub(super) fn pages(&self) -> u64 {
         self.files.values().map(|record| pages_of(record.extents())).sum()
     }

@@ -9,7 +9,7 @@ use crate::FileName;
 use situ_base::lock;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What may change about a file. Its lock is taken under the volume's, and never the other way round.
+/// The changeable part of a file. Its lock is taken under the volume's, and never the other way round.
 #[derive(Debug, Default)]
 pub(super) struct Meta {
     /// None if it has lost its name.
@@ -19,14 +19,14 @@ pub(super) struct Meta {
     pub(super) length: u64,
     /// The bytes, if they are in the catalogue.
     pub(super) inline: Option<Arc<[u8]>>,
-    /// Whether the catalogue has it.
+    /// True if the catalogue has it.
     pub(super) is_published: bool,
     /// True if a writer may still append to it.
     pub(super) is_growing: bool,
 }
 
 pub(super) struct File {
-    /// Never used twice in a run.
+    /// The id, never used twice in a run.
     pub(super) id: u64,
     pub(super) room: Arc<Room>,
     cache: Arc<Cache>,

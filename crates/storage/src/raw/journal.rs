@@ -23,17 +23,17 @@ use crate::{Error, Result};
 use situ_device::{Buffer, PAGE_BYTES};
 use std::sync::Arc;
 
-/// What a journal says.
+/// The contents of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Replayed {
     pub(super) catalogue: Catalogue,
     pub(super) half: usize,
     pub(super) epoch: u64,
     pub(super) sequence: u64,
-    /// Where the next frame goes, in the half.
+    /// The page of the next frame, in the half.
     pub(super) next_page: u64,
     pub(super) previous_checksum: u32,
-    /// Where the body of the checkpoint in force lies, if it is a long one.
+    /// The place of the body of the checkpoint in force, if it is a long one.
     pub(super) long: Vec<Extent>,
 }
 
@@ -145,12 +145,12 @@ pub(super) fn newer(location: &str, version: u32) -> Error {
     ))
 }
 
-/// Why a half does not count.
+/// The reason why a half does not count.
 struct NoHalf {
     why: String,
     /// The epoch of a sound frame that points to a body which is not there.
     long_epoch: Option<u64>,
-    /// Why that body could not be read.
+    /// The reason why that body could not be read.
     error: Option<Error>,
 }
 
@@ -330,7 +330,7 @@ impl Journal {
     }
 }
 
-/// Pages that a checkpoint frame may fill; what is longer is a long checkpoint.
+/// Returns the number of pages that a checkpoint frame may fill; what is longer is a long checkpoint.
 pub(super) fn short_pages_max(layout: &Superblock) -> u64 {
     layout.half_pages / 2
 }

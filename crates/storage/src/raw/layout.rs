@@ -13,12 +13,12 @@ pub(super) const VERSION: u32 = 1;
 pub(super) const AREA_ALIGN_PAGES: u64 = 16;
 /// A half of the journal has room for a checkpoint of half its length, and for edits behind it.
 pub(super) const HALF_PAGES_MIN: u64 = 4;
-/// What the log of a store with default options takes under synced writes.
+/// The bytes that the log of a store with default options takes under synced writes.
 const LOG_BYTES_TYPICAL: u64 = 640 << 20;
 /// More is not used by the largest memtables that make sense.
 const LOG_BYTES_MAX: u64 = 8 << 30;
 const CHECKSUM_AT: usize = PAGE_BYTES - 4;
-/// What is in use of a superblock's front.
+/// The bytes in use at a superblock's front.
 const FIELDS_BYTES: usize = 8 + 4 + 4 + 16 + 9 * 8 + 4;
 
 /// The random identity of a disk, new with every format.
@@ -37,7 +37,7 @@ impl fmt::Debug for DiskId {
     }
 }
 
-/// Which parts a disk has, and where they lie; all in pages.
+/// The parts of a disk and their places; all in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) id: DiskId,
@@ -59,7 +59,7 @@ pub(super) fn default_log_pages(device_pages: u64) -> u64 {
     (device_pages / 8).min(LOG_BYTES_MAX / PAGE).max(files)
 }
 
-/// What one page that should hold a superblock holds.
+/// The contents of a page that should hold a superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Copy {
     Sound(Superblock),
@@ -103,7 +103,7 @@ impl Superblock {
         Ok(Superblock { id, generation, device_pages, journal_first, half_pages, log, top, formatted_at })
     }
 
-    /// Where copy 0 and copy 1 are.
+    /// Returns the pages of copy 0 and copy 1.
     pub(super) fn copy_pages(&self) -> [u64; 2] {
         [0, self.device_pages - 1]
     }

@@ -12,7 +12,7 @@ use situ_device::{Buffer, Op};
 use std::fs::File;
 use std::io::{self, Read};
 
-/// What is looked at at the front of a device before it is written over.
+/// The bytes at the front of a device that are checked before it is written over.
 const FOREIGN_FRONT_BYTES: u64 = 1 << 20;
 /// And at its end, where partition tables and RAID have a copy.
 const FOREIGN_BACK_BYTES: u64 = 64 << 10;
@@ -54,8 +54,8 @@ fn read_pages(transfers: &Transfers, place: Extent) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Both copies of the superblock of a device with a page at least, the second from where the first says that it is, or
-/// from the device's end.
+/// Reads both copies of the superblock of a device with a page at least, the second from where the first says that it
+/// is, or from the device's end.
 fn read_copies(transfers: &Transfers) -> Result<[Copy; 2]> {
     let pages = device_pages(transfers);
     let read = |copy, page| {
@@ -146,8 +146,8 @@ pub(super) fn load(transfers: &Transfers) -> Result<Loaded> {
     Ok(Loaded { layout, replayed, damaged_copies })
 }
 
-/// What a device holds at its front or its end, in words. None if there are only zeros; what lies between is not looked
-/// at.
+/// Returns the contents of a device at its front or its end, in words. `None` if there are only zeros. The part between
+/// is not checked.
 fn foreign(transfers: &Transfers) -> Result<Option<String>> {
     let pages = device_pages(transfers);
     let front = read_pages(transfers, Extent { first: 0, pages: pages.min(FOREIGN_FRONT_BYTES / PAGE) })?;
@@ -304,7 +304,7 @@ pub(super) fn check(transfers: &Transfers) -> Result<RawCheck> {
     Ok(found)
 }
 
-/// Every pair of files that share pages.
+/// Returns every pair of files that share pages.
 fn overlaps(layout: &Superblock, replayed: &Replayed) -> Vec<String> {
     let files = replayed.catalogue.files.iter();
     let mut all: Vec<(Extent, String)> =

@@ -179,7 +179,7 @@ impl Reader for RawReader {
         }
     }
 
-    /// What the cache has; and short reads, as long as the device answers them quickly.
+    /// Reads the bytes that the cache has, and does short reads as long as the device answers them quickly.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
         check_range(&self.path, self.bytes, offset, into.len())?;
         let is_short = into.len() <= SHORT_READ_BYTES_MAX && self.shared.transfers.reads_are_quick();

@@ -30,9 +30,9 @@ const DEPTH: u32 = 64;
 /// A run of pages of a file on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Where in the file it begins.
+    /// The offset in the file.
     at: u64,
-    /// Where on the device.
+    /// The offset on the device.
     place: u64,
     bytes: usize,
 }
@@ -61,7 +61,7 @@ pub(super) fn start(transfers: &Transfers) -> io::Result<Served<RawRead>> {
 }
 
 impl RawReader {
-    /// What has to be read for these bytes of the file, of which there is one at least.
+    /// Returns the pieces to read for these bytes of the file, of which there is one at least.
     pub(super) fn pieces(&self, offset: u64, bytes: usize) -> Vec<Piece> {
         let (unit_bytes, end) = (UNIT_BYTES as u64, offset + bytes as u64);
         let units = units(offset, bytes);
@@ -84,7 +84,7 @@ impl RawReader {
         found
     }
 
-    /// A piece that has landed: what is wanted of it is copied, and a whole unit is kept.
+    /// Takes a piece that has landed: copies the wanted bytes, and keeps a whole unit.
     fn land(&self, piece: Piece, buffer: Buffer, offset: u64, into: &mut [u8]) {
         let (from, to) = (piece.at.max(offset), (piece.at + buffer.len() as u64).min(offset + into.len() as u64));
         if from < to {

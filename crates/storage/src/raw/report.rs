@@ -1,4 +1,4 @@
-//! What a volume says about itself, for people.
+//! The report of a volume about itself, for people.
 
 use super::RawVolume;
 use super::cache::CacheUse;
@@ -11,14 +11,15 @@ use super::room::{Extent, Room, pages_of};
 pub struct AreaUse {
     /// Its length.
     pub bytes: u64,
-    /// Not free: files, what writers have reserved, removed files that are still open or whose removal is not durable,
-    /// room for long checkpoints.
+    /// The bytes that are not free: files, room that writers have reserved, removed files that are still open or whose
+    /// removal is not durable, room for long checkpoints.
     pub used_bytes: u64,
     /// The number of files in it.
     pub files: u64,
-    /// Their lengths. What is used beyond that is lost in their last pages, or not a file's (yet, or any more).
+    /// Their lengths. The used bytes beyond that are lost in their last pages, or do not belong to a file (yet, or any
+    /// more).
     pub file_bytes: u64,
-    /// Of these, in more than one extent.
+    /// The number of these in more than one extent.
     pub fragmented_files: u64,
     /// The number of runs of free pages.
     pub free_runs: u64,
@@ -35,7 +36,7 @@ pub struct RawReport {
     pub id: DiskId,
     /// The number of times that it was formatted.
     pub generation: u64,
-    /// When, in seconds since 1970.
+    /// The time of the format, in seconds since 1970.
     pub formatted_at: u64,
     /// Its size when it was formatted.
     pub device_bytes: u64,
@@ -49,7 +50,7 @@ pub struct RawReport {
     pub inline_files: u64,
     /// Bytes of one half of the journal.
     pub journal_half_bytes: u64,
-    /// Of these, in use in the half in force.
+    /// The part of these in use in the half in force.
     pub journal_used_bytes: u64,
     /// Checkpoints since the format.
     pub journal_epoch: u64,
@@ -63,16 +64,18 @@ pub struct RawReport {
     pub damaged_superblocks: Vec<u32>,
     /// The cache.
     pub cache: CacheUse,
-    /// Why the volume takes no changes any more.
+    /// The reason why the volume takes no changes any more.
     pub failed: Option<String>,
-    /// Why the device is not told of free room any more.
+    /// The reason why the device is not told of free room any more.
     pub discard_failed: Option<String>,
-    /// Why callers share fewer queues of the device than they could use: what the system said when it last refused one.
+    /// The reason why callers share fewer queues of the device than they could use: what the system said when it last
+    /// refused one.
     pub queue_refused: Option<String>,
 }
 
 impl RawReport {
-    /// Bytes that the format itself takes: superblocks, journal, room for checkpoints, pages between the parts.
+    /// Returns the bytes that the format itself takes: superblocks, journal, room for checkpoints, pages between the
+    /// parts.
     pub fn overhead_bytes(&self) -> u64 {
         self.device_bytes - self.log.bytes - self.top.bytes + self.checkpoint_bytes
     }

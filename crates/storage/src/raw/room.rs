@@ -132,7 +132,7 @@ struct AreaState {
     discarding_pages: u64,
 }
 
-/// How the pages of an area are used.
+/// The use of the pages of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Account {
     /// Free now, waiting for a discard, or being discarded.
@@ -153,7 +153,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// All of `area` but what is `used`.
+    /// Creates the room of all of `area` but the `used` pages.
     ///
     /// # Errors
     /// Two of the used extents share pages, or one is not within the area: the text says which.
@@ -197,7 +197,7 @@ impl Room {
         self.lock().free.take_pieces(pages)
     }
 
-    /// The pages right behind `extent`, if they are free.
+    /// Takes the pages right behind `extent`, if they are free.
     pub(super) fn take_behind(&self, extent: &Extent, pages: u64) -> bool {
         self.lock().free.take_at(extent.first + extent.pages, pages)
     }

@@ -27,9 +27,9 @@ pub(super) struct State {
     pub(super) layout: Superblock,
     pub(super) log: Arc<Room>,
     pub(super) top: Arc<Room>,
-    /// What names mean now, durable or not.
+    /// The current files of names, durable or not.
     pub(super) names: BTreeMap<FileName, Arc<File>>,
-    /// What the journal says after everything emitted.
+    /// The state of the journal after everything emitted.
     pub(super) catalogue: Catalogue,
     pub(super) journal: Journal,
     next_id: u64,
@@ -38,13 +38,13 @@ pub(super) struct State {
     /// The reason why nothing may change from the return of the lock until the next lock. A volume that takes no lock,
     /// because no other process can reach the device, needs none.
     pub(super) given_back: Option<Error>,
-    /// Held by all files of this reading of the catalogue.
+    /// A marker that all files of this reading of the catalogue hold.
     reading: Arc<()>,
-    /// Of earlier readings; those of which files are open still live.
+    /// The markers of earlier readings; those of which files are open still live.
     former: Vec<Weak<()>>,
     /// Copies of the superblock to be written again before anything else changes.
     pub(super) damaged_copies: Vec<u32>,
-    /// Why the device is not told of free pages any more.
+    /// The reason why the device is not told of free pages any more.
     pub(super) discard_failed: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     pub(super) locks: AtomicU32,
 }
 
-/// What was read from a disk when it was opened.
+/// The metadata that was read from a disk when it was opened.
 pub(super) struct Loaded {
     pub(super) layout: Superblock,
     pub(super) replayed: Replayed,

@@ -41,7 +41,7 @@ pub(super) const PIECE_BYTES: usize = 1 << 20;
 pub(super) const SMALL_PIECE_BYTES: usize = 64 << 10;
 /// The log counts as busy for so long after its last durable write.
 const LOG_BUSY_FOR: Duration = Duration::from_millis(1);
-/// How long one wait for a completion lasts before the next begins.
+/// The length of one wait for a completion before the next begins.
 const WAIT: Duration = Duration::from_secs(1);
 /// The maximum bytes of a read that counts as a lookup; longer reads are scans and merges.
 pub(super) const SHORT_READ_BYTES_MAX: usize = 16 << 10;
@@ -162,7 +162,7 @@ struct PoolState {
     open: usize,
     /// The number of these that are lent to writers that keep them.
     kept: usize,
-    /// Why the system gave no further queue when one was asked for last.
+    /// The reason why the system gave no further queue when one was asked for last.
     refused: Option<String>,
 }
 
@@ -190,7 +190,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns an idle queue, or the right to open one. Who wants to keep it leaves one for the others.
+    /// Returns an idle queue, or the right to open one. A caller that wants to keep it leaves one for the others.
     fn idle(&self, keep: bool) -> Option<Option<QueueSlot>> {
         let mut state = self.lock();
         if keep && state.kept >= QUEUES_MAX / 2 {
@@ -254,7 +254,7 @@ pub(super) struct Transfers {
     pub(super) device: Arc<dyn Device>,
     pub(super) env: Env,
     pub(super) geometry: Geometry,
-    /// What the device is called in errors.
+    /// The name of the device in errors.
     pub(super) location: String,
     log: Pool,
     bulk: Pool,
@@ -264,7 +264,7 @@ pub(super) struct Transfers {
     quickness: Quickness,
 }
 
-/// Whether the device answers short reads about as soon as another thread would.
+/// The estimate whether the device answers short reads about as soon as another thread would.
 ///
 /// A count that goes up by one with each quick read and down by [`SLOW_WEIGHT`](Quickness::SLOW_WEIGHT) with each other
 /// one, within bounds: it is in the upper half while at least seven of eight reads are quick, and one that a busy
@@ -335,7 +335,7 @@ impl Transfers {
         self.bulk.idle(true)?.or_else(|| self.bulk.open(&*self.device, true))
     }
 
-    /// Why there are fewer queues than were wanted.
+    /// Returns the reason why there are fewer queues than were wanted.
     pub(super) fn queue_refused(&self) -> Option<String> {
         [&self.log, &self.bulk, &self.read].iter().find_map(|pool| pool.lock().refused.clone())
     }
@@ -462,7 +462,7 @@ impl Transfers {
         })
     }
 
-    /// Reads what lies at each of these places, one behind the other, into a buffer for each.
+    /// Reads the bytes at each of these places, one behind the other, into a buffer for each.
     pub(super) fn read_each(&self, wanted: &[Vec<Extent>]) -> io::Result<Vec<Buffer>> {
         let bytes = |places: &[Extent]| places.iter().map(|place| place.pages as usize * PAGE_BYTES).sum::<usize>();
         let mut buffers: Vec<Option<Buffer>> = wanted.iter().map(|_| None).collect();

@@ -30,7 +30,7 @@ pub(super) struct RawWriter {
     /// Kept while writing, if there was one to spare.
     slot: Option<QueueSlot>,
     piece: Buffer,
-    /// Where the piece begins in the file.
+    /// The offset of the piece in the file.
     piece_at: u64,
     filled: usize,
     /// Pages of the piece that were submitted as they are now.

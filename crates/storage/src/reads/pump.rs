@@ -27,9 +27,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) trait Source: Send + 'static {
     /// The type of its reads.
     type Read: QueuedRead;
-    /// How many reads it takes now.
+    /// Returns the number of reads that it takes now.
     fn places(&self) -> usize;
-    /// Reads that it has and has not completed.
+    /// Returns the number of reads that it has not completed.
     fn in_flight(&self) -> usize;
     /// Begins a read for which there is a place.
     fn begin(&mut self, read: Self::Read);

@@ -12,7 +12,7 @@ pub(crate) trait QueuedRead: Send + 'static {
     fn run(self);
 }
 
-/// What does the reads.
+/// The mechanism that does the reads.
 pub(crate) enum Served<R: QueuedRead> {
     /// One thread with a queue.
     Pump(Pump<R>),
@@ -42,7 +42,7 @@ impl<R: QueuedRead> Served<R> {
 
 struct State<R: QueuedRead> {
     started: Option<Arc<Served<R>>>,
-    /// Why it could not be started when it was tried last.
+    /// The reason why it could not be started when it was tried last.
     refused: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl<R: QueuedRead> ReadService<R> {
         done.err().into_iter().flatten().for_each(R::run);
     }
 
-    /// Why reads are done on their callers' threads: the system refused what would do them.
+    /// Returns the reason why reads are done on their callers' threads: the system refused the mechanism for them.
     pub(crate) fn refused(&self) -> Option<String> {
         lock(&self.state).refused.clone()
     }

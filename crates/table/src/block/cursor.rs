@@ -102,7 +102,7 @@ impl BlockCursor {
         self.at
     }
 
-    /// To the entry at byte `at`, whose predecessor's key is in `self.key`.
+    /// Moves to the entry at byte `at`, whose predecessor's key is in `self.key`.
     #[inline]
     fn load(&mut self, at: usize) -> Result<bool, Malformed> {
         if at >= self.block.entries_end() {
@@ -137,7 +137,7 @@ impl BlockCursor {
         self.load(0)
     }
 
-    /// To the restart `i`, one of them.
+    /// Moves to the restart `i`, one of them.
     fn enter_restart(&mut self, i: usize) -> Result<bool, Malformed> {
         self.key.clear();
         self.load(self.block.restart(i))
@@ -155,13 +155,13 @@ impl BlockCursor {
         Ok(self.valid())
     }
 
-    /// One entry forward from an entry.
+    /// Moves one entry forward from an entry.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<bool, Malformed> {
         self.load(self.next)
     }
 
-    /// One entry backward from an entry: along the trail of the last walk if it ends here, else by another walk.
+    /// Moves one entry backward from an entry: along the trail of the last walk if it ends here, else by another walk.
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<bool, Malformed> {
         match self.trail.pop() {
@@ -219,7 +219,7 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// To the first entry at or behind `target`.
+    /// Moves to the first entry at or behind `target`.
     pub(crate) fn seek(&mut self, target: KeyRef<'_>) -> Result<bool, Malformed> {
         self.leave();
         let BlockCursor { block, key, .. } = self;

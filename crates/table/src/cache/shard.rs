@@ -69,7 +69,7 @@ impl Shard {
         found
     }
 
-    /// As `get`, but only a hit is counted.
+    /// Like `get`, but only a hit is counted.
     #[inline]
     pub(super) fn probe(&mut self, key: BlockKey, hash: u64) -> Option<Arc<Block>> {
         let held = self.blocks.get_mut(&hash).filter(|held| held.value.key == key)?;

@@ -130,7 +130,7 @@ impl TombstoneIndex {
         search.newest
     }
 
-    /// Number of tombstones.
+    /// Returns the number of tombstones.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -146,7 +146,7 @@ impl TombstoneIndex {
         leaves.flat_map(|leaf| leaf.iter()).chain(&self.tail)
     }
 
-    /// Bytes of memory of the tombstones and their keys.
+    /// Returns the bytes of memory of the tombstones and their keys.
     pub fn tombstone_bytes(&self) -> usize {
         self.tombstone_bytes
     }
@@ -157,7 +157,7 @@ impl TombstoneIndex {
     }
 }
 
-/// Bytes of memory of a shared tombstone and its keys.
+/// Returns the bytes of memory of a shared tombstone and its keys.
 pub(crate) fn tombstone_bytes(tombstone: &RangeTombstone) -> usize {
     ARC_BYTES + size_of::<RangeTombstone>() + tombstone.begin.capacity() + tombstone.end.capacity()
 }
@@ -296,7 +296,7 @@ impl Run {
         }
     }
 
-    /// Bytes of memory without tombstones, leaves below the lowest height, and children.
+    /// Returns the bytes of memory without tombstones, leaves below the lowest height, and children.
     fn own_bytes(&self) -> usize {
         let leaf_bytes =
             if self.height == 0 { ARC_BYTES + LEAF_TOMBSTONES * size_of::<Arc<RangeTombstone>>() } else { 0 };

@@ -138,13 +138,13 @@ impl TableCursor {
         self.entries.valid()
     }
 
-    /// Returns the entry's key. Must stand on an entry.
+    /// Returns the entry's key. The cursor must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.entries.key()
     }
 
-    /// Returns the entry's value. Must stand on an entry.
+    /// Returns the entry's value. The cursor must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.entries.value()
@@ -164,13 +164,13 @@ impl TableCursor {
         self.warm_before + WarmBytes::of_block(in_block as u64, self.warmth)
     }
 
-    /// Returns the entry's value, keeping its block alive. Must stand on an entry.
+    /// Returns the entry's value, keeping its block alive. The cursor must stand on an entry.
     pub fn value_ref(&self) -> crate::block::ValueRef {
         let (start, end) = self.entries.value_range();
         crate::block::ValueRef::new(Arc::clone(self.entries.block()), start, end)
     }
 
-    /// To the first entry.
+    /// Moves to the first entry.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -181,7 +181,7 @@ impl TableCursor {
         self.forward_from_here()
     }
 
-    /// To the last entry.
+    /// Moves to the last entry.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -193,7 +193,7 @@ impl TableCursor {
         self.prev_block()
     }
 
-    /// To the first entry at or behind `target`.
+    /// Moves to the first entry at or behind `target`.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -214,7 +214,7 @@ impl TableCursor {
         self.forward_from_here()
     }
 
-    /// To the last entry at or before `target`.
+    /// Moves to the last entry at or before `target`.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -226,7 +226,7 @@ impl TableCursor {
         if self.key() == target { Ok(()) } else { self.prev() }
     }
 
-    /// One entry forward. Must stand on an entry.
+    /// Moves one entry forward. The cursor must stand on an entry.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -243,7 +243,7 @@ impl TableCursor {
         }
     }
 
-    /// One entry backward. Must stand on an entry.
+    /// Moves one entry backward. The cursor must stand on an entry.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -275,7 +275,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// To the first entry of the data block at `index_at`, or of the first one behind it that has one.
+    /// Moves to the first entry of the data block at `index_at`, or of the first one behind it that has one.
     fn forward_from_here(&mut self) -> Result<()> {
         self.entries.leave();
         while let Some(leaf) = &self.leaf {
@@ -294,7 +294,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// To the last entry of the data block before `index_at`, or of the first one before it that has one.
+    /// Moves to the last entry of the data block before `index_at`, or of the first one before it that has one.
     fn prev_block(&mut self) -> Result<()> {
         self.entries.leave();
         self.misses = 0;

@@ -43,7 +43,7 @@ impl Table {
         self.decode_data_block(handle, stored, true, block)
     }
 
-    /// As [`decode_stored`](Table::decode_stored); whether the checksum is verified is the caller's choice.
+    /// Like [`decode_stored`](Table::decode_stored); whether the checksum is verified is the caller's choice.
     #[inline]
     pub(crate) fn decode_data_block(
         &self,
@@ -82,19 +82,19 @@ impl BlockEntries {
         self.cursor.valid()
     }
 
-    /// Returns the entry's key. Must stand on an entry.
+    /// Returns the entry's key. The cursor must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.cursor.key()
     }
 
-    /// Returns the entry's value. Must stand on an entry.
+    /// Returns the entry's value. The cursor must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.cursor.value()
     }
 
-    /// One entry forward, or behind the last one. Must stand on an entry.
+    /// Moves one entry forward, or behind the last one. The cursor must stand on an entry.
     ///
     /// # Errors
     /// The entry cannot be decoded.

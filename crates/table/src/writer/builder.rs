@@ -205,13 +205,13 @@ impl TableBuilder {
         self.properties.lifetimes.add(self.properties.created_unix_s, lifetime);
     }
 
-    /// Point entries so far.
+    /// Returns the number of point entries so far.
     pub fn entries(&self) -> u64 {
         self.properties.entries
     }
 
-    /// About how long the file would be if it were finished now, and the blocks given out took `blocks_bytes` in it.
-    /// The open block and the index are counted uncompressed.
+    /// Returns about how long the file would be if it were finished now, and the blocks given out took `blocks_bytes`
+    /// in it. The open block and the index are counted uncompressed.
     #[inline]
     pub fn estimated_bytes(&self, blocks_bytes: u64) -> u64 {
         let open = if self.data.is_empty() { 0 } else { self.data.finished_bytes() + BLOCK_TRAILER_BYTES };
