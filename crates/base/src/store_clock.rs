@@ -90,7 +90,7 @@ impl ClockRecord {
         is_time.then_some(ClockRecord { boot: *boot, uptime_ns, wall_ns, store_ns, follows: follows == 1 })
     }
 
-    /// Store time minus wall clock.
+    /// Returns store time minus wall clock.
     fn offset_ns(&self) -> i64 {
         self.store_ns.saturating_sub(self.wall_ns)
     }
@@ -163,7 +163,7 @@ impl StoreClock {
         (self.now_ns() / (SECOND_NS / 1000)).unsigned_abs()
     }
 
-    /// Wall clock minus store time, in seconds; 0 if they are within a second.
+    /// Returns wall clock minus store time, in seconds; 0 if they are within a second.
     #[must_use]
     pub fn wall_ahead_seconds(&self) -> i64 {
         let (uptime, wall) = moment(&*self.clock);
@@ -174,7 +174,7 @@ impl StoreClock {
         uptime.saturating_add(self.base_ns.load(Ordering::Acquire))
     }
 
-    /// Unix time minus store time, in seconds, as conversions use it now.
+    /// Returns Unix time minus store time, in seconds, as conversions use it now.
     #[must_use]
     pub fn difference_seconds(&self) -> i64 {
         self.difference_s.load(Ordering::Relaxed)

@@ -22,7 +22,7 @@ const LONG_CHUNK_PAGES: usize = 1024;
 pub(crate) struct LogFile {
     pub(crate) number: u64,
     pub(crate) pages: Arc<dyn PageFile>,
-    /// How many pages it has, the one reserved for an end mark included.
+    /// The number of its pages, the one reserved for an end mark included.
     pub(crate) page_count: u32,
     /// Position of its first payload byte.
     pub(crate) base: u64,
@@ -37,7 +37,7 @@ impl LogFile {
     }
 }
 
-/// How much of a page lies on the disk in some image, and the checksum of that much payload.
+/// The part of a page that lies on the disk in some image, and the checksum of that much payload.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Image {
     pub(crate) used: usize,
@@ -54,9 +54,9 @@ pub(crate) struct Chunk {
     pub(crate) tail_used: usize,
     /// Records that begin in it and were not written.
     pub(crate) records: usize,
-    /// Whether it holds anything that was not written.
+    /// True if it holds anything that was not written.
     pub(crate) dirty: bool,
-    /// Whether page 0 was written before.
+    /// True if page 0 was written before.
     pub(crate) rewrite: bool,
     /// The image of page 0 written last.
     written: Image,
@@ -231,7 +231,7 @@ impl Chunk {
         self.file.pages.write(u64::from(self.first_page), &self.buffer, self.pages, durable)
     }
 
-    /// After a write: keeps only the last page, to be written again with more records.
+    /// Keeps, after a write, only the last page, to be written again with more records.
     pub(crate) fn reopen(mut self, durable: bool, ordinary: impl FnOnce() -> Buffer) -> Chunk {
         let last = (self.pages - 1) * PAGE_BYTES;
         if self.buffer.len() != CHUNK_PAGES * PAGE_BYTES {

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Debug, Clone, Copy)]
 struct OldFile {
     bytes: u64,
-    /// Where it ends in the stream; 0 if it was there before this log was opened.
+    /// The position of its end in the stream; 0 if it was there before this log was opened.
     end: u64,
 }
 

@@ -33,8 +33,8 @@ pub struct Log {
     number_given_up: AtomicU64,
 }
 
-/// How often a buffered commit looks whether the write in flight is over: a few microseconds, several times what a
-/// write takes unless its thread has lost its core.
+/// The number of times that a buffered commit looks whether the write in flight is over: a few microseconds, several
+/// times what a write takes unless its thread has lost its core.
 const LOOKS_MAX: usize = 64;
 
 impl fmt::Debug for Log {
@@ -137,7 +137,7 @@ impl Log {
         result
     }
 
-    /// While a buffered write is in flight, looks a few times whether it is over.
+    /// Looks a few times whether a buffered write in flight is over.
     ///
     /// The system lets one thread at a time write to a file anyway. Who waits here for another writes, or finds
     /// written, what all have appended meanwhile, into the page that was in flight; who does not wait begins a fresh
@@ -200,7 +200,7 @@ impl Log {
         self.lock()
     }
 
-    /// One turn of the log stage for a background worker: one write or sync towards everything appended so far, if
+    /// Runs one turn of the log stage for a background worker: one write or sync towards everything appended so far, if
     /// there is one to do and a slot free. True if something was done. Never waits for other threads.
     ///
     /// # Errors
@@ -210,8 +210,8 @@ impl Log {
     }
 
     /// Like [`advance`](Log::advance) with [`Durability::Buffered`], for a thread that must not wait for a device
-    /// either: what comes next is left to others if it goes to a file whose [writes wait](PageFile::writes_wait), and
-    /// so is all behind it, in whichever file. False then, too.
+    /// either: the next write is left to other threads if it goes to a file whose [writes wait](PageFile::writes_wait),
+    /// and so are all later ones, in any file. Returns false then, too.
     ///
     /// # Errors
     /// As [`commit`](Log::commit).
@@ -311,8 +311,8 @@ impl Log {
     }
 
     /// Like [`prepare_next`](Log::prepare_next), for a file of [`short_file_bytes`](LogOptions::short_file_bytes) or of
-    /// `bytes_max`, whichever is less, or a shorter one if the disk has no room for that: when little is to be written
-    /// and room counts. It has room for a record of `min_bytes` in any case.
+    /// `bytes_max`, whichever is less, or a shorter one if the disk has no room for that: for times when writes are few
+    /// and room is scarce. It has room for a record of `min_bytes` in any case.
     ///
     /// # Errors
     /// As [`prepare_next`](Log::prepare_next).
@@ -433,7 +433,7 @@ impl Log {
     }
 
     /// Returns the reason why the log takes no more records: the first write or sync that failed. It stays so until
-    /// reopened, because nothing is known about what the disk holds.
+    /// reopened, because the contents of the disk are unknown.
     pub fn failed(&self) -> Option<Error> {
         self.lock().failed.clone()
     }

@@ -85,7 +85,7 @@ pub enum AppendError {
     NotPrepared,
     /// The record is longer than [`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX).
     TooLarge,
-    /// There is no memory for the record.
+    /// The system has no memory for the record.
     OutOfMemory {
         /// The length of the record.
         bytes: usize,
@@ -118,11 +118,11 @@ pub struct LogMetrics {
     pub appended_bytes: u64,
     /// Writes handed to the volume.
     pub writes: u64,
-    /// Of these, durable ones.
+    /// The number of durable writes among these.
     pub durable_writes: u64,
     /// Pages written, rewrites included.
     pub pages_written: u64,
-    /// Of these, pages that had been written before with fewer records.
+    /// The number of these pages that had been written before with fewer records.
     pub pages_rewritten: u64,
     /// File syncs.
     pub syncs: u64,

@@ -34,7 +34,7 @@ pub(crate) mod flag {
     pub(crate) const ALL: u8 = BEGINS | PREVIOUS_DURABLE | ENDED | CLOSED;
 }
 
-/// Where each field lies; the test of the format page reads them too.
+/// The offset of each field; the test of the format page reads them too.
 pub(crate) mod at {
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const VERSION: usize = 4;
@@ -122,7 +122,7 @@ impl Header {
         header[at::HEADER_CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Reads a header back; says what is wrong otherwise. Does not look at the payload.
+    /// Reads a header back, or returns the damage. Does not look at the payload.
     fn decode(page: &[u8; PAGE_BYTES]) -> Result<Header, Damage> {
         let damage = |what, expected: String, found: String| Damage { what, expected, found };
         let magic = u32_at(page, at::MAGIC);
@@ -227,12 +227,12 @@ impl PageState {
     }
 }
 
-/// The payload of a page.
+/// Returns the payload of a page.
 pub(crate) fn payload(page: &[u8; PAGE_BYTES]) -> &[u8] {
     &page[HEADER_BYTES..]
 }
 
-/// What the header of page `page_number` of log file `file_number` says, without a look at the payload; `None` if the
+/// Returns the header of page `page_number` of log file `file_number`, without a look at the payload; `None` if the
 /// page was not written.
 pub(crate) fn header_of(page: &[u8; PAGE_BYTES], file_number: u64, page_number: u32) -> Result<Option<Header>, Damage> {
     if page[..HEADER_BYTES].iter().all(|byte| *byte == 0) {

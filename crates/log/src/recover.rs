@@ -45,18 +45,19 @@ pub struct RecordPosition {
 /// The end of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Tail {
-    /// There is no page at all.
+    /// The log has no page at all.
     #[default]
     Empty,
-    /// It was closed: nothing is missing.
+    /// The log was closed: nothing is missing.
     Closed,
-    /// It stops in the middle of work, as after a crash. Records behind this place were never acknowledged as synced.
+    /// The log stops in the middle of work, as after a crash. Records behind this place were never acknowledged as
+    /// synced.
     Open {
         /// The last file that was read.
         file: u64,
         /// The page at which the log does not go on.
         page: u32,
-        /// The reason why it does not.
+        /// The reason why it does not go on.
         reason: String,
     },
 }
@@ -140,7 +141,7 @@ pub fn recover(
     Ok(reader.report)
 }
 
-/// What the first pass knows of a file.
+/// The findings of the first pass about a file.
 struct Scan {
     number: u64,
     file: Arc<dyn PageFile>,
@@ -149,7 +150,7 @@ struct Scan {
     pages_present: u32,
     /// Pages that are known durable by this file's own claims.
     durable_pages: u32,
-    /// Whether a later file of the same log says that all of this one is durable.
+    /// True if a later file of the same log says that all of this one is durable.
     wholly_durable: bool,
     previous_durable: bool,
     begins: bool,
@@ -200,7 +201,7 @@ impl Scan {
         Error::corruption(self.file.path(), offset, what, &damage.expected, &damage.found)
     }
 
-    /// The file is shorter than it was.
+    /// Returns the error for a file that is shorter than it was.
     fn cut(&self, expected: &str) -> Error {
         let found = format!("{} pages: it was cut", self.page_count);
         Error::corruption(self.file.path(), u64::from(self.page_count) * PAGE_BYTES as u64, "length", expected, found)
@@ -211,7 +212,7 @@ impl Scan {
     }
 }
 
-/// How a file ended for the reader.
+/// The end of a file for the reader.
 enum End {
     Ended,
     Closed,
@@ -224,7 +225,7 @@ struct Reader<'a> {
     report: RecoveryReport,
     /// The beginning of a record that goes on in the next page.
     pending: Vec<u8>,
-    /// Where the pending record starts; `None` when the reader must find the next record's start.
+    /// The start of the pending record; `None` when the reader must find the next record's start.
     start: Option<RecordPosition>,
     /// The file read last, and the page behind its end mark, if that says that the log goes on in another file.
     goes_on_behind: Option<(u64, u32)>,
@@ -284,9 +285,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A log that ends a file has made the next one, durably. If the last file of all is ended, another one was there
-    /// and is gone, and nothing that is left says what of it was durable. A file that was made since the files were
-    /// listed is enough: the log is being written.
+    /// Looks for the file behind the last one. A log that ends a file has made the next one, durably. If the last file
+    /// of all is ended, another one was there and is gone, and nothing that is left says what of it was durable. A file
+    /// that was made since the files were listed is enough: the log is being written.
     fn look_for_next(&mut self, volume: &dyn Volume, scans: &[Scan]) -> Result<()> {
         let (Some((ended, page)), Some(scan)) = (self.goes_on_behind, scans.last()) else { return Ok(()) };
         if ended != scan.number {
@@ -313,7 +314,8 @@ impl Reader<'_> {
         scan.pages_present == 0 && !is_renamed && !scan.wholly_durable && !is_expected
     }
 
-    /// A file without any sound page: never used, unless it is claimed to be durable or a page in it is damaged.
+    /// Passes over a file without any sound page: it was never used, unless it is claimed to be durable or a page in it
+    /// is damaged.
     fn pass_over_empty(&mut self, scan: &Scan) -> Result<()> {
         match &scan.first_damage {
             Some((page, damage)) if scan.wholly_durable || damage.is_of_a_later_file() => {
@@ -328,7 +330,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The file does not follow the one before it. True if the log is to be left there.
+    /// Handles a file that does not follow the one before it. Returns true if the log is to be left there.
     fn miss_a_file(&mut self, scan: &Scan, ended: Option<u64>) -> Result<bool> {
         let previous = scan.previous.unwrap_or(0);
         let found = match ended {
@@ -444,7 +446,7 @@ impl Reader<'_> {
         End::Torn
     }
 
-    /// Something durable is gone: an error, or a note of it.
+    /// Reports that something durable is gone, by an error or a note.
     fn lose(&mut self, scan: &Scan, first_page: u32, pages: u32, error: Error) -> Result<()> {
         if self.mode == RecoveryMode::Strict {
             return Err(error);
@@ -578,7 +580,8 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// A record inside sound pages is damaged. In repair, reading goes on with the next page in which a record starts.
+    /// Handles a damaged record inside sound pages. In repair, reading goes on with the next page in which a record
+    /// starts.
     fn bad_record(&mut self, scan: &Scan, page: u32, what: &str, expected: String, found: String) -> Result<()> {
         let start = self.start.unwrap_or(RecordPosition { file: scan.number, page, offset: 0 });
         let offset =

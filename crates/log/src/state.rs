@@ -57,7 +57,7 @@ pub(crate) struct FileSync {
     pub(crate) file: Arc<LogFile>,
 }
 
-/// What a thread that wants a position should do.
+/// The next step of a thread that wants a position.
 pub(crate) enum LogPlan {
     Done(Result<()>),
     Write(LogFlight),
@@ -98,7 +98,7 @@ pub(crate) struct NextLogFile {
 pub(crate) struct LogState {
     buffer_bytes_max: usize,
     in_flight_max: usize,
-    /// Where records go now.
+    /// The file that records go to now.
     file: Arc<LogFile>,
     /// The first page of `file` that was never begun.
     next_page: u32,
@@ -307,7 +307,7 @@ impl LogState {
         Ok((file, end))
     }
 
-    /// How much higher than the current file's number `number` is. It is stored in 32 bits.
+    /// Returns the distance from the current file's number up to `number`. It is stored in 32 bits.
     pub(crate) fn distance(&self, number: u64) -> Result<u32> {
         let current = self.file.number;
         let distance = number.checked_sub(current).and_then(|distance| u32::try_from(distance).ok());
@@ -344,7 +344,7 @@ impl LogState {
         self.appended
     }
 
-    /// Behind everything that waits, marks included.
+    /// Returns the position behind everything that waits, marks included.
     pub(crate) fn pending_end(&self) -> u64 {
         let open = self.open.as_ref().filter(|chunk| chunk.dirty);
         open.or(self.waiting.back()).map_or(self.issued, Chunk::end_position)

@@ -54,7 +54,7 @@ pub struct Compression {
     pub physical_total: Option<u64>,
     /// The outcome of a write that finds no physical space.
     pub when_full: WhenFull,
-    /// As zram: a block that compresses to more than 3584 bytes costs 4096.
+    /// True for the cliff of zram: a block that compresses to more than 3584 bytes costs 4096.
     pub has_cliff: bool,
 }
 
@@ -88,7 +88,7 @@ impl Compression {
     }
 }
 
-/// What a block of at most 4 KB costs.
+/// Returns the cost of a block of at most 4 KB.
 fn cost_of(block: &[u8], has_cliff: bool) -> u64 {
     if block.iter().all(|byte| *byte == 0) {
         return 0;
@@ -100,7 +100,7 @@ fn cost_of(block: &[u8], has_cliff: bool) -> u64 {
     if is_stored_as_it_is { PAGE_BYTES as u64 } else { bytes as u64 }
 }
 
-/// Block `number` of `bytes`; the last one may be shorter, and one behind the end is empty.
+/// Returns block `number` of `bytes`; the last one may be shorter, and one behind the end is empty.
 fn block_of(bytes: &[u8], number: usize) -> &[u8] {
     let start = (number * PAGE_BYTES).min(bytes.len());
     &bytes[start..(start + PAGE_BYTES).min(bytes.len())]
@@ -111,7 +111,7 @@ fn blocks(range: Range<usize>) -> Range<usize> {
     range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
 }
 
-/// What the blocks of one file, or of a device, cost.
+/// The costs of the blocks of one file, or of a device.
 #[derive(Debug, Clone)]
 pub(crate) struct Costs {
     has_cliff: bool,
@@ -121,7 +121,7 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Of what is there already; it does not count as written.
+    /// Returns the costs of bytes that are there already; they do not count as written.
     pub(crate) fn of(contents: &[u8], has_cliff: bool) -> Costs {
         let mut costs = Costs { has_cliff, blocks: Vec::new(), used: 0, written: 0 };
         costs.update(contents, 0..contents.len());
@@ -129,7 +129,7 @@ impl Costs {
         costs
     }
 
-    /// Of these bytes, which a crash has left where `before` were.
+    /// Returns the costs of these bytes, which a crash has left where `before` were.
     pub(crate) fn after_crash(&self, before: &[u8], contents: &[u8]) -> Costs {
         let mut costs = Costs::of(contents, self.has_cliff);
         for (number, cost) in costs.blocks.iter_mut().enumerate() {
@@ -143,7 +143,7 @@ impl Costs {
         costs
     }
 
-    /// What is there was written now.
+    /// Counts all present bytes as written now.
     pub(crate) fn count_as_written(&mut self) {
         self.written = self.used;
     }
@@ -156,7 +156,7 @@ impl Costs {
         self.written
     }
 
-    /// These bytes of `contents` have been written.
+    /// Notes that these bytes of `contents` have been written.
     pub(crate) fn update(&mut self, contents: &[u8], range: Range<usize>) {
         let count = contents.len().div_ceil(PAGE_BYTES).max(self.blocks.len());
         self.blocks.resize(count, 0);
@@ -168,7 +168,7 @@ impl Costs {
         }
     }
 
-    /// The whole blocks within these bytes have been discarded.
+    /// Notes that the whole blocks within these bytes have been discarded.
     pub(crate) fn discard(&mut self, range: Range<usize>) {
         let whole = range.start.div_ceil(PAGE_BYTES)..range.end / PAGE_BYTES;
         for cost in self.blocks.get_mut(whole).into_iter().flatten() {
@@ -176,7 +176,8 @@ impl Costs {
         }
     }
 
-    /// How many of `bytes` can be written at `offset` over `contents` before more than `left` would be taken.
+    /// Returns the number of `bytes` that can be written at `offset` over `contents` before they would take more than
+    /// `left`.
     pub(crate) fn fitting(&self, contents: &[u8], offset: usize, bytes: &[u8], left: u64) -> usize {
         let end = offset + bytes.len();
         let mut taken = 0_i64;

@@ -131,7 +131,7 @@ impl Written {
     }
 }
 
-/// Which of the states that a sector went through: the last one, if all is kept.
+/// Chooses one of the states that a sector went through: the last one, if all is kept.
 fn choose(dirty: &Dirty, mood: Mood, rng: &mut Rng) -> usize {
     match mood {
         Mood::KeepAll => dirty.older.len(),

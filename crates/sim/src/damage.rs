@@ -61,7 +61,7 @@ pub(crate) fn flip_one(bytes: &mut [u8], rng: &mut Rng) {
     }
 }
 
-/// How much of a failed write was stored: nothing, some sectors, or all.
+/// Draws the part of a failed write that was stored: nothing, some sectors, or all.
 fn partial(bytes: usize, rng: &mut Rng) -> usize {
     match rng.below(3) {
         0 => 0,
@@ -70,7 +70,7 @@ fn partial(bytes: usize, rng: &mut Rng) -> usize {
     }
 }
 
-/// Another place in pages for a write of `bytes`; the same if the file has no other.
+/// Draws another place in pages for a write of `bytes`; the same if the file has no other.
 fn other_place(offset: u64, bytes: usize, file_bytes: usize, rng: &mut Rng) -> u64 {
     let places = (file_bytes.saturating_sub(bytes) / PAGE_BYTES) as u64;
     let here = offset / PAGE_BYTES as u64;

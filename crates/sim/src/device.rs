@@ -75,7 +75,7 @@ struct State {
     /// Writes that are submitted and not complete, with their sectors.
     in_flight: BTreeMap<u64, Range<u64>>,
     locked: bool,
-    /// Of a device that compresses.
+    /// The compression, for a device that compresses.
     compression: Option<Compression>,
 }
 
@@ -120,8 +120,9 @@ impl SimDevice {
         }
     }
 
-    /// From the change with this number on (see [`changes`](SimDevice::changes)), every operation fails as after a
-    /// crash. That change itself is caught half-way: in the crash image or not, or in part, as chance has it.
+    /// Makes every operation fail as after a crash, from the change with this number on (see
+    /// [`changes`](SimDevice::changes)). That change itself is caught half-way: in the crash image or not, or in part,
+    /// as chance has it.
     pub fn crash_at(&self, change: u64) {
         self.shared.lock().fate.crash_at = Some(change);
     }
@@ -232,7 +233,7 @@ impl SimDevice {
         costs.iter_mut().for_each(|costs| costs.update(contents, offset as usize..offset as usize + bytes.len()));
     }
 
-    /// Rot: inverts bit `bit % 8` of the byte at `offset`, in what reads see and in what survives.
+    /// Rots a byte: inverts bit `bit % 8` of the byte at `offset`, for reads and for crash images.
     pub fn rot(&self, offset: u64, bit: u8) {
         self.shared.lock().blocks.flip(offset as usize, bit);
     }
@@ -353,7 +354,7 @@ struct SimQueue {
 /// Waits for the first operation of a queue to be finished, by simulated time.
 struct SimWatch {
     env: Env,
-    /// When the first one is finished.
+    /// The time when the first one is finished.
     first: Mutex<Option<Duration>>,
     woken: Arc<dyn Event>,
     /// Wakes that have ended a wait.
@@ -384,11 +385,11 @@ struct Flight {
     buffer: Buffer,
     ready_at: Duration,
     fault: Option<Fault>,
-    /// What it ends with, as far as that is decided.
+    /// The outcome, as far as it is decided.
     result: io::Result<()>,
-    /// Of a write, its number and the sectors where it went.
+    /// The number of a write, and the sectors where it went.
     written: Option<(u64, Range<u64>)>,
-    /// Of a flush: what was written before it, and what was in flight then.
+    /// The writes before a flush, and the writes in flight then.
     watermark: u64,
     beside: Vec<Range<u64>>,
 }
@@ -415,7 +416,7 @@ impl SimQueue {
         Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{op:?} of {bytes} bytes: {why}")))
     }
 
-    /// Counts, and makes the effect visible.
+    /// Counts the operation, and makes its effect visible.
     fn take_off(&mut self, op: Op, mut buffer: Buffer) -> Flight {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;

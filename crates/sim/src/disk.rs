@@ -31,15 +31,15 @@ const OLDER_STATES_MAX: usize = 8;
 /// A file, whatever its name.
 #[derive(Clone, Default)]
 pub(crate) struct Inode {
-    /// What reads see.
+    /// The bytes that reads see.
     pub(crate) contents: Arc<Vec<u8>>,
-    /// What is sure to survive.
+    /// The bytes that are sure to survive.
     pub(crate) durable: Arc<Vec<u8>>,
-    /// By sector number.
+    /// The dirty sectors, by number.
     pub(crate) dirty: BTreeMap<u64, Dirty>,
     /// Open handles.
     pub(crate) handles: u32,
-    /// On a disk that compresses.
+    /// The costs, on a disk that compresses.
     pub(crate) costs: Option<Costs>,
 }
 
@@ -48,11 +48,11 @@ pub(crate) struct Inode {
 pub(crate) struct Dirty {
     /// The number of the first write whose outcome `contents` show here.
     pub(crate) latest_from: u64,
-    /// Before that, oldest first.
+    /// The states before that, oldest first.
     pub(crate) older: Vec<SectorState>,
 }
 
-/// What one write left in a sector.
+/// The state in which one write left a sector.
 #[derive(Clone)]
 pub(crate) struct SectorState {
     /// The number of the first write whose outcome this shows.
@@ -139,7 +139,8 @@ impl Inode {
         Inode { costs, ..Inode::durable(contents) }
     }
 
-    /// How many of these bytes a disk that compresses has physical space for at this place, with `left` bytes left.
+    /// Returns the number of these bytes that fit into the physical space at this place, with `left` bytes left, on a
+    /// disk that compresses.
     pub(crate) fn fitting(&self, offset: u64, bytes: &[u8], left: u64) -> usize {
         let fitting = |costs: &Costs| costs.fitting(&self.contents, offset as usize, bytes, left);
         self.costs.as_ref().map_or(bytes.len(), fitting)
@@ -280,9 +281,9 @@ pub(crate) struct Disk {
     pub(crate) pending_names: Vec<NameChange>,
     next_number: u64,
     pub(crate) locked: bool,
-    /// Of a disk that compresses.
+    /// The compression, for a disk that compresses.
     pub(crate) compression: Option<Compression>,
-    /// What the blocks of files that are gone have cost to write.
+    /// The cost of writing the blocks of files that are gone.
     written_before: u64,
 }
 
@@ -401,12 +402,12 @@ impl Disk {
         self.taken().map(|inode| inode.contents.len() as u64).sum()
     }
 
-    /// What the blocks of these files cost, on a disk that compresses.
+    /// Returns the cost of the blocks of these files, on a disk that compresses.
     pub(crate) fn physical_used(&self) -> u64 {
         self.taken().filter_map(|inode| inode.costs.as_ref()).map(Costs::used).sum()
     }
 
-    /// What all blocks that were ever written have cost, on a disk that compresses.
+    /// Returns the cost of all blocks that were ever written, on a disk that compresses.
     pub(crate) fn physical_written(&self) -> u64 {
         let costs = self.inodes.values().filter_map(|inode| inode.costs.as_ref());
         self.written_before + costs.map(Costs::written).sum::<u64>()

@@ -82,7 +82,7 @@ impl SimExecutor {
         self.world.lock().steps
     }
 
-    /// After how much real time without a yield point the process is aborted (default 20 s).
+    /// Sets the real time without a yield point after which the process is aborted (default 20 s).
     pub fn set_watchdog(&self, limit: Duration) {
         self.world.lock().watchdog = limit;
     }

@@ -72,7 +72,7 @@ trait Disk: Send + Sync {
     fn changes(&self) -> u64;
     fn crash_at(&self, change: u64);
     fn trace(&self) -> Trace;
-    /// It in another machine, after the end of the process or, with a seed, after a power failure.
+    /// Returns the disk in another machine, after the end of the process or, with a seed, after a power failure.
     fn after(&self, power_failure: Option<u64>, env: &Env) -> Self
     where
         Self: Sized;
@@ -147,10 +147,10 @@ impl Machine for (SimVolume, SimDevice) {
 }
 
 /// Runs `workload` once undisturbed to count its crash points, then once per point on a fresh machine and volume that
-/// crash there; `check` gets each volume that a crash may leave, and what the workload returned (what it was told:
-/// the writes acknowledged and those tried). The first image of each point is that of process death: all is there that
-/// the system was given, but what was not durable still is not ([`SimVolume::crash_keep_all`]). Returns the number of
-/// images checked.
+/// crash there; `check` gets each volume that a crash may leave, and the result of the workload (its observations: the
+/// writes acknowledged and those tried). The first image of each point is that of process death: everything that the
+/// system got is there, but the rest is still not durable ([`SimVolume::crash_keep_all`]). Returns the number of images
+/// checked.
 ///
 /// The workload gets errors from the crash on and must return then; threads that it leaves behind are killed. Both
 /// closures run as simulated threads, with the seed's schedule: the same seed checks the same images.
@@ -173,8 +173,8 @@ pub fn crash_everywhere<T: Send + Sync>(
     )
 }
 
-/// [`crash_everywhere`] for a device: `make` gives it for the machine and the faults of the options, as it is when the
-/// workload begins.
+/// Runs [`crash_everywhere`] for a device: `make` gives it for the machine and the faults of the options, as it is when
+/// the workload begins.
 ///
 /// # Panics
 /// As [`crash_everywhere`].
@@ -195,8 +195,8 @@ pub fn crash_device_everywhere<T: Send + Sync>(
     )
 }
 
-/// [`crash_everywhere`] for a machine with several volumes, each at its location: a crash point is a change of any of
-/// them, all crash at once, and each loses what it loses independently of the others. All have the options' faults.
+/// Runs [`crash_everywhere`] for a machine with several volumes, each at its location: a crash point is a change of any
+/// of them, all crash at once, and each loses what it loses independently of the others. All have the options' faults.
 ///
 /// # Panics
 /// As [`crash_everywhere`].
@@ -215,7 +215,7 @@ pub fn crash_machine_everywhere<const N: usize, T: Send + Sync>(
     crash_all_everywhere(seed, options, make, workload, check)
 }
 
-/// [`crash_machine_everywhere`] for a machine with an empty volume and a device, which is as `make` gives it.
+/// Runs [`crash_machine_everywhere`] for a machine with an empty volume and a device, which is as `make` gives it.
 ///
 /// # Panics
 /// As [`crash_everywhere`].
@@ -240,8 +240,8 @@ pub fn crash_volume_and_device_everywhere<T: Send + Sync>(
     )
 }
 
-/// [`crash_machine_everywhere`] for a machine with several volumes, each at its location, and a device, which is as
-/// `make` gives it.
+/// Runs [`crash_machine_everywhere`] for a machine with several volumes, each at its location, and a device, which is
+/// as `make` gives it.
 ///
 /// # Panics
 /// As [`crash_everywhere`].

@@ -23,7 +23,7 @@ impl Power {
     }
 }
 
-/// What was decided for an operation that goes on.
+/// The decision for an operation that goes on.
 #[derive(Clone, Copy)]
 pub(crate) struct Verdict {
     pub(crate) fault: Option<Fault>,

@@ -68,7 +68,7 @@ impl Operation {
         Operation::CHANGES.contains(&self)
     }
 
-    /// How errors and traces call it.
+    /// Returns its name in errors and traces.
     pub(crate) fn verb(self) -> &'static str {
         match self {
             Operation::Create => "create",
@@ -180,12 +180,12 @@ impl Fault {
     }
 }
 
-/// Which of the operations that a rule looks at it strikes. Counting starts at 0.
+/// The operations that a rule strikes, among those that it matches. Counting starts at 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum When {
     /// Every one.
     Always,
-    /// Only the one with this number.
+    /// The operation with this number alone.
     Nth(u64),
     /// The operation with this number and all later ones.
     From(u64),
@@ -206,53 +206,53 @@ pub enum When {
 pub struct Rule {
     /// The fault.
     pub fault: Fault,
-    /// To which operations; empty for all that the fault can happen to.
+    /// The operations that the rule matches; empty for all that the fault can happen to.
     pub operations: Vec<Operation>,
-    /// On which files; empty for all, and for operations that name none.
+    /// The files that the rule matches; empty for all, and for operations that name none.
     pub files: Vec<FileKind>,
-    /// In which bytes of the file or device; None for all, and for operations that have no place.
+    /// The bytes of the file or device that the rule matches; `None` for all, and for operations that have no place.
     pub within: Option<Range<u64>>,
-    /// To which of those.
+    /// The matching operations that the rule strikes.
     pub when: When,
 }
 
 impl Rule {
-    /// The fault happens always and everywhere it can.
+    /// Creates a rule by which the fault happens always and everywhere it can.
     pub fn new(fault: Fault) -> Rule {
         Rule { fault, operations: Vec::new(), files: Vec::new(), within: None, when: When::Always }
     }
 
-    /// Only to these operations.
+    /// Limits the rule to these operations.
     pub fn on(mut self, operations: &[Operation]) -> Rule {
         self.operations = operations.to_vec();
         self
     }
 
-    /// Only on these files.
+    /// Limits the rule to these files.
     pub fn files(mut self, kinds: &[FileKind]) -> Rule {
         self.files = kinds.to_vec();
         self
     }
 
-    /// Only where these bytes of the file or device are touched.
+    /// Limits the rule to operations that touch these bytes of the file or device.
     pub fn within(mut self, bytes: Range<u64>) -> Rule {
         self.within = Some(bytes);
         self
     }
 
-    /// Only to the operation with this number, counted from 0 among those that match.
+    /// Limits the rule to the operation with this number, counted from 0 among those that match.
     pub fn nth(mut self, number: u64) -> Rule {
         self.when = When::Nth(number);
         self
     }
 
-    /// Only to the operation with this number and all later ones.
+    /// Limits the rule to the operation with this number and all later ones.
     pub fn from(mut self, number: u64) -> Rule {
         self.when = When::From(number);
         self
     }
 
-    /// To each with this probability.
+    /// Makes the rule strike each matching operation with this probability.
     pub fn chance(mut self, probability: f64) -> Rule {
         self.when = When::Chance(probability);
         self
@@ -270,7 +270,7 @@ impl Rule {
 /// Everything that goes wrong on one volume.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FaultPlan {
-    /// In order of precedence.
+    /// The rules, in order of precedence.
     pub rules: Vec<Rule>,
     /// Room on the volume: what does not fit is refused with `ENOSPC`. None: no limit.
     pub capacity_bytes: Option<u64>,
@@ -333,7 +333,7 @@ impl FaultState {
         FaultState { seen: vec![0; plan.rules.len()], plan }
     }
 
-    /// What happens to this operation, and how long it takes.
+    /// Decides the fate of this operation, and the time that it takes.
     pub(crate) fn judge(
         &mut self,
         operation: Operation,

@@ -61,7 +61,7 @@ impl Rng {
         self.below(n as u64) as usize
     }
 
-    /// True with probability `p` (0.0 never, 1.0 always).
+    /// Returns true with probability `p` (0.0 never, 1.0 always).
     pub fn chance(&mut self, p: f64) -> bool {
         // 53 random bits fill a double's mantissa; the result is below 1.
         ((self.next_u64() >> 11) as f64) * (1.0 / (1u64 << 53) as f64) < p

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// This many entries are kept.
+/// The number of entries that are kept.
 const ENTRIES_MAX: usize = 64;
 
 /// A bounded record of operations. Clones share the record.

@@ -76,7 +76,7 @@ struct State {
     fate: Fate,
 }
 
-/// What an operation is about, for errors and traces.
+/// The subject of an operation, for errors and traces.
 #[derive(Clone, Copy)]
 struct Subject {
     operation: Operation,
@@ -127,8 +127,9 @@ impl SimVolume {
         self.shared.lock().disk.set_compression(compression);
     }
 
-    /// From the change with this number on (see [`changes`](SimVolume::changes)), every operation fails as after a
-    /// crash. That change itself is caught half-way: visible in the crash image or not, as chance has it.
+    /// Makes every operation fail as after a crash, from the change with this number on (see
+    /// [`changes`](SimVolume::changes)). That change itself is caught half-way: visible in the crash image or not, as
+    /// chance has it.
     pub fn crash_at(&self, change: u64) {
         self.shared.lock().fate.crash_at = Some(change);
     }
@@ -207,7 +208,7 @@ impl SimVolume {
         disk.commit_name(change);
     }
 
-    /// Rot: inverts bit `bit % 8` of the byte at `offset`, in what reads see and in what survives. Returns false,
+    /// Rots a byte: inverts bit `bit % 8` of the byte at `offset`, for reads and for crash images. Returns false,
     /// having done nothing, if the file has no such byte.
     pub fn rot(&self, name: FileName, offset: u64, bit: u8) -> bool {
         let disk = &mut self.shared.lock().disk;
@@ -287,7 +288,7 @@ impl Shared {
         Ok(state)
     }
 
-    /// Between the visible and the durable half of an operation.
+    /// Locks the state between the visible and the durable half of an operation.
     fn half_way(&self, subject: Subject, verdict: Verdict) -> Result<MutexGuard<'_, State>> {
         if verdict.crashes {
             return Err(self.fail(subject, crash_error()));
@@ -314,7 +315,7 @@ impl Shared {
         }
     }
 
-    /// Whether a new file of these bytes finds physical space.
+    /// Checks that a new file of these bytes finds physical space.
     fn check_physical(&self, state: &State, subject: Subject, contents: &[u8]) -> Result<()> {
         let Some(compression) = state.disk.compression else { return Ok(()) };
         let mut empty = Inode::default();
@@ -337,7 +338,7 @@ impl Shared {
         }
     }
 
-    /// Steps 3 and 4 of reading.
+    /// Does steps 3 and 4 of reading.
     fn read(&self, inode: u64, subject: Subject, into: &mut [u8]) -> Result<()> {
         self.operate(subject, |verdict| {
             let mut guard = self.effect(subject, verdict)?;
@@ -357,8 +358,8 @@ impl Shared {
         })
     }
 
-    /// Step 3 of writing: puts the bytes, or what the verdict makes of them, where reads see them. Returns the number
-    /// of the write and where it went, or the error that it ends with.
+    /// Does step 3 of writing: puts the bytes, or what the verdict makes of them, where reads see them. Returns the
+    /// number of the write and where it went, or the error that it ends with.
     fn store(&self, inode: u64, subject: Subject, verdict: Verdict, bytes: &[u8]) -> Result<(u64, u64)> {
         let mut guard = self.effect(subject, verdict)?;
         let State { disk, fate } = &mut *guard;

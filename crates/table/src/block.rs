@@ -41,19 +41,19 @@ pub(crate) struct Malformed(pub(crate) usize);
 #[derive(Debug, Default)]
 pub struct Block {
     bytes: Vec<u8>,
-    /// Where the entries end and the restart array begins.
+    /// The end of the entries and the begin of the restart array.
     entries_end: usize,
     restart_count: usize,
-    /// Where the file has it; for messages.
+    /// The offset in the file; for messages.
     file_offset: u64,
-    /// Of an index block; empty otherwise.
+    /// The heads of an index block; empty otherwise.
     heads: Heads,
 }
 
-/// What tells the keys of an index block apart, in little memory.
+/// The bytes that tell the keys of an index block apart, in little memory.
 #[derive(Debug, Default)]
 struct Heads {
-    /// How many bytes all keys have in common.
+    /// The number of bytes that all keys have in common.
     common: usize,
     /// The next eight bytes of each key, most significant first, zeros behind its end: ascending as the keys are.
     heads: Vec<u64>,
@@ -80,7 +80,7 @@ pub(crate) struct RawEntry<'a> {
     pub(crate) suffix: &'a [u8],
     pub(crate) trailer: Trailer,
     pub(crate) value_start: usize,
-    /// Where the value ends and the next entry begins.
+    /// The end of the value and the begin of the next entry.
     pub(crate) next: usize,
 }
 
@@ -167,7 +167,7 @@ impl Block {
         self.entries_end
     }
 
-    /// How many restarts; in an index block, how many entries.
+    /// Returns the number of restarts; in an index block, the number of entries.
     #[inline]
     pub(crate) fn restart_count(&self) -> usize {
         self.restart_count
@@ -202,7 +202,7 @@ impl Block {
         Ok(KeyRef::new(entry.suffix, entry.trailer))
     }
 
-    /// How many restarts, from the first, have a key before `target` (bisection; they are sorted).
+    /// Returns the number of restarts, from the first, with a key before `target` (bisection; they are sorted).
     #[inline]
     fn restarts_before(&self, target: KeyRef<'_>) -> Result<usize, Malformed> {
         self.bisect(target, 0, self.restart_count)
@@ -319,7 +319,7 @@ fn decode_long_header(bytes: &[u8]) -> Option<(usize, usize, usize, usize)> {
     Some((shared as usize, unshared as usize, value as usize, a + b + c))
 }
 
-/// How many bytes an entry takes in a block.
+/// Returns the number of bytes that an entry takes in a block.
 #[inline]
 pub(crate) fn entry_bytes(shared: usize, unshared: usize, value_bytes: usize) -> usize {
     varint_bytes(shared as u32)

@@ -108,7 +108,7 @@ impl BlockCache {
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each shard may hold now.
+    /// Returns the bytes that each shard may hold now.
     fn shard_limit(&self) -> u64 {
         let capacity = self.capacity_bytes.load(Ordering::SeqCst);
         capacity.saturating_sub(self.pinned_bytes.load(Ordering::SeqCst)) / self.shards.len() as u64
@@ -122,7 +122,7 @@ impl BlockCache {
         self.shard(hash).get(key, hash)
     }
 
-    /// Like [`get`](BlockCache::get), for one who goes elsewhere when it is not here: only a hit is counted.
+    /// Like [`get`](BlockCache::get), for a caller that goes elsewhere when it is not here: only a hit is counted.
     #[inline]
     pub(crate) fn probe(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
         let key = BlockKey { table_id, offset };
@@ -140,7 +140,7 @@ impl BlockCache {
         self.insert_warm(table_id, offset, block, WARMTH_MAX)
     }
 
-    /// Like [`get`](BlockCache::get), for one who does not use the block: not counted as a lookup.
+    /// Like [`get`](BlockCache::get), for a caller that does not use the block. It does not count as a lookup.
     pub(crate) fn peek(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
@@ -168,9 +168,9 @@ impl BlockCache {
         removed
     }
 
-    /// Returns memory for the block of `table_id` at `offset`, `bytes` long, with anything in it: of a block that is
-    /// gone, if one of about this length is. Only blocks in such memory leave it to others. Empty if `bytes` is more
-    /// than is ever kept.
+    /// Returns memory for the block of `table_id` at `offset`, `bytes` long, with arbitrary contents: the memory of a
+    /// block that is gone, if there is one of about this length. Only blocks in such memory leave it to others. Empty
+    /// if `bytes` is more than is ever kept.
     pub(crate) fn buffer(&self, table_id: u64, offset: u64, bytes: usize) -> Vec<u8> {
         if bytes > SPARE_BYTES_MAX {
             return Vec::new();
@@ -262,7 +262,7 @@ pub struct Warming {
 }
 
 impl Warming {
-    /// For one merge.
+    /// Creates the right for one merge.
     pub fn new(cache: Arc<BlockCache>) -> Warming {
         let bytes_left = AtomicU64::new(cache.capacity_bytes.load(Ordering::SeqCst) / WARMING_PART);
         Warming { cache, bytes_left, blocks: Mutex::default() }

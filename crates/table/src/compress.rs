@@ -24,7 +24,7 @@ const LZ4_SMALL_INPUT_BYTES: usize = u16::MAX as usize;
 const LZ4_RATIO_MAX: usize = 255;
 /// The memory that an encoder keeps between blocks.
 const COMPRESSED_KEPT_BYTES: usize = 1 << 20;
-/// What a thread keeps of its scratch memory between reads.
+/// The scratch memory that a thread keeps between reads.
 const SCRATCH_KEPT_BYTES: usize = 256 << 10;
 
 enum Encoder {
@@ -167,7 +167,8 @@ fn open(stored: &[u8], verify: bool) -> Result<(u8, &[u8]), Damage> {
     Ok((*kind, payload))
 }
 
-/// How long the block in `stored` says it is, and not more than blocks may be. A hint: nothing was checked.
+/// Returns the length that the block in `stored` claims, and at most the maximum of a block. A hint: nothing was
+/// checked.
 pub(crate) fn uncompressed_bytes(stored: &[u8]) -> usize {
     match stored {
         [.., kind, _, _, _, _] if *kind != COMPRESSION_NONE && stored.len() >= 4 + BLOCK_TRAILER_BYTES => {

@@ -86,7 +86,7 @@ pub(crate) struct FilterBuilder {
 }
 
 impl FilterBuilder {
-    /// With `bits_per_key` 0, nothing is collected and no filter is built.
+    /// Creates a builder. With `bits_per_key` 0, it collects nothing and builds no filter.
     pub(crate) fn new(bits_per_key: u32) -> FilterBuilder {
         FilterBuilder { hashes: Vec::new(), bits_per_key }
     }
@@ -182,7 +182,7 @@ impl Filter {
         Ok(Filter { lines: lines.collect(), probes })
     }
 
-    /// False if no key with this hash is in the table.
+    /// Returns false if no key with this hash is in the table.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
         let Some(Line(line)) = self.lines.get(filter_line(hash, self.lines.len())) else { return true };

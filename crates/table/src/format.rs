@@ -120,7 +120,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|b| b.first_chunk::<8>()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// What every table file begins with.
+/// Returns the first bytes of every table file.
 pub(crate) fn header() -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
     out[..8].copy_from_slice(&HEADER_MAGIC);
@@ -211,7 +211,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u32) {
     out.push(value as u8);
 }
 
-/// How many bytes [`put_varint`] appends.
+/// Returns the number of bytes that [`put_varint`] appends.
 #[inline]
 pub(crate) fn varint_bytes(value: u32) -> usize {
     (38 - (value | 1).leading_zeros() as usize) / 7
@@ -230,7 +230,7 @@ pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u32, usize)> {
     None
 }
 
-/// How many leading bytes two slices have in common.
+/// Returns the number of leading bytes that two slices have in common.
 #[inline]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let (left, right) = (a.chunks_exact(8), b.chunks_exact(8));

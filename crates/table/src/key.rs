@@ -55,7 +55,7 @@ impl Trailer {
     /// The trailer that sorts behind every other one of the same user key.
     pub const OLDEST: Trailer = Trailer(0);
 
-    /// Packs. The sequence number must not exceed [`MAX_SEQUENCE`].
+    /// Packs a sequence number and a kind. The sequence number must not exceed [`MAX_SEQUENCE`].
     #[inline]
     pub fn new(sequence: SequenceNumber, kind: KeyKind) -> Trailer {
         debug_assert!(sequence <= MAX_SEQUENCE);

@@ -16,7 +16,7 @@ pub struct ReadMeter {
 }
 
 impl ReadMeter {
-    /// Nothing has been read.
+    /// Creates a meter at zero.
     pub fn new(clock: Arc<dyn Clock>) -> ReadMeter {
         ReadMeter { clock, nanos: AtomicU64::new(0), stored_bytes: AtomicU64::new(0), plain_bytes: AtomicU64::new(0) }
     }
@@ -44,7 +44,7 @@ impl ReadMeter {
         answer
     }
 
-    /// Time that was spent on reading.
+    /// Adds time that was spent on reading.
     pub fn add_time(&self, time: Duration) {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

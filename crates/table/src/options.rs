@@ -68,13 +68,13 @@ impl Default for TableOptions {
 /// The reach of a read for a block that is not in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reach {
-    /// To the disk, however long that takes.
+    /// Reads go to the disk, however long that takes.
     #[default]
     Disk,
-    /// To what can be had without waiting, see [`read_now`](situ_storage::Reader::read_now); behind it the answer is
+    /// Reads go to bytes that need no wait, see [`read_now`](situ_storage::Reader::read_now); behind it the answer is
     /// [`NotInMemory`](situ_storage::Error::NotInMemory).
     AtOnce,
-    /// Nowhere: the answer is [`NotInMemory`](situ_storage::Error::NotInMemory).
+    /// Reads go nowhere: the answer is [`NotInMemory`](situ_storage::Error::NotInMemory).
     Cache,
 }
 

@@ -81,9 +81,9 @@ pub struct PieceCursor {
     /// The block behind the current one.
     next_block: usize,
     entries: BlockCursor,
-    /// How warm the current block is in the cache.
+    /// The warmth of the current block in the cache.
     warmth: u8,
-    /// What was read of warm blocks before the current one.
+    /// The bytes read of warm blocks before the current one.
     warm_before: WarmBytes,
     /// Bytes of the blocks that were decoded and not asked for.
     plain_bytes: u64,
@@ -149,7 +149,7 @@ impl PieceCursor {
         self.warm_before + WarmBytes::of_block(in_block as u64, self.warmth)
     }
 
-    /// Returns the bytes of the blocks that were decoded since this was asked last, as they are without compression.
+    /// Returns the bytes of the blocks that were decoded since the last call, as they are without compression.
     pub fn take_plain_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.plain_bytes)
     }

@@ -40,7 +40,7 @@ pub struct Properties {
     pub smallest_sequence: SequenceNumber,
     /// The largest sequence number, over entries and range tombstones.
     pub largest_sequence: SequenceNumber,
-    /// When the table was made, in seconds since 1970.
+    /// The time when the table was made, in seconds since 1970.
     pub created_unix_s: u64,
     /// The compression asked for: [`COMPRESSION_NONE`](crate::format::COMPRESSION_NONE) and so on.
     pub compression: u8,
@@ -140,7 +140,7 @@ macro_rules! optional_number {
     };
 }
 
-/// Not required, and not written if empty.
+/// The properties that are not required, and not written if empty.
 static OPTIONAL: [Field; 5] = [
     Field {
         name: "keyspace-name",
@@ -215,7 +215,7 @@ impl Properties {
         };
     }
 
-    /// Returns the properties as they are in a table's file: for those who send them elsewhere.
+    /// Returns the properties as they are in a table's file: for callers that send them elsewhere.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.encode_into(&mut bytes);

@@ -79,7 +79,7 @@ pub struct FragmentedTombstones {
 struct Piece {
     begin: Vec<u8>,
     end: Vec<u8>,
-    /// Where this fragment's sequences end; they begin where those of the fragment before it end.
+    /// The end of this fragment's sequences; they begin where those of the fragment before it end.
     sequences_end: usize,
 }
 
@@ -179,7 +179,7 @@ impl FragmentedTombstones {
         self.sequences.len()
     }
 
-    /// Fragment `index`, counted from the smallest key; `None` behind the last one.
+    /// Returns fragment `index`, counted from the smallest key; `None` behind the last one.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Fragment<'_>> {
         let piece = self.pieces.get(index)?;
@@ -241,7 +241,8 @@ impl FragmentedTombstones {
         kept
     }
 
-    /// Back to a list, one tombstone for each pair of fragment and sequence, sorted by begin, newest first.
+    /// Converts the fragments back to a list, one tombstone for each pair of fragment and sequence, sorted by begin,
+    /// newest first.
     pub fn to_list(&self) -> Vec<RangeTombstone> {
         let pairs = self.iter().flat_map(|fragment| fragment.sequences.iter().map(move |s| (fragment, *s)));
         pairs

@@ -132,7 +132,7 @@ impl Salvor<'_> {
         self.out.damages.push(damage.error(self.reader.path(), offset, what));
     }
 
-    /// Step 1.
+    /// Does step 1.
     fn survey(&mut self) {
         let bytes = self.reader.bytes();
         let mut found = [0; HEADER_BYTES];
@@ -198,7 +198,7 @@ impl Salvor<'_> {
         decode_owned(stored, true).map_err(|d| d.error(self.reader.path(), handle.offset, "block"))
     }
 
-    /// Step 2.
+    /// Does step 2.
     fn walk(&mut self) -> Result<()> {
         let end = match self.footer {
             Some(footer) => footer.file_bytes - FOOTER_BYTES as u64,
@@ -240,7 +240,7 @@ impl Salvor<'_> {
         Ok(())
     }
 
-    /// Data may be missing from `offset` on, until the next entry is handed out.
+    /// Notes that data may be missing from `offset` on, until the next entry is handed out.
     fn lose(&mut self, offset: u64) {
         if !self.behind_data && self.open_loss.is_none() {
             let after = KeyRef::decode(&self.last_key).map(|key| key.user.to_vec());
@@ -268,7 +268,7 @@ impl Salvor<'_> {
         }
     }
 
-    /// What is not data lies behind all data.
+    /// Notes that data has ended: any other kind of block lies behind all data.
     fn pass_data(&mut self, kind: Kind) {
         if kind != Kind::Data {
             self.behind_data = true;
@@ -421,7 +421,7 @@ fn is_data(block: Vec<u8>, offset: u64) -> bool {
     }
 }
 
-/// What is of use in an index block.
+/// The useful contents of an index block.
 struct IndexBlock {
     /// The first separator, encoded.
     first: Vec<u8>,
@@ -429,7 +429,8 @@ struct IndexBlock {
 }
 
 impl IndexBlock {
-    /// `None` if the bytes are no index block: one has entries, each of them a restart with a handle.
+    /// Decodes an index block. Returns `None` if the bytes are none: one has entries, each of them a restart with a
+    /// handle.
     fn decode(bytes: Vec<u8>, offset: u64) -> Option<IndexBlock> {
         let block = Block::new_index(bytes, offset).ok()?;
         let mut index = IndexBlock { first: Vec::new(), handles: Vec::new() };

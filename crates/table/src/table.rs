@@ -75,7 +75,7 @@ pub struct Table {
     _pinned: Pinned,
 }
 
-/// What is read below the top index.
+/// The kind of a block below the top index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockKind {
     Data,
@@ -274,8 +274,8 @@ impl Table {
         }
     }
 
-    /// About where in the file the entries of `user_key` are or would be: the offset of the data block. Reads at most
-    /// one index block.
+    /// Returns about where in the file the entries of `user_key` are or would be: the offset of the data block. Reads
+    /// at most one index block.
     ///
     /// # Errors
     /// The index block cannot be read, or is damaged.
@@ -305,8 +305,8 @@ impl Table {
         Ok(blocks)
     }
 
-    /// Keys that divide the table, each with about how many stored bytes lie between it and the key before: the ends
-    /// of index blocks, or of data blocks if there is one index block only. Reads nothing.
+    /// Returns keys that divide the table, each with the approximate number of stored bytes between it and the key
+    /// before: the ends of index blocks, or of data blocks if there is one index block only. Reads nothing.
     ///
     /// # Errors
     /// The index is damaged.
@@ -327,7 +327,7 @@ impl Table {
         &self.reader
     }
 
-    /// How many index blocks point to data blocks.
+    /// Returns the number of index blocks that point to data blocks.
     #[inline]
     pub(crate) fn leaf_count(&self) -> usize {
         match self.footer.index_levels {
@@ -456,7 +456,7 @@ impl Table {
         }
     }
 
-    /// Whether there can be a block there, before anything is allocated for it.
+    /// Checks that there can be a block there, before anything is allocated for it.
     pub(crate) fn check_handle(&self, handle: BlockHandle, end: u64, what: &str) -> Result<()> {
         let inside = handle.offset >= HEADER_BYTES as u64 && handle.end().is_some_and(|block_end| block_end <= end);
         if inside && handle.bytes as usize <= MAX_BLOCK_BYTES {

@@ -21,7 +21,7 @@ pub struct ValueLengths {
     entries: [u64; VALUE_LENGTH_CLASSES],
 }
 
-/// How many bits the length has.
+/// Returns the number of bits of the length.
 #[inline]
 const fn class_of(bytes: usize) -> usize {
     (usize::BITS - bytes.leading_zeros()) as usize
@@ -60,7 +60,7 @@ impl ValueLengths {
         *entries as f64 * share + above as f64
     }
 
-    /// How many classes occur.
+    /// Returns the number of classes that occur.
     pub(crate) fn classes(&self) -> usize {
         self.entries.iter().filter(|entries| **entries > 0).count()
     }
@@ -70,7 +70,7 @@ impl ValueLengths {
         self.classes() * CLASS_BYTES
     }
 
-    /// Each class that occurs, ascending: the class (u8), its entries (u64).
+    /// Encodes each class that occurs, ascending: the class (u8), its entries (u64).
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_bytes());
         for (class, entries) in self.entries.iter().enumerate().filter(|(_, entries)| **entries > 0) {
@@ -80,7 +80,7 @@ impl ValueLengths {
         bytes
     }
 
-    /// What [`to_bytes`](ValueLengths::to_bytes) gave; `None` for anything else.
+    /// Decodes the bytes of [`to_bytes`](ValueLengths::to_bytes); `None` for anything else.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ValueLengths> {
         let (classes, rest) = bytes.as_chunks::<CLASS_BYTES>();
         let mut lengths = ValueLengths::default();
@@ -97,7 +97,7 @@ impl ValueLengths {
     }
 }
 
-/// As `1 empty, 3 from 16`, which damage reports show.
+/// Output such as `1 empty, 3 from 16`, which damage reports show.
 impl std::fmt::Debug for ValueLengths {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let occur = self.entries.iter().enumerate().filter(|(_, entries)| **entries > 0);

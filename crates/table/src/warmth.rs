@@ -49,7 +49,7 @@ impl Add for WarmBytes {
 impl Sub for WarmBytes {
     type Output = WarmBytes;
 
-    /// What was read since `earlier`; nothing is unread.
+    /// Returns the bytes read since `earlier`, which is never ahead.
     fn sub(self, earlier: WarmBytes) -> WarmBytes {
         WarmBytes {
             bytes: self.bytes.saturating_sub(earlier.bytes),

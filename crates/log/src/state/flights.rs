@@ -10,8 +10,8 @@ use situ_storage::{Error, Result};
 use std::sync::Arc;
 
 impl LogState {
-    /// What a thread should do that wants everything before `target`. `wants_sync` is its own note, false at first,
-    /// which it hands to [`stop_wanting`](LogState::stop_wanting) when it goes away.
+    /// Returns the next step of a thread that wants everything before `target`. `wants_sync` is its own note, false at
+    /// first, which it hands to [`stop_wanting`](LogState::stop_wanting) when it goes away.
     pub(crate) fn plan(&mut self, target: u64, durability: Durability, wants_sync: &mut bool) -> LogPlan {
         if self.durable >= target {
             return LogPlan::Done(Ok(()));
@@ -41,7 +41,7 @@ impl LogState {
         LogPlan::Write(self.take(durable))
     }
 
-    /// What is written next, if anything waits.
+    /// Returns the chunk that is written next, if any waits.
     fn next_chunk(&self) -> Option<&Chunk> {
         self.waiting.front().or(self.open.as_ref().filter(|chunk| chunk.dirty))
     }
@@ -114,7 +114,7 @@ impl LogState {
         LogPlan::Sync(FileSync { file })
     }
 
-    /// The thread that wanted `target` with this note goes away.
+    /// Notes that the thread that wanted `target` with this note goes away.
     pub(crate) fn stop_wanting(&mut self, wants_sync: bool) {
         self.sync_wanted -= u32::from(wants_sync);
     }
@@ -177,7 +177,7 @@ impl LogState {
         LogFlight { id, chunk, durable, durable_before }
     }
 
-    /// A flight came back. Returns whom to notify, without the lock.
+    /// Takes a flight that came back. Returns the events to notify, without the lock.
     pub(crate) fn landed(&mut self, flight: LogFlight, result: Result<()>) -> Vec<Arc<dyn Event>> {
         let LogFlight { id, chunk, durable, .. } = flight;
         if let Err(error) = result {
@@ -201,7 +201,7 @@ impl LogState {
         self.woken()
     }
 
-    /// The sync came back. Returns whom to notify, without the lock.
+    /// Takes the result of the sync. Returns the events to notify, without the lock.
     pub(crate) fn synced(&mut self, result: Result<()>) -> Vec<Arc<dyn Event>> {
         match result {
             Err(error) => {
@@ -232,7 +232,8 @@ impl LogState {
         }
     }
 
-    /// Everything in files below `oldest_needed` counts as durable: it is not needed any more. Returns whom to notify.
+    /// Counts everything in files below `oldest_needed` as durable: it is not needed any more. Returns the events to
+    /// notify.
     pub(crate) fn forget(&mut self, oldest_needed: u64) -> Vec<Arc<dyn Event>> {
         let forgotten = self
             .older

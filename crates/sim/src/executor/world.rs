@@ -14,7 +14,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a step from one yield point to the next costs in simulated time, so that polling loops see time pass.
+/// The simulated time of a step from one yield point to the next, so that polling loops see time pass.
 const STEP: Duration = Duration::from_nanos(100);
 /// The number of steps without a leap after which time leaps to the nearest timeout.
 pub(super) const LEAP_STEPS: u64 = 10_000;
@@ -25,11 +25,11 @@ const DYING_WAITS_MAX: u32 = 10_000;
 /// 2026-01-01 in nanoseconds since 1970: simulated machines are born then.
 const UNIX_START: i128 = 1_767_225_600_000_000_000;
 
-/// What all threads of one machine share.
+/// The state that all threads of one machine share.
 pub(crate) struct World {
     pub(super) seed: u64,
     state: Mutex<State>,
-    /// Told when the last thread ends.
+    /// Notified when the last thread ends.
     finished: Condvar,
     pub(crate) trace: Trace,
 }
@@ -38,7 +38,7 @@ pub(crate) struct State {
     rng: Rng,
     stay: f64,
     pub(crate) now: Duration,
-    /// What to add to `now` to get wall-clock nanoseconds.
+    /// The difference between wall-clock nanoseconds and `now`.
     pub(crate) unix_offset: i128,
     pub(super) threads: BTreeMap<u64, Thread>,
     pub(super) running: Option<u64>,
@@ -68,7 +68,7 @@ pub(super) struct Thread {
 pub(super) enum Status {
     /// Needs nothing but the baton.
     Ready,
-    /// Has it.
+    /// The thread has the baton.
     Running,
     Waiting {
         event: u64,
@@ -80,7 +80,7 @@ pub(super) enum Status {
     Joining {
         thread: u64,
     },
-    /// In `kill`, until the doomed threads have ended.
+    /// The thread is in `kill`, until the doomed threads have ended.
     Draining,
 }
 
@@ -205,7 +205,7 @@ impl State {
         }
     }
 
-    /// Everybody ends: there is nothing that could still wake anyone.
+    /// Ends all threads: nothing could still wake any of them.
     fn declare_deadlock(&mut self, seed: u64) {
         if self.failure.is_none() {
             self.failure = Some(format!("deadlock in the simulation with seed {seed}:\n{}", self.dump()));
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// A yield point that may unwind: passes the baton on and comes back when `status` allows it.
+    /// Runs a yield point that may unwind: passes the baton on and comes back when `status` allows it.
     pub(super) fn pause(&self, me: u64, status: Status) {
         self.leave_if_doomed(me);
         let mut state = self.lock();
@@ -297,7 +297,7 @@ impl World {
         self.leave_if_doomed(me);
     }
 
-    /// A destructor of a killed thread wants to wait: it is let through, but not for ever.
+    /// Lets a destructor of a killed thread wait, but not for ever.
     fn dying_wait(&self, state: &mut State, me: u64) -> Status {
         let thread = state.thread_mut(me);
         thread.dying_waits += 1;
@@ -361,7 +361,7 @@ impl World {
         }
     }
 
-    /// A spawned thread's last step.
+    /// Runs a spawned thread's last step.
     pub(super) fn finish(&self, id: u64, result: std::thread::Result<()>) {
         if let Err(payload) = result {
             let mut state = self.lock();

@@ -15,7 +15,7 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// With a whole key every `interval` entries.
+    /// Creates a builder that stores a whole key every `interval` entries.
     pub(crate) fn new(interval: usize) -> BlockBuilder {
         BlockBuilder { bytes: Vec::new(), restarts: Vec::new(), interval: interval.max(1), since_restart: 0 }
     }

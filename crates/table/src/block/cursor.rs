@@ -30,13 +30,13 @@ struct Step {
     at: usize,
     next: usize,
     value_start: usize,
-    /// Where its key begins in `trail_keys`; it ends where the following one begins.
+    /// The begin of its key in `trail_keys`; the key ends where the following one begins.
     key_start: usize,
     trailer: Trailer,
 }
 
 impl BlockCursor {
-    /// Standing nowhere.
+    /// Creates a cursor that stands nowhere.
     pub(crate) fn new(block: Arc<Block>) -> BlockCursor {
         BlockCursor {
             block,
@@ -177,7 +177,7 @@ impl BlockCursor {
         }
     }
 
-    /// From the restart before the current entry forward to its predecessor, leaving a trail.
+    /// Walks from the restart before the current entry forward to its predecessor, leaving a trail.
     fn walk_to_prev(&mut self) -> Result<bool, Malformed> {
         self.trail.clear();
         self.trail_keys.clear();

@@ -13,7 +13,7 @@ pub(crate) struct RawParts {
     pub(crate) bytes: Vec<u8>,
     /// The encoded internal key that separates the block from the next one.
     pub(crate) separator: Vec<u8>,
-    /// How warm the block is to be in the cache, if it is to be there.
+    /// The warmth that the block gets in the cache, if it goes there.
     pub(crate) warmth: Option<u8>,
     /// Memory for the compressed block.
     pub(crate) stored: Vec<u8>,
@@ -44,7 +44,7 @@ impl RawBlock {
 /// A data block as it will be in the file.
 #[derive(Debug)]
 pub struct EncodedBlock {
-    /// Of a block that was not worth compressing, `bytes` has the block's trailer already.
+    /// The block before compression. If it was not worth compressing, `bytes` has the block's trailer already.
     pub(crate) block: RawBlock,
     pub(crate) is_compressed: bool,
 }

@@ -24,7 +24,7 @@ pub(super) struct CachedBlock {
     warmth: u8,
 }
 
-/// What a block takes in the shard's map.
+/// The bytes that a block takes in the shard's map.
 pub(super) const SLOT_BYTES: usize = size_of::<Held<CachedBlock>>();
 
 /// Buffers are kept for further blocks if their capacity is a multiple of this, and at most [`SPARE_BYTES_MAX`].
@@ -33,12 +33,12 @@ pub(super) const SPARE_STEP_BYTES: usize = 128;
 pub(super) const SPARE_BYTES_MAX: usize = 64 << 10;
 /// The number of steps by which a buffer may be longer than the requested length.
 const SPARE_STEPS_OVER: usize = 2;
-/// What spare buffers may take of a shard that is full: one in this many bytes.
+/// The share of a full shard that spare buffers may take: one in this many bytes.
 const SPARE_PART: u64 = 32;
-/// What they may take of one that is not.
+/// The share that they may take of a shard that is not full.
 const SPARE_PART_MAX: u64 = 8;
 
-/// What is to be freed when the lock is not held any more.
+/// The memory to free after the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Garbage {
     /// Blocks that still have readers.
@@ -50,7 +50,7 @@ pub(super) struct Garbage {
 /// block's key decides which.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// By hash.
+    /// The blocks, by hash.
     blocks: S3Fifo<u64, CachedBlock, BuildHasherDefault<Identity>>,
     /// Buffers of blocks that are gone, by capacity.
     spares: BTreeMap<usize, Vec<Vec<u8>>>,
@@ -88,7 +88,7 @@ impl Shard {
         self.find(key, hash).map(|cached| Arc::clone(&cached.block))
     }
 
-    /// How many merges a block may go through; 0 if it is not here. Not counted as a lookup.
+    /// Returns the number of merges that a block may go through; 0 if it is not here. This does not count as a lookup.
     pub(super) fn warmth(&self, key: BlockKey, hash: u64) -> u8 {
         self.find(key, hash).map_or(0, |cached| cached.warmth)
     }
@@ -195,7 +195,7 @@ impl Shard {
         self.limit_ghosts();
     }
 
-    /// There are as many ghosts as blocks, at most.
+    /// Limits the ghosts to at most as many as there are blocks.
     fn limit_ghosts(&mut self) {
         self.blocks.limit_ghosts(self.blocks.len().max(1));
     }

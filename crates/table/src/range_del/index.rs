@@ -43,9 +43,9 @@ const ARC_BYTES: usize = 2 * size_of::<usize>();
 /// Range tombstones that can be searched while their number grows. Copies share what is indexed. See the module's page.
 #[derive(Debug, Clone, Default)]
 pub struct TombstoneIndex {
-    /// In the order of insertion.
+    /// The runs, in the order of insertion.
     runs: Vec<Arc<Run>>,
-    /// Those that are in no run.
+    /// The tombstones that are in no run.
     tail: Vec<Arc<RangeTombstone>>,
     len: usize,
     index_bytes: usize,
@@ -66,7 +66,7 @@ struct Run {
     largest_sequence: SequenceNumber,
 }
 
-/// From a key on, up to the next step's, `tombstone` is the newest one that covers.
+/// A step: from its key on, up to the next step's, `tombstone` is the newest one that covers.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     /// Twice the number of a tombstone, plus one: the key is its end, not its begin.
@@ -169,7 +169,7 @@ impl Extend<Arc<RangeTombstone>> for TombstoneIndex {
 }
 
 impl FromIterator<Arc<RangeTombstone>> for TombstoneIndex {
-    /// Oldest first is the order in which old snapshots are served best.
+    /// Builds an index. Old snapshots are served best if the oldest tombstone comes first.
     fn from_iter<I: IntoIterator<Item = Arc<RangeTombstone>>>(tombstones: I) -> TombstoneIndex {
         let mut index = TombstoneIndex::new();
         index.extend(tombstones);

@@ -36,7 +36,7 @@ const SEQUENTIAL_BYTES_MIN: usize = 64 << 10;
 pub(crate) struct Window {
     bytes: Vec<u8>,
     start: u64,
-    /// What is valid of `bytes`.
+    /// The valid length of `bytes`.
     filled: usize,
 }
 
@@ -47,7 +47,7 @@ impl Window {
         self.bytes.get(..self.filled)?.get(at..)?.get(..handle.stored_bytes() as usize)
     }
 
-    /// Reads `bytes` from `start`; what was there before is gone.
+    /// Reads `bytes` from `start`; the previous contents are gone.
     pub(crate) fn fill(&mut self, table: &Table, start: u64, bytes: usize, reach: Reach) -> Result<()> {
         if self.bytes.len() < bytes {
             resize(&mut self.bytes, bytes, table.path())?;
@@ -71,12 +71,12 @@ pub struct TableCursor {
     /// The index entry of the current data block in `leaf`.
     index_at: usize,
     window: Window,
-    /// How much the next window will be: fixed for a sequential cursor.
+    /// The size of the next window: fixed for a sequential cursor.
     window_bytes: usize,
     sequential: bool,
-    /// Of a sequential cursor: how warm the current block is in the cache.
+    /// The warmth of the current block in the cache, for a sequential cursor.
     warmth: u8,
-    /// What it has read of warm blocks before the current one.
+    /// The bytes that it has read of warm blocks before the current one.
     warm_before: WarmBytes,
     misses: u32,
     meter: Option<Arc<ReadMeter>>,
@@ -150,14 +150,14 @@ impl TableCursor {
         self.entries.value()
     }
 
-    /// Of a sequential cursor, which reads past the cache: how warm the block of this entry is there. 0 if it is not
-    /// there, and of other cursors.
+    /// Returns the warmth in the cache of the block of this entry, for a sequential cursor, which reads past the cache.
+    /// 0 if the block is not there, and for other cursors.
     #[inline]
     pub fn warmth(&self) -> u8 {
         self.warmth
     }
 
-    /// Of a sequential cursor: how much it has read of blocks that are warm, up to the entry it stands on.
+    /// Returns the bytes that a sequential cursor has read of warm blocks, up to the entry it stands on.
     pub fn warm_read(&self) -> WarmBytes {
         // Behind the last entry of its block, the cursor has read all of them.
         let in_block = self.entries.at().min(self.entries.block().entries_end());

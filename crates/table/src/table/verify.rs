@@ -17,16 +17,16 @@ use std::sync::Arc;
 /// Data is read in pieces of this size.
 const READ_BYTES: usize = 256 << 10;
 
-/// What has been seen so far.
+/// The state of a verification so far.
 struct Audit<'a> {
     table: &'a Table,
     window: Window,
     filter: Option<Filter>,
-    /// What the properties should say.
+    /// The properties as counted from the entries.
     counted: Properties,
     last_key: Vec<u8>,
     last_separator: Vec<u8>,
-    /// Where the next data block must begin.
+    /// The offset where the next data block must begin.
     data_offset: u64,
     progress: &'a mut dyn FnMut(u64),
 }
@@ -106,7 +106,7 @@ impl Table {
         decode_owned(stored, true).map_err(|d| self.corruption(handle.offset, what, d))
     }
 
-    /// Whether the blocks that are not data follow each other from the end of the data to the footer.
+    /// Checks that the blocks that are not data follow each other from the end of the data to the footer.
     fn check_tiling(&self, mut blocks: Vec<BlockHandle>) -> Result<()> {
         blocks.sort_by_key(|handle| handle.offset);
         let mut at = self.data_end;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct FinishedLeaf {
     separator: Vec<u8>,
-    /// Where it begins in `leaves`.
+    /// The offset in `leaves`.
     start: usize,
     bytes: usize,
 }
@@ -35,7 +35,7 @@ pub struct TableAppender {
     written: u64,
     data_bytes: u64,
     data_blocks: u64,
-    /// Where warm blocks go, and the number by which the cache knows the table.
+    /// The cache for warm blocks, and the number by which the cache knows the table.
     warming: Option<(Arc<Warming>, u64)>,
 }
 

@@ -12,7 +12,7 @@ use crate::options::TableOptions;
 use crate::properties::{Properties, WRITER_VERSION};
 use situ_storage::{Error, Result};
 
-/// What each index block adds to the top index and the footer, about.
+/// The approximate bytes that each index block adds to the top index and the footer.
 const LEAF_BYTES: usize = 48;
 
 /// The part of a table behind its blocks.
@@ -36,7 +36,7 @@ impl TableEnd {
     }
 }
 
-/// How large the index would be if nothing of it were compressed.
+/// The size of the index if nothing of it were compressed.
 #[derive(Debug)]
 struct PlainIndex {
     finished_bytes: usize,
@@ -254,7 +254,7 @@ impl TableBuilder {
         self.spare = Some(memory);
     }
 
-    /// Returns the last block, if there is one, and what comes behind the blocks.
+    /// Returns the last block, if there is one, and the part behind the blocks.
     ///
     /// # Errors
     /// There is no memory for the filter or the range tombstones.
