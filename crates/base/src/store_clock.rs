@@ -294,7 +294,7 @@ fn nanoseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX).min(i64::MAX / 2)
 }
 
-/// Uptime and wall clock of one moment.
+/// Returns uptime and wall clock of one moment.
 fn moment(clock: &dyn Clock) -> (i64, i64) {
     let mut before = nanoseconds(clock.uptime());
     for _ in 0..TRIES_MAX {

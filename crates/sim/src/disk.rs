@@ -390,7 +390,7 @@ impl Disk {
         }
     }
 
-    /// Files that have a name or are open.
+    /// Returns the files that have a name or are open.
     fn taken(&self) -> impl Iterator<Item = &Inode> {
         let named: BTreeSet<u64> = self.names.values().copied().collect();
         let taken = self.inodes.iter().filter(move |(number, inode)| inode.handles > 0 || named.contains(number));

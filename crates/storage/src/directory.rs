@@ -501,7 +501,7 @@ struct FileReader {
     bytes: u64,
     /// The file system does not know reads that must not wait.
     cannot_tell: AtomicBool,
-    /// Of all files of the directory.
+    /// The service for reads of all files of the directory.
     reads: Arc<DirectoryReads>,
 }
 

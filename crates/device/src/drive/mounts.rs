@@ -18,7 +18,8 @@ pub(super) fn keep_discards(number: u64) -> bool {
     said_by(&mounts, number)
 }
 
-/// `mounts` is as `/proc/self/mountinfo` is: `36 35 98:0 / /mnt rw,noatime master:1 - ext4 /dev/root rw,discard`.
+/// Parses `mounts`, a text like `/proc/self/mountinfo`:
+/// `36 35 98:0 / /mnt rw,noatime master:1 - ext4 /dev/root rw,discard`.
 fn said_by(mounts: &str, number: u64) -> bool {
     let device = format!("{}:{}", major(number), minor(number));
     let of_device = mounts.lines().filter(|line| line.split(' ').nth(2) == Some(&device));

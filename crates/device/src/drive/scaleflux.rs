@@ -23,7 +23,7 @@ const ALL_NAMESPACES: u32 = u32::MAX;
 
 const HEALTH_LOG: u8 = 0x02;
 const HEALTH_LOG_BYTES: usize = 512;
-/// Of 16 bytes, in thousands of sectors.
+/// A figure of 16 bytes, in thousands of sectors.
 const DATA_UNITS_WRITTEN: Range<usize> = 48..64;
 const DATA_UNIT_BYTES: u128 = 512_000;
 
@@ -124,7 +124,7 @@ impl Controller {
     }
 }
 
-/// In bytes.
+/// The physical capacity, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Capacity {
     total: u64,
@@ -132,7 +132,7 @@ struct Capacity {
 }
 
 impl Capacity {
-    /// `None` if the fields are missing or cannot be true.
+    /// Parses the fields. Returns `None` if the fields are missing or cannot be true.
     fn parse(answer: &[u8], total: Range<usize>, free: Range<usize>) -> Option<Capacity> {
         let bytes = |at| u64_at(answer, at)?.checked_mul(SECTOR_BYTES);
         let capacity = Capacity { total: bytes(total)?, free: bytes(free)? };

@@ -24,7 +24,7 @@ fn numbers(text: &str) -> impl Iterator<Item = u64> {
     text.split_whitespace().map_while(|field| field.parse().ok())
 }
 
-/// `None` if the text is not what the kernel writes.
+/// Parses the kernel's text. Returns `None` for any other text.
 fn parse(text: &str) -> Option<Counts> {
     let mut fields = numbers(text);
     let (original, compressed) = (fields.next()?, fields.next()?);

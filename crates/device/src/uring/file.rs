@@ -131,8 +131,8 @@ impl Commands for FileCommands {
         }
     }
 
-    /// A durable write to a file ends in a kernel worker where the disk has a volatile cache; the worker has to find a
-    /// core before the waiter does. A call does without.
+    /// Returns true for a durable write to a file. It ends in a kernel worker where the disk has a volatile cache; the
+    /// worker has to find a core before the waiter does. A call does without.
     fn prefers_call(&self, op: Op) -> bool {
         let durable = matches!(op, Op::Write { durable: true, .. });
         durable && self.target.kind == Kind::RegularFile && self.target.geometry.volatile_write_cache

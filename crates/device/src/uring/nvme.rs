@@ -29,11 +29,11 @@ const READ: u8 = 0x02;
 const WRITE_ZEROES: u8 = 0x08;
 const DATASET_MANAGEMENT: u8 = 0x09;
 
-/// In the twelfth word of a write: force unit access.
+/// The bit in the twelfth word of a write: force unit access.
 const FORCE_UNIT_ACCESS: u32 = 1 << 30;
-/// In the eleventh word of dataset management: the ranges are given back.
+/// The bit in the eleventh word of dataset management: the ranges are given back.
 const DEALLOCATE: u32 = 1 << 2;
-/// In a status: trying again will not help.
+/// The bit in a status: trying again will not help.
 const DO_NOT_RETRY: u32 = 1 << 14;
 
 /// Blocks that one Write Zeroes can name.

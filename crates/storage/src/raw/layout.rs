@@ -65,7 +65,7 @@ pub(super) enum Copy {
     Sound(Superblock),
     /// Made by another version of the format; sound for all that can be told.
     Version(u32),
-    /// Not a superblock, or not a sound one, and why.
+    /// Not a superblock, or not a sound one, with the reason.
     Damaged(String),
 }
 

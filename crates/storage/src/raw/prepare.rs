@@ -320,8 +320,9 @@ fn overlaps(layout: &Superblock, replayed: &Replayed) -> Vec<String> {
     all.windows(2).filter_map(shared).collect()
 }
 
-/// The log area behind what was ever used must be zeros, or pages of an earlier life of the disk could look current. A
-/// store may use more of it meanwhile: before a page is written there, the journal says so.
+/// Checks the unused end of the log area. The area behind the highest page ever used must be zeros, or pages of an
+/// earlier life of the disk could look current. A store may use more of it meanwhile: before a page is written there,
+/// the journal says so.
 fn check_zeros(transfers: &Transfers, layout: &Superblock, touched: u64, found: &mut RawCheck) -> Result<()> {
     let step = PIECE_BYTES as u64 / PAGE;
     let end = layout.log.first + layout.log.pages;

@@ -34,7 +34,7 @@ pub(super) fn units(offset: u64, bytes: usize) -> Range<u64> {
     offset / UNIT_BYTES as u64..(offset + bytes as u64).div_ceil(UNIT_BYTES as u64)
 }
 
-/// A range that ends behind the end of a file.
+/// Refuses a range that ends behind the end of a file.
 pub(super) fn check_range(path: &str, bytes: u64, offset: u64, length: usize) -> Result<()> {
     if offset.checked_add(length as u64).is_some_and(|end| end <= bytes) {
         return Ok(());

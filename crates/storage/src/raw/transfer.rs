@@ -447,7 +447,7 @@ impl Transfers {
         result
     }
 
-    /// A read that is one operation, as nearly all are that look for something.
+    /// Does a read that is one operation, as nearly all lookups are.
     fn read_short(&self, place: Extent, skip: usize, into: &mut [u8]) -> io::Result<()> {
         self.borrowing(&self.read, |slot| {
             let buffer = slot.buffer(place.pages as usize * PAGE_BYTES);
