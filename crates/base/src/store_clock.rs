@@ -21,7 +21,7 @@
 //! **Failure.** A process crash loses nothing: the next process continues by rule 3. If the machine crashes within
 //! about a second of a wall-clock correction, the record of the correction may be lost. Store time is then off by that
 //! correction. If the wall clock has also gone back, up to ten minutes count twice. A wall clock that is ahead at boot
-//! moves store time ahead for good, because the jump cannot be told from time spent switched off.
+//! moves store time ahead for good, because the jump looks like time spent switched off.
 //!
 //! **Rejected.** Following the wall clock slowly: a clock that is off by a year is never caught up with. Following it
 //! at once: live entries expire early, and expired ones come back.

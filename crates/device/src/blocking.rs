@@ -52,8 +52,8 @@ pub(crate) fn ended_early(offset: u64, wanted: u64, done: u64) -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
 
-/// Writes a buffer. A durable write is one that the disk is asked to make durable by itself (force unit access), not a
-/// write and a flush of all that others have written meanwhile; where there is no volatile cache, it is a plain write.
+/// Writes a buffer. The disk makes a durable write durable by itself (force unit access). It is not a write and a flush
+/// of all that others have written meanwhile. Without a volatile cache, it is a plain write.
 fn write(target: &Target, buffer: &[u8], offset: u64, durable: bool) -> io::Result<()> {
     target.check_whole()?;
     let forced = durable && target.geometry.volatile_write_cache;
@@ -93,8 +93,8 @@ pub(crate) fn discard(target: &Target, offset: u64, bytes: u64) -> io::Result<()
     }
 }
 
-/// Zeros in a file are written, not promised: a range that the file system only marks as unwritten changes its metadata
-/// when it is written later, and the log area, for which this is, would pay for that with every page. A sparse file
+/// Zeros in a file are written, not promised. A range that the file system only marks as unwritten changes the metadata
+/// when it is written later. The log area, the user of this call, would pay for that with every page. A sparse file
 /// keeps its holes only by [`Op::Discard`]. A block device has commands of its own for it; the kernel writes zeros
 /// where the disk has none.
 fn zero(target: &Target, offset: u64, bytes: u64) -> io::Result<()> {

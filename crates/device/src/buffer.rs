@@ -4,9 +4,9 @@
 //! of those that are not used any more are kept for the next (`kept.rs`).
 //!
 //! *Rejected:* all of them from the allocator. Buffers are made by one thread and given up by another, some after a
-//! millisecond and some after minutes. glibc has them lie in the heaps of as many threads as there are, in which one
-//! that lives long keeps the free room below it from going back to the system: a store that had some 100 MiB of them
-//! held up to 340 MiB.
+//! millisecond and some after minutes. glibc puts them into a heap for each thread. There, a buffer that lives long
+//! keeps the free room below it from going back to the system. A store that had some 100 MiB of them held up to 340
+//! MiB.
 
 mod kept;
 

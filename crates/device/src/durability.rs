@@ -1,7 +1,7 @@
 //! Tests: what is asked of the kernel where there is a volatile cache, and what is not asked where there is none.
 //!
-//! A file in the page cache shows both. The file system gives bytes their blocks when it writes them, not before: those
-//! that have some were forced out of the cache, by a flush or by the write itself, and those that have none were not.
+//! A file in the page cache shows both. The file system gives bytes their blocks when it writes them, not before. Bytes
+//! with blocks were forced out of the cache, by a flush or by the write itself. Bytes without blocks were not.
 
 use crate::extents::is_mapped;
 use crate::skipped::skipped;

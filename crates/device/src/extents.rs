@@ -1,9 +1,8 @@
 //! Whether a file's bytes are where they will be, as its file system says.
 //!
-//! A search for holes (`SEEK_HOLE`) is not enough: it takes for data what lies in the page cache over blocks that are
-//! yet to be allocated or were never written, and it is the later write of those that changes the file system's
-//! metadata. So the file is made durable first, and then its extents are asked for (`FIEMAP`), which tell what they
-//! are.
+//! A search for holes (`SEEK_HOLE`) is not enough. It takes for data the pages in the page cache over blocks that are
+//! yet to be allocated or were never written. The later write of those blocks changes the file system's metadata. So
+//! the file is made durable first, and then its extents are asked for (`FIEMAP`), which tell what they are.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};

@@ -1,11 +1,11 @@
 //! The right to write to a file or a block device.
 //!
-//! Two locks, because they keep different people away: the exclusive open of a block device, which the kernel also
-//! takes for a mounted file system, for swap and for the members of a RAID, and `flock`, which other openers of a file
-//! take. A disk that has two names by a loop device is kept by either of them (`flock/loops.rs`). Both belong to a
-//! descriptor of the lock's own, so that dropping it gives them back, and the end of the process too. It is opened by
-//! the path again, and has to be what the path was when the device was opened: the right to write to what has taken its
-//! place since is no right to write to the device.
+//! There are two locks, because they keep different users away. The kernel takes the exclusive open of a block device
+//! also for a mounted file system, for swap and for the members of a RAID. Other openers of a file take `flock`. A disk
+//! that has two names by a loop device is kept by either of them (`flock/loops.rs`). Both belong to a descriptor of the
+//! lock's own, so that dropping it gives them back, and the end of the process too. It is opened by the path again, and
+//! has to be the same file as when the device was opened. The right to write to a replacement is no right to write to
+//! the device.
 
 mod loops;
 
@@ -89,7 +89,7 @@ struct FileLock {
 
 impl DeviceLock for FileLock {}
 
-/// Takes the lock of the path, if it is still the path of `opened`. None: of a device that has another node for it.
+/// Takes the lock of the path, if it is still the path of `opened`. `None` for a device that has another node for it.
 pub(crate) fn lock_path(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result<Box<dyn DeviceLock>> {
     Ok(Box::new(take(path, is_block_device, opened)?))
 }

@@ -1,7 +1,7 @@
 //! An NVMe namespace by its generic character device, `/dev/ngXnY`: commands go to the drive as they are, past the
 //! kernel's block layer.
 //!
-//! What the drive says of itself is asked once, at opening: size and sector, the longest transfer, whether there is a
+//! The drive is asked for its properties once, at opening: size and sector, the longest transfer, whether there is a
 //! volatile cache and whether it is switched on, which commands it has, how much it writes whole through a power
 //! failure. Operations are passed through a ring with the wide entries that such commands need (Linux 5.19 or later).
 //!

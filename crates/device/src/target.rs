@@ -6,18 +6,18 @@
 //! 3. What cannot be found is assumed to be as bad as disks get: a volatile cache, sectors of 512 bytes.
 //!
 //! **When a file needs no flush.** That its disk has no volatile cache is not enough: a file system may keep in memory
-//! where the bytes went. Only a file that is written in place can do without: opened for direct I/O, every block
-//! allocated and written once before (holes and unwritten extents change the file system's metadata when they are
-//! written), on a file system that overwrites (the ext family). So the opening of such a file syncs it and asks for its
-//! extents (`extents.rs`). Nor is it enough that direct I/O was asked for: ext4 takes the flag and goes through its
-//! page cache all the same where it cannot do without, as for data that it journals (`chattr +j`, `data=journal`). So
-//! the file must say that its I/O is direct (`statx`, since Linux 6.1). Every other file is said to have a volatile
-//! cache, and so is a block device that is used through the page cache.
+//! where the bytes went. Only a file that is written in place can do without. It is opened for direct I/O, on a file
+//! system that overwrites (the ext family). Every block was allocated and written once before, because holes and
+//! unwritten extents change the file system's metadata when they are written. So the opening of such a file syncs it
+//! and asks for its extents (`extents.rs`). A request for direct I/O is not enough either. ext4 takes the flag and
+//! still goes through its page cache where it cannot do without, as for data that it journals (`chattr +j`,
+//! `data=journal`). So the file must say that its I/O is direct (`statx`, since Linux 6.1). Every other file is said to
+//! have a volatile cache, and so is a block device that is used through the page cache.
 //!
 //! **A file that is cut while it is open.** What is written behind its new end makes it longer again, with holes where
-//! its bytes were, and all would look well until a reader misses them. So a file's length is asked for before each
-//! write, which costs a fraction of a microsecond; once it was too short, nothing is written to the file any more
-//! ([`Target::check_whole`]), and reads behind its end are errors. A block device refuses both by itself.
+//! its bytes were, and all would look well until a reader misses them. So the file's length is checked before each
+//! write, which costs a fraction of a microsecond. Once it was too short, nothing is written to the file any more
+//! ([`Target::check_whole`]). Reads behind its end are errors. A block device refuses both by itself.
 
 use crate::drive::{Counts, Drive};
 use crate::extents::is_settled;

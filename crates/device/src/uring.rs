@@ -9,8 +9,8 @@
 //!   FileReads ── Table, Ring                      reads.rs
 //! ```
 //!
-//! A device can be opened by it if the kernel lets this process have a ring and a read through one works: that is tried
-//! once, with the ways of polling that are asked for, so nothing is found out later, under load.
+//! A device can be opened by it if the kernel lets this process have a ring and a read through one works. That is tried
+//! once, with the requested ways of polling. So no refusal comes later, under load.
 
 mod file;
 mod nvme;

@@ -1,7 +1,7 @@
 //! Consecutive pages on their way to a log file, in one buffer.
 //!
-//! A chunk is filled under the log's lock (headers half done: what depends on the order of records), and *sealed*
-//! outside of it by the thread that writes it: checksums, and what is known durable at that moment.
+//! A chunk is filled under the log's lock, with the parts of headers that depend on the order of records. The thread
+//! that writes it *seals* it outside of the lock, with checksums and the durable positions known at that moment.
 //!
 //! **Invariants**
 //! * All pages but the last are full.

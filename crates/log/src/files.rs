@@ -119,7 +119,7 @@ impl Files {
         pages.pages() >= self.bytes_for(record_bytes) / PAGE_BYTES as u64
     }
 
-    /// Becomes the only one who prepares; `f` runs as such.
+    /// Becomes the only thread that prepares; `f` runs as such.
     pub(crate) fn preparing<R>(&self, f: impl FnOnce() -> R) -> R {
         loop {
             let seen = self.prepared.generation();

@@ -7,8 +7,8 @@
 //! 1. [`Log::append`] copies a record into the page buffer and names its position, an [`Lsn`].
 //! 2. [`Log::commit`] has it written ([`Durability::Buffered`]) or made durable ([`Durability::Synced`]). The calling
 //!    thread does the work for all, as long as fewer than `in_flight_max` writes are in flight; the rest wait.
-//! 3. A page that is not full is written again with later records when no write to it is in flight; otherwise
-//!    later records begin a fresh page, so that no caller waits for the page in flight.
+//! 3. A page that is not full is written again with later records when no write to it is in flight. Otherwise later
+//!    records begin a fresh page, so that no caller waits for the page in flight.
 //! 4. [`Log::prepare_next`] and [`Log::rotate`] go on in the next file, [`Log::release`] gives up old ones.
 //! 5. After a crash, [`recover()`] hands out the records that are there: a prefix of what was appended.
 //!

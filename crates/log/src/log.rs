@@ -24,12 +24,12 @@ pub struct Log {
     state: Mutex<LogState>,
     files: Files,
     short_file_bytes: u64,
-    /// Copies of the watermarks, for those who only look.
+    /// Copies of the watermarks, for callers that only read them.
     written: AtomicU64,
     durable: AtomicU64,
-    /// Buffered writes in flight, for those who wait a moment.
+    /// The buffered writes in flight, for threads that wait a moment.
     buffered_flights: AtomicUsize,
-    /// No file is made under this number or a lower one any more; changed by who prepares.
+    /// No file is made under this number or a lower one any more; changed by the thread that prepares.
     number_given_up: AtomicU64,
 }
 
@@ -139,9 +139,9 @@ impl Log {
 
     /// Looks a few times whether a buffered write in flight is over.
     ///
-    /// The system lets one thread at a time write to a file anyway. Who waits here for another writes, or finds
-    /// written, what all have appended meanwhile, into the page that was in flight; who does not wait begins a fresh
-    /// page.
+    /// The system lets one thread at a time write to a file anyway. A thread that waits here for another one then
+    /// writes, or finds written, the records that all have appended meanwhile, into the page that was in flight. A
+    /// thread that does not wait begins a fresh page.
     #[inline]
     fn wait_a_moment(&self) {
         for _ in 0..LOOKS_MAX {
@@ -185,7 +185,7 @@ impl Log {
         flight.chunk.write(flight.durable)
     }
 
-    /// Shows the watermarks to those who only look, and notifies without the lock.
+    /// Publishes the watermarks to callers that only read them, and notifies without the lock.
     fn publish<'a>(&'a self, state: MutexGuard<'a, LogState>, woken: Vec<Arc<dyn Event>>) -> MutexGuard<'a, LogState> {
         // Both only grow, and are stored under the lock.
         self.written.store(state.written, Ordering::Release);
@@ -295,9 +295,9 @@ impl Log {
     /// ready. Renames a spare, or creates a file and reserves its room, on the calling thread.
     ///
     /// The number must be higher than the current file's and unused; a prepared file of another number, or one that
-    /// does not fit, is given up as soon as there is this one. False, and no file is made, if the number is that of a
-    /// file that does not fit, was given up or could not be made: its name may come back in a crash, next to a second
-    /// file of that name on another disk. The call is to be made again with another number.
+    /// does not fit, is given up as soon as there is this one. Returns false, and makes no file, if the number is that
+    /// of a file that does not fit, was given up or could not be made. Its name may come back in a crash, next to a
+    /// second file of that name on another disk. The call is to be made again with another number.
     ///
     /// # Errors
     /// The volume refuses, for example with [`NoSpace`](Error::NoSpace). The log goes on in its current file, and the

@@ -305,8 +305,8 @@ impl Reader<'_> {
     }
 
     /// Returns true if a file that is too short, and not the newest, can be one that was being made when a process
-    /// ended: another one has opened the store since, has made its own file, and has ended before this one was removed.
-    /// `previous` is the file before it: if that is ended, this one was whole.
+    /// ended. Another process has then opened the store since, made its own file, and ended before this one was
+    /// removed. `previous` is the file before it: if that is ended, this one was whole.
     fn was_being_made(&self, scan: &Scan, previous: Option<u64>) -> bool {
         let is_expected = previous.is_some() && self.goes_on_behind.map(|(ended, _)| ended) == previous;
         // A crash may leave anything where nothing was written yet.

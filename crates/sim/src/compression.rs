@@ -50,7 +50,7 @@ pub enum WhenFull {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Compression {
-    /// Physical space in bytes; `None`: as much as anybody wants.
+    /// Physical space in bytes; `None`: without limit.
     pub physical_total: Option<u64>,
     /// The outcome of a write that finds no physical space.
     pub when_full: WhenFull,

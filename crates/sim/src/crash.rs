@@ -5,8 +5,8 @@
 //! 1. Draw a mood for the whole crash: lose everything that may be lost, keep everything, or decide piece by piece.
 //!    The two extremes are what real disks do most of the time, and a mixture alone would almost never show them.
 //! 2. Names: go through the pending changes in order; keep each or not, but none that rests on one not kept.
-//! 3. Files: choose a length between the durable and the current one (or a little more: the rest of the page), fill
-//!    what was never written with zeros or garbage, then put into each dirty sector one of the states it went through.
+//! 3. Files: choose a length between the durable and the current one (or a little more: the rest of the page). Fill
+//!    never written bytes with zeros or garbage. Then put into each dirty sector one of the states it went through.
 //! 4. Everything that is left is durable: the new world begins with it.
 //!
 //! **Invariants.** Durable bytes outside dirty sectors, durable names and durable lengths are always there.

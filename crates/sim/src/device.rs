@@ -13,7 +13,7 @@
 //!
 //! **Invariants.** What `situ_device` promises survives every crash image, and nothing else is sure to.
 //! **Threads.** One lock around everything, never held across a yield point. `submit` is one, because there are
-//! backends that do the whole work in it: who submits under a lock is caught.
+//! backends that do the whole work in it: a caller that submits under a lock is caught.
 //! **Failure.** As planned; the device itself never fails.
 
 use crate::compression::{Compression, Costs};

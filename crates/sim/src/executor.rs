@@ -6,7 +6,7 @@
 //!    the others sleep, each on its own condition variable.
 //! 2. At a *yield point* (each volume operation, each wait and notification of an event, spawn, join, sleep) the
 //!    holder says what it needs to go on: nothing, an event, a time, the end of a thread. The generator, seeded
-//!    once, picks one of those who need nothing, and the baton goes there.
+//!    once, picks one of the threads that need nothing, and the baton goes there.
 //! 3. When no thread can go on, simulated time advances to the nearest timeout. When there is none, that is a deadlock:
 //!    [`SimExecutor::run`] panics with a list of the threads and what each waits for. While others work, time leaps to
 //!    the nearest timeout every 10,000 steps, so that periodic threads get their turn and a loop that polls the clock
@@ -131,7 +131,7 @@ impl SimExecutor {
             (state.failure.take(), std::mem::take(&mut state.panicked), std::mem::take(&mut state.handles))
         };
         for handle in handles {
-            // Every thread catches its job's panic; there is nothing left to be told here.
+            // Every thread catches its job's panic; there is nothing left to report here.
             let _ = handle.join();
         }
         let unseen = panicked.iter().find_map(|job| job.unobserved_panic());

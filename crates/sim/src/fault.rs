@@ -272,7 +272,7 @@ impl Rule {
 pub struct FaultPlan {
     /// The rules, in order of precedence.
     pub rules: Vec<Rule>,
-    /// Room on the volume: what does not fit is refused with `ENOSPC`. None: no limit.
+    /// Room on the volume: what does not fit is refused with `ENOSPC`. `None`: no limit.
     pub capacity_bytes: Option<u64>,
     /// Every operation takes a random time in this range, by the environment's clock.
     pub latency: Option<Range<Duration>>,

@@ -1,7 +1,7 @@
 //! The simulated world: everything a store is given from outside, under the control of one seed.
 //!
 //! * [`SimExecutor`]: threads that run one at a time, in an order that the seed decides; deadlocks are found, threads
-//!   can be killed. [`SimClock`]: time that leaps over waiting and jumps when told.
+//!   can be killed. [`SimClock`]: time that leaps over waiting and jumps on request.
 //! * [`SimVolume`]: files in memory with the exact promises of `situ_storage` and not one more, under a [`FaultPlan`];
 //!   [`SimVolume::crash`] gives a disk as a power failure would leave it.
 //! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and

@@ -13,8 +13,8 @@ const ENTRIES_MAX: usize = 64;
 
 /// A bounded record of operations. Clones share the record.
 ///
-/// The hash covers every entry since the start, also those that have left the ring, and the bytes that were written:
-/// two runs of one seed have equal hashes, or something outside the seed had a say.
+/// The hash covers every entry since the start, also those that have left the ring, and the bytes that were written.
+/// Two runs of one seed have equal hashes, or something outside the seed had an influence.
 #[derive(Clone, Default)]
 pub struct Trace(Arc<Mutex<Ring>>);
 

@@ -177,9 +177,9 @@ impl SimVolume {
         SimVolume::with_disk(shared.env.clone(), shared.location.clone(), disk, FaultPlan::none(), rng.next_u64())
     }
 
-    /// Returns the disk after the death of the process at this moment: everything handed to the system is there (not
-    /// what a [`Writer`] had still in memory); what was not durable still is not, and can be lost by a later
-    /// [`crash`](SimVolume::crash). The new volume has no faults. This one is not touched.
+    /// Returns the disk after the death of the process at this moment: everything handed to the system is there,
+    /// without the bytes that a [`Writer`] had still in memory. Bytes that were not durable still are not, and can be
+    /// lost by a later [`crash`](SimVolume::crash). The new volume has no faults. This one is not touched.
     pub fn crash_keep_all(&self) -> SimVolume {
         self.on(&self.shared.env)
     }

@@ -2,10 +2,10 @@
 //!
 //! Written-once files go through the page cache in large pieces; write-back is started early, so that the final sync
 //! does not have a whole table to write. Page files have two descriptors: one through the page cache for writes that
-//! need only survive the process, one with `O_DIRECT` for durable ones (`RWF_DSYNC`: one system call, which uses FUA
-//! where the disk has it, and several may be in flight at once; on the first measured machine four threads reach
-//! 21,000 durable pages a second that way, and 10,000 with `write` + `fdatasync`). The kernel keeps both coherent.
-//! Where direct I/O is not supported, durable writes are `pwrite` + `fdatasync`.
+//! need only survive the process, one with `O_DIRECT` for durable ones. `RWF_DSYNC` is one system call, which uses FUA
+//! where the disk has it, and several may be in flight at once. On the first measured machine four threads reach 21,000
+//! durable pages a second that way, and 10,000 with `write` + `fdatasync`. The kernel keeps both coherent. Where direct
+//! I/O is not supported, durable writes are `pwrite` + `fdatasync`.
 //!
 //! The room of a page file is reserved when it is made. Before a durable write enters room that was never written, a
 //! megabyte behind it is filled with zeros: writing durably into merely reserved room costs a journal commit per page,
@@ -171,7 +171,7 @@ impl DirectoryVolume {
             is_new: false,
             path: shown(&path),
             pages: bytes / PAGE_BYTES as u64,
-            // A file that existed before was written before, as far as anybody knows.
+            // A file that existed before counts as written before.
             untouched_from: AtomicU64::new(u64::MAX),
             filling: Mutex::new(()),
         })
@@ -409,10 +409,10 @@ fn removed(path: &str) -> Error {
 
 /// Writes one file from its beginning to its end.
 ///
-/// Written bytes reach the disk in steps of [`WRITE_BACK_BYTES`], and the caller that writes waits for each step: the
-/// kernel would gather tens of megabytes for every table that is being made and then hand them to the disk at once. On
-/// a disk that takes longer for that, all other syncs queue behind them, above all the few bytes of the manifest that a
-/// flush ends with, and memory that is bounded fills with pages that cannot be given up.
+/// Written bytes reach the disk in steps of [`WRITE_BACK_BYTES`], and the caller that writes waits for each step.
+/// Otherwise the kernel would gather tens of megabytes for every table that is being made and then hand them to the
+/// disk at once. On a slower disk, all other syncs queue behind them, above all the few bytes of the manifest that a
+/// flush ends with. Bounded memory then fills with pages that cannot be given up.
 struct FileWriter {
     file: File,
     handle: Arc<File>,
@@ -557,7 +557,7 @@ fn read_failed(file: &File, path: &str, offset: u64, wanted: usize, error: io::E
 
 struct DirectoryPageFile {
     cached: File,
-    /// None where the file system has no direct I/O, and for a file that can only be read.
+    /// `None` where the file system has no direct I/O, and for a file that can only be read.
     direct: Option<File>,
     names: Arc<Names>,
     name: FileName,

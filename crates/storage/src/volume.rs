@@ -52,8 +52,8 @@ pub trait Volume: Send + Sync {
     /// used meanwhile, so that one file is replaced at a time.
     ///
     /// # Errors
-    /// The system refuses. Then the old contents stand or the new ones do, and a crash may change which. Who has to
-    /// know does the steps one by one: [`create`](Volume::create), [`rename`](Volume::rename),
+    /// The system refuses. Then the old contents stand or the new ones do, and a crash may change which. A caller that
+    /// has to know does the steps one by one: [`create`](Volume::create), [`rename`](Volume::rename),
     /// [`sync_names`](Volume::sync_names).
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()>;
 

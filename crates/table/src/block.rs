@@ -12,8 +12,8 @@
 //!    alone, so keys are not put together on the way ([`BlockCursor::seek`]).
 //!
 //! Index blocks are blocks with a restart at every entry: bisection is the whole search, and entry `i` is at hand. When
-//! one is loaded, the eight bytes of each key behind what all keys have in common are put side by side ([`Heads`]); a
-//! search bisects these numbers and looks at keys only where they are equal.
+//! one is loaded, the eight bytes of each key behind their common prefix are put side by side ([`Heads`]). A search
+//! bisects these numbers and looks at keys only where they are equal.
 //!
 //! **Invariants**: everything here is total over arbitrary bytes: a malformed entry is [`Malformed`], and a caller adds
 //! file and offset. **Threads**: a [`Block`] is immutable once shared.

@@ -4,16 +4,16 @@
 //! again stays. There are as many ghosts as blocks, at most.
 //!
 //! A merge of tables replaces blocks that were hit by others with the same entries. So that readers do not notice, it
-//! puts new blocks in for those that were read since the third merge before
-//! ([`RawBlock::mark_warm`](crate::RawBlock::mark_warm)), and the blocks of a table that is deleted are taken out
-//! ([`Table::forget`](crate::Table::forget)): without either, each compaction would cool the cache, and fill it with
+//! inserts new blocks for those that were read since the third merge before
+//! ([`RawBlock::mark_warm`](crate::RawBlock::mark_warm)). The blocks of a deleted table are taken out
+//! ([`Table::forget`](crate::Table::forget)). Without either, each compaction would cool the cache, and fill it with
 //! blocks that no reader can ask for. (X-Engine does the same: Huang et al., "X-Engine: An Optimized Storage Engine for
 //! Large-scale E-commerce Transaction Processing", SIGMOD 2019.)
 //!
 //! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that
 //! blocks.
 //!
-//! The memory of blocks that go is used again for those that come ([`BlockCache::buffer`]): they are allocated by one
+//! The memory of blocks that go is used again for those that come ([`BlockCache::buffer`]). They are allocated by one
 //! thread and freed by another, and allocators with a heap for each thread would let the process grow.
 //!
 //! **Invariants**: `pinned + blocks + spare buffers <= capacity`, or nothing at all is held; room is made before a
@@ -250,9 +250,9 @@ impl Drop for Pinned {
     }
 }
 
-/// The right to put blocks into a cache before a reader asks for them, for the tables of one merge together: an eighth
-/// of the cache, since no reader finds them there before the merge is done, and until then those that they replace are
-/// there too.
+/// The right to put blocks into a cache before a reader asks for them, for the tables of one merge together. It is an
+/// eighth of the cache, since no reader finds these blocks before the merge is done. Until then the blocks that they
+/// replace are there, too.
 #[derive(Debug)]
 pub struct Warming {
     cache: Arc<BlockCache>,

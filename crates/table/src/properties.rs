@@ -56,7 +56,7 @@ pub struct Properties {
     pub longest_value_bytes: Option<u32>,
     /// The histogram of the lengths of values; empty in tables of older programs and without entries.
     pub value_lengths: ValueLengths,
-    /// The lifetimes of entries, if the writer was told; empty in tables of older programs.
+    /// The lifetimes of entries, if the writer got them; empty in tables of older programs.
     pub lifetimes: Lifetimes,
 }
 

@@ -24,8 +24,8 @@
 //! sequences are strictly descending, and no two are between the same snapshots. Neighbours with equal sequences are
 //! one fragment.
 //!
-//! **Cost**: building takes `n log n` for n tombstones, and a search in the open set for each sequence of the result;
-//! the result has at most 2n fragments with one sequence each, and one more for each snapshot. A query is two binary
+//! **Cost**: building takes `n log n` for n tombstones, and a search in the open set for each sequence of the result.
+//! The result has at most 2n fragments with one sequence each, and one more for each snapshot. A query is two binary
 //! searches and allocates nothing.
 
 use crate::key::SequenceNumber;

@@ -6,8 +6,8 @@
 //! 1. Collect the handles that can still be read: footer, top index, index blocks.
 //! 2. Go through the file from the first byte behind the header. Where a known block begins, it is read and checked. In
 //!    a stretch that no handle points into (the footer or an index block is damaged), the end of the next block is
-//!    searched byte by byte: it is where the checksum over all bytes so far stands behind them, and what lies before it
-//!    decodes.
+//!    searched byte by byte. It is where the checksum over all bytes so far stands behind them, and the bytes before it
+//!    decode.
 //! 3. A block found that way says itself what it is: index blocks hold handles, range tombstones have their own kind,
 //!    properties have names.
 //! 4. Entries of sound data blocks are handed out in order; between the keys around a damaged one, others are lost.

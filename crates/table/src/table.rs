@@ -397,8 +397,8 @@ impl Table {
         }
     }
 
-    /// Returns the block at `handle`, if it is in the cache. That it is not is counted once it was read: who does not
-    /// get it now asks again.
+    /// Returns the block at `handle`, if it is in the cache. A miss is counted after the read: a caller that does not
+    /// get the block now asks again.
     #[inline]
     pub(crate) fn find_cached(&self, handle: BlockHandle, reach: Reach) -> Option<Arc<Block>> {
         match reach {

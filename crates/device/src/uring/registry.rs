@@ -1,15 +1,15 @@
 //! Buffers that the kernel keeps pinned, so that it need not find and pin their pages for each transfer.
 //!
-//! It pays for long transfers only: it takes 40 to 55% off the processor time of one of 1 MiB, 10 to 25% off one of
-//! 64 KiB, and nothing that can be measured off a page (`docs/evidence/devices.md`); and registering costs about what
-//! one transfer saves. So a buffer of at least [`BYTES_MIN`] is registered when one queue sees it for the
-//! [`SIGHTINGS`]th time; who makes a new buffer for each transfer is left alone.
+//! It pays for long transfers only. It takes 40 to 55% off the processor time of one of 1 MiB, 10 to 25% off one of 64
+//! KiB, and nothing measurable off a page (`docs/evidence/devices.md`). Registering costs about what one transfer
+//! saves. So a buffer of at least [`BYTES_MIN`] is registered when one queue sees it for the [`SIGHTINGS`]th time; a
+//! caller that makes a new buffer for each transfer is left alone.
 //!
 //! **Why a registration cannot outlive its use.** A registration stands for pages of memory, not for an address. When a
-//! buffer is freed, the kernel keeps the pages of a registration, and whatever the address means from then on is
-//! another thing: a transfer through the old registration would go to pages without an owner. Therefore registrations
-//! are found by the identity of the buffer, which no other buffer ever has again. What is left of a freed one is
-//! memory, at most [`PINNED_BYTES_MAX`] to a queue, until another takes its place.
+//! buffer is freed, the kernel keeps the pages of a registration, and the address gets another meaning. A transfer
+//! through the old registration would go to pages without an owner. Therefore registrations are found by the identity
+//! of the buffer, which no other buffer ever has again. What is left of a freed one is memory, at most
+//! [`PINNED_BYTES_MAX`] to a queue, until another takes its place.
 
 use super::ring::Ring;
 use crate::Buffer;
@@ -29,8 +29,8 @@ const PLACES: usize = 8;
 /// Memory that a queue keeps registered at most.
 const PINNED_BYTES_MAX: usize = 4 << 20;
 
-/// The number of long transfers without a place's own buffer after which the place goes to another one: more buffers in
-/// turn than there is room for would each time put out the one that comes next.
+/// The number of long transfers without a place's own buffer after which the place goes to another one. With a lower
+/// number, more buffers in turn than places would each time put out the one that comes next.
 const UNUSED_FOR: u64 = 4 * PLACES as u64;
 
 /// Buffers whose sightings are counted.
@@ -109,7 +109,7 @@ impl Registry {
         self.places[usize::from(place)].in_flight -= 1;
     }
 
-    /// Operations in flight that name a place; None if the system registers nothing.
+    /// Operations in flight that name a place; `None` if the system registers nothing.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> Option<u32> {
         (self.state != RegistryState::Refused).then(|| self.places.iter().map(|place| place.in_flight).sum())

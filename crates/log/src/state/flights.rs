@@ -1,4 +1,4 @@
-//! Writes on their way: what a thread should do next, what came of it, how the watermarks move, who is woken. The
+//! Writes on their way: the next step of a thread, its outcome, the moves of the watermarks, and the wakes. The
 //! invariants are those of the [state](super).
 
 use super::{FileSync, InFlight, LogFlight, LogPlan, LogState, Waiter};
@@ -55,11 +55,12 @@ impl LogState {
     /// Returns true if one more write should be started for a caller that wants this durability.
     ///
     /// A synced write waits until as many records wait as are in flight. So groups grow with the number of writers
-    /// until about two large ones are in flight, instead of many small ones: as good on a disk that does many writes as
-    /// fast as one, and better on others. With 16 writers on a busy virtual disk (`tests/speed.rs`, 2 cores), starting
-    /// a write whenever fewer than 8 were in flight gave 36,000 records/s at 1.6 a write; this rule 51,000 at 5.8.
+    /// until about two large ones are in flight, instead of many small ones. That is as good on a disk that does many
+    /// writes as fast as one, and better on others. With 16 writers on a busy virtual disk (`tests/speed.rs`, 2 cores),
+    /// starting a write whenever fewer than 8 were in flight gave 36,000 records/s at 1.6 a write; this rule 51,000 at
+    /// 5.8.
     ///
-    /// A buffered write is over in a microsecond, sooner than anybody could wait for it, unless writes to the file
+    /// A buffered write is over in a microsecond, sooner than a thread could wait for it, unless writes to the file
     /// wait: for a device, or for another machine.
     fn may_take(&self, durability: Durability) -> bool {
         if self.in_flight.is_empty() {
@@ -256,7 +257,7 @@ impl LogState {
         self.waiters.push(Waiter { durability, position, event });
     }
 
-    /// Takes out those whose position is reached, and those who should look again for something to do.
+    /// Takes out the waiters whose position is reached, and the waiters that should look again for something to do.
     fn woken(&mut self) -> Vec<Arc<dyn Event>> {
         let mut woken = Vec::new();
         if self.waiters.is_empty() {

@@ -1,4 +1,4 @@
-//! A simulated machine's inside: its threads, its time, and who runs next.
+//! A simulated machine's inside: its threads, its time, and the choice of the next thread.
 //!
 //! All of it is one [`State`] behind one mutex. A thread that gives the baton away sleeps on a condition variable of
 //! its own until it is chosen again; the algorithm is that of the [executor](super).
@@ -137,7 +137,7 @@ pub(crate) fn is_dying() -> bool {
     })
 }
 
-/// Returns the calling simulated thread's name and its world's trace; None for a thread outside all simulations.
+/// Returns the calling simulated thread's name and its world's trace; `None` for a thread outside all simulations.
 pub(crate) fn current_thread() -> Option<(Arc<str>, Trace)> {
     CURRENT.with_borrow(|current| {
         let (world, id) = current.as_ref()?;
@@ -171,7 +171,7 @@ impl State {
         (id, outcome)
     }
 
-    /// Chooses who runs next. There is at least one thread.
+    /// Chooses the thread that runs next. There is at least one thread.
     fn pick(&mut self, me: u64, seed: u64) -> u64 {
         loop {
             let now = self.now;

@@ -6,7 +6,7 @@
 //! out, as many as there are units of full length in the room.
 //!
 //! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
-//! begins where the last one that missed this unit ended: that is a scan, which wants the rest as well. **Rejected:**
+//! begins where the last one that missed this unit ended. That is a scan, which wants the rest as well. **Rejected:**
 //! the whole unit for a reader that misses it twice within the memory's length. The store's cache of blocks is above
 //! this one, and what is read again and again at random is there; a get that misses both has no use for the other
 //! blocks of its unit.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The changeable part of a file. Its lock is taken under the volume's, and never the other way round.
 #[derive(Debug, Default)]
 pub(super) struct Meta {
-    /// None if it has lost its name.
+    /// `None` if it has lost its name.
     pub(super) name: Option<FileName>,
     /// All pages that it has, those behind its length too.
     pub(super) extents: Vec<Extent>,

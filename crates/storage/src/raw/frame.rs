@@ -58,7 +58,7 @@ pub(super) fn encode(kind: Kind, id: DiskId, epoch: u64, sequence: u64, previous
 /// The reason why a page is not the start of a sound frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoFrame {
-    /// Nothing that was a frame of this disk, as far as can be told.
+    /// Nothing that looks like a frame of this disk.
     Other(String),
     /// A sound header of another version.
     Version(u8),

@@ -284,7 +284,7 @@ impl Journal {
         self.emitted
     }
 
-    /// Returns the next frame. None if a long checkpoint has no room.
+    /// Returns the next frame. `None` if a long checkpoint has no room.
     pub(super) fn plan(&mut self, layout: &Superblock, catalogue: &Catalogue) -> Option<Plan> {
         let pages = frame_pages(self.pending.len() as u64);
         let sequence = self.sequence + 1;
@@ -342,7 +342,7 @@ pub(super) fn long_pages(layout: &Superblock, body_bytes: u64) -> u64 {
 
 type Checkpoint = (Buffer, u32, Option<(Vec<Extent>, Vec<u8>)>);
 
-/// Returns the frame of a checkpoint, its checksum, and where its body goes if it is long. None if that room is too
+/// Returns the frame of a checkpoint, its checksum, and where its body goes if it is long. `None` if that room is too
 /// small.
 fn checkpoint(
     layout: &Superblock,

@@ -50,10 +50,10 @@ pub(super) struct Superblock {
     pub(super) formatted_at: u64,
 }
 
-/// Returns an eighth of a device, but, if that is not more than a quarter of it, room for the log of a store with
-/// default options: four memtables of 64 MiB, for each of which synced writes of a few threads fill two log files
-/// (their pages are written before they are full), and the next file. A smaller area slows writers before their memory
-/// does.
+/// Returns the default size of the log area: an eighth of a device, or at least the log of a store with default
+/// options, if that is not more than a quarter of the device. Such a log is for four memtables of 64 MiB, and has one
+/// more file, the next one. For each memtable, synced writes of a few threads fill two log files, because their pages
+/// are written before they are full. A smaller area slows writers before their memory does.
 pub(super) fn default_log_pages(device_pages: u64) -> u64 {
     let files = (LOG_BYTES_TYPICAL / PAGE).min(device_pages / 4);
     (device_pages / 8).min(LOG_BYTES_MAX / PAGE).max(files)
@@ -63,14 +63,14 @@ pub(super) fn default_log_pages(device_pages: u64) -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Copy {
     Sound(Superblock),
-    /// Made by another version of the format; sound for all that can be told.
+    /// Made by another version of the format, and without known damage.
     Version(u32),
     /// Not a superblock, or not a sound one, with the reason.
     Damaged(String),
 }
 
 impl Superblock {
-    /// Divides a device. `log_pages` of None is what [`default_log_pages`] says.
+    /// Divides a device. A `log_pages` of `None` stands for [`default_log_pages`].
     pub(super) fn plan(
         id: DiskId,
         generation: u64,

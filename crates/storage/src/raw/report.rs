@@ -66,7 +66,7 @@ pub struct RawReport {
     pub cache: CacheUse,
     /// The reason why the volume takes no changes any more.
     pub failed: Option<String>,
-    /// The reason why the device is not told of free room any more.
+    /// The reason why free room is not discarded on the device any more.
     pub discard_failed: Option<String>,
     /// The reason why callers share fewer queues of the device than they could use: what the system said when it last
     /// refused one.

@@ -1,4 +1,4 @@
-//! Who has which pages of an area.
+//! The owners of the pages of an area.
 //!
 //! # Algorithm
 //!
@@ -257,7 +257,7 @@ impl Room {
         extents
     }
 
-    /// Returns true if anything was given back that the device has not been told of.
+    /// Returns true if any given back pages wait for a discard.
     pub(super) fn awaits_discard(&self) -> bool {
         self.lock().given_back_pages > 0
     }

@@ -44,7 +44,7 @@ pub(super) struct State {
     former: Vec<Weak<()>>,
     /// Copies of the superblock to be written again before anything else changes.
     pub(super) damaged_copies: Vec<u32>,
-    /// The reason why the device is not told of free pages any more.
+    /// The reason why free pages are not discarded on the device any more.
     pub(super) discard_failed: Option<String>,
 }
 
@@ -140,7 +140,7 @@ impl State {
         (self.layout, self.journal.epoch, self.journal.sequence)
     }
 
-    /// Returns true if anybody holds a file, be it one that has lost its name: each file holds its room.
+    /// Returns true if a file has a holder, even a file that has lost its name: each file holds its room.
     fn is_in_use(&self) -> bool {
         let known = self.names.values().chain(self.journal.leaving.iter().map(|(_, file)| file));
         let holders = Arc::strong_count(&self.log) + Arc::strong_count(&self.top) - 2;
@@ -230,8 +230,8 @@ impl Shared {
     }
 
     /// Makes completed writes durable. If that fails, the outcome of each write is unknown. So there is one flush at a
-    /// time, shared by the callers that wait for one, and a failed one is known before another can succeed: the device
-    /// may have dropped what that one was to make durable.
+    /// time, shared by the callers that wait for one, and a failed one is known before another can succeed. The device
+    /// may have dropped the bytes of the failed one.
     pub(super) fn flush(&self) -> Result<()> {
         self.check_alive()?;
         if !self.transfers.geometry.volatile_write_cache {
@@ -351,7 +351,7 @@ impl Shared {
     }
 
     /// Tells the journal of a file as far as `length`, under whatever name it has. Returns the number of the edit to
-    /// wait for, None if the file has no name any more.
+    /// wait for, `None` if the file has no name any more.
     pub(super) fn publish(&self, file: &File, length: u64) -> Result<Option<u64>> {
         self.lock().publish(file, length)
     }
@@ -547,7 +547,7 @@ impl Shared {
         Ok(old)
     }
 
-    /// Tells the device of some of the free pages that it has not been told of. True if there are more.
+    /// Discards some of the free pages that wait for it. True if there are more.
     pub(super) fn discard(&self) -> bool {
         let (top, off) = {
             let state = self.lock();

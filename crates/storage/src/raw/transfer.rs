@@ -7,15 +7,16 @@
 //! each pool is opened with the volume and the others when they are wanted; when the system refuses one, those that
 //! there are do the work. A borrowed queue is always empty again when it goes back. Log writes have a pool that neither
 //! bulk transfers nor reads borrow from: however many of those there are, they do not wait for a queue. Frames of the
-//! journal and flushes borrow from it, too, since a caller waits for each of them; a volume has one frame and one flush
+//! journal and flushes borrow from it, too, since a caller waits for each of them. A volume has one frame and one flush
 //! under way at a time, which leaves the log all the others. Writers of long files keep a queue for as long as they
-//! write, so that several pieces are in flight while the next one is filled; they get at most half of the pool, never
-//! the last of those that there are, and work without if there is none.
+//! write, so that several pieces are in flight while the next one is filled. They get at most half of the pool, and
+//! never the last queue. They work without if there is none.
 //!
 //! Reads that are submitted have a queue and a thread of their own (`reads.rs`).
 //!
 //! While the log is busy (a durable page write in flight, or one within the last [`LOG_BUSY_FOR`]), other writes go to
-//! the device in pieces of 64 KiB instead of 1 MiB: a device serves what it has begun, and the log waits behind that.
+//! the device in pieces of 64 KiB instead of 1 MiB. A device finishes the operations that it has begun, and the log
+//! waits behind them.
 //!
 //! **Threads.** A pool's lock is never held across a submit or a wait.
 //! **Failure.** An error of one piece is the error of the whole; it is returned when nothing is in flight any more.
@@ -267,7 +268,7 @@ pub(super) struct Transfers {
 /// The estimate whether the device answers short reads about as soon as another thread would.
 ///
 /// A count that goes up by one with each quick read and down by [`SLOW_WEIGHT`](Quickness::SLOW_WEIGHT) with each other
-/// one, within bounds: it is in the upper half while at least seven of eight reads are quick, and one that a busy
+/// one, within bounds. It is in the upper half while at least seven of eight reads are quick. A single read that a busy
 /// processor held up changes nothing.
 #[derive(Default)]
 struct Quickness(AtomicU32);
@@ -329,7 +330,7 @@ impl Transfers {
         result
     }
 
-    /// Returns a queue to keep for a while; None if there is none to spare. To be given back by
+    /// Returns a queue to keep for a while; `None` if there is none to spare. To be given back by
     /// [`Transfers::give_back_kept`].
     pub(super) fn keep_slot(&self) -> Option<QueueSlot> {
         self.bulk.idle(true)?.or_else(|| self.bulk.open(&*self.device, true))

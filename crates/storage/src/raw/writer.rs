@@ -36,7 +36,7 @@ pub(super) struct RawWriter {
     /// Pages of the piece that were submitted as they are now.
     submitted_pages: usize,
     failed: Option<Error>,
-    /// Bytes that a commit has told the journal of.
+    /// The bytes that a commit has entered into the journal.
     published: u64,
 }
 

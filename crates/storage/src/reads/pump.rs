@@ -1,6 +1,6 @@
 //! One thread that keeps the queue of a volume full and completes what comes out.
 //!
-//! 1. Those who submit put reads into a list. They wake the thread if it rests, and only then.
+//! 1. Callers put submitted reads into a list. They wake the thread if it rests, and only then.
 //! 2. The thread takes as many reads from the list as the queue has places for, and gives all of them to the queue.
 //!    Then it completes what has finished.
 //! 3. If there was nothing to do, the thread rests until a completion, a new read or the end ([`Watch`]).

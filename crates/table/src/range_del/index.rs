@@ -10,19 +10,19 @@
 //!    steps: from this key on it is that tombstone, or none.
 //! 3. [`FANOUT`] runs of one height at the end of the list become one run of the next height: their steps are merged,
 //!    and they stay as its children.
-//! 4. A query goes through the runs, newest first. A run with nothing newer than what was found is passed over; one
-//!    that is older than the snapshot is answered by one binary search in its steps; one that holds tombstones on both
-//!    sides of the snapshot passes the question on to its children, a leaf by looking at each.
+//! 4. A query goes through the runs, newest first. A run with nothing newer than the tombstone found so far is passed
+//!    over; one binary search in its steps answers for a run that is older than the snapshot. A run that holds
+//!    tombstones on both sides of the snapshot passes the question on to its children, a leaf by looking at each.
 //!
 //! **Invariants**: neighbouring steps name different tombstones; a run of height h has exactly
 //! `LEAF_TOMBSTONES * FANOUT^h` tombstones; heights in the list of runs do not rise.
 //!
 //! **Cost** for n tombstones: a run has at most two steps of 8 bytes for each of its tombstones, so the index takes at
-//! most 16 bytes for each tombstone and height, and there are log₄(n/32) heights; tombstones in each other share
-//! steps, so that a trimmed queue has one or two steps in each run. Adding one is amortised the same. A query is at
-//! most three binary searches a height, and on the way down to the snapshot three more. That holds while tombstones are
-//! added in the order of their sequence numbers, or nearly so; any other order gives the same answers, and more
-//! children are asked for an old snapshot.
+//! most 16 bytes for each tombstone and height, and there are log₄(n/32) heights. Tombstones in each other share steps,
+//! so that a trimmed queue has one or two steps in each run. Adding one is amortised the same. A query is at most three
+//! binary searches a height, and on the way down to the snapshot three more. That holds while tombstones are added in
+//! the order of their sequence numbers, or nearly so; any other order gives the same answers, and more children are
+//! asked for an old snapshot.
 //!
 //! Rejected: an interval tree with the largest end in each node. It has n nodes, but the newest tombstone that covers a
 //! key is found by visiting all that cover it, which for a trimmed queue are all there are.
