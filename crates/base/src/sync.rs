@@ -8,7 +8,7 @@ use std::task::Waker;
 /// Locks a mutex, also after a thread has panicked with it.
 ///
 /// This is right where the data is whole between any two statements that change it: a list, a counter, a map. Where a
-/// panic can leave the data half changed, and others would act on it, the lock must stay poisoned: the state of the log
+/// panic can leave the data half changed, and others would act on it, the lock must stay poisoned. The state of the log
 /// is such data, and its holders use `expect`.
 ///
 /// # Example

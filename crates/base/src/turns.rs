@@ -8,7 +8,7 @@
 //! **Failure.** A turn that panics ends the turns of its thread. The next call begins them again.
 //!
 //! Rejected: two atomic numbers without a lock. The thread that ends and the caller that asks would have to order a
-//! store before a load, each of its own; a lock says so plainly, and costs nothing compared with a turn.
+//! store before a load, each of its own. A lock says so plainly, and costs nothing compared with a turn.
 
 #![allow(unexpected_cfgs, reason = "cfg(loom) is set by hand to explore the model")]
 

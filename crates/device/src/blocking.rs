@@ -115,7 +115,7 @@ fn zero(target: &Target, offset: u64, bytes: u64) -> io::Result<()> {
 }
 
 fn range_ioctl<const OPCODE: Opcode>(target: &Target, offset: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: both operations take the address of two u64 and only read them; the file is a block device's, and what
+    // SAFETY: both operations take the address of two u64 and only read them. The file is a block device's, and what
     // they change is on the disk, not in this process's memory.
     unsafe { ioctl(&*target.file, Setter::<OPCODE, [u64; 2]>::new([offset, bytes]))? };
     Ok(())

@@ -5,12 +5,12 @@
 //! 1. The path's device number leads to the drive's description under `/sys/dev/block` (`drive/find.rs`). Partitions,
 //!    loop devices, logical volumes and arrays are followed down to the one drive that holds everything.
 //! 2. The description says what the drive is: zram, dm-vdo, a ScaleFlux drive, or one that says nothing of compression.
-//! 3. [`Drive::counts`] asks the drive for its figures each time that it is called: zram by a file of `/sys`, dm-vdo by
-//!    its statistics, a ScaleFlux drive by log pages of NVMe.
+//! 3. [`Drive::counts`] asks the drive for its figures at each call: zram by a file of `/sys`, dm-vdo by its
+//!    statistics, a ScaleFlux drive by log pages of NVMe.
 //!
-//! **Invariants.** No figure is guessed. A drive that does not say a figure has `None` for it, and a drive that says
-//! nothing of compression is [`Unknown`](Compresses::Unknown): from outside of an ordinary drive, nothing shows what it
-//! does with its bytes.
+//! **Invariants.** No figure is guessed. A figure that the drive does not report is `None`. A drive that says nothing
+//! of compression is [`Unknown`](Compresses::Unknown): nothing outside of an ordinary drive shows what it does with its
+//! bytes.
 //! **Whose figures.** Those of the whole drive, with everything that others keep on it. So `total - used` is what all
 //! of them have left, and `used` is the caller's own only where the caller has the drive for itself.
 //! **Threads.** A `Drive` can be asked by many threads at once. It holds no lock.

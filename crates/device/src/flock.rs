@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 /// at a device that was just closed.
 const PASSING_HOLDER: Duration = Duration::from_millis(500);
 
-/// The files of which this process holds the `flock` now, each as often as it does: a process that is refused can so
-/// tell whether it stands in its own way.
+/// The files of which this process holds the `flock` now, each as often as it does. So a refused process can find out
+/// if it is the holder itself.
 static HELD: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
 fn held() -> MutexGuard<'static, Vec<(u64, u64)>> {

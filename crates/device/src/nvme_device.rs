@@ -1,9 +1,9 @@
 //! An NVMe namespace by its generic character device, `/dev/ngXnY`: commands go to the drive as they are, past the
 //! kernel's block layer.
 //!
-//! The drive is asked for its properties once, at opening: size and sector, the longest transfer, whether there is a
-//! volatile cache and whether it is switched on, which commands it has, how much it writes whole through a power
-//! failure. Operations are passed through a ring with the wide entries that such commands need (Linux 5.19 or later).
+//! The drive is asked for its properties once, at opening. They are size and sector, the longest transfer, the volatile
+//! cache and its switch, the commands, and the bytes that it writes whole through a power failure. Operations are
+//! passed through a ring with the wide entries that such commands need (Linux 5.19 or later).
 //!
 //! The block device of the same namespace still exists. Its exclusive open is this device's lock, so that a mounted
 //! file system keeps writers away here, too. What is written here does not show in pages that the kernel has cached

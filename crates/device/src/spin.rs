@@ -1,24 +1,24 @@
 //! When a waiter spins and when it sleeps.
 //!
-//! Sleeping costs the way back: a few microseconds on an idle machine, up to a whole time slice (milliseconds) where
-//! all cores are busy, because a thread that wakes up has to wait for its turn. Spinning costs the processor for as
-//! long as it lasts. So it pays only if the completion comes much sooner than a sleeper would be back, and both are
+//! Sleeping costs the way back: a few microseconds on an idle machine, and up to a whole time slice (milliseconds)
+//! where all cores are busy. There, a thread that wakes up has to wait for its turn. Spinning costs the processor for
+//! as long as it lasts. So it pays only if the completion comes much sooner than a sleeper would be back, and both are
 //! measured:
 //!
 //! 1. A [`Spinner`] knows how long waits take that sleep, how long completions take that come while it is spinning, and
 //!    whether recent attempts were met by one.
 //! 2. An attempt lasts twice as long as completions usually take, at most an eighth of what a sleeping wait takes, and
 //!    at most [`LONGEST`]. ([`SHORT`] is always allowed: less is not worth deciding about.)
-//! 3. Once most attempts are in vain it sleeps, and tries again only now and then; the tries become rarer up to one in
-//!    [`RAREST_TRY`] waits, so that a slow device costs next to nothing. And while it spins, one wait in
-//!    [`RAREST_TRY`] sleeps, to see what that takes.
+//! 3. Once most attempts are in vain it sleeps, and tries again only now and then. The tries become rarer up to one in
+//!    [`RAREST_TRY`] waits, so that a slow device costs next to nothing. And while it spins, one wait in [`RAREST_TRY`]
+//!    sleeps, to see what that takes.
 //! 4. What is waited for may need this very core: a kernel thread, the one that fills the pipe. Then attempts are in
 //!    vain, and by the third rule they end. No thread is kept waiting longer than one attempt.
 //! 5. At most half of the cores spin at once, none on a machine with one: a [`Permit`] is one of them.
 //!
 //! **Rejected:** spinning for a constant time: it is too short for one device and wasted on all slower ones. Yielding
 //! the processor in every turn: next to a busy thread, even one of the lowest priority, the waiter comes back after
-//! that thread's time slice, which is what spinning is to avoid.
+//! that thread's time slice. Spinning is meant to avoid that.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

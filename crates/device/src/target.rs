@@ -14,9 +14,9 @@
 //! `data=journal`). So the file must say that its I/O is direct (`statx`, since Linux 6.1). Every other file is said to
 //! have a volatile cache, and so is a block device that is used through the page cache.
 //!
-//! **A file that is cut while it is open.** What is written behind its new end makes it longer again, with holes where
-//! its bytes were, and all would look well until a reader misses them. So the file's length is checked before each
-//! write, which costs a fraction of a microsecond. Once it was too short, nothing is written to the file any more
+//! **A file that is cut while it is open.** A write behind its new end makes it longer again, with holes in place of
+//! its bytes. All would look well until a reader misses them. So the file's length is checked before each write, which
+//! costs a fraction of a microsecond. Once it was too short, nothing is written to the file any more
 //! ([`Target::check_whole`]). Reads behind its end are errors. A block device refuses both by itself.
 
 use crate::drive::{Counts, Drive};

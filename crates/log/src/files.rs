@@ -1,15 +1,15 @@
 //! The log's files on the volume: the next one made ready, old ones recycled or removed.
 //!
-//! A file that is not needed any more is renamed to a spare; a spare is renamed to the next log file, which saves a
-//! new one and filling it with zeros. A spare is of about the ordinary length: a shorter one would never be taken, and
-//! one that was made for a huge record would keep its room for ever. The pages of its earlier life carry another file
+//! A file that is not needed any more is renamed to a spare. A spare is renamed to the next log file, which saves a new
+//! one and filling it with zeros. A spare is of about the ordinary length. A shorter one would never be taken, and one
+//! that was made for a huge record would keep its room for ever. The pages of its earlier life carry another file
 //! number and read as not written.
 //!
 //! **Threads**: the list has its own lock, never held across a volume call. What a thread works on it has taken out of
 //! the list, so two threads never touch the same file. One thread prepares at a time; others wait for it.
 //! **Failure**: nothing here touches what was appended. An error is returned, the list is as before, and the call can
-//! be tried again; a full disk while a file is prepared is such an error. Without `sync_names`, a crash may undo a
-//! renaming to a spare or a removal: the file then shows up as a log file that is not needed, and is released again at
+//! be tried again. A full disk while a file is prepared is such an error. Without `sync_names`, a crash may undo a
+//! renaming to a spare or a removal. The file then shows up as a log file that is not needed, and is released again at
 //! the next open.
 
 use crate::options::FILE_BYTES_MIN;
@@ -156,8 +156,8 @@ impl Files {
         self.making(|| shorter_if_full(bytes, least, |bytes| self.create(number, bytes)))
     }
 
-    /// Makes a file, which begins when it is certain that none comes back which could not be made: after a crash it
-    /// would be empty, and between two others look like one that was cut.
+    /// Makes a file. The file begins when it is certain that no file comes back that could not be made. After a crash,
+    /// such a file would be empty, and between two others look like one that was cut.
     fn making(&self, make: impl FnOnce() -> Result<Arc<dyn PageFile>>) -> Result<Arc<dyn PageFile>> {
         if self.has_failed.load(Ordering::Relaxed) {
             self.volume.sync_names()?;

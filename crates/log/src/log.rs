@@ -2,7 +2,7 @@
 //!
 //! A thread that wants a position durable asks the state what to do: write the pages that wait, sync a file, or wait
 //! for the threads that do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one
-//! write by the calling thread and no thread switch; on a busy one the thread that finds a free slot takes along what
+//! write by the calling thread and no thread switch. On a busy one the thread that finds a free slot takes along what
 //! all others appended.
 
 use crate::files::{Files, shortest_for};
@@ -33,8 +33,8 @@ pub struct Log {
     number_given_up: AtomicU64,
 }
 
-/// The number of times that a buffered commit looks whether the write in flight is over: a few microseconds, several
-/// times what a write takes unless its thread has lost its core.
+/// The number of times that a buffered commit looks whether the write in flight is over. They take a few microseconds,
+/// several times the time of a write unless its thread has lost its core.
 const LOOKS_MAX: usize = 64;
 
 impl fmt::Debug for Log {
@@ -210,8 +210,8 @@ impl Log {
     }
 
     /// Like [`advance`](Log::advance) with [`Durability::Buffered`], for a thread that must not wait for a device
-    /// either: the next write is left to other threads if it goes to a file whose [writes wait](PageFile::writes_wait),
-    /// and so are all later ones, in any file. Returns false then, too.
+    /// either. The next write is left to other threads if it goes to a file whose [writes wait](PageFile::writes_wait).
+    /// So are all later ones, in any file. Returns false then, too.
     ///
     /// # Errors
     /// As [`commit`](Log::commit).
@@ -294,7 +294,7 @@ impl Log {
     /// Makes log file `file_number` ready to rotate to, with room for a record of `min_bytes`. Returns at once if it is
     /// ready. Renames a spare, or creates a file and reserves its room, on the calling thread.
     ///
-    /// The number must be higher than the current file's and unused; a prepared file of another number, or one that
+    /// The number must be higher than the current file's and unused. A prepared file of another number, or one that
     /// does not fit, is given up as soon as there is this one. Returns false, and makes no file, if the number is that
     /// of a file that does not fit, was given up or could not be made. Its name may come back in a crash, next to a
     /// second file of that name on another disk. The call is to be made again with another number.
@@ -311,8 +311,8 @@ impl Log {
     }
 
     /// Like [`prepare_next`](Log::prepare_next), for a file of [`short_file_bytes`](LogOptions::short_file_bytes) or of
-    /// `bytes_max`, whichever is less, or a shorter one if the disk has no room for that: for times when writes are few
-    /// and room is scarce. It has room for a record of `min_bytes` in any case.
+    /// `bytes_max`, whichever is less, or a shorter one if the disk has no room for that. It is for times when writes
+    /// are few and room is scarce. It has room for a record of `min_bytes` in any case.
     ///
     /// # Errors
     /// As [`prepare_next`](Log::prepare_next).
@@ -463,8 +463,8 @@ impl Log {
         self.lock().next().as_ref().map(|next| next.number)
     }
 
-    /// Returns true if file `number`, with room for a record of `record_bytes`, takes no more room of the volume: it is
-    /// prepared, or there is a spare for it whose number `counts`.
+    /// Returns true if file `number`, with room for a record of `record_bytes`, takes no more room of the volume. It is
+    /// then prepared, or there is a spare for it whose number `counts`.
     pub fn has_file_at_hand(&self, number: u64, record_bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
         let fits = |next: &NextLogFile| next.number == number && self.files.fits(&*next.pages, record_bytes);
         self.lock().next().as_ref().is_some_and(fits)

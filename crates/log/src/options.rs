@@ -33,8 +33,8 @@ pub struct LogOptions {
     /// Size of a new log file, in bytes, rounded up to whole pages; at least 4 pages. Default 64 MiB. A file for a
     /// longer record is made as long as it needs. Smaller files cost more rotations, larger ones more room on the disk.
     pub file_bytes: u64,
-    /// Size of the very first file, if there is no spare to take, in bytes; at most `file_bytes`, and less on a disk
-    /// that has no room for it. Default 4 MiB: a store that is hardly written to stays small and opens at once.
+    /// The size of the very first file, if there is no spare to take, in bytes: at most `file_bytes`, and less on a
+    /// disk that has no room for it. Default 4 MiB: a store that is hardly written to stays small and opens at once.
     pub first_file_bytes: u64,
     /// Size of a file that [`Log::prepare_short`](crate::Log::prepare_short) makes, in bytes; at most `file_bytes`.
     /// Default 4 MiB.

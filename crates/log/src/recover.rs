@@ -10,7 +10,7 @@
 //! **Invariants**: what is handed out without an error is a prefix of what was appended, in order, and holds every
 //! synced record. Lengths found on disk are checked against the room behind them before memory is taken.
 //! **Failure**: total over arbitrary bytes. After an error, records handed out before it must not be used.
-//! **Rejected**: keeping the pages of the first pass in memory for the second; a log may be larger than the memory, and
+//! **Rejected**: keeping the pages of the first pass in memory for the second. A log may be larger than the memory, and
 //! the page cache has them.
 
 use crate::inspect::Pages;

@@ -16,10 +16,11 @@
 //! 3. When the flight of the last page lands and no other page has begun, the page is opened again: later records go
 //!    into it, and it is written again.
 //!
-//! Positions between `durable` and `written` are durable too unless they lie in the *gap*: the hull of what was written
-//! without durability and for which nothing durable has been issued since. A durable flight whose first page starts at
-//! or before the gap takes it over (the common case: the gap is in the page that is written again). Otherwise the gap
-//! needs a file sync. So `durable = min(written, start of the gap, starts of what is being taken over)`.
+//! Positions between `durable` and `written` are durable too unless they lie in the *gap*: the hull of the bytes that
+//! were written without durability and for which nothing durable has been issued since. A durable flight whose first
+//! page starts at or before the gap takes it over (the common case: the gap is in the page that is written again).
+//! Otherwise the gap needs a file sync. So
+//! `durable = min(written, start of the gap, starts of what is being taken over)`.
 //!
 //! **Invariants**
 //! * Watermarks never pass a hole and never go back: `durable <= written <= issued <= appended`, marks counted.

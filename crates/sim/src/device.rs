@@ -3,7 +3,7 @@
 //! # Algorithm
 //!
 //! 1. [`Queue::submit`] yields to other threads, counts, asks the fault plan, and makes the effect *visible*, but not
-//!    durable: a crash from now on leaves any of its 512-byte sectors in its old or new state.
+//!    durable. A crash from now on leaves any of its 512-byte sectors in its old or new state.
 //! 2. [`Queue::wait`] yields, lets time pass until something is finished, and completes operations in an order that the
 //!    seed draws. Then a durable write is durable, and a flush makes durable what had completed before it was
 //!    submitted; not what was in flight at the same time. A [`Watch`] lets time pass likewise.
@@ -174,9 +174,9 @@ impl SimDevice {
         device
     }
 
-    /// Returns the device after the death of the process at this moment: everything submitted is there; what was not
-    /// durable still is not, and can be lost by a later [`crash`](SimDevice::crash). The new device has no faults. This
-    /// one is not touched.
+    /// Returns the device after the death of the process at this moment: everything submitted is there. Bytes that were
+    /// not durable still are not, and can be lost by a later [`crash`](SimDevice::crash). The new device has no faults.
+    /// This one is not touched.
     pub fn crash_keep_all(&self) -> SimDevice {
         self.on(&self.shared.env)
     }

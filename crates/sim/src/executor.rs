@@ -2,8 +2,8 @@
 //!
 //! # Algorithm
 //!
-//! 1. Every simulated thread is a real one, but only the thread that holds the *baton* (`State::running`) executes;
-//!    the others sleep, each on its own condition variable.
+//! 1. Every simulated thread is a real one, but only the thread that holds the *baton* (`State::running`) executes. The
+//!    others sleep, each on its own condition variable.
 //! 2. At a *yield point* (each volume operation, each wait and notification of an event, spawn, join, sleep) the
 //!    holder says what it needs to go on: nothing, an event, a time, the end of a thread. The generator, seeded
 //!    once, picks one of the threads that need nothing, and the baton goes there.
@@ -20,8 +20,8 @@
 //!
 //! **Threads.** Code between two yield points is atomic in the simulation, so plain atomics and short mutexes need no
 //! simulated twin. A mutex held across a yield point may be wanted by the next thread, which then blocks with the
-//! baton in its hand. Nothing can be proved about such a thread but that it is late: after 20 s of real time without
-//! a yield point the process is aborted with a list of the threads.
+//! baton in its hand. Nothing can be proved about such a thread but that it is late. After 20 s of real time without a
+//! yield point, the process is aborted with a list of the threads.
 //!
 //! **Failure.** Its `join` returns a panic in a spawned thread, or `run` reports it if no thread joins it.
 //!

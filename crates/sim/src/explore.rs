@@ -1,7 +1,7 @@
 //! Trying many worlds: every crash point of a workload, many seeds of a test.
 //!
-//! Rejected: shrinking a failing seed. A run is short, its trace is printed, and one seed replays exactly; that has
-//! been enough to understand a failure, while a shrinker for schedules is a project of its own.
+//! Rejected: shrinking a failing seed. A run is short, its trace is printed, and one seed replays exactly. That has
+//! been enough to understand a failure. A shrinker for schedules is a project of its own.
 
 use crate::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, Trace};
 use situ_base::Env;
@@ -195,8 +195,8 @@ pub fn crash_device_everywhere<T: Send + Sync>(
     )
 }
 
-/// Runs [`crash_everywhere`] for a machine with several volumes, each at its location: a crash point is a change of any
-/// of them, all crash at once, and each loses what it loses independently of the others. All have the options' faults.
+/// Runs [`crash_everywhere`] for a machine with several volumes, each at its location. A crash point is a change of any
+/// of them. All crash at once, and the losses of each are independent of the others. All have the options' faults.
 ///
 /// # Panics
 /// As [`crash_everywhere`].

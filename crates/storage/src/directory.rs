@@ -8,7 +8,7 @@
 //! I/O is not supported, durable writes are `pwrite` + `fdatasync`.
 //!
 //! The room of a page file is reserved when it is made. Before a durable write enters room that was never written, a
-//! megabyte behind it is filled with zeros: writing durably into merely reserved room costs a journal commit per page,
+//! megabyte behind it is filled with zeros. A durable write into merely reserved room costs a journal commit per page,
 //! and this way one per [`ZERO_PIECE_BYTES`]. A store that never asks for durability writes no zeros. A fill covers
 //! only what lies behind every write so far, and a writer there waits for it.
 //!
@@ -18,7 +18,7 @@
 //! are lost.
 //!
 //! Reads that are submitted ([`Reader::submit`]) of all files of the directory go through one ring of the kernel, which
-//! one thread serves; where the system gives no ring, a bounded set of threads reads (`directory/reads.rs`). Both begin
+//! one thread serves. Where the system gives no ring, a bounded set of threads reads (`directory/reads.rs`). Both begin
 //! with the first such read.
 //!
 //! **Failure**: an error of `fsync` is final for that file; it is never tried again, because

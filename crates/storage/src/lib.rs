@@ -1,7 +1,7 @@
 //! Volumes: named files that are written once, front to back, and then only read.
 //!
-//! A [`Volume`] is all that a store knows of a place to keep data: a directory ([`DirectoryVolume`]), a device
-//! without a file system ([`RawVolume`]), a simulated one, a node on another machine. Two kinds of file exist:
+//! A [`Volume`] is a place where a store keeps data: a directory ([`DirectoryVolume`]), a device without a file system
+//! ([`RawVolume`]), a simulated one, a node on another machine. Two kinds of file exist:
 //!
 //! * *written once*: tables and manifests. [`Volume::create`] gives a [`Writer`], [`Volume::open`] a [`Reader`].
 //! * *page files*: log files. [`Volume::create_pages`] reserves room first; then whole pages are written at any

@@ -38,7 +38,7 @@ pub trait Volume: Send + Sync {
     ///
     /// # Errors
     /// The name is taken, [`NoSpace`](crate::Error::NoSpace), or the system refuses. Unless the name was taken, there
-    /// is no file of this name then, as far as the system lets it be removed; a crash may bring it back until the next
+    /// is no file of this name then, as far as the system lets it be removed. A crash may bring it back until the next
     /// [`sync_names`](Volume::sync_names).
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>>;
 
@@ -134,8 +134,8 @@ pub trait Lock: Send + Sync {}
 
 /// A write-once file on its way. Dropped unfinished, it leaves a file of unknown contents to be removed by its owner.
 pub trait Writer: Send {
-    /// Appends bytes. They may stay in memory until [`sync`](Writer::sync), up to a bound that the volume sets: what a
-    /// long file has beyond it is waited for, a directory's in steps of 8 MiB.
+    /// Appends bytes. They may stay in memory until [`sync`](Writer::sync), up to a bound that the volume sets. The
+    /// caller waits for the bytes of a long file beyond it, in a directory in steps of 8 MiB.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace) or I/O. After an error, the file must be given up.

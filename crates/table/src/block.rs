@@ -5,8 +5,8 @@
 //! entry: shared, unshared, value length (varints) | key suffix | trailer (u64) | value
 //! ```
 //!
-//! An entry's user key is the first `shared` bytes of the entry before it, then its suffix; every
-//! `restart_interval` entries `shared` is 0 and the entry's offset is in the restart array. A search
+//! An entry's user key is the first `shared` bytes of the entry before it, then its suffix. Every `restart_interval`
+//! entries `shared` is 0 and the entry's offset is in the restart array. A search
 //! 1. finds by bisection the last restart whose key is before the target, comparing whole keys in place;
 //! 2. walks from there. What the target has in common with the entry before decides most entries by their `shared`
 //!    alone, so keys are not put together on the way ([`BlockCursor::seek`]).

@@ -103,8 +103,8 @@ impl BlockCache {
     #[inline]
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         let at = (hash >> 32) as usize & (self.shards.len() - 1);
-        // A panic while the lock was held can only have been one of allocation; the shard's books are still consistent
-        // enough to go on, and each use checks what it finds.
+        // Only an allocation can have panicked while the lock was held. The shard's books are still consistent enough
+        // to go on, and each use checks what it finds.
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,13 +4,13 @@
 //! 2. The hash's low half chooses a line of 512 bits by multiplication, without a division.
 //! 3. The high half, multiplied by a constant again and again, gives the bits within the line.
 //!
-//! A line that happens to get many keys answers "maybe" more often; at 10 bits per key that raises the false positives
+//! A line that happens to get many keys answers "maybe" more often. At 10 bits per key that raises the false positives
 //! from 0.8 to 0.98 in a hundred (test `false_positives_stay_below_what_is_promised`), for one cache miss instead of
 //! six.
 //!
 //! A table has one filter, read and pinned when the table is opened, in proportion to its keys (1 % of 100-byte
 //! entries). Rejected: filters in partitions with an index of their own, which cost a second search and one more cache
-//! lookup per probe; tables are tens of megabytes, their filters at most some hundred kilobytes.
+//! lookup per probe. Tables are tens of megabytes, their filters at most some hundred kilobytes.
 //!
 //! **Invariants**: no false negative. **Failure**: a filter of unknown kind is corruption (the format's version would
 //! have changed), never "no filter".

@@ -2,8 +2,8 @@
 //!
 //! The page `docs/formats/table.md` is the description; a test reads its tables against the constants here.
 //!
-//! **Invariants**: decoders are total; a length read from disk is compared with the file's before anything is
-//! allocated; every byte of a file lies under a checksum or is compared with a constant.
+//! **Invariants**: decoders are total. A length read from disk is compared with the file's before anything is
+//! allocated. Every byte of a file lies under a checksum or is compared with a constant.
 
 use crate::key::{KeyRef, Trailer};
 use situ_storage::Error;

@@ -1,8 +1,8 @@
 //! Internal keys: what a user's key becomes inside the store.
 //!
 //! An internal key is the user's key with a [`Trailer`]: 56 bits of sequence number and 8 bits of kind, in one `u64`
-//! (the layout is LevelDB's). Order: user key ascending by bytes, then trailer *descending*, so that the newest
-//! version of a key comes first, and a seek to `(key, snapshot)` lands on the newest version that the snapshot sees.
+//! (the layout is LevelDB's). Order: user key ascending by bytes, then trailer *descending*. So the newest version of a
+//! key comes first, and a seek to `(key, snapshot)` lands on the newest version that the snapshot sees.
 //!
 //! In memory the two parts travel apart as a [`KeyRef`]; on disk they are the key's bytes followed by the trailer in
 //! little-endian.

@@ -12,7 +12,7 @@
 //!
 //! So no block is read twice, and the thread that merges waits for no file.
 //!
-//! **Threads**: a piece goes from thread to thread; a cursor belongs to one. **Failure**: as of a
+//! **Threads**: a piece goes from thread to thread. A cursor belongs to one. **Failure**: as of a
 //! [`TableCursor`](crate::TableCursor): damage is corruption with file and offset, and every checksum is verified.
 
 use crate::block::BlockCursor;

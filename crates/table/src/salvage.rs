@@ -41,8 +41,8 @@ const PIECE_BYTES: usize = 256 << 10;
 /// A block has at least its restart count and its trailer.
 const BLOCK_BYTES_MIN: u64 = 4 + BLOCK_TRAILER_BYTES as u64;
 
-/// Keys that are lost: those from `after` to `before`, both included, because a damaged block may have held older
-/// versions of the one and newer versions of the other. Entries with these two keys may have been handed out too.
+/// Keys that are lost: those from `after` to `before`, both included. A damaged block may have held older versions of
+/// the one and newer versions of the other. Entries with these two keys may have been handed out too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostKeys {
     /// The last user key handed out before; `None` is the beginning of the table.

@@ -1,6 +1,6 @@
 //! Reading a table.
 //!
-//! [`Table::open`] reads the end of the file: footer, properties, top index, range tombstones and filter; they stay in
+//! [`Table::open`] reads the end of the file: footer, properties, top index, range tombstones and filter. They stay in
 //! memory, charged to the block cache as pinned. A [`get`](Table::get) then
 //! 1. asks the filter, one cache line;
 //! 2. searches the top index and, with two levels, one index block;
@@ -9,9 +9,10 @@
 //! Index blocks and data blocks come from the block cache, or from the file, checked and decompressed. A caller that
 //! wants to do these steps itself, each on a thread of its own, finds them as [parts](Table::read_stored).
 //!
-//! **Invariants**: at most one data block is read per `get`: a separator is never equal to what `get` searches for
-//! (see there). **Threads**: a table is shared by all; no lock is held while the file is read; two threads that miss
-//! the same block both read it. **Failure**: whatever is not as the format says is corruption, with file and offset.
+//! **Invariants**: at most one data block is read per `get`, because a separator is never equal to the key that `get`
+//! searches for (see there). **Threads**: a table is shared by all. No lock is held while the file is read; two threads
+//! that miss the same block both read it. **Failure**: any deviation from the format is corruption, with file and
+//! offset.
 
 use crate::block::{Block, BlockCursor, Malformed, ValueRef};
 use crate::cache::{BlockCache, Pinned};
@@ -233,7 +234,7 @@ impl Table {
             return Ok(None);
         }
         // No entry has a trailer between `NEWEST` and the one below it, and separators that are not keys of entries
-        // have `NEWEST`: the search never ends on one, so the version sought cannot be in the block behind.
+        // have `NEWEST`. So the search never ends on a separator, and the version sought cannot be in the block behind.
         let trailer = Trailer(Trailer::seek(snapshot).0.min(Trailer::NEWEST.0 - 1));
         let target = KeyRef::new(user_key, trailer);
         let Some((_, handle)) = self.find_block(target, options)? else { return Ok(None) };

@@ -2,7 +2,7 @@
 //!
 //! A store makes and gives up thousands of them in a second, of few lengths: units of a cache, pieces of a table. A
 //! mapping costs system calls, a fault for each page, and the zeroing of them. So of each length that is a power of
-//! two, up to [`KEPT_LENGTH_MAX`], up to [`KEPT_BYTES_MAX`] are kept when they are given back; the rest goes to the
+//! two, up to [`KEPT_LENGTH_MAX`], up to [`KEPT_BYTES_MAX`] are kept when they are given back. The rest goes to the
 //! system at once.
 //!
 //! **Invariant.** Kept memory has no owner; a caller that takes it is its only owner.

@@ -2,7 +2,7 @@
 //!
 //! A file, or a block device, may have loop devices over it, which the kernel lists with what is below them. A lock on
 //! what is below is refused as long as there is one: it may be mounted, or a store may have it open. A lock on a loop
-//! device shares the `flock` of what is below, of which the other has to have all; partitions of one loop device share
+//! device shares the `flock` of what is below, of which the other has to have all. Partitions of one loop device share
 //! it with each other. So the second opener is refused, whichever of the names it uses.
 
 use super::{identity, identity_of};

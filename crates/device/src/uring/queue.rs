@@ -2,10 +2,10 @@
 //!
 //! 1. `submit` checks the operation, puts it into the [`Table`], and offers its entry to the kernel at once.
 //! 2. `poll` takes completions from shared memory without a system call. A transfer that was cut short goes back to the
-//!    kernel for the rest; so does one that the kernel could not take at that moment.
+//!    kernel for the rest. So does one that the kernel could not take at that moment.
 //! 3. `wait` spins as long as that pays (see [`crate::spin`]) and then sleeps in the kernel.
 //! 4. An operation that is better done by a call if it is alone (see [`Commands::prefers_call`]) is not offered to the
-//!    kernel by `submit` if nothing else is in flight. If `wait` comes next, it makes the call; if `poll` or another
+//!    kernel by `submit` if nothing else is in flight. If `wait` comes next, it makes the call. If `poll` or another
 //!    `submit` does, there is something to overlap with, and the operation goes to the ring.
 //!
 //! **Invariants.** As many places in the table as entries in the ring, so an operation in the table always finds room
@@ -15,7 +15,7 @@
 //! the kernel cancels because the thread that submitted it has ended goes back to it from the thread that finds out.
 //!
 //! **Leaving.** A queue that is dropped waits for what is in flight, since the kernel writes into the buffers. If a
-//! device does not answer for [`PATIENCE`], ring and buffers are leaked: memory is lost then, but never given to
+//! device does not answer for [`PATIENCE`], ring and buffers are leaked. That memory is lost, but never given to
 //! another owner while the kernel has its address.
 
 use super::registry::Registry;
@@ -169,8 +169,8 @@ impl<K: Commands> RingQueue<K> {
                     Some(polled) => polled,
                     None => &mut kept.ring,
                 };
-                // SAFETY: the entry points into the operation's buffers or static memory; they stay in the table
-                // until the completion was taken, and the table outlives the ring's use of it (see `drop`).
+                // SAFETY: the entry points into the operation's buffers or static memory. They stay in the table until
+                // the completion was taken, and the table outlives the ring's use of it (see `drop`).
                 if unsafe { ring.push(&entry) } { Started::Submitted } else { Started::NoRoom }
             }
         }

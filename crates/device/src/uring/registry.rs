@@ -2,7 +2,7 @@
 //!
 //! It pays for long transfers only. It takes 40 to 55% off the processor time of one of 1 MiB, 10 to 25% off one of 64
 //! KiB, and nothing measurable off a page (`docs/evidence/devices.md`). Registering costs about what one transfer
-//! saves. So a buffer of at least [`BYTES_MIN`] is registered when one queue sees it for the [`SIGHTINGS`]th time; a
+//! saves. So a buffer of at least [`BYTES_MIN`] is registered when one queue sees it for the [`SIGHTINGS`]th time. A
 //! caller that makes a new buffer for each transfer is left alone.
 //!
 //! **Why a registration cannot outlive its use.** A registration stands for pages of memory, not for an address. When a
@@ -174,7 +174,7 @@ where
     C: cqueue::EntryMarker,
 {
     // SAFETY: `Memory` is laid out as `struct iovec`, and the slice lives through the call. The kernel pins the pages
-    // that it names; it never touches them except for an operation that names the place, and only an operation on this
+    // that it names. It never touches them except for an operation that names the place, and only an operation on this
     // very buffer does (see above).
     unsafe {
         let memory = std::slice::from_raw_parts((&raw const memory).cast(), 1);

@@ -1,8 +1,8 @@
 //! What is in flight: the buffers that the kernel owns.
 //!
-//! A buffer that was handed in lies here, and nowhere else, until its completion was taken from the ring; only then
-//! does an owner get it that could free it. The kernel names an entry by a key, which also carries how often its place
-//! was used, so that a completion that does not belong to what lies there is noticed and not acted upon.
+//! A buffer that was handed in lies here, and nowhere else, until its completion was taken from the ring. Only then
+//! does an owner get it that could free it. The kernel names an entry by a key, which also carries the number of uses
+//! of its place. So a completion that does not belong to the present entry is noticed and not acted upon.
 
 use crate::{Buffer, Op, Ticket};
 

@@ -1,7 +1,7 @@
 //! A simulated machine's inside: its threads, its time, and the choice of the next thread.
 //!
 //! All of it is one [`State`] behind one mutex. A thread that gives the baton away sleeps on a condition variable of
-//! its own until it is chosen again; the algorithm is that of the [executor](super).
+//! its own until it is chosen again. The algorithm is that of the [executor](super).
 
 use crate::{Rng, Trace};
 use situ_base::lock;

@@ -1,12 +1,11 @@
 //! Reading while another process writes.
 //!
-//! A volume that has not locked the disk and has changed nothing since is a *guest*: another process may remove files
+//! A volume that has not locked the disk and has changed nothing since is a *guest*. Another process may remove files
 //! and give their pages to others, at any time. A directory keeps what is open; here, the writer does not know of the
 //! guest. So a guest that has read something looks whether the journal has grown meanwhile. If it has, it reads the
-//! catalogue again. If the file is not in the newest catalogue any more, or elsewhere, what was read is thrown away,
-//! and the answer is that the file does not exist. A removal is durable before its pages are given away, so a guest
-//! that reads foreign bytes finds the removal in the journal, or in a catalogue that was read again for another file
-//! since.
+//! catalogue again. If the file is not in the newest catalogue any more, or elsewhere, the bytes are thrown away, and
+//! the read returns that the file does not exist. A removal is durable before its pages are given away. So a guest that
+//! reads foreign bytes finds the removal in the journal, or in a catalogue that was read again for another file since.
 //!
 //! Files that came since are found, too: a guest that does not find a name, or lists all, reads the catalogue again
 //! first.

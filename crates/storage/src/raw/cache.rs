@@ -8,14 +8,14 @@
 //! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
 //! begins where the last one that missed this unit ended. That is a scan, which wants the rest as well. **Rejected:**
 //! the whole unit for a reader that misses it twice within the memory's length. The store's cache of blocks is above
-//! this one, and what is read again and again at random is there; a get that misses both has no use for the other
+//! this one, and what is read again and again at random is there. A get that misses both has no use for the other
 //! blocks of its unit.
 //!
-//! The buffers are ordinary memory. Whether the system backs them by huge pages is its own choice; asking for it
+//! The buffers are ordinary memory. Whether the system backs them by huge pages is its own choice. Asking for it
 //! (`madvise`) is `unsafe` in Rust, and this crate has no `unsafe` code.
 //!
 //! **Invariants.** The bytes of all units and their entries are at most what was configured, unless a single unit is
-//! more than its part's share; then nothing is kept. [`Cache::bytes`] is exact.
+//! more than its part's share. Then nothing is kept. [`Cache::bytes`] is exact.
 //! **Threads.** One lock a part, held for a few map operations; bytes are copied outside.
 
 use super::transfer::SMALL_PIECE_BYTES;

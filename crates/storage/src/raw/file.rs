@@ -1,7 +1,7 @@
 //! A file of the volume while it has a user: the index, a handle, or a removal that is not durable yet.
 //!
 //! Its pages go back to the room when the last of these lets go of it. So an open file keeps its pages though its name
-//! has gone, and pages of a removed file are given away only when no crash can bring the file back.
+//! has gone. Pages of a removed file are given away only when no crash can bring the file back.
 
 use super::cache::{Cache, UNIT_BYTES};
 use super::room::{Extent, Room};

@@ -23,8 +23,8 @@ const REPLAYS_MAX: usize = 100;
 #[derive(Debug, Clone, Default)]
 pub struct FormatOptions {
     /// Bytes of the log area, rounded up to pages. Enough for the logs of all memtables that can exist at once, and as
-    /// many spares; more is not used. Default: an eighth of the device, 8 GiB at most; of a small one up to a quarter,
-    /// so that there are 640 MiB, which the log of a store with default options takes.
+    /// many spares; more is not used. Default: an eighth of the device, 8 GiB at most. A small device gives up to a
+    /// quarter, to reach the 640 MiB that the log of a store with default options takes.
     pub log_bytes: Option<u64>,
     /// Bytes of one of the two halves of the metadata journal. A checkpoint of the catalogue is written each time that
     /// a half is full. Default: 1/2048 of the device, between 64 KiB and 4 MiB.
@@ -32,7 +32,7 @@ pub struct FormatOptions {
     /// The identity of the disk. Default: random, and that is right but in tests.
     pub id: Option<[u8; 16]>,
     /// Write over whatever is on the device. Default: false, and a device is refused that has anything but zeros in its
-    /// first 1 MiB or its last 64 KiB, where file systems, partition tables and Situ have their marks. What lies
+    /// first 1 MiB or its last 64 KiB. File systems, partition tables and Situ have their marks there. What lies
     /// between is not looked at: a device that holds data only there is formatted.
     pub force: bool,
 }
@@ -111,8 +111,8 @@ pub(super) fn choose(transfers: &Transfers) -> Result<(Superblock, Vec<(u32, Str
     Ok((layout, damaged))
 }
 
-/// Reads the journal. Another process may be writing it: then its pages are not all of one moment, and a page that
-/// looks damaged is read again, as long as that gives other bytes.
+/// Reads the journal. Another process may be writing it, so that its pages are not all of one moment. A page that looks
+/// damaged is read again, as long as that gives other bytes.
 pub(super) fn replay(transfers: &Transfers, layout: &Superblock) -> Result<Replayed> {
     let mut seen = None;
     for _ in 0..REPLAYS_MAX {

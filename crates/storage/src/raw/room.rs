@@ -6,7 +6,7 @@
 //! run that is long enough. If none is, the caller first makes room that is on its way ([`Room::reclaim`]), and only
 //! then takes the longest runs until it has enough.
 //!
-//! Pages that come back go to `given_back` first if the device takes discards: they wait there until a thread has time
+//! Pages that come back go to `given_back` first if the device takes discards. They wait there until a thread has time
 //! to discard them, or until a file needs them.
 //!
 //! **Invariants.** A page is free, given back, being discarded, or in use; [`Room::account`] says how many of each.

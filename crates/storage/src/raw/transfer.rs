@@ -3,8 +3,8 @@
 //! # Algorithm
 //!
 //! A queue of a device belongs to one thread at a time. So each caller borrows one from a pool, submits, waits and
-//! gives it back; there are at most [`QUEUES_MAX`] to a pool, and a caller that finds none waits for one. The first of
-//! each pool is opened with the volume and the others when they are wanted; when the system refuses one, those that
+//! gives it back. There are at most [`QUEUES_MAX`] to a pool, and a caller that finds none waits for one. The first of
+//! each pool is opened with the volume and the others when they are wanted. When the system refuses one, those that
 //! there are do the work. A borrowed queue is always empty again when it goes back. Log writes have a pool that neither
 //! bulk transfers nor reads borrow from: however many of those there are, they do not wait for a queue. Frames of the
 //! journal and flushes borrow from it, too, since a caller waits for each of them. A volume has one frame and one flush

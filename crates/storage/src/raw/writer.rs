@@ -1,12 +1,13 @@
 //! A file written once, on its way to the TopFS area.
 //!
-//! Bytes gather in a piece of 1 MiB; a full piece is submitted, and the next one is filled while up to four are in
+//! Bytes gather in a piece of 1 MiB. A full piece is submitted, and the next one is filled while up to four are in
 //! flight. What was reserved for the file is used up from its front; a file that outgrows it gets more, right behind if
 //! that is free. Units of 64 KiB go to the cache as they are submitted. A sync in the middle writes the last page with
-//! zeros behind the end, and writes it again later with more bytes: sectors are whole, so what was durable in it stays.
+//! zeros behind the end, and writes it again later with more bytes. Sectors are whole, so the durable bytes in it stay.
 //!
-//! **Failure.** After an error the file takes nothing more. What a dropped writer had not synced is given back; a file
-//! that was never synced stays as an empty one, without room, until its owner removes it or the volume is opened again.
+//! **Failure.** After an error the file takes nothing more. The unsynced bytes of a dropped writer are given back. A
+//! file that was never synced stays as an empty one, without room, until its owner removes it or the volume is opened
+//! again.
 
 use super::cache::UNIT_BYTES;
 use super::file::File;

@@ -1,9 +1,9 @@
 //! Range tombstones as they come, searched without being cut.
 //!
-//! A reader asks for the newest tombstone, at or below its snapshot, that covers a key. Fragments answer that too, but
+//! A reader asks for the newest tombstone, at or below its snapshot, that covers a key. Fragments answer that too. But
 //! fragments that keep every sequence take n² of memory for n tombstones in each other (a queue that is trimmed with
-//! `delete_range("q/", "q/<i>")`, i rising), and have to be rebuilt for each one that is added. This index grows by one
-//! tombstone at a time:
+//! `delete_range("q/", "q/<i>")`, i rising). They also have to be rebuilt for each one that is added. This index grows
+//! by one tombstone at a time:
 //!
 //! 1. New tombstones enter the *tail*, a list of less than [`LEAF_TOMBSTONES`], which is searched from end to end.
 //! 2. A full tail becomes a *run*. A run knows for each key the newest of its tombstones that covers it, as a list of
@@ -11,21 +11,21 @@
 //! 3. [`FANOUT`] runs of one height at the end of the list become one run of the next height: their steps are merged,
 //!    and they stay as its children.
 //! 4. A query goes through the runs, newest first. A run with nothing newer than the tombstone found so far is passed
-//!    over; one binary search in its steps answers for a run that is older than the snapshot. A run that holds
+//!    over. One binary search in its steps answers for a run that is older than the snapshot. A run that holds
 //!    tombstones on both sides of the snapshot passes the question on to its children, a leaf by looking at each.
 //!
-//! **Invariants**: neighbouring steps name different tombstones; a run of height h has exactly
-//! `LEAF_TOMBSTONES * FANOUT^h` tombstones; heights in the list of runs do not rise.
+//! **Invariants**: neighbouring steps name different tombstones. A run of height h has exactly
+//! `LEAF_TOMBSTONES * FANOUT^h` tombstones. Heights in the list of runs do not rise.
 //!
 //! **Cost** for n tombstones: a run has at most two steps of 8 bytes for each of its tombstones, so the index takes at
 //! most 16 bytes for each tombstone and height, and there are log₄(n/32) heights. Tombstones in each other share steps,
 //! so that a trimmed queue has one or two steps in each run. Adding one is amortised the same. A query is at most three
 //! binary searches a height, and on the way down to the snapshot three more. That holds while tombstones are added in
-//! the order of their sequence numbers, or nearly so; any other order gives the same answers, and more children are
+//! the order of their sequence numbers, or nearly so. Any other order gives the same answers, and more children are
 //! asked for an old snapshot.
 //!
-//! Rejected: an interval tree with the largest end in each node. It has n nodes, but the newest tombstone that covers a
-//! key is found by visiting all that cover it, which for a trimmed queue are all there are.
+//! Rejected: an interval tree with the largest end in each node. It has n nodes, but a search for the newest tombstone
+//! that covers a key visits all that cover it. For a trimmed queue, these are all tombstones.
 
 use super::RangeTombstone;
 use crate::key::SequenceNumber;
@@ -120,7 +120,7 @@ impl TombstoneIndex {
     }
 
     /// Returns the newest tombstone, at or below `snapshot`, that covers `user_key`. A version of the key is hidden
-    /// from `snapshot` if its sequence number is smaller than the tombstone's; the same is true of every key up to the
+    /// from `snapshot` if its sequence number is smaller than the tombstone's. The same is true of every key up to the
     /// tombstone's end.
     #[inline]
     pub fn covering(&self, user_key: &[u8], snapshot: SequenceNumber) -> Option<&RangeTombstone> {

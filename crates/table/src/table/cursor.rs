@@ -5,7 +5,7 @@
 //! 1. from the block cache, unless it is a sequential cursor;
 //! 2. else from its *window*: a piece of the file read at once. A sequential cursor's window has a fixed size. Another
 //!    cursor reads single blocks until it has missed the cache [`MISSES_BEFORE_AHEAD`] times in a row while going
-//!    forward; then it reads [`WINDOW_BYTES_MIN`], and twice as much each time, up to [`WINDOW_BYTES_MAX`].
+//!    forward. Then it reads [`WINDOW_BYTES_MIN`], and twice as much each time, up to [`WINDOW_BYTES_MAX`].
 //!
 //! A sequential cursor decodes block after block into the same memory.
 //!

@@ -32,9 +32,9 @@ struct Audit<'a> {
 }
 
 impl Table {
-    /// Reads the whole file, past the cache, and checks everything: each checksum; that the blocks fill the file
-    /// without gap or overlap; the order of keys; the index against the data; that the filter lets each key pass; the
-    /// properties against the entries. `progress` gets the number of data bytes checked, after each block.
+    /// Reads the whole file, past the cache, and checks everything: each checksum, the order of keys, the index against
+    /// the data, and the properties against the entries. The blocks must fill the file without gap or overlap, and the
+    /// filter must let each key pass. `progress` gets the number of data bytes checked, after each block.
     ///
     /// # Errors
     /// The first damage found, or the file cannot be read.
