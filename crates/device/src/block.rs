@@ -88,19 +88,19 @@ pub enum Op {
     },
     /// Make all completed writes durable. The buffer is handed back untouched.
     Flush,
-    /// Tell the device that these bytes are not needed any more. What they read as afterwards is undefined unless the
+    /// Tell the device that these bytes are not needed any more. Reads of them are undefined afterwards unless the
     /// geometry says [`discard_zeroes`](Geometry::discard_zeroes). Not durable by itself.
     Discard {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
     /// Make these bytes read as zero. Durable after a [`Op::Flush`], as a write is.
     Zero {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
 }
@@ -138,7 +138,7 @@ pub trait Device: Send + Sync {
     /// Sizes and cache behaviour.
     fn geometry(&self) -> Geometry;
     /// Takes all of its room from what it lies on, as far as it has not yet: a file's, from its file system. Nothing
-    /// that it holds is changed. What is written later does not find the file system full.
+    /// that it holds is changed. Later writes do not find the file system full.
     ///
     /// # Errors
     /// `StorageFull` if there is less than that, and nothing is taken then; or the system refuses.
@@ -162,8 +162,8 @@ pub trait Device: Send + Sync {
 /// A submission and completion pair, used by one thread at a time; it may be handed over, also with operations in
 /// flight.
 ///
-/// Only [`wait`](Queue::wait) blocks, except where a device has no other way than a call: then `submit` does what it is
-/// asked before it returns. Dropping a queue waits for what is in flight, since the device has the buffers.
+/// Only [`wait`](Queue::wait) blocks, except where a device has no other way than a call: then `submit` does the
+/// operation before it returns. Dropping a queue waits for what is in flight, since the device has the buffers.
 pub trait Queue: Send {
     /// Hands an operation and its buffer to the device.
     ///
@@ -177,7 +177,7 @@ pub trait Queue: Send {
     /// flight.
     fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize;
     /// Returns a way to wait for completions that another thread can end; asked for while nothing is in flight. `None`:
-    /// there is nothing to wait for, because `submit` does what it is asked before it returns, or the queue has no such
+    /// there is nothing to wait for, because `submit` does the operation before it returns, or the queue has no such
     /// way.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Which drive lies under a path, whether it compresses, and what it counts of its physical space.
+//! The drive under a path, its compression, and its figures of physical space.
 //!
 //! # Algorithm
 //!

@@ -1,4 +1,4 @@
-//! Tests: what is asked of the kernel where there is a volatile cache, and what is not asked where there is none.
+//! Tests of the requests to the kernel: those that a volatile cache needs, and those that are left out without one.
 //!
 //! A file in the page cache shows both. The file system gives bytes their blocks when it writes them, not before. Bytes
 //! with blocks were forced out of the cache, by a flush or by the write itself. Bytes without blocks were not.

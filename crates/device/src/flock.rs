@@ -74,7 +74,7 @@ impl Drop for Flocked {
             at.map(|at| held.swap_remove(at));
         }
         if std::process::id() == self.holder {
-            // What cannot be unlocked goes with the last descriptor.
+            // A lock that cannot be unlocked goes with the last descriptor.
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }

@@ -6,8 +6,7 @@
 //! passed through a ring with the wide entries that such commands need (Linux 5.19 or later).
 //!
 //! The block device of the same namespace still exists. Its exclusive open is this device's lock, so that a mounted
-//! file system keeps writers away here, too. What is written here does not show in pages that the kernel has cached
-//! there.
+//! file system keeps writers away here, too. Writes here do not show in pages that the kernel has cached there.
 
 use crate::drive::Drive;
 use crate::flock;

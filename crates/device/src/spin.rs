@@ -12,7 +12,7 @@
 //! 3. Once most attempts are in vain it sleeps, and tries again only now and then. The tries become rarer up to one in
 //!    [`RAREST_TRY`] waits, so that a slow device costs next to nothing. And while it spins, one wait in [`RAREST_TRY`]
 //!    sleeps, to see what that takes.
-//! 4. What is waited for may need this very core: a kernel thread, the one that fills the pipe. Then attempts are in
+//! 4. The operation may need this very core: for a kernel thread, or the one that fills the pipe. Then attempts are in
 //!    vain, and by the third rule they end. No thread is kept waiting longer than one attempt.
 //! 5. At most half of the cores spin at once, none on a machine with one: a [`Permit`] is one of them.
 //!

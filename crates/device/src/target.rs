@@ -1,9 +1,9 @@
-//! What a path is: a regular file or a block device, which disk lies beneath, and what that disk says of itself.
+//! The target of a path: a regular file or a block device, with the disk beneath and that disk's own description.
 //!
 //! 1. The path is opened, bypassing the page cache where the file system allows it.
 //! 2. The disk is found by its number: a block device's own, or the one that a file's file system names. The kernel
 //!    describes it under `/sys/dev/block/MAJOR:MINOR`; a partition's description is one directory higher, its disk's.
-//! 3. What cannot be found is assumed to be as bad as disks get: a volatile cache, sectors of 512 bytes.
+//! 3. Unknown properties are assumed to be as bad as disks get: a volatile cache, sectors of 512 bytes.
 //!
 //! **When a file needs no flush.** That its disk has no volatile cache is not enough: a file system may keep in memory
 //! where the bytes went. Only a file that is written in place can do without. It is opened for direct I/O, on a file

@@ -47,8 +47,8 @@ pub(crate) struct RingDevice {
 impl RingDevice {
     /// Takes the target over if a read through a ring works.
     ///
-    /// Where polling for completions is asked for and the device does not support it, it is left out: the same read
-    /// tells. With `submission_poll`, a kernel thread takes the submissions.
+    /// If the options ask for polling for completions and the device does not support it, it is left out: the same read
+    /// shows that. With `submission_poll`, a kernel thread takes the submissions.
     pub(crate) fn new(target: Target, submission_poll: bool) -> io::Result<RingDevice> {
         let completion_poll = target.can_poll();
         RingDevice::with(target, submission_poll, completion_poll)

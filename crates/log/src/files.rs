@@ -5,8 +5,8 @@
 //! that was made for a huge record would keep its room for ever. The pages of its earlier life carry another file
 //! number and read as not written.
 //!
-//! **Threads**: the list has its own lock, never held across a volume call. What a thread works on it has taken out of
-//! the list, so two threads never touch the same file. One thread prepares at a time; others wait for it.
+//! **Threads**: the list has its own lock, never held across a volume call. A thread takes the file that it works on
+//! out of the list, so two threads never touch the same file. One thread prepares at a time; others wait for it.
 //! **Failure**: nothing here touches what was appended. An error is returned, the list is as before, and the call can
 //! be tried again. A full disk while a file is prepared is such an error. Without `sync_names`, a crash may undo a
 //! renaming to a spare or a removal. The file then shows up as a log file that is not needed, and is released again at
@@ -282,7 +282,7 @@ impl Files {
         list.spares_coming -= usize::from(keep);
         match result {
             Ok(()) if keep => list.spares.push(Spare { number, bytes: file.bytes }),
-            // Another thread removed it: that is what was asked for.
+            // Another thread removed it, which is the requested result.
             Ok(()) | Err(Error::NotFound { .. }) => {}
             Err(error) => {
                 list.old.insert(number, file);

@@ -13,14 +13,14 @@
 //! 5. After a crash, [`recover()`] hands out the records that are there: a prefix of what was appended.
 //!
 //! **Promises.** A record acknowledged as synced is recovered, and so is every record before it. A record acknowledged
-//! as buffered is recovered if the machine stayed up. What is recovered is a prefix, without holes. Rot in what was
-//! known durable is an error that names the place; only a torn tail is dropped.
+//! as buffered is recovered if the machine stayed up. The recovered records are a prefix, without holes. Rot in what
+//! was known durable is an error that names the place; only a torn tail is dropped.
 //!
 //! **Threads.** Everything may be called from any thread. One short lock guards the state; none is held across a call
 //! to the volume. There are no background threads.
 //!
 //! **Failure.** The first write or sync that fails is final: every later append and commit gives its error, until the
-//! log is recovered and restarted. What was acknowledged stays acknowledged.
+//! log is recovered and restarted. Acknowledged records stay acknowledged.
 //!
 //! **Rejected.** One logger thread that syncs (two thread switches for every lone writer, and one write in flight where
 //! disks need several); `O_APPEND` with `fdatasync` (a journal commit per write, because the file grows); fresh pages

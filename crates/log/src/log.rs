@@ -344,7 +344,7 @@ impl Log {
             if file_number <= self.number_given_up.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            // What is there is better than nothing, if this fails.
+            // If this fails, the present file is better than none.
             let made = make().and_then(|pages| self.lock().set_next(file_number, pages));
             if made.is_err() {
                 self.number_given_up.fetch_max(file_number, Ordering::Relaxed);
@@ -458,7 +458,7 @@ impl Log {
         self.files.oldest_within(bytes).map_or(current, |number| number.min(current))
     }
 
-    /// Returns the number of the file that is ready to rotate to, which may be an older one than was asked for last.
+    /// Returns the number of the file that is ready to rotate to, which may be an older one than the last request.
     pub fn next_file(&self) -> Option<u64> {
         self.lock().next().as_ref().map(|next| next.number)
     }

@@ -1,7 +1,7 @@
 //! Reading a log back after a crash, a clean close, or rot: `docs/formats/log.md`, "Reading a log back".
 //!
-//! 1. Every file is synced. What the reading finds may so far be in the page cache only; a second crash must not take
-//!    back what was built on it.
+//! 1. Every file is synced. The bytes read may so far be in the page cache only. A second crash must not take back the
+//!    state that was built on them.
 //! 2. First pass, over all files: what do sound headers claim to be durable? (The claim about a page may stand in any
 //!    later page, of a later file too.)
 //! 3. Second pass: follow the pages, hand out the records. At the first page where the log does not go on, the claims

@@ -1,6 +1,6 @@
-//! What the log knows, behind its lock: pages waiting, writes in flight, watermarks, waiters. It does no I/O and never
-//! blocks; [`Log`](crate::Log) asks it what to do next and tells it what came of it. Here is what goes in: records and
-//! files. The writes and their waiters are in `state/flights.rs`.
+//! The state of the log, behind its lock: pages waiting, writes in flight, watermarks, waiters. It does no I/O and
+//! never blocks; [`Log`](crate::Log) asks it what to do next and tells it what came of it. Here is what goes in:
+//! records and files. The writes and their waiters are in `state/flights.rs`.
 //!
 //! # How positions advance
 //!

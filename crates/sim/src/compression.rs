@@ -6,8 +6,7 @@
 //! 1. A block costs what LZ4 makes of it, and 4096 bytes at most. A block of zeros costs nothing, nor does a discarded
 //!    one, whatever reads see of it afterwards.
 //! 2. Whenever the bytes of a file or device change, the blocks that were touched are compressed again
-//!    ([`Costs::update`]). What they cost is *in use* from now on, in place of what they cost before, and counts as
-//!    *written*.
+//!    ([`Costs::update`]). Their cost is *in use* from now on, in place of their cost before, and counts as *written*.
 //! 3. A write that would take more than [`Compression::physical_total`] stores the whole blocks that fit, and fails at
 //!    the first one that does not ([`Costs::fitting`]). Overwriting with what compresses as well, discarding and
 //!    removing go on.

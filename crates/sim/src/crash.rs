@@ -1,4 +1,4 @@
-//! What a crash leaves: one of the many states that the contract of `situ_storage` allows.
+//! The disk after a crash: one of the many states that the contract of `situ_storage` allows.
 //!
 //! # Algorithm
 //!

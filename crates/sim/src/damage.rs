@@ -1,4 +1,4 @@
-//! What a fault does to bytes and to answers, on a file or on a device.
+//! The effects of a fault on bytes and on answers, on a file or on a device.
 
 use crate::Rng;
 use crate::disk::{Inode, SECTOR_BYTES};

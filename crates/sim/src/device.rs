@@ -105,7 +105,7 @@ impl SimDevice {
         SimDevice { shared: Arc::new(Shared { env: env.clone(), geometry, state, trace }) }
     }
 
-    /// Exchanges the plan; the new rules count from zero. What earlier faults did to the data stays.
+    /// Exchanges the plan; the new rules count from zero. The effects of earlier faults on the data stay.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.shared.lock().fate.faults = FaultState::new(plan);
     }
@@ -136,8 +136,8 @@ impl SimDevice {
         self.shared.lock().fate.power.clone()
     }
 
-    /// Puts this device into the machine of another disk: when one crashes, so does the other at that moment. What each
-    /// then loses is its own.
+    /// Puts this device into the machine of another disk: when one crashes, so does the other at that moment. Each then
+    /// has losses of its own.
     pub fn share_power(&self, with: impl Into<Power>) {
         let power = with.into();
         self.shared.lock().fate.power = power;

@@ -1,4 +1,5 @@
-//! What a simulated disk holds: what reads see, what would survive a crash, and everything in between.
+//! The contents of a simulated disk: the bytes that reads see, the bytes that would survive a crash, and everything in
+//! between.
 //!
 //! # Model
 //!

@@ -148,7 +148,7 @@ impl SimExecutor {
     }
 
     /// Process death for all simulated threads but the calling one: they end at the yield point where they stand.
-    /// Returns when all have ended. What they had in memory is lost; volumes keep what was handed to them.
+    /// Returns when all have ended. Their memory is lost; volumes keep the bytes that were handed to them.
     ///
     /// # Panics
     /// When the caller is not a simulated thread of this machine.

@@ -1,5 +1,4 @@
-//! What becomes of an operation, on a volume or on a device: it is counted, the plan has its say, and the power may
-//! fail.
+//! The fate of an operation, on a volume or on a device: it is counted, the plan decides, and the power may fail.
 
 use crate::Rng;
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};

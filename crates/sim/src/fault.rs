@@ -1,4 +1,4 @@
-//! What goes wrong, where and when: a plan that is a value.
+//! The faults, with their places and times: a plan that is a value.
 //!
 //! A [`FaultPlan`] is a list of [`Rule`]s. Each says *which* operations it looks at (by [`Operation`], by
 //! [`FileKind`], by place), *when* it strikes among those ([`When`]) and *what* happens then ([`Fault`]). The first

@@ -34,7 +34,8 @@
 //! # Rules for code under simulation
 //!
 //! Blocking, time, threads and files come from the `Env` and the `Volume` that were handed in; no lock is held across
-//! any of them. What breaks the first rule is not seen by the simulator; what breaks the second is, within seconds.
+//! any of them. The simulator does not see code that breaks the first rule. It sees code that breaks the second one
+//! within seconds.
 
 // The allocator is the only module with unsafe code.
 #![deny(unsafe_code)]

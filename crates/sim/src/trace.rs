@@ -1,4 +1,4 @@
-//! What happened: the last operations for people, a hash over all of them for determinism tests.
+//! The record of a run: the last operations for people, a hash over all of them for determinism tests.
 
 use crate::fault::Operation;
 use situ_base::lock;

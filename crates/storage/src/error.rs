@@ -1,4 +1,4 @@
-//! What can go wrong below the engine, as a value that says where and what to do.
+//! The errors below the engine, as values that name the place and the cure.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ pub enum Error {
         op: &'static str,
         /// The file, with its directory where there is one.
         path: String,
-        /// Why.
+        /// The cause.
         source: Arc<io::Error>,
     },
     /// No room: a full disk, a quota, or a limit on the length of a file (`ulimit -f`). Writes succeed again when there

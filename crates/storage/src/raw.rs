@@ -23,11 +23,12 @@
 //!   Pages that are not discarded when the volume is dropped count as discarded when it is opened again, until they
 //!   have been used once more.
 //!
-//! **Invariants.** A page belongs to one file, to a checkpoint, or to neither. What a durable record names is durable.
+//! **Invariants.** A page belongs to one file, to a checkpoint, or to neither. The bytes that a durable record names
+//! are durable.
 //! **Threads.** One lock for names, rooms and what is emitted; never held across anything that waits for the device.
-//! **Failure.** An I/O error of a file is that file's. After a failure of the journal, or of a flush, it is unknown
-//! what is durable. The volume then takes no change any more until it is opened again, and goes on reading. A device
-//! that has become shorter takes no writes (`Device::space`), and [`Volume::troubles`] says so.
+//! **Failure.** An I/O error of a file concerns that file alone. After a failure of the journal, or of a flush, it is
+//! unknown what is durable. The volume then takes no change any more until it is opened again, and goes on reading. A
+//! device that has become shorter takes no writes (`Device::space`), and [`Volume::troubles`] says so.
 //!
 //! Rejected: writing metadata in place (a torn write loses old and new), and a B-tree of extents on the disk (a store
 //! has some thousand files: all of it fits into memory and a checkpoint).

@@ -133,7 +133,7 @@ pub struct FinishedRead {
     pub tag: u64,
     /// First byte in the file.
     pub offset: u64,
-    /// The buffer that was submitted. Of a read that failed, its contents are undefined, and it may be empty.
+    /// The buffer that was submitted. After a failed read, its contents are undefined, and it may be empty.
     pub buffer: Vec<u8>,
     /// Success if all of the buffer was filled, or the error.
     pub result: Result<()>,

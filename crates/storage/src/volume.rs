@@ -195,7 +195,7 @@ pub trait Reader: Send + Sync {
     /// right for bytes in memory, and for wrappers that get few submitted reads.
     ///
     /// An implementation that has many reads in flight keeps each completion with its buffer, and returns. It completes
-    /// a read on whichever thread has the answer, with no lock held. What it needs of the file, it keeps until then:
+    /// a read on whichever thread has the answer, with no lock held. It keeps the needed parts of the file until then:
     /// the reader may be dropped meanwhile. A read that it cannot answer is completed with an error, also by dropping
     /// it.
     fn submit(&self, request: ReadRequest) {

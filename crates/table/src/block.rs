@@ -8,8 +8,8 @@
 //! An entry's user key is the first `shared` bytes of the entry before it, then its suffix. Every `restart_interval`
 //! entries `shared` is 0 and the entry's offset is in the restart array. A search
 //! 1. finds by bisection the last restart whose key is before the target, comparing whole keys in place;
-//! 2. walks from there. What the target has in common with the entry before decides most entries by their `shared`
-//!    alone, so keys are not put together on the way ([`BlockCursor::seek`]).
+//! 2. walks from there. The prefix that the target has in common with the entry before decides most entries by their
+//!    `shared` alone. So keys are not put together on the way ([`BlockCursor::seek`]).
 //!
 //! Index blocks are blocks with a restart at every entry: bisection is the whole search, and entry `i` is at hand. When
 //! one is loaded, the eight bytes of each key behind their common prefix are put side by side ([`Heads`]). A search

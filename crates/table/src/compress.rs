@@ -33,8 +33,8 @@ enum Encoder {
     Zstd(zstd::bulk::Compressor<'static>),
 }
 
-/// Turns blocks into stored bytes: the middle part of [writing](crate::TableWriter) a table. What comes out depends on
-/// the block and the compression alone, so any number of encoders may share the blocks of a table.
+/// Turns blocks into stored bytes: the middle part of [writing](crate::TableWriter) a table. The output depends on the
+/// block and the compression alone, so any number of encoders may share the blocks of a table.
 pub struct BlockEncoder {
     encoder: Encoder,
     compressed: Vec<u8>,

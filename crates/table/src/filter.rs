@@ -31,7 +31,7 @@ const PROBES_MAX: u8 = 16;
 const GOLDEN: u32 = 0x9e37_79b9;
 const FOR: &str = "the filter of a table";
 
-/// Returns the hash that filters are asked with: XXH3, 64 bits, of the user key.
+/// Returns the hash for lookups in filters: XXH3, 64 bits, of the user key.
 #[inline]
 pub fn hash_key(user_key: &[u8]) -> u64 {
     xxh3_64(user_key)

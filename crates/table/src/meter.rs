@@ -1,4 +1,4 @@
-//! What sequential readers read, and how long they wait for it.
+//! The bytes that sequential readers read, and the time that they wait for them.
 
 use situ_base::Clock;
 use std::fmt;

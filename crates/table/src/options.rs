@@ -1,4 +1,4 @@
-//! How tables are written and read.
+//! Options for writing and reading tables.
 
 use std::fmt;
 

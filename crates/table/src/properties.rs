@@ -1,4 +1,4 @@
-//! What a table says about itself: a list of named values. Unknown names are ignored, so later writers may add some.
+//! The properties of a table: a list of named values. Unknown names are ignored, so later writers may add some.
 
 use crate::format::{Damage, u32_at};
 use crate::key::{KeyRef, SequenceNumber};

@@ -14,7 +14,7 @@
 //!
 //! 1. Every begin and every end is a boundary; boundaries are sorted and made unique.
 //! 2. A sweep over the boundaries keeps the set of tombstones that are open. Each stretch between two boundaries where
-//!    any is open is a fragment. Of the open ones it gets the newest at or below each snapshot and the newest of all.
+//!    any is open is a fragment. From the open ones it gets the newest at or below each snapshot and the newest of all.
 //!    No reader can see a difference between these and the whole set. (In the picture 2 hides nothing from c to f that
 //!    5 does not hide from the same readers.)
 //! 3. A query finds the one fragment that can hold the key by binary search, then the largest sequence that the

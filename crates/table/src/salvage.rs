@@ -184,7 +184,7 @@ impl Salvor<'_> {
         }
     }
 
-    /// Notes the blocks that an index block points to, if it can be read. That it cannot is reported by the walk.
+    /// Notes the blocks that an index block points to, if it can be read. The walk reports that it cannot.
     fn follow(&mut self, index: BlockHandle, kind: Kind) {
         let Some(index) = self.read(index).ok().and_then(|block| IndexBlock::decode(block, index.offset)) else {
             return;
@@ -280,7 +280,7 @@ impl Salvor<'_> {
         self.pass_data(kind);
         match kind {
             Kind::Data => return self.entries(block, handle),
-            // What has a sound checksum and is no index, or no filter, keeps the table from being read.
+            // A block with a sound checksum that is no index, or no filter, keeps the table from being read.
             Kind::Index | Kind::TopIndex => {
                 if let Err(damage) = Block::new_index(block, handle.offset) {
                     self.damage(handle.offset, kind.name(), damage);

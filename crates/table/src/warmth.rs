@@ -1,8 +1,8 @@
-//! How the warmth of blocks goes from the inputs of a merge to its outputs.
+//! The way of warmth from the input blocks of a merge to its output blocks.
 //!
 //! 1. A sequential cursor asks the cache how warm a block is when it enters the block.
-//! 2. When an output block ends, the merge asks its inputs how many bytes of warm blocks they have read. What they had
-//!    read when the block before ended is taken off.
+//! 2. When an output block ends, the merge asks its inputs how many bytes of warm blocks they have read. The bytes read
+//!    up to the end of the block before are taken off.
 //! 3. The output block is warm if warm input bytes are a quarter of it. Its warmth is the mean of theirs, less one:
 //!    entries that are not read any more do not go from table to table for ever.
 //!

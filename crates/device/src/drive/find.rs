@@ -1,8 +1,8 @@
 //! From a device's number down to the one drive that holds its bytes, by the kernel's descriptions under `/sys`.
 //!
-//! What a device between path and drive does to the bytes decides whether it may be passed. Partitions, loop devices,
-//! logical volumes, multipath devices and arrays hand bytes on as they are. An encrypted device hands on bytes that no
-//! drive can compress. A device of the device mapper that does not say what it is may do either, and ends the way down.
+//! A device between path and drive may be passed or not, by its effect on the bytes. Partitions, loop devices, logical
+//! volumes, multipath devices and arrays hand bytes on as they are. An encrypted device hands on bytes that no drive
+//! can compress. A device of the device mapper that does not say what it is may do either, and ends the way down.
 
 use crate::{Compresses, Nature};
 use rustix::fs::{FileType, major, minor, stat};

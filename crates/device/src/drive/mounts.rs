@@ -1,10 +1,10 @@
-//! Whether a file system tells its drive what was deleted, by the options that it is mounted with.
+//! A check that a file system discards deleted bytes on its drive, by its mount options.
 //!
 //! ext4 and XFS tell it only if they are mounted with `discard`. Otherwise the drive keeps the bytes of deleted files,
 //! and of holes that were punched, until an administrator runs `fstrim` or the blocks are written again. On a drive
 //! that compresses, that is physical space.
 //!
-//! What other file systems do is not judged.
+//! Other file systems are not judged.
 
 use rustix::fs::{major, minor};
 

@@ -1,4 +1,4 @@
-//! What a ScaleFlux drive counts, by its vendor's NVMe log pages and query command.
+//! The figures of a ScaleFlux drive, by its vendor's NVMe log pages and query command.
 //!
 //! Layouts and units are those of the vendor's plugin in nvme-cli (`plugins/scaleflux`). Capacities are in sectors of
 //! 512 bytes, whatever the namespace's own sectors are.

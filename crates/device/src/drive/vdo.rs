@@ -1,11 +1,11 @@
-//! What dm-vdo counts.
+//! The figures of dm-vdo.
 //!
 //! The module that came before Linux 6.9 shows its statistics as files under `/sys/block/dm-N/vdo/statistics`. The one
 //! in the kernel answers the message `stats` of the device mapper with the same figures as text. Both count in blocks
 //! of 4 KiB.
 //!
-//! What the volume has written is what its one backing device has been given to write, by that device's own counter. It
-//! goes back to when the backing device was set up, and no figure of dm-vdo counts its metadata exactly.
+//! The bytes written by the volume are those written to its one backing device, by that device's own counter. It goes
+//! back to when the backing device was set up, and no figure of dm-vdo counts its metadata exactly.
 
 use super::Counts;
 use crate::ioctl::Call;

@@ -1,4 +1,5 @@
-//! What zram counts: `mm_stat` and `io_stat` of its directory under `/sys` (the kernel's `admin-guide/blockdev/zram`).
+//! The figures of zram: `mm_stat` and `io_stat` of its directory under `/sys` (the kernel's
+//! `admin-guide/blockdev/zram`).
 //!
 //! The figure for physical space is the compressed length of what is stored (`compr_data_size`). The memory that zram
 //! holds for it (`mem_used_total`) is more, as memory is given back only by compaction. The limit is a limit of that

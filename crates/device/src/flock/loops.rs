@@ -33,8 +33,8 @@ pub(super) fn over(file: &File) -> io::Result<Option<String>> {
 /// kept as long as the device's lock.
 ///
 /// # Errors
-/// `WouldBlock`: another holder has what is below. What cannot be opened, as it has no name any more or belongs to
-/// another user, is left alone.
+/// `WouldBlock`: another holder has what is below. A file that cannot be opened, as it has no name any more or belongs
+/// to another user, is left alone.
 pub(super) fn share_below(device: &File) -> io::Result<Option<File>> {
     let number = fstat(device)?.st_rdev;
     let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));

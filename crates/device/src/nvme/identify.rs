@@ -1,4 +1,4 @@
-//! What the drive's answers mean. Offsets and fields are those of the NVM Express base and NVM command set
+//! The meaning of the drive's answers. Offsets and fields are those of the NVM Express base and NVM command set
 //! specifications ("Identify Namespace", "Identify Controller").
 
 use super::Answers;

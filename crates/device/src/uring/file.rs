@@ -1,7 +1,7 @@
 //! Operations on files and block devices as entries of a ring.
 //!
-//! The file is registered with the ring, so that the kernel does not look it up each time. What a ring has no command
-//! for (discarding on a block device, before Linux 6.12) is a call within `submit`, which blocks there.
+//! The file is registered with the ring, so that the kernel does not look it up each time. An operation without a ring
+//! command (discarding on a block device, before Linux 6.12) is a call within `submit`, which blocks there.
 
 use super::queue::{Commands, Plan, Step};
 use super::ring::Ring;

@@ -48,7 +48,7 @@ pub(crate) struct NvmeCommands {
     namespace: Namespace,
 }
 
-/// `struct nvme_uring_cmd` of `linux/nvme_ioctl.h`, in the room that an entry of a ring has for it. What is not set is
+/// `struct nvme_uring_cmd` of `linux/nvme_ioctl.h`, in the room that an entry of a ring has for it. Other fields are
 /// zero.
 type Command = [u8; 80];
 

@@ -11,8 +11,8 @@
 //! **Invariants.** As many places in the table as entries in the ring, so an operation in the table always finds room
 //! for its entry. A buffer leaves the table only with its completion.
 //!
-//! **Threads.** One at a time, but not always the same one: a queue may be handed over with operations in flight. What
-//! the kernel cancels because the thread that submitted it has ended goes back to it from the thread that finds out.
+//! **Threads.** One at a time, but not always the same one: a queue may be handed over with operations in flight. The
+//! kernel cancels operations whose submitting thread has ended. The thread that finds out submits them again.
 //!
 //! **Leaving.** A queue that is dropped waits for what is in flight, since the kernel writes into the buffers. If a
 //! device does not answer for [`PATIENCE`], ring and buffers are leaked. That memory is lost, but never given to
@@ -102,9 +102,9 @@ pub(crate) struct RingQueue<K: Commands> {
     watch: Option<Arc<EventDescriptor>>,
 }
 
-/// Returns true if an operation may go to the ring whose completions are polled for. What the kernel has to make
-/// several commands of must not: a transfer that it cuts, a write that it makes durable by a flush behind it. Their
-/// parts complete by interrupts, and a poller waits in vain. Polling gains nothing for either.
+/// Returns true if an operation may go to the ring whose completions are polled for. An operation that the kernel has
+/// to split into several commands must not: a transfer that it cuts, a write that it makes durable by a flush behind
+/// it. Their parts complete by interrupts, and a poller waits in vain. Polling gains nothing for either.
 fn can_poll(operation: &InFlight, geometry: &Geometry) -> bool {
     let is_one_command = match operation.op {
         Op::Read { .. } => true,
@@ -255,7 +255,7 @@ impl<K: Commands> RingQueue<K> {
             }
         }
         self.results = results;
-        // What fails here stays in the ring; the next call offers it again.
+        // An entry that fails here stays in the ring; the next call offers it again.
         let _ = self.submit_all();
     }
 

@@ -143,7 +143,7 @@ impl FileReads {
 
     fn submit_all(&mut self) {
         if self.kept.ring.has_unsubmitted() {
-            // What fails here stays in the ring; the next call offers it again.
+            // An entry that fails here stays in the ring; the next call offers it again.
             let _ = self.kept.ring.submit();
         }
     }

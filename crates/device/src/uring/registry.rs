@@ -8,8 +8,8 @@
 //! **Why a registration cannot outlive its use.** A registration stands for pages of memory, not for an address. When a
 //! buffer is freed, the kernel keeps the pages of a registration, and the address gets another meaning. A transfer
 //! through the old registration would go to pages without an owner. Therefore registrations are found by the identity
-//! of the buffer, which no other buffer ever has again. What is left of a freed one is memory, at most
-//! [`PINNED_BYTES_MAX`] to a queue, until another takes its place.
+//! of the buffer, which no other buffer ever has again. The rest of a freed one is memory, at most [`PINNED_BYTES_MAX`]
+//! to a queue, until another takes its place.
 
 use super::ring::Ring;
 use crate::Buffer;

@@ -16,7 +16,7 @@ const SUBMISSION_POLL_IDLE_MS: u32 = 2;
 pub(crate) struct Mode {
     /// A kernel thread takes submissions (`SQPOLL`).
     pub(crate) submission_poll: bool,
-    /// The device is asked for completions; it does not interrupt (`IOPOLL`).
+    /// The kernel polls the device for completions; the device does not interrupt (`IOPOLL`).
     pub(crate) completion_poll: bool,
 }
 
@@ -70,7 +70,7 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
     /// Puts an entry behind those that wait for submission; false if there is no room for it.
     ///
     /// # Safety
-    /// What the entry points to must stay valid until its completion was taken by [`reap`](Ring::reap).
+    /// The memory that the entry points to must stay valid until its completion was taken by [`reap`](Ring::reap).
     pub(crate) unsafe fn push(&mut self, entry: &S) -> bool {
         // SAFETY: as the caller promises.
         unsafe { self.ring.submission().push(entry).is_ok() }
@@ -81,7 +81,7 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
         !self.ring.submission().is_empty()
     }
 
-    /// Offers the kernel all entries. What it cannot take now it is offered again by the next call.
+    /// Offers the kernel all entries. The next call offers the kernel again the entries that it cannot take now.
     pub(crate) fn submit(&self) -> io::Result<()> {
         match self.ring.submit() {
             Ok(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! What is in flight: the buffers that the kernel owns.
+//! The operations in flight: the buffers that the kernel owns.
 //!
 //! A buffer that was handed in lies here, and nowhere else, until its completion was taken from the ring. Only then
 //! does an owner get it that could free it. The kernel names an entry by a key, which also carries the number of uses

@@ -32,8 +32,8 @@ pub struct FormatOptions {
     /// The identity of the disk. Default: random, and that is right but in tests.
     pub id: Option<[u8; 16]>,
     /// Write over whatever is on the device. Default: false, and a device is refused that has anything but zeros in its
-    /// first 1 MiB or its last 64 KiB. File systems, partition tables and Situ have their marks there. What lies
-    /// between is not looked at: a device that holds data only there is formatted.
+    /// first 1 MiB or its last 64 KiB. File systems, partition tables and Situ have their marks there. The part between
+    /// is not checked: a device that holds data only there is formatted.
     pub force: bool,
 }
 
@@ -138,7 +138,7 @@ fn replay_halves(transfers: &Transfers, layout: &Superblock, halves: &[Vec<u8>; 
 
 /// Reads everything that a volume has to know.
 pub(super) fn load(transfers: &Transfers) -> Result<Loaded> {
-    // What an earlier process wrote and saw complete may not be durable yet; what is read now is built upon.
+    // Completed writes of an earlier process may not be durable yet, and later changes build upon the bytes read now.
     transfers.flush().map_err(|error| transfers.fail("flush", error))?;
     let (layout, damaged) = choose(transfers)?;
     let replayed = replay(transfers, &layout)?;

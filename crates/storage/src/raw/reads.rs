@@ -1,7 +1,7 @@
 //! Submitted reads of a raw disk: one queue of the device, and one thread that serves it.
 //!
-//! 1. What needs no device is answered on the caller's thread: wrong ranges, bytes in the catalogue, units that are all
-//!    in the cache.
+//! 1. A read that needs no device is answered on the caller's thread: wrong ranges, bytes in the catalogue, units that
+//!    are all in the cache.
 //! 2. A read becomes pieces: runs of pages within one unit of the cache and within one extent. A short read takes its
 //!    pages only; other reads take whole units, as [`Reader::read_at`](crate::Reader::read_at) does.
 //! 3. The thread gives pieces to the device as long as there are places. A finished piece is copied into the caller's

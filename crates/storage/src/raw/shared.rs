@@ -1,4 +1,5 @@
-//! What all handles of a volume share: the index of names, rooms, the journal; and the steps that change them.
+//! The state that all handles of a volume share: the index of names, rooms, the journal; and the steps that change
+//! them.
 
 use super::cache::Cache;
 use super::catalogue::{Catalogue, Edit, FILE_BYTES_TYPICAL, FilePlace, Record};
@@ -185,7 +186,7 @@ impl State {
         self.emit(Edit::Put(name, record)).map(Some)
     }
 
-    /// Takes the name from a file. What the catalogue had of it is gone with edit `number`.
+    /// Takes the name from a file. Its record in the catalogue is gone with edit `number`.
     fn unlink(&mut self, file: Arc<File>, number: u64) -> Option<Arc<File>> {
         let mut meta = file.meta();
         meta.name = None;

@@ -237,7 +237,8 @@ impl Pool {
 
     fn give_back(&self, mut slot: QueueSlot, kept: bool) {
         assert_eq!(slot.in_flight, 0, "a queue with operations in flight");
-        // What waits here for the next borrower is a few pages each, not the pieces of a file that is done.
+        // Buffers that wait here for the next borrower have a few pages each. They are not the pieces of a file that is
+        // done.
         slot.spare.retain(|buffer| buffer.len() <= SMALL_PIECE_BYTES);
         let mut state = self.lock();
         let was_empty = state.idle.is_empty();
@@ -513,7 +514,7 @@ impl Transfers {
             slot.all(pieces.iter().map(request), &mut |op, buffer| {
                 let Op::Read { offset } = op else { return };
                 let Some((_, at)) = starts.iter().find(|(start, _)| *start == offset) else { return };
-                // The part of this piece that was asked for.
+                // The requested part of this piece.
                 let (from, to) = (skip.max(*at), end.min(at + buffer.len()));
                 if from < to {
                     into[from - skip..to - skip].copy_from_slice(&buffer[from - at..to - at]);

@@ -1,7 +1,7 @@
 //! A file written once, on its way to the TopFS area.
 //!
 //! Bytes gather in a piece of 1 MiB. A full piece is submitted, and the next one is filled while up to four are in
-//! flight. What was reserved for the file is used up from its front; a file that outgrows it gets more, right behind if
+//! flight. The reserved room of the file is used up from its front. A file that outgrows it gets more, right behind if
 //! that is free. Units of 64 KiB go to the cache as they are submitted. A sync in the middle writes the last page with
 //! zeros behind the end, and writes it again later with more bytes. Sectors are whole, so the durable bytes in it stay.
 //!

@@ -1,4 +1,4 @@
-//! What does the submitted reads of one volume, started when the first is submitted.
+//! The mechanism for the submitted reads of one volume, started when the first is submitted.
 
 use super::{Pump, WAITING_READS_MAX};
 use situ_base::{Env, Queue, Workers, lock};
@@ -73,7 +73,7 @@ impl<R: QueuedRead> ReadService<R> {
         lock(&self.state).refused.clone()
     }
 
-    /// Starts without the lock, as that may wait. Of two that start at once, one is dropped.
+    /// Starts without the lock, as that may wait. If two start at once, one is dropped.
     fn start(&self, start: impl FnOnce() -> io::Result<Served<R>>) -> Option<Arc<Served<R>>> {
         let started = start();
         let mut state = lock(&self.state);

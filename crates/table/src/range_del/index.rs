@@ -21,8 +21,8 @@
 //! most 16 bytes for each tombstone and height, and there are log₄(n/32) heights. Tombstones in each other share steps,
 //! so that a trimmed queue has one or two steps in each run. Adding one is amortised the same. A query is at most three
 //! binary searches a height, and on the way down to the snapshot three more. That holds while tombstones are added in
-//! the order of their sequence numbers, or nearly so. Any other order gives the same answers, and more children are
-//! asked for an old snapshot.
+//! the order of their sequence numbers, or nearly so. Any other order gives the same answers, and a query for an old
+//! snapshot visits more children.
 //!
 //! Rejected: an interval tree with the largest end in each node. It has n nodes, but a search for the newest tombstone
 //! that covers a key visits all that cover it. For a trimmed queue, these are all tombstones.

@@ -151,7 +151,7 @@ impl Table {
         }
         let stored = Properties::decode(&self.read_again(footer.properties, "properties")?)
             .map_err(|d| self.corruption(offset, "properties", d))?;
-        // What cannot be counted.
+        // The properties that cannot be counted.
         counted.created_unix_s = stored.created_unix_s;
         counted.compression = stored.compression;
         counted.keyspace_id = stored.keyspace_id;
