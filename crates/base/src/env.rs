@@ -206,7 +206,7 @@ impl Event for ThreadEvent {
 
     fn wait(&self, seen: u64, timeout: Option<Duration>) -> bool {
         // The sleeper announces itself before it looks at the generation, and the notifier changes the generation
-        // before it looks for sleepers: whichever comes second sees the other.
+        // before it looks for sleepers. So the second of them sees the first.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let mut guard = lock(&self.lock);
         let deadline = timeout.map(|t| Instant::now() + t);

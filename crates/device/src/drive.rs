@@ -11,8 +11,8 @@
 //! **Invariants.** No figure is guessed. A figure that the drive does not report is `None`. A drive that says nothing
 //! of compression is [`Unknown`](Compresses::Unknown): nothing outside of an ordinary drive shows what it does with its
 //! bytes.
-//! **Whose figures.** Those of the whole drive, with everything that others keep on it. So `total - used` is what all
-//! of them have left, and `used` is the caller's own only where the caller has the drive for itself.
+//! **Whose figures.** Those of the whole drive, with everything that others keep on it. So `total - used` is the space
+//! that all of them have left, and `used` is the caller's own only where the caller has the drive for itself.
 //! **Threads.** A `Drive` can be asked by many threads at once. It holds no lock.
 //! **Failure.** A question that the system or the drive refuses gives `None`. [`Nature::why`] says what was refused at
 //! first.

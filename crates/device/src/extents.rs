@@ -45,8 +45,8 @@ struct Map {
 
 const _: () = assert!(size_of::<Extent>() == 56 && size_of::<Map>() == 32 + 56 * EXTENTS);
 
-/// Returns true if all bytes up to `end` have their blocks, and were written there: writing them again leaves the file
-/// system's metadata as it is. Earlier unsynced writes are synced.
+/// Returns true if all bytes up to `end` have their blocks, and were written there. Writing them again then leaves the
+/// file system's metadata as it is. Earlier unsynced writes are synced.
 pub(crate) fn is_settled(file: &File, end: u64) -> io::Result<bool> {
     file.sync_all()?;
     is_mapped(file, end)

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The longest wait for another holder of a block device's `flock`: device managers take it for moments while they look
+/// The longest wait for another holder of a block device's `flock`. Device managers take it for moments while they look
 /// at a device that was just closed.
 const PASSING_HOLDER: Duration = Duration::from_millis(500);
 

@@ -34,8 +34,8 @@ pub struct Nature {
     /// The most logical bytes that the drive can be set to expose for a hundred physical ones. `None` without such a
     /// limit, and where the limit is not known.
     pub exposes_percent_max: Option<u32>,
-    /// Others may keep something on the drive: the path is on a partition of it, or on a part that a device above it
-    /// hands out.
+    /// True if others may keep something on the drive: the path is on a partition of it, or on a part that a device
+    /// above it hands out.
     pub is_shared: bool,
     /// The path is in a file system that does not tell the drive what is deleted, as it is mounted without `discard`.
     pub keeps_discards: bool,

@@ -5,8 +5,8 @@
 //! as long as it lasts. So it pays only if the completion comes much sooner than a sleeper would be back, and both are
 //! measured:
 //!
-//! 1. A [`Spinner`] knows how long waits take that sleep, how long completions take that come while it is spinning, and
-//!    whether recent attempts were met by one.
+//! 1. A [`Spinner`] knows the time of waits that sleep, the time of completions that come while it is spinning, and the
+//!    success of recent attempts.
 //! 2. An attempt lasts twice as long as completions usually take, at most an eighth of what a sleeping wait takes, and
 //!    at most [`LONGEST`]. ([`SHORT`] is always allowed: less is not worth deciding about.)
 //! 3. Once most attempts are in vain it sleeps, and tries again only now and then. The tries become rarer up to one in
@@ -17,8 +17,8 @@
 //! 5. At most half of the cores spin at once, none on a machine with one: a [`Permit`] is one of them.
 //!
 //! **Rejected:** spinning for a constant time: it is too short for one device and wasted on all slower ones. Yielding
-//! the processor in every turn: next to a busy thread, even one of the lowest priority, the waiter comes back after
-//! that thread's time slice. Spinning is meant to avoid that.
+//! the processor in every turn: after a busy thread, even one of the lowest priority, the waiter comes back after that
+//! thread's time slice. Spinning is meant to avoid that.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

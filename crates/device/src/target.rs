@@ -5,8 +5,8 @@
 //!    describes it under `/sys/dev/block/MAJOR:MINOR`; a partition's description is one directory higher, its disk's.
 //! 3. Unknown properties are assumed to be as bad as disks get: a volatile cache, sectors of 512 bytes.
 //!
-//! **When a file needs no flush.** That its disk has no volatile cache is not enough: a file system may keep in memory
-//! where the bytes went. Only a file that is written in place can do without. It is opened for direct I/O, on a file
+//! **When a file needs no flush.** A disk without a volatile cache is not enough. A file system may keep the place of
+//! the bytes in memory. Only a file that is written in place can do without. It is opened for direct I/O, on a file
 //! system that overwrites (the ext family). Every block was allocated and written once before, because holes and
 //! unwritten extents change the file system's metadata when they are written. So the opening of such a file syncs it
 //! and asks for its extents (`extents.rs`). A request for direct I/O is not enough either. ext4 takes the flag and
@@ -122,8 +122,8 @@ impl Target {
     }
 
     /// # Errors
-    /// The file is shorter than when it was opened, or was at an earlier call: what was behind its end is lost, even if
-    /// the file is made longer again.
+    /// The file is shorter than when it was opened, or was at an earlier call. The bytes behind its end are lost, even
+    /// if the file is made longer again.
     pub(crate) fn check_whole(&self) -> io::Result<()> {
         let Some(was_cut) = &self.was_cut else { return Ok(()) };
         let length = fstat(&*self.file)?.st_size as u64;
@@ -185,8 +185,8 @@ impl Target {
         format!("{} ({kind}, {backend}, {cache})", self.path.display())
     }
 
-    /// Returns the part of a transfer that moved `count` bytes that may be taken as done, so that the rest can be asked
-    /// for: direct I/O cannot begin again within a block. It is 0 if only a part of a block was moved.
+    /// Returns the part of a transfer that moved `count` bytes that may be taken as done. The caller asks for the rest.
+    /// Direct I/O cannot begin again within a block. It is 0 if only a part of a block was moved.
     pub(crate) fn whole_units(&self, count: usize) -> usize {
         if self.direct { count - count % self.geometry.block_bytes as usize } else { count }
     }

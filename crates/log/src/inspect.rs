@@ -47,7 +47,7 @@ impl Pages {
         Some(self.next_bytes()?.map(|(number, bytes)| (Page { number, state: classify(bytes, file, number) }, bytes)))
     }
 
-    /// Returns the next page's number and what its header says; the payload is not looked at.
+    /// Returns the next page's number and the contents of its header, without a look at the payload.
     #[allow(clippy::type_complexity, reason = "what an iterator of results of results is")]
     pub(crate) fn read_next_header(&mut self) -> Option<Result<(u32, std::result::Result<Option<Header>, Damage>)>> {
         let file = self.number;

@@ -2,8 +2,8 @@
 //!
 //! A thread that wants a position durable asks the state what to do: write the pages that wait, sync a file, or wait
 //! for the threads that do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one
-//! write by the calling thread and no thread switch. On a busy one the thread that finds a free slot takes along what
-//! all others appended.
+//! write by the calling thread and no thread switch. On a busy one the thread that finds a free slot takes along the
+//! records that all others appended.
 
 use crate::files::{Files, shortest_for};
 use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
@@ -471,8 +471,8 @@ impl Log {
             || self.files.has_spare(self.files.bytes_for(record_bytes), counts)
     }
 
-    /// Returns true if file `number` is ready to rotate to, has room for a record of `record_bytes`, and is no longer
-    /// than `file_bytes_max`, or than that record needs.
+    /// Returns true if file `number` is ready to rotate to, has room for a record of `record_bytes`, and is at most as
+    /// long as `file_bytes_max` or as that record needs.
     pub fn is_ready(&self, number: u64, record_bytes: u64, file_bytes_max: u64) -> bool {
         let least = shortest_for(record_bytes);
         let lengths = least..=file_bytes_max.max(least);

@@ -5,7 +5,7 @@
 //! 2. First pass, over all files: what do sound headers claim to be durable? (The claim about a page may stand in any
 //!    later page, of a later file too.)
 //! 3. Second pass: follow the pages, hand out the records. At the first page where the log does not go on, the claims
-//!    decide between a torn tail, which is dropped, and rot, which is an error or, in repair, a [`Loss`].
+//!    decide between a torn tail and rot. A torn tail is dropped. Rot is an error or, in repair, a [`Loss`].
 //!
 //! **Invariants**: what is handed out without an error is a prefix of what was appended, in order, and holds every
 //! synced record. Lengths found on disk are checked against the room behind them before memory is taken.
@@ -286,7 +286,7 @@ impl Reader<'_> {
     }
 
     /// Looks for the file behind the last one. A log that ends a file has made the next one, durably. If the last file
-    /// of all is ended, another one was there and is gone, and nothing that is left says what of it was durable. A file
+    /// of all is ended, another one was there and is gone. Nothing that is left says how much of it was durable. A file
     /// that was made since the files were listed is enough: the log is being written.
     fn look_for_next(&mut self, volume: &dyn Volume, scans: &[Scan]) -> Result<()> {
         let (Some((ended, page)), Some(scan)) = (self.goes_on_behind, scans.last()) else { return Ok(()) };
@@ -314,7 +314,7 @@ impl Reader<'_> {
         scan.pages_present == 0 && !is_renamed && !scan.wholly_durable && !is_expected
     }
 
-    /// Passes over a file without any sound page: it was never used, unless it is claimed to be durable or a page in it
+    /// Passes over a file without any sound page. It was never used, unless it is claimed to be durable or a page in it
     /// is damaged.
     fn pass_over_empty(&mut self, scan: &Scan) -> Result<()> {
         match &scan.first_damage {

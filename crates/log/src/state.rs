@@ -1,5 +1,5 @@
 //! The state of the log, behind its lock: pages waiting, writes in flight, watermarks, waiters. It does no I/O and
-//! never blocks; [`Log`](crate::Log) asks it what to do next and tells it what came of it. Here is what goes in:
+//! never blocks; [`Log`](crate::Log) asks it for the next step and reports the outcome. This module has the inputs:
 //! records and files. The writes and their waiters are in `state/flights.rs`.
 //!
 //! # How positions advance
@@ -13,7 +13,7 @@
 //! 1. `append` copies a record into the open chunk; a full chunk moves to the queue of waiting ones.
 //! 2. `take` hands out the first waiting chunk as a [`LogFlight`], in order of the log. Any number of flights complete
 //!    in any order; `written` moves over the contiguous completed ones only.
-//! 3. When the flight of the last page lands and no other page has begun, the page is opened again: later records go
+//! 3. When the flight of the last page lands and no other page has begun, the page is opened again. Later records go
 //!    into it, and it is written again.
 //!
 //! Positions between `durable` and `written` are durable too unless they lie in the *gap*: the hull of the bytes that
@@ -26,8 +26,8 @@
 //! * Watermarks never pass a hole and never go back: `durable <= written <= issued <= appended`, marks counted.
 //! * A page is in at most one flight, and a page is begun only when the one before is final.
 //! * *A sync and a rewrite never overlap*: a sync waits for the rewrites in flight, and closes the page that could be
-//!   written again. Without this a page could become durable behind the back of an image in flight, which says what
-//!   was durable when it was made (format page, "Writing a page again"). So that the sync gets its turn, no page is
+//!   written again. Without this, a page could become durable behind the back of an image in flight, which names the
+//!   durable bytes at its making (format page, "Writing a page again"). So that the sync gets its turn, no page is
 //!   opened again while a thread wants a sync.
 //! * A waiter either waits for a position that something in flight will bring, or is woken when a flight lands and
 //!   there is something to do that it can do.
@@ -223,7 +223,7 @@ impl LogState {
     }
 
     /// Allocates the buffers that a record of `bytes` takes beyond the open chunk, before a byte of the record is
-    /// copied: a record whose second half finds no memory could not be taken back.
+    /// copied. A record whose second half finds no memory could not be taken back.
     fn reserve_buffers(&mut self, bytes: usize) -> Result<(), AppendError> {
         let mut left = bytes.saturating_sub(self.open.as_ref().map_or(0, Chunk::room_bytes));
         while left > 0 {

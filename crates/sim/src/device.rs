@@ -5,8 +5,8 @@
 //! 1. [`Queue::submit`] yields to other threads, counts, asks the fault plan, and makes the effect *visible*, but not
 //!    durable. A crash from now on leaves any of its 512-byte sectors in its old or new state.
 //! 2. [`Queue::wait`] yields, lets time pass until something is finished, and completes operations in an order that the
-//!    seed draws. Then a durable write is durable, and a flush makes durable what had completed before it was
-//!    submitted; not what was in flight at the same time. A [`Watch`] lets time pass likewise.
+//!    seed draws. Then a durable write is durable, and a flush makes durable the operations that had completed before
+//!    it was submitted. It does not cover operations in flight at the same time. A [`Watch`] lets time pass likewise.
 //!
 //! [`SimDevice::crash`] copies the device as a power failure would leave it, [`SimDevice::crash_keep_all`] as the death
 //! of the process would. The copy is a new world: queues of the old one go on working there, and only there.

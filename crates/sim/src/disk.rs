@@ -4,17 +4,17 @@
 //! # Model
 //!
 //! A file has its current `contents`, its `durable` bytes, and for every 512-byte sector in which the two may differ a
-//! [`Dirty`] record: the states the sector went through since it was last made durable. A crash leaves any one of
-//! them. The newest state is not copied, it is in `contents`. So writing a file front to back costs one map entry per
-//! sector and no second copy. Images of a crash share bytes until one of them writes to the file.
+//! [`Dirty`] record. The record has the states the sector went through since it was last made durable. A crash leaves
+//! any one of them. The newest state is not copied, it is in `contents`. So writing a file front to back costs one map
+//! entry per sector and no second copy. Images of a crash share bytes until one of them writes to the file.
 //!
 //! Names likewise: `names` is what lookups see, `durable_names` what survives, `pending_names` the changes between
 //! the two in order. A change can become durable alone, but never before an earlier one that touches one of the same
 //! names. A rename is atomic, and a new file cannot take a name that still belongs to another file.
 //!
 //! **Invariants.** Writes carry increasing numbers. [`Inode::commit`] up to number `w` leaves every sector durable in
-//! the state that write `w` left behind, or a later one. A sector without a record is clean: its durable bytes are
-//! what a crash leaves, even where `contents` differ (after a sync failed and dropped them).
+//! the state that write `w` left behind, or a later one. A sector without a record is clean: a crash leaves its durable
+//! bytes, even where `contents` differ (after a sync failed and dropped them).
 //!
 //! **Threads.** None: the volume keeps it under one lock, never across a yield point.
 

@@ -4,13 +4,12 @@
 //!
 //! 1. Every simulated thread is a real one, but only the thread that holds the *baton* (`State::running`) executes. The
 //!    others sleep, each on its own condition variable.
-//! 2. At a *yield point* (each volume operation, each wait and notification of an event, spawn, join, sleep) the
-//!    holder says what it needs to go on: nothing, an event, a time, the end of a thread. The generator, seeded
-//!    once, picks one of the threads that need nothing, and the baton goes there.
+//! 2. At a *yield point* (each volume operation, each wait and notification of an event, spawn, join, sleep) the holder
+//!    names its need to go on: nothing, an event, a time, the end of a thread. The generator, seeded once, picks one of
+//!    the threads that need nothing, and the baton goes there.
 //! 3. When no thread can go on, simulated time advances to the nearest timeout. When there is none, that is a deadlock:
 //!    [`SimExecutor::run`] panics with a list of the threads and what each waits for. While others work, time leaps to
-//!    the nearest timeout every 10,000 steps, so that periodic threads get their turn and a loop that polls the clock
-//!    ends.
+//!    the nearest timeout every 10,000 steps. So periodic threads get their turn, and a loop that polls the clock ends.
 //! 4. [`SimExecutor::kill`] is process death: every other thread unwinds from the yield point where it stands. Volume
 //!    operations that its destructors try fail without effect, because a dead process runs no destructors.
 //!
@@ -88,7 +87,7 @@ impl SimExecutor {
     }
 
     /// Sets whether [`Event::notify`] is a yield point (default: yes). Switch it off for code that notifies while it
-    /// holds a lock: legal, but then the woken thread cannot be tried before the notifier has gone on.
+    /// holds a lock. That is legal, but the woken thread then cannot be tried before the notifier has gone on.
     pub fn set_switch_at_notify(&self, switch: bool) {
         self.world.lock().switch_at_notify = switch;
     }

@@ -24,8 +24,8 @@ fn variable(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// Calls `test` with `count` seeds derived from `first`; with the environment variable `SITU_SIM_SEED` set, with that
-/// one only; with `SITU_SIM_ROUNDS`, with that multiple of the number.
+/// Calls `test` with `count` seeds derived from `first`. If the environment variable `SITU_SIM_SEED` is set, it calls
+/// it with that one only. If `SITU_SIM_ROUNDS` is set, it calls it with that many times as many seeds.
 ///
 /// # Panics
 /// As `test` does, having printed the seed and how to replay it. When one of the variables is not a number.
@@ -149,8 +149,8 @@ impl Machine for (SimVolume, SimDevice) {
 /// Runs `workload` once undisturbed to count its crash points, then once per point on a fresh machine and volume that
 /// crash there; `check` gets each volume that a crash may leave, and the result of the workload (its observations: the
 /// writes acknowledged and those tried). The first image of each point is that of process death: everything that the
-/// system got is there, but the rest is still not durable ([`SimVolume::crash_keep_all`]). Returns the number of images
-/// checked.
+/// system got is there, but bytes that were not durable still are not ([`SimVolume::crash_keep_all`]). Returns the
+/// number of images checked.
 ///
 /// The workload gets errors from the crash on and must return then; threads that it leaves behind are killed. Both
 /// closures run as simulated threads, with the seed's schedule: the same seed checks the same images.

@@ -148,8 +148,8 @@ pub enum Fault {
     ReadOnly,
     /// `ENOENT`: the directory has gone.
     NotFound,
-    /// A sync, or a durable page write, fails *and* what was dirty counts as clean from now on: readable, but no later
-    /// sync makes it durable (what Linux did until 4.13, and partly still does: "fsyncgate").
+    /// A sync, or a durable page write, fails *and* the dirty bytes count as clean from now on: readable, but no later
+    /// sync makes them durable (as Linux did until 4.13, and partly still does: "fsyncgate").
     DropDirty,
     /// A sync, or a durable page write, is acknowledged, but nothing becomes durable: a disk that lies. Visible only
     /// after a crash.

@@ -7,8 +7,8 @@
 //! * *page files*: log files. [`Volume::create_pages`] reserves room first; then whole pages are written at any
 //!   place, by many threads at once, each write durable or not as asked ([`PageFile`]).
 //!
-//! A [`Reader`] reads at once ([`Reader::read_at`]), or takes reads that complete later ([`Reader::submit`]): with a
-//! [`ReadQueue`], one thread has many reads in flight, of any files on any volumes.
+//! A [`Reader`] reads at once ([`Reader::read_at`]), or takes reads that complete later ([`Reader::submit`]). With a
+//! [`ReadQueue`], one thread has many reads in flight, for any files on any volumes.
 //!
 //! # What survives a crash
 //!
@@ -17,7 +17,7 @@
 //! | [`Writer::sync`] / [`Writer::finish`] | the bytes appended before it, and the file's name |
 //! | [`PageFile::write`] with `durable` | those pages |
 //! | [`PageFile::sync`] | all pages written before it began |
-//! | [`PageFile::discard`] that returned true | nothing: zeros or old bytes; zeros after [`PageFile::sync`] |
+//! | [`PageFile::discard`] that returned true | nothing: zeros or old bytes per sector; zeros after [`PageFile::sync`] |
 //! | [`Volume::create_pages`] | the name and the reserved length (contents: zero, or what a recycled file held) |
 //! | [`Volume::replace`] | the old or the new contents, whole |
 //! | [`Volume::rename`], [`Volume::remove`] | after [`Volume::sync_names`]; before it, either outcome |

@@ -214,8 +214,8 @@ pub trait PageFile: Send + Sync {
     /// Its size in pages.
     fn pages(&self) -> u64;
 
-    /// Returns true if a write waits for the device though it need not be durable: nothing lies between that could keep
-    /// the pages when this process ends.
+    /// Returns true if a write waits for the device though it need not be durable. Then nothing lies between that could
+    /// keep the pages when this process ends.
     fn writes_wait(&self) -> bool;
 
     /// Writes whole pages from the front of `buffer`, starting at page `first`. On return the pages survive this

@@ -15,7 +15,7 @@
 //! one is loaded, the eight bytes of each key behind their common prefix are put side by side ([`Heads`]). A search
 //! bisects these numbers and looks at keys only where they are equal.
 //!
-//! **Invariants**: everything here is total over arbitrary bytes: a malformed entry is [`Malformed`], and a caller adds
+//! **Invariants**: everything here is total over arbitrary bytes. A malformed entry is [`Malformed`], and a caller adds
 //! file and offset. **Threads**: a [`Block`] is immutable once shared.
 
 use crate::format::{

@@ -168,9 +168,9 @@ impl BlockCache {
         removed
     }
 
-    /// Returns memory for the block of `table_id` at `offset`, `bytes` long, with arbitrary contents: the memory of a
-    /// block that is gone, if there is one of about this length. Only blocks in such memory leave it to others. Empty
-    /// if `bytes` is more than is ever kept.
+    /// Returns memory for the block of `table_id` at `offset`, `bytes` long, with arbitrary contents. It is the memory
+    /// of a block that is gone, if there is one of about this length. Only blocks in such memory leave it to others.
+    /// Empty if `bytes` is more than is ever kept.
     pub(crate) fn buffer(&self, table_id: u64, offset: u64, bytes: usize) -> Vec<u8> {
         if bytes > SPARE_BYTES_MAX {
             return Vec::new();

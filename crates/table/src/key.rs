@@ -17,7 +17,7 @@ pub type SequenceNumber = u64;
 /// The largest sequence number: 56 bits. At ten million writes a second it lasts for 228 years.
 pub const MAX_SEQUENCE: SequenceNumber = (1 << 56) - 1;
 
-/// The kind of an entry: what it does to its key.
+/// The kind of an entry, with its effect on the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum KeyKind {

@@ -307,7 +307,7 @@ impl Table {
     }
 
     /// Returns keys that divide the table, each with the approximate number of stored bytes between it and the key
-    /// before: the ends of index blocks, or of data blocks if there is one index block only. Reads nothing.
+    /// before. They are the ends of index blocks, or of data blocks if there is one index block only. Reads nothing.
     ///
     /// # Errors
     /// The index is damaged.

@@ -29,8 +29,8 @@ pub(super) fn over(file: &File) -> io::Result<Option<String>> {
     Ok(found.map(|device| device.file_name().to_string_lossy().into_owned()))
 }
 
-/// Takes the share of what lies below the block device `device`, if that is a loop device or a partition of one; to be
-/// kept as long as the device's lock.
+/// Takes the share of the file below the block device `device`, if that is a loop device or a partition of one. The
+/// caller keeps it as long as the device's lock.
 ///
 /// # Errors
 /// `WouldBlock`: another holder has what is below. A file that cannot be opened, as it has no name any more or belongs

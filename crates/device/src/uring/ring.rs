@@ -60,7 +60,7 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
         self.ring.submitter()
     }
 
-    /// Returns the number of operations that may be in flight: the kernel rounds up to a power of two, and down to the
+    /// Returns the number of operations that may be in flight. The kernel rounds up to a power of two, and down to the
     /// most that it gives.
     pub(crate) fn operations(&self) -> u32 {
         let entries = self.ring.params().sq_entries();

@@ -46,8 +46,8 @@ impl LogState {
         self.waiting.front().or(self.open.as_ref().filter(|chunk| chunk.dirty))
     }
 
-    /// Returns true if what is written next goes to a file whose writes wait for the device. After a rotation that need
-    /// not be the file that takes records.
+    /// Returns true if the next write goes to a file whose writes wait for the device. After a rotation that need not
+    /// be the file that takes records.
     pub(crate) fn next_write_waits(&self) -> bool {
         self.next_chunk().is_some_and(|chunk| chunk.file.pages.writes_wait())
     }

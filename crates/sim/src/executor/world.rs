@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// The simulated time of a step from one yield point to the next, so that polling loops see time pass.
 const STEP: Duration = Duration::from_nanos(100);
-/// The number of steps without a leap after which time leaps to the nearest timeout.
+/// The number of steps without a leap, after which time leaps to the nearest timeout.
 pub(super) const LEAP_STEPS: u64 = 10_000;
 /// Real time without a yield point after which a lock must be in the way.
 const WATCHDOG: Duration = Duration::from_secs(20);

@@ -11,8 +11,8 @@
 //! this one, and what is read again and again at random is there. A get that misses both has no use for the other
 //! blocks of its unit.
 //!
-//! The buffers are ordinary memory. The system decides about huge pages for them. Asking for it (`madvise`) is `unsafe`
-//! in Rust, and this crate has no `unsafe` code.
+//! The buffers are ordinary memory. The system decides if huge pages back them. A request for them (`madvise`) is
+//! `unsafe` in Rust, and this crate has no `unsafe` code.
 //!
 //! **Invariants.** The bytes of all units and their entries are at most what was configured, unless a single unit is
 //! more than its part's share. Then nothing is kept. [`Cache::bytes`] is exact.

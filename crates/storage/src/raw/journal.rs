@@ -10,7 +10,7 @@
 //! checkpoint instead.
 //!
 //! **Invariants.** One frame is in flight at a time. The catalogue is the state after everything emitted.
-//! **Failure.** After an error of the journal's write nothing is known about what it left, so the volume takes no
+//! **Failure.** After an error of the journal's write, the state of the journal is unknown. So the volume takes no
 //! change any more until it is opened again. Reads go on.
 
 use super::bytes::Bytes;

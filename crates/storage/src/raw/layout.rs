@@ -50,7 +50,7 @@ pub(super) struct Superblock {
     pub(super) formatted_at: u64,
 }
 
-/// Returns the default size of the log area: an eighth of a device, or at least the log of a store with default
+/// Returns the default size of the log area, an eighth of a device. It is at least the log of a store with default
 /// options, if that is not more than a quarter of the device. Such a log is for four memtables of 64 MiB, and has one
 /// more file, the next one. For each memtable, synced writes of a few threads fill two log files, because their pages
 /// are written before they are full. A smaller area slows writers before their memory does.

@@ -54,8 +54,8 @@ fn read_pages(transfers: &Transfers, place: Extent) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads both copies of the superblock of a device with a page at least, the second from where the first says that it
-/// is, or from the device's end.
+/// Reads both copies of the superblock of a device with a page at least, the second from the place that the first
+/// names, or from the device's end.
 fn read_copies(transfers: &Transfers) -> Result<[Copy; 2]> {
     let pages = device_pages(transfers);
     let read = |copy, page| {

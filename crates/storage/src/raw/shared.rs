@@ -231,7 +231,7 @@ impl Shared {
     }
 
     /// Makes completed writes durable. If that fails, the outcome of each write is unknown. So there is one flush at a
-    /// time, shared by the callers that wait for one, and a failed one is known before another can succeed. The device
+    /// time, shared by the callers that wait for one. A failed flush is known before another can succeed. The device
     /// may have dropped the bytes of the failed one.
     pub(super) fn flush(&self) -> Result<()> {
         self.check_alive()?;

@@ -6,11 +6,11 @@
 //! gives it back. There are at most [`QUEUES_MAX`] to a pool, and a caller that finds none waits for one. The first of
 //! each pool is opened with the volume and the others when they are wanted. When the system refuses one, those that
 //! there are do the work. A borrowed queue is always empty again when it goes back. Log writes have a pool that neither
-//! bulk transfers nor reads borrow from: however many of those there are, they do not wait for a queue. Frames of the
-//! journal and flushes borrow from it, too, since a caller waits for each of them. A volume has one frame and one flush
-//! under way at a time, which leaves the log all the others. Writers of long files keep a queue for as long as they
-//! write, so that several pieces are in flight while the next one is filled. They get at most half of the pool, and
-//! never the last queue. They work without if there is none.
+//! bulk transfers nor reads borrow from. So log writes do not wait for a queue, however many of those there are. Frames
+//! of the journal and flushes borrow from it, too, since a caller waits for each of them. A volume has one frame and
+//! one flush under way at a time, which leaves the log all the others. Writers of long files keep a queue for as long
+//! as they write, so that several pieces are in flight while the next one is filled. They get at most half of the pool,
+//! and never the last queue. They work without if there is none.
 //!
 //! Reads that are submitted have a queue and a thread of their own (`reads.rs`).
 //!

@@ -9,7 +9,7 @@
 //! forgotten. No lock is held while the queue is used: some devices work in `submit`.
 //! **Failure.** If the thread panics, the reads that it had complete with an error, and later ones are refused.
 //! **Leaving.** The last handle's end tells the thread, which ends when all reads have completed. No caller waits for
-//! the thread: the handle may be dropped by the thread itself, as a read keeps its file and a file its volume.
+//! the thread. The thread itself may drop the handle, as a read keeps its file and a file its volume.
 
 use super::{QueuedRead, WAITING_READS_MAX};
 use situ_base::{Env, lock};

@@ -46,7 +46,7 @@ pub(super) struct Garbage {
     buffers: Vec<Vec<u8>>,
 }
 
-/// Blocks are found by the hash of their key: of two keys with the same 64-bit hash only one can be here, and the
+/// Blocks are found by the hash of their key. Of two keys with the same 64-bit hash, only one can be here, and the
 /// block's key decides which.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
@@ -110,8 +110,8 @@ impl Shard {
         Some(buffer)
     }
 
-    /// Keeps the memory of a block that is gone for the next one: at most half of the room that blocks leave, and a
-    /// small part of the shard, a smaller one if they leave none.
+    /// Keeps the memory of a block that is gone for the next one. It keeps at most half of the room that blocks leave,
+    /// and a small part of the shard, a smaller one if they leave none.
     fn recycle(&mut self, block: Arc<Block>, limit: u64, garbage: &mut Garbage) {
         let buffer = match Arc::try_unwrap(block) {
             Ok(block) => block.into_bytes(),

@@ -8,7 +8,7 @@
 //! 1. New tombstones enter the *tail*, a list of less than [`LEAF_TOMBSTONES`], which is searched from end to end.
 //! 2. A full tail becomes a *run*. A run knows for each key the newest of its tombstones that covers it, as a list of
 //!    steps: from this key on it is that tombstone, or none.
-//! 3. [`FANOUT`] runs of one height at the end of the list become one run of the next height: their steps are merged,
+//! 3. [`FANOUT`] runs of one height at the end of the list become one run of the next height. Their steps are merged,
 //!    and they stay as its children.
 //! 4. A query goes through the runs, newest first. A run with nothing newer than the tombstone found so far is passed
 //!    over. One binary search in its steps answers for a run that is older than the snapshot. A run that holds
@@ -17,7 +17,7 @@
 //! **Invariants**: neighbouring steps name different tombstones. A run of height h has exactly
 //! `LEAF_TOMBSTONES * FANOUT^h` tombstones. Heights in the list of runs do not rise.
 //!
-//! **Cost** for n tombstones: a run has at most two steps of 8 bytes for each of its tombstones, so the index takes at
+//! **Cost** for n tombstones: a run has at most two steps of 8 bytes for each of its tombstones. So the index takes at
 //! most 16 bytes for each tombstone and height, and there are log₄(n/32) heights. Tombstones in each other share steps,
 //! so that a trimmed queue has one or two steps in each run. Adding one is amortised the same. A query is at most three
 //! binary searches a height, and on the way down to the snapshot three more. That holds while tombstones are added in

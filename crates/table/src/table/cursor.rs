@@ -91,8 +91,8 @@ impl Table {
         TableCursor::new(Arc::clone(self), options, None)
     }
 
-    /// Returns a cursor for reading all or most of the table forward, as compactions do: past the cache, `read_bytes`
-    /// at a time (64 KiB at least), with every checksum verified and no allocation per block.
+    /// Returns a cursor for reading all or most of the table forward, as compactions do. It reads past the cache,
+    /// `read_bytes` at a time (64 KiB at least), verifies every checksum, and allocates nothing per block.
     pub fn sequential_cursor(self: &Arc<Self>, read_bytes: usize) -> TableCursor {
         TableCursor::new(
             Arc::clone(self),
