@@ -464,7 +464,7 @@ impl SimQueue {
         flight
     }
 
-    /// Returns the durable half of an operation, and its answer.
+    /// Does the durable half of an operation, and returns its answer.
     fn land(&self, flight: Flight) -> Completion {
         let Flight { ticket, op, buffer, fault, mut result, written, watermark, beside, .. } = flight;
         let (operation, place) = place_of(op, &buffer);

@@ -22,7 +22,7 @@
 //! baton in its hand. Nothing can be proved about such a thread but that it is late. After 20 s of real time without a
 //! yield point, the process is aborted with a list of the threads.
 //!
-//! **Failure.** Its `join` returns a panic in a spawned thread, or `run` reports it if no thread joins it.
+//! **Failure.** The `join` of a spawned thread returns its panic. If no thread joins it, `run` reports the panic.
 //!
 //! Rejected: coroutines instead of threads (every blocking call of the engine would have to be `async`), and
 //! intercepting every atomic as loom does (the state space of a whole store is too large; loom checks single

@@ -66,7 +66,7 @@ pub struct DirectoryVolume {
 }
 
 impl DirectoryVolume {
-    /// Returns a volume over an existing directory.
+    /// Opens a volume over an existing directory.
     ///
     /// # Errors
     /// The path does not exist or is not a directory.
@@ -177,8 +177,8 @@ impl DirectoryVolume {
         })
     }
 
-    /// Opens a file for direct I/O. Returns `None` where the file system has no direct I/O. Any other failure is one:
-    /// the slower way would hide it.
+    /// Opens a file for direct I/O. Returns `None` where the file system has no direct I/O. Any other failure is an
+    /// error: the slower way would hide it.
     fn open_direct(&self, name: FileName) -> Result<Option<File>> {
         match self.open_file(name, OFlags::WRONLY | OFlags::DIRECT) {
             Ok(file) => Ok(Some(file)),

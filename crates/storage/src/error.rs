@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// A result of the storage rooms.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failure of a volume, a log or a table. Cheap to clone, so that many writers can get one failed sync.
+/// A failure of a volume, a log or a table. Cheap to clone, so that many writers can share one failed sync.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {

@@ -17,7 +17,7 @@
 //! | [`Writer::sync`] / [`Writer::finish`] | the bytes appended before it, and the file's name |
 //! | [`PageFile::write`] with `durable` | those pages |
 //! | [`PageFile::sync`] | all pages written before it began |
-//! | [`PageFile::discard`] that returned true | nothing: zeros or old bytes per sector; zeros after [`PageFile::sync`] |
+//! | [`PageFile::discard`] that returned true | zeros or old bytes per sector; zeros after [`PageFile::sync`] |
 //! | [`Volume::create_pages`] | the name and the reserved length (contents: zero, or what a recycled file held) |
 //! | [`Volume::replace`] | the old or the new contents, whole |
 //! | [`Volume::rename`], [`Volume::remove`] | after [`Volume::sync_names`]; before it, either outcome |

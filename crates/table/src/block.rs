@@ -41,7 +41,7 @@ pub(crate) struct Malformed(pub(crate) usize);
 #[derive(Debug, Default)]
 pub struct Block {
     bytes: Vec<u8>,
-    /// The end of the entries and the begin of the restart array.
+    /// The end of the entries and the start of the restart array.
     entries_end: usize,
     restart_count: usize,
     /// The offset in the file; for messages.
@@ -80,7 +80,7 @@ pub(crate) struct RawEntry<'a> {
     pub(crate) suffix: &'a [u8],
     pub(crate) trailer: Trailer,
     pub(crate) value_start: usize,
-    /// The end of the value and the begin of the next entry.
+    /// The end of the value and the start of the next entry.
     pub(crate) next: usize,
 }
 

@@ -7,7 +7,7 @@
 //!
 //! **The clock** of an expiry is the clock by which the keyspace's filter decides. It counts seconds since 1970, and
 //! may differ from the wall clock: memcached items expire by the store's own clock
-//! (`crates/device/src/store_clock.rs`). Callers pass the time of that clock. If it is far from the wall clock, classes
+//! (`crates/base/src/store_clock.rs`). Callers pass the time of that clock. If it is far from the wall clock, classes
 //! are wide, and a table is rewritten later.
 
 use std::collections::BTreeMap;

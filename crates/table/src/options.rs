@@ -71,8 +71,8 @@ pub enum Reach {
     /// Reads go to the disk, however long that takes.
     #[default]
     Disk,
-    /// Reads go to bytes that need no wait, see [`read_now`](situ_storage::Reader::read_now); behind it the answer is
-    /// [`NotInMemory`](situ_storage::Error::NotInMemory).
+    /// Reads go only to bytes that need no wait, see [`read_now`](situ_storage::Reader::read_now); for other bytes the
+    /// answer is [`NotInMemory`](situ_storage::Error::NotInMemory).
     AtOnce,
     /// Reads go nowhere: the answer is [`NotInMemory`](situ_storage::Error::NotInMemory).
     Cache,

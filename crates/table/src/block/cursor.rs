@@ -30,7 +30,7 @@ struct Step {
     at: usize,
     next: usize,
     value_start: usize,
-    /// The begin of its key in `trail_keys`; the key ends where the following one begins.
+    /// The start of its key in `trail_keys`; the key ends where the following one starts.
     key_start: usize,
     trailer: Trailer,
 }
