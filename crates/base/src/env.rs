@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Where a store takes the time from.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// Time since some fixed origin; never goes back. For measuring and for timeouts.
+    /// Returns the time since some fixed origin. It never goes back. For measuring and for timeouts.
     fn now(&self) -> Duration;
 
-    /// Wall-clock time since 1970-01-01 UTC. May jump either way: never measure with it.
+    /// Returns the wall-clock time since 1970-01-01 UTC. It may jump either way: never measure with it.
     fn unix(&self) -> Duration;
 
-    /// Time since the machine booted, including sleep. It never goes back within a [boot](Clock::boot).
+    /// Returns the time since the machine booted, including sleep. It never goes back within a [boot](Clock::boot).
     fn uptime(&self) -> Duration {
         self.now()
     }
 
-    /// The id of this boot of the machine; `None` if the system has none.
+    /// Returns the id of this boot of the machine; `None` if the system has none.
     fn boot(&self) -> Option<[u8; 16]> {
         None
     }
@@ -39,13 +39,13 @@ pub trait Clock: Send + Sync {
 /// [`wait`](Event::wait) with what it read. A [`notify`](Event::notify) that came in between makes `wait` return at
 /// once. So no lock has to be held around the condition, and none may be.
 pub trait Event: Send + Sync {
-    /// The number of notifications so far.
+    /// Returns the number of notifications so far.
     fn generation(&self) -> u64;
 
     /// Blocks until the generation differs from `seen` or `timeout` has passed; true if it differs.
     fn wait(&self, seen: u64, timeout: Option<Duration>) -> bool;
 
-    /// Advances the generation and wakes all waiters. Costs one atomic add when nobody waits.
+    /// Advances the generation and wakes all waiters. Costs one atomic add when no thread waits.
     fn notify(&self);
 }
 
@@ -55,7 +55,7 @@ pub trait JobHandle: Send + Sync {
     fn join(&self) -> Result<(), String>;
 }
 
-/// Where background work runs.
+/// A source of background threads and events.
 pub trait Executor: Send + Sync {
     /// Starts `job` on a thread of its own called `name`.
     ///
@@ -63,7 +63,7 @@ pub trait Executor: Send + Sync {
     /// The operating system refused another thread.
     fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn JobHandle>>;
 
-    /// A new event on which threads of this executor can wait.
+    /// Returns a new event on which threads of this executor can wait.
     fn event(&self) -> Arc<dyn Event>;
 
     /// Lets other threads run now if this executor runs one at a time; otherwise does nothing.
@@ -76,13 +76,13 @@ pub trait Executor: Send + Sync {
         self.yield_point();
     }
 
-    /// Whether its threads are those of the machine. Then what the machine tells of its processors concerns them, and a store may ask.
-    /// A simulator says no, as each run of a seed is to be the same.
+    /// Returns true if its threads are threads of the machine. A store may then ask the machine about its processors. A
+    /// simulator returns false, because each run of a seed is to be the same.
     fn is_machine(&self) -> bool {
         false
     }
 
-    /// How many threads can run at a time.
+    /// Returns the number of threads that can run at a time.
     fn cores(&self) -> usize {
         1
     }
@@ -98,7 +98,7 @@ pub struct Env {
 }
 
 impl Env {
-    /// The real machine: its clock and its threads.
+    /// Returns the environment of the real machine: its clock and its threads.
     pub fn system() -> Env {
         Env { clock: Arc::new(SystemClock::default()), executor: Arc::new(ThreadExecutor) }
     }
@@ -190,7 +190,7 @@ impl JobHandle for ThreadJob {
     }
 }
 
-/// [`Event`] over a condition variable; the mutex is touched only when somebody sleeps.
+/// [`Event`] over a condition variable; the mutex is touched only when a thread sleeps.
 #[derive(Default)]
 struct ThreadEvent {
     generation: AtomicU64,
@@ -206,7 +206,7 @@ impl Event for ThreadEvent {
 
     fn wait(&self, seen: u64, timeout: Option<Duration>) -> bool {
         // The sleeper announces itself before it looks at the generation, and the notifier changes the generation
-        // before it looks for sleepers: whichever comes second sees the other.
+        // before it looks for sleepers. So the second of them sees the first.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let mut guard = lock(&self.lock);
         let deadline = timeout.map(|t| Instant::now() + t);

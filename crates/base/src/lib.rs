@@ -1,9 +1,10 @@
 //! The lowest room of Situ: time, threads and blocking as values, and one of each mechanism that several crates use.
 //!
-//! * [`Clock`], [`Executor`] and [`Event`]: time, background threads and blocking. The caller hands them in, and they are never
-//!   globals. So a simulator can own them and replay a run from one seed.
+//! * [`Clock`], [`Executor`] and [`Event`]: time, background threads and blocking. The caller hands them in, and they
+//!   are never globals. So a simulator can own them and replay a run from one seed.
 //! * [`StoreClock`]: the clock by which entries expire.
-//! * [`Workers`], [`Turns`] and [`OneForAll`]: work for a few threads, work that one thread does for all, and results that all share.
+//! * [`Workers`], [`Turns`] and [`OneForAll`]: work for a few threads, work that one thread does for all, and results
+//!   that all share.
 //! * [`lock`], [`wake`] and [`panic_text`]: locks and wakers after a panic.
 //! * [`s3_fifo`]: the policy of caches.
 //!

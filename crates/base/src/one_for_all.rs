@@ -1,12 +1,13 @@
-//! Work that one thread does for all that wait for it, such as a flush of a device.
+//! Work that one thread does for all callers that wait for it, such as a flush of a device.
 //!
 //! 1. A caller wants a run that begins after its call: what it has written before is covered by that run.
-//! 2. If no run is under way, the caller does the work itself. Otherwise it waits for the end of the run, and looks again.
-//! 3. A run that succeeds answers all that came before it began. A run that fails answers its own caller only; the next caller that
-//!    waits tries for itself.
+//! 2. If no run is under way, the caller does the work itself. Otherwise it waits for the end of the run, and looks
+//!    again.
+//! 3. A run that succeeds answers all that came before it began. A run that fails answers its own caller only; the next
+//!    caller that waits tries for itself.
 //!
-//! **Invariants.** One run at a time. A run has a number; a caller returns when a run of a number above those that had begun at its
-//! call has succeeded.
+//! **Invariants.** One run at a time. A run has a number; a caller returns when a run of a number above those that had
+//! begun at its call has succeeded.
 //!
 //! **Failure.** A run that panics has ended, and has not succeeded.
 
@@ -21,7 +22,7 @@ use std::sync::Mutex;
 
 #[derive(Debug, Default)]
 struct Runs {
-    /// How many runs have begun.
+    /// The number of runs that have begun.
     begun: u64,
     /// The number of the last run that has succeeded.
     succeeded: u64,
@@ -43,13 +44,13 @@ pub struct OneForAll {
 }
 
 impl OneForAll {
-    /// `ended` is notified at the end of each run, and may have other uses.
+    /// Creates the state with no run under way. `ended` is notified at the end of each run, and may have other uses.
     pub fn new(ended: Arc<dyn Event>) -> OneForAll {
         OneForAll { runs: Mutex::new(Runs::default()), ended }
     }
 
-    /// Returns when a run that began after this call has succeeded, on this thread or on another one. All callers give work that
-    /// does the same.
+    /// Returns when a run that began after this call has succeeded, on this thread or on another one. All callers give
+    /// work that does the same.
     ///
     /// # Errors
     /// A run on this thread has failed.

@@ -1,4 +1,5 @@
-//! What a cache keeps: S3-FIFO (Yang, Zhang, Qiu, Yue, Vinayak, "FIFO queues are all you need for cache eviction", SOSP 2023).
+//! The policy of a cache: S3-FIFO (Yang, Zhang, Qiu, Yue, Vinayak, "FIFO queues are all you need for cache eviction",
+//! SOSP 2023).
 //!
 //! Two first-in-first-out queues, and a list of what was thrown out lately:
 //!
@@ -9,20 +10,21 @@
 //!                                     └──> out; round again as often as it was asked for, three times at most
 //! ```
 //!
-//! 1. A new value enters the small queue. If nobody asks for it before it reaches the front, it leaves, and only its key stays
-//!    behind, in the *ghost list*. So a scan washes through the small queue.
+//! 1. A new value enters the small queue. If no caller asks for it before it reaches the front, it leaves, and only its
+//!    key stays behind, in the *ghost list*. So a scan washes through the small queue.
 //! 2. A value that was asked for again moves to the main queue. So does a new value whose key is in the ghost list.
 //! 3. A value at the front of the main queue goes round again as often as it was asked for since.
 //!
-//! The caller has the lock, the limit in bytes and the length of the ghost list. It makes room before it inserts. A value lies
-//! in the map itself: a lookup waits for memory twice at most.
+//! The caller has the lock, the limit in bytes and the length of the ghost list. It makes room before it inserts. A
+//! value lies in the map itself: a lookup waits for memory twice at most.
 //!
-//! **Invariants**: [`bytes`](S3Fifo::bytes) is the sum of the weights. The queues have a key for each value, and *stale* keys of
-//! values that were removed; a stale key is passed over at the front. There are never more stale keys than values, or than 64.
+//! **Invariants**: [`bytes`](S3Fifo::bytes) is the sum of the weights. The queues have a key for each value, and
+//! *stale* keys of values that were removed; a stale key is passed over at the front. There are never more stale keys
+//! than values, or than 64.
 //! **Threads**: the caller's lock. **Failure**: none.
 //!
-//! Rejected: LRU, whose hits relink a list and whose contents a scan replaces. CLOCK is as cheap, but keeps values that are used
-//! once as long as the others.
+//! Rejected: LRU, whose hits relink a list and whose contents a scan replaces. CLOCK is as cheap, but keeps values that
+//! are used once as long as the others.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -30,7 +32,7 @@ use std::hash::{BuildHasher, Hash};
 
 /// More hits than this do not earn more rounds.
 const HITS_MAX: u8 = 3;
-/// So many stale keys are not worth cleaning up.
+/// The number of stale keys up to which a cleanup is not worthwhile.
 const STALE_MIN: usize = 64;
 
 /// A value in the cache.
@@ -38,22 +40,22 @@ const STALE_MIN: usize = 64;
 pub struct Held<V> {
     /// The value.
     pub value: V,
-    /// What it is charged with.
+    /// The charge, in bytes.
     weight: u32,
-    /// Since it entered its queue or last came to the front.
+    /// The hits since it entered its queue or last came to the front.
     hits: u8,
-    /// Which queue it is in.
+    /// True if it is in the main queue.
     is_main: bool,
 }
 
 impl<V> Held<V> {
-    /// Somebody has asked for it.
+    /// Notes that a caller has asked for the value.
     #[inline]
     pub fn hit(&mut self) {
         self.hits = (self.hits + 1).min(HITS_MAX);
     }
 
-    /// What it is charged with, in bytes.
+    /// Returns the charge, in bytes.
     pub fn weight(&self) -> u32 {
         self.weight
     }
@@ -87,44 +89,45 @@ impl<K, V, S: Default> Default for S3Fifo<K, V, S> {
 }
 
 impl<K: Copy + Eq + Hash, V, S: BuildHasher> S3Fifo<K, V, S> {
-    /// How many values are here.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether no value is here.
+    /// Returns true if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// The sum of all weights.
+    /// Returns the sum of all weights.
     pub fn bytes(&self) -> u64 {
         self.small_bytes + self.main_bytes
     }
 
-    /// The value, if it is here. Not counted as a [hit](Held::hit).
+    /// Returns the value, if it is here. This does not count as a [hit](Held::hit).
     #[inline]
     pub fn peek(&self, key: &K) -> Option<&V> {
         self.held.get(key).map(|held| &held.value)
     }
 
-    /// The value, if it is here. The caller says whether this is a [hit](Held::hit).
+    /// Returns the value, if it is here. The caller decides if this is a [hit](Held::hit).
     #[inline]
     pub fn get_mut(&mut self, key: &K) -> Option<&mut Held<V>> {
         self.held.get_mut(key)
     }
 
-    /// All values, in any order.
+    /// Returns all values, in any order.
     pub fn values(&self) -> impl Iterator<Item = &Held<V>> {
         self.held.values()
     }
 
-    /// Takes a key from the ghost list; whether it was there. A value that comes back belongs into the main queue.
+    /// Takes a key from the ghost list. Returns true if it was there. A value that comes back belongs into the main
+    /// queue.
     pub fn recall(&mut self, key: &K) -> bool {
         self.ghost_set.remove(key)
     }
 
-    /// Puts a value in that is not here. It has been asked for `hits` times already.
+    /// Inserts a value that is not in the cache yet. Callers have already asked for the value `hits` times.
     ///
     /// # Panics
     /// A value with this key is here.
@@ -148,8 +151,8 @@ impl<K: Copy + Eq + Hash, V, S: BuildHasher> S3Fifo<K, V, S> {
         Some(value)
     }
 
-    /// Takes stale keys out of the queues once they are the most. A key that was put in again has two places until then: it
-    /// keeps the one nearer to the front.
+    /// Takes stale keys out of the queues once they are the most. A key that was put in again has two places until
+    /// then: it keeps the one nearer to the front.
     fn sweep(&mut self) {
         let stale = self.small.len() + self.main.len() - self.held.len();
         if stale <= STALE_MIN.max(self.held.len()) {
@@ -161,8 +164,8 @@ impl<K: Copy + Eq + Hash, V, S: BuildHasher> S3Fifo<K, V, S> {
         main.retain(|key| held.get(key).is_some_and(|held| held.is_main) && seen.insert(*key));
     }
 
-    /// Throws one value out: out of the small queue if that has more than `small_bytes_max`, otherwise out of the main queue.
-    /// On the way values change queues and go round. `None` if no value is here.
+    /// Throws one value out: out of the small queue if that has more than `small_bytes_max`, otherwise out of the main
+    /// queue. On the way values change queues and go round. `None` if no value is here.
     pub fn evict(&mut self, small_bytes_max: u64) -> Option<V> {
         loop {
             let is_small = self.small_bytes > small_bytes_max || self.main.is_empty();
@@ -196,7 +199,7 @@ impl<K: Copy + Eq + Hash, V, S: BuildHasher> S3Fifo<K, V, S> {
         }
     }
 
-    /// Forgets the oldest ghosts, so that at most so many are left.
+    /// Forgets the oldest ghosts, so that at most `ghosts_max` are left.
     pub fn limit_ghosts(&mut self, ghosts_max: usize) {
         while self.ghosts.len() > ghosts_max {
             if let Some(oldest) = self.ghosts.pop_front() {
@@ -205,7 +208,7 @@ impl<K: Copy + Eq + Hash, V, S: BuildHasher> S3Fifo<K, V, S> {
         }
     }
 
-    /// Counts everything anew.
+    /// Recounts everything.
     ///
     /// # Panics
     /// The books are wrong.

@@ -1,26 +1,30 @@
 //! The clock by which entries expire: the *store time*.
 //!
-//! Each store has its own time line for expiration times, in Unix time. The machine's wall clock cannot be used directly: it may be wrong
-//! when an entry is written, and right when the entry is read.
+//! Each store has its own time line for expiration times, in Unix time. The machine's wall clock cannot be used
+//! directly: it may be wrong when an entry is written, and right when the entry is read.
 //!
-//! 1. While a store is open, store time advances with the machine's uptime, including sleep. Corrections of the wall clock do not move it.
-//! 2. The store keeps a [`ClockRecord`]: the boot id, and the uptime, wall clock and store time of one moment. [`ClockKeeper`] writes the
-//!    record at open, every ten minutes, and at close. It also writes one when wall clock and store time have drifted by over a second.
-//! 3. If the store is reopened in the same boot, store time is exact: the record's store time plus the uptime since then.
-//! 4. After a reboot, store time advances by as much as the wall clock has since the record. If the wall clock has gone back, store time
-//!    stands at the record and advances with uptime. When the wall clock is later set right, store time follows that correction once.
+//! 1. While a store is open, store time advances with the machine's uptime, including sleep. Corrections of the wall
+//!    clock do not move it.
+//! 2. The store keeps a [`ClockRecord`]: the boot id, and the uptime, wall clock and store time of one moment.
+//!    [`ClockKeeper`] writes the record at open, every ten minutes, and at close. It also writes one when wall clock
+//!    and store time have drifted by over a second.
+//! 3. If the store is reopened in the same boot, store time is exact: the record's store time plus the uptime since
+//!    then.
+//! 4. After a reboot, store time advances by as much as the wall clock has since the record. If the wall clock has gone
+//!    back, store time stands at the record and advances with uptime. When the wall clock is later set right, store
+//!    time follows that correction once.
 //! 5. Without a record, store time starts at the wall clock.
 //! 6. Unix times from clients are converted by the current difference of the clocks, and converted back for output.
 //!
 //! **Invariant.** Store time never goes back while the store is open, and never falls below the record.
 //! **Threads.** Any. Reading the time costs one clock call and one atomic load.
-//! **Failure.** A process crash loses nothing: the next process continues by rule 3. If the machine crashes within about a second of a
-//! wall-clock correction, the record of the correction may be lost. Store time is then off by that correction. If the wall clock has also
-//! gone back, up to ten minutes count twice. A wall clock that is ahead at boot moves store time ahead for good, because the jump cannot
-//! be told from time spent switched off.
+//! **Failure.** A process crash loses nothing: the next process continues by rule 3. If the machine crashes within
+//! about a second of a wall-clock correction, the record of the correction may be lost. Store time is then off by that
+//! correction. If the wall clock has also gone back, up to ten minutes count twice. A wall clock that is ahead at boot
+//! moves store time ahead for good, because the jump looks like time spent switched off.
 //!
-//! **Rejected.** Following the wall clock slowly: a clock that is off by a year is never caught up with. Following it at once: live
-//! entries expire early, and expired ones come back.
+//! **Rejected.** Following the wall clock slowly: a clock that is off by a year is never caught up with. Following it
+//! at once: live entries expire early, and expired ones come back.
 
 use crate::env::{Clock, Env, Event, JobHandle};
 use crate::sync::lock;
@@ -53,8 +57,8 @@ pub struct ClockRecord {
     uptime_ns: i64,
     wall_ns: i64,
     store_ns: i64,
-    /// True if the wall clock went back with the boot and was not set right since. `wall_ns` is then the wall clock's last time before the
-    /// boot, plus the uptime since.
+    /// True if the wall clock went back with the boot and was not set right since. `wall_ns` is then the wall clock's
+    /// last time before the boot, plus the uptime since.
     follows: bool,
 }
 
@@ -86,7 +90,7 @@ impl ClockRecord {
         is_time.then_some(ClockRecord { boot: *boot, uptime_ns, wall_ns, store_ns, follows: follows == 1 })
     }
 
-    /// Store time minus wall clock.
+    /// Returns store time minus wall clock.
     fn offset_ns(&self) -> i64 {
         self.store_ns.saturating_sub(self.wall_ns)
     }
@@ -142,24 +146,24 @@ impl StoreClock {
         }
     }
 
-    /// The store time in nanoseconds.
+    /// Returns the store time in nanoseconds.
     fn now_ns(&self) -> i64 {
         nanoseconds(self.clock.uptime()).saturating_add(self.base_ns.load(Ordering::Acquire))
     }
 
-    /// The store time in seconds.
+    /// Returns the store time in seconds.
     #[must_use]
     pub fn seconds(&self) -> u64 {
         (self.now_ns() / SECOND_NS).unsigned_abs()
     }
 
-    /// The store time in milliseconds.
+    /// Returns the store time in milliseconds.
     #[must_use]
     pub fn milliseconds(&self) -> u64 {
         (self.now_ns() / (SECOND_NS / 1000)).unsigned_abs()
     }
 
-    /// Wall clock minus store time, in seconds; 0 if they are within a second.
+    /// Returns wall clock minus store time, in seconds; 0 if they are within a second.
     #[must_use]
     pub fn wall_ahead_seconds(&self) -> i64 {
         let (uptime, wall) = moment(&*self.clock);
@@ -170,38 +174,38 @@ impl StoreClock {
         uptime.saturating_add(self.base_ns.load(Ordering::Acquire))
     }
 
-    /// Unix time minus store time, in seconds, as conversions use it now.
+    /// Returns Unix time minus store time, in seconds, as conversions use it now.
     #[must_use]
     pub fn difference_seconds(&self) -> i64 {
         self.difference_s.load(Ordering::Relaxed)
     }
 
-    /// The store time of a Unix time; both in seconds. 0 means never, and stays.
+    /// Returns the store time of a Unix time; both in seconds. 0 means never, and stays.
     #[must_use]
     pub fn seconds_of_unix(&self, unix: u64) -> u64 {
         shifted(unix, self.difference_seconds().saturating_neg())
     }
 
-    /// The Unix time of a store time; both in seconds. 0 means never, and stays.
+    /// Returns the Unix time of a store time; both in seconds. 0 means never, and stays.
     #[must_use]
     pub fn unix_of_seconds(&self, store: u64) -> u64 {
         shifted(store, self.difference_seconds())
     }
 
-    /// The store time of a Unix time; both in milliseconds.
+    /// Returns the store time of a Unix time; both in milliseconds.
     #[must_use]
     pub fn ms_of_unix(&self, unix: u64) -> u64 {
         shifted(unix, self.difference_seconds().saturating_mul(-1000))
     }
 
-    /// The Unix time of a store time; both in milliseconds.
+    /// Returns the Unix time of a store time; both in milliseconds.
     #[must_use]
     pub fn unix_of_ms(&self, store: u64) -> u64 {
         shifted(store, self.difference_seconds().saturating_mul(1000))
     }
 
-    /// Calls `tell` with a message whenever the difference of the clocks changes by more than a second, and at once if they differ already.
-    /// Only the first call has an effect.
+    /// Calls `tell` with a message whenever the difference of the clocks changes by more than a second, and at once if
+    /// they differ already. Only the first call has an effect.
     pub fn tell(&self, tell: Tell) {
         let follows = lock(&self.state).follows_ns.is_some();
         if self.tell.set(tell).is_ok() && (follows || self.difference_seconds() != 0) {
@@ -224,7 +228,8 @@ impl StoreClock {
         });
     }
 
-    /// Reads the wall clock. Returns a record if one is due; the caller stores it and calls [`recorded`](StoreClock::recorded).
+    /// Reads the wall clock. Returns a record if one is due; the caller stores it and calls
+    /// [`recorded`](StoreClock::recorded).
     pub fn look(&self) -> Option<ClockRecord> {
         let mut state = lock(&self.state);
         let mut has_news = false;
@@ -289,7 +294,7 @@ fn nanoseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX).min(i64::MAX / 2)
 }
 
-/// Uptime and wall clock of one moment.
+/// Returns uptime and wall clock of one moment.
 fn moment(clock: &dyn Clock) -> (i64, i64) {
     let mut before = nanoseconds(clock.uptime());
     for _ in 0..TRIES_MAX {
@@ -321,8 +326,8 @@ fn shifted(time: u64, by: i64) -> u64 {
 /// Function that stores a record durably. Returns false if it cannot now.
 type Keep = Box<dyn Fn(&ClockRecord) -> bool + Send + Sync>;
 
-/// A thread that keeps the record of an open store's clock. It reads the wall clock each second. It stores the first record when it starts,
-/// and the last one when it stops.
+/// A thread that keeps the record of an open store's clock. It reads the wall clock each second. It stores the first
+/// record when it starts, and the last one when it stops.
 pub struct ClockKeeper {
     shared: Arc<Shared>,
     thread: Mutex<Option<Box<dyn JobHandle>>>,
@@ -361,7 +366,8 @@ impl Shared {
 }
 
 impl ClockKeeper {
-    /// Stores the first record with `keep`, and starts the thread. A simulator gets no thread, because its time would never stand still.
+    /// Stores the first record with `keep`, and starts the thread. A simulator gets no thread, because its time would
+    /// never stand still.
     ///
     /// # Errors
     /// The thread cannot be started.

@@ -1,4 +1,4 @@
-//! Locks, wakers, and what somebody else's panic means.
+//! Locks and wakers after a panic of another thread.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,9 +7,9 @@ use std::task::Waker;
 
 /// Locks a mutex, also after a thread has panicked with it.
 ///
-/// This is right where the data is whole between any two statements that change it: a list, a counter, a map. Where a panic can
-/// leave the data half changed, and others would act on it, the lock must stay poisoned: the state of the log is such data,
-/// and its holders use `expect`.
+/// This is right where the data is whole between any two statements that change it: a list, a counter, a map. Where a
+/// panic can leave the data half changed, and others would act on it, the lock must stay poisoned. The state of the log
+/// is such data, and its holders use `expect`.
 ///
 /// # Example
 /// ```
@@ -22,13 +22,13 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes the task that waits for a future; to be called with no lock held. False if the waker panicked: the program's bug must
-/// not end a thread of the store.
+/// Wakes the task that waits for a future; the caller must hold no lock. Returns false if the waker panicked: the
+/// program's bug must not end a thread of the store.
 pub fn wake(waker: Waker) -> bool {
     catch_unwind(AssertUnwindSafe(|| waker.wake())).is_ok()
 }
 
-/// What a panic says of itself; empty if it says nothing.
+/// Returns the message of a panic; empty if it has none.
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()

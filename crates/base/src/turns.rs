@@ -1,14 +1,14 @@
-//! Work that one thread does for all that ask for it, and that nobody waits for.
+//! Work that one thread does for all callers that ask for it, and that no caller waits for.
 //!
 //! 1. A caller asks. If no turn is under way, the caller takes turns itself. Otherwise it leaves at once.
-//! 2. The thread that takes turns takes another one if somebody has asked since its last turn began.
+//! 2. The thread that takes turns takes another one if a caller has asked since its last turn began.
 //!
 //! **Invariants.** One turn at a time. After each call, a turn begins that has not begun before the call.
 //!
 //! **Failure.** A turn that panics ends the turns of its thread. The next call begins them again.
 //!
-//! Rejected: two atomic numbers without a lock. The thread that ends and the caller that asks would have to order a store before a
-//! load, each of its own; a lock says so plainly, and costs nothing beside a turn.
+//! Rejected: two atomic numbers without a lock. The thread that ends and the caller that asks would have to order a
+//! store before a load, each of its own. A lock says so plainly, and costs nothing compared with a turn.
 
 #![allow(unexpected_cfgs, reason = "cfg(loom) is set by hand to explore the model")]
 
@@ -20,7 +20,7 @@ use std::sync::Mutex;
 #[derive(Debug, Default)]
 struct Asked {
     is_turning: bool,
-    /// Somebody has asked since the last turn began.
+    /// True if a caller has asked since the last turn began.
     again: bool,
 }
 
@@ -43,12 +43,12 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// No turn is under way.
+    /// Creates turns, with no turn under way.
     pub fn new() -> Turns {
         Turns { asked: Mutex::new(Asked::default()) }
     }
 
-    /// Sees to it that a turn begins after this call did: on this thread, or on the one that takes turns now.
+    /// Makes a turn begin after this call did: on this thread, or on the one that takes turns now.
     pub fn take(&self, mut turn: impl FnMut()) {
         let is_mine = self.lock(|asked| {
             asked.again = true;
@@ -65,12 +65,12 @@ impl Turns {
         std::mem::forget(turning);
     }
 
-    /// Whether a turn is under way.
+    /// Returns true if a turn is under way.
     pub fn is_turning(&self) -> bool {
         self.lock(|asked| asked.is_turning)
     }
 
-    /// Begins the next turn if somebody has asked; otherwise the turns end.
+    /// Begins the next turn if a caller has asked; otherwise ends the turns.
     fn goes_on(&self) -> bool {
         self.lock(|asked| {
             let again = std::mem::take(&mut asked.again);

@@ -1,14 +1,15 @@
 //! Threads that start on demand, with a bounded queue of requests.
 //!
-//! 1. A caller [submits](Workers::submit) a request. If more requests wait than threads sleep, one more thread starts, up to a bound.
+//! 1. A caller [submits](Workers::submit) a request. If more requests wait than threads sleep, one more thread starts,
+//!    up to a bound.
 //! 2. Each thread runs a *body*. The body takes requests from the [queue](Queue), and sleeps while none waits.
 //! 3. After the [close](Workers::close), the threads serve what still waits, and end.
 //!
 //! **Invariants.** An accepted request is taken once. A closed queue accepts nothing.
 //! **Threads.** There is one short lock, and no thread holds it while it serves. A thread sleeps on the event alone.
-//! **Failure.** A request that cannot wait comes back. If the system gives no first thread, all waiting requests come back: their
-//! callers count on each other's thread. A request that panics ends nothing else. A body that panics ends its own thread only, and a
-//! later request starts the next one.
+//! **Failure.** A request that cannot wait comes back. If the system gives no first thread, all waiting requests come
+//! back: their callers count on each other's thread. A request that panics ends nothing else. A body that panics ends
+//! its own thread only, and a later request starts the next one.
 
 use crate::{Env, Event, Executor, JobHandle, lock};
 use std::collections::VecDeque;
@@ -54,7 +55,8 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> Workers<T> {
-    /// Creates an empty queue for at most `waiting_max` requests and `threads_max` threads, one at least, called `name`.
+    /// Creates an empty queue for at most `waiting_max` requests and `threads_max` threads, one at least, called
+    /// `name`.
     pub fn new(env: &Env, name: &'static str, threads_max: usize, waiting_max: usize) -> Workers<T> {
         let state = State { waiting: VecDeque::new(), threads: Vec::new(), running: 0, idle: 0, is_closed: false };
         let queue = Arc::new(Queue { state: Mutex::new(state), changed: env.executor.event() });
@@ -64,7 +66,8 @@ impl<T: Send + 'static> Workers<T> {
     /// Adds a request to the queue. If that takes another thread, `body` makes what the thread runs.
     ///
     /// # Errors
-    /// Requests that no thread will serve: this one if the queue is full or closed, all waiting ones if there is no thread.
+    /// Requests that no thread will serve: this one if the queue is full or closed, all waiting ones if there is no
+    /// thread.
     pub fn submit<B>(&self, request: T, body: impl FnOnce() -> B) -> Result<(), Vec<T>>
     where
         B: FnOnce(&Queue<T>) + Send + 'static,

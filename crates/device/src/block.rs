@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a device is made of. All sizes in bytes.
+/// The geometry of a device. All sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// The smallest addressable unit; offsets and lengths are multiples of it.
@@ -17,7 +17,7 @@ pub struct Geometry {
     /// The longest single transfer that [`Queue::submit`] takes.
     pub max_transfer_bytes: u32,
     /// Acknowledged writes may be lost at power failure until a flush. Where it is false, [`Op::Flush`] and a durable
-    /// write cost nothing beyond the write itself, and nobody needs to send a flush.
+    /// write cost nothing beyond the write itself, and no caller needs to send a flush.
     pub volatile_write_cache: bool,
     /// The unit in which [`Op::Discard`] gives back room; 0 if the device cannot, and answers `Unsupported`.
     pub discard_bytes: u32,
@@ -25,25 +25,26 @@ pub struct Geometry {
     pub discard_zeroes: bool,
 }
 
-/// How much room there is and how much is taken, in bytes.
+/// The total and the used space, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
     /// Addressable bytes.
     pub logical_total: u64,
     /// Addressable bytes in use.
     pub logical_used: u64,
-    /// Physical bytes of the whole drive below, where it compresses and says so: what it can hold of compressed data. With
-    /// everything that lies on it, others' included, it has `physical_total - physical_used` left. `None` if it is unknown.
+    /// Physical bytes of the whole drive below, where it compresses and says so: what it can hold of compressed data.
+    /// With everything that lies on it, others' included, it has `physical_total - physical_used` left. `None` if it is
+    /// unknown.
     pub physical_total: Option<u64>,
     /// Physical bytes that the whole drive below holds, where it compresses and says so. `None` if it is unknown.
     pub physical_used: Option<u64>,
-    /// Physical bytes that the whole drive below has written, since its own counter began, where it counts them. `None` if it is
-    /// unknown.
+    /// Physical bytes that the whole drive below has written, since its own counter began, where it counts them. `None`
+    /// if it is unknown.
     pub physical_written: Option<u64>,
 }
 
 impl Space {
-    /// Addressable bytes that are left; `None` if it is unknown how many there are.
+    /// Returns the addressable bytes that are left; `None` if it is unknown how many there are.
     ///
     /// ```
     /// use situ_device::Space;
@@ -56,7 +57,7 @@ impl Space {
         (self.logical_total > 0).then(|| self.logical_total.saturating_sub(self.logical_used))
     }
 
-    /// Physical bytes that the drive has left, where both figures are known.
+    /// Returns the physical bytes that the drive has left, where both figures are known.
     ///
     /// ```
     /// use situ_device::Space;
@@ -87,19 +88,19 @@ pub enum Op {
     },
     /// Make all completed writes durable. The buffer is handed back untouched.
     Flush,
-    /// Tell the device that these bytes are not needed any more. What they read as afterwards is undefined unless the
+    /// Tell the device that these bytes are not needed any more. Reads of them are undefined afterwards unless the
     /// geometry says [`discard_zeroes`](Geometry::discard_zeroes). Not durable by itself.
     Discard {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
     /// Make these bytes read as zero. Durable after a [`Op::Flush`], as a write is.
     Zero {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
 }
@@ -111,7 +112,7 @@ pub struct Ticket(pub u64);
 /// A finished operation: the buffer comes back to its owner.
 #[derive(Debug)]
 pub struct Completion {
-    /// What `submit` returned for it.
+    /// The ticket that `submit` returned for it.
     pub ticket: Ticket,
     /// The operation.
     pub op: Op,
@@ -126,27 +127,28 @@ pub trait DeviceLock: Send + Sync + fmt::Debug {}
 
 /// Something addressed in blocks: a file, a block device, a simulated disk.
 pub trait Device: Send + Sync {
-    /// Backend and path in one line, for people.
+    /// Returns backend and path in one line, for people.
     fn describe(&self) -> String;
     /// Takes the right to write, which one opener on the machine has at a time. Nothing enforces it below: reading and
-    /// writing work without it, so whoever writes takes it first and keeps it as long as it writes.
+    /// writing work without it. So a writer takes it first and keeps it as long as it writes.
     ///
     /// # Errors
-    /// `WouldBlock` if somebody else has it, be it another opener in this process or a mounted file system.
+    /// `WouldBlock` if it is taken, be it by another opener in this process or by a mounted file system.
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>>;
     /// Sizes and cache behaviour.
     fn geometry(&self) -> Geometry;
-    /// Takes all of its room from what it lies on, as far as it has not yet: a file's, from its file system. Nothing that it holds
-    /// is changed. What is written later does not find the file system full.
+    /// Takes all of its room from what it lies on, as far as it has not yet: a file's, from its file system. Nothing
+    /// that it holds is changed. Later writes do not find the file system full.
     ///
     /// # Errors
     /// `StorageFull` if there is less than that, and nothing is taken then; or the system refuses.
     fn reserve(&self) -> io::Result<()> {
         Ok(())
     }
-    /// Room and use. A file that has been cut since it was opened has less room than then; it takes no more writes.
+    /// Returns the size and use of the device. A file that has been cut since it was opened has less room than then; it
+    /// takes no more writes.
     fn space(&self) -> Space;
-    /// Whether the drive below compresses, and what it is. The default says that nothing is known.
+    /// Returns the kind of the drive below, and its compression. The default says that nothing is known.
     fn nature(&self) -> Nature {
         Nature::unknown("unknown", "this kind of device does not say")
     }
@@ -157,23 +159,26 @@ pub trait Device: Send + Sync {
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>>;
 }
 
-/// A submission and completion pair, used by one thread at a time; it may be handed over, also with operations in flight.
+/// A submission and completion pair, used by one thread at a time; it may be handed over, also with operations in
+/// flight.
 ///
-/// Only [`wait`](Queue::wait) blocks, except where a device has no other way than a call: then `submit` does what it is
-/// asked before it returns. Dropping a queue waits for what is in flight, since the device has the buffers.
+/// Only [`wait`](Queue::wait) blocks, except where a device has no other way than a call: then `submit` does the
+/// operation before it returns. Dropping a queue waits for what is in flight, since the device has the buffers.
 pub trait Queue: Send {
     /// Hands an operation and its buffer to the device.
     ///
     /// # Errors
-    /// `WouldBlock` when `depth` operations are in flight, `InvalidInput` for an unaligned, overlong or out-of-range request;
-    /// the buffer comes back either way.
+    /// `WouldBlock` when `depth` operations are in flight, `InvalidInput` for an unaligned, overlong or out-of-range
+    /// request; the buffer comes back either way.
     fn submit(&mut self, op: Op, buffer: Buffer) -> Result<Ticket, (Buffer, io::Error)>;
     /// Collects finished operations into `done`; returns how many.
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize;
-    /// Like [`poll`](Queue::poll), but blocks up to `timeout` for the first one. Returns at once if nothing is in flight.
+    /// Like [`poll`](Queue::poll), but blocks up to `timeout` for the first one. Returns at once if nothing is in
+    /// flight.
     fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize;
-    /// A way to wait for completions that another thread can end; asked for while nothing is in flight. `None`: there is
-    /// nothing to wait for, because `submit` does what it is asked before it returns, or the queue has no such way.
+    /// Returns a way to wait for completions that another thread can end; asked for while nothing is in flight. `None`:
+    /// there is nothing to wait for, because `submit` does the operation before it returns, or the queue has no such
+    /// way.
     ///
     /// # Errors
     /// The system refuses.

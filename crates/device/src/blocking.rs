@@ -43,7 +43,8 @@ fn read(target: &Target, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The error of a transfer that the device stopped serving before its end: the file has shrunk, or the disk has.
+/// Returns the error of a transfer that the device stopped serving before its end: the file has shrunk, or the disk
+/// has.
 pub(crate) fn ended_early(offset: u64, wanted: u64, done: u64) -> io::Error {
     let why = format!(
         "the device ended within a transfer: {done} of {wanted} bytes at offset {offset}; it is shorter than when it was opened"
@@ -51,8 +52,8 @@ pub(crate) fn ended_early(offset: u64, wanted: u64, done: u64) -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
 
-/// A durable write is one that the disk is asked to make durable by itself (force unit access), not a write and a flush
-/// of all that others have written meanwhile; where there is no volatile cache, it is a plain write.
+/// Writes a buffer. The disk makes a durable write durable by itself (force unit access). It is not a write and a flush
+/// of all that others have written meanwhile. Without a volatile cache, it is a plain write.
 fn write(target: &Target, buffer: &[u8], offset: u64, durable: bool) -> io::Result<()> {
     target.check_whole()?;
     let forced = durable && target.geometry.volatile_write_cache;
@@ -92,8 +93,8 @@ pub(crate) fn discard(target: &Target, offset: u64, bytes: u64) -> io::Result<()
     }
 }
 
-/// Zeros in a file are written, not promised: a range that the file system only marks as unwritten changes its metadata
-/// when it is written later, and the log area, for which this is, would pay for that with every page. A sparse file
+/// Zeros in a file are written, not promised. A range that the file system only marks as unwritten changes the metadata
+/// when it is written later. The log area, the user of this call, would pay for that with every page. A sparse file
 /// keeps its holes only by [`Op::Discard`]. A block device has commands of its own for it; the kernel writes zeros
 /// where the disk has none.
 fn zero(target: &Target, offset: u64, bytes: u64) -> io::Result<()> {
@@ -114,7 +115,7 @@ fn zero(target: &Target, offset: u64, bytes: u64) -> io::Result<()> {
 }
 
 fn range_ioctl<const OPCODE: Opcode>(target: &Target, offset: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: both operations take the address of two u64 and only read them; the file is a block device's, and what
+    // SAFETY: both operations take the address of two u64 and only read them. The file is a block device's, and what
     // they change is on the disk, not in this process's memory.
     unsafe { ioctl(&*target.file, Setter::<OPCODE, [u64; 2]>::new([offset, bytes]))? };
     Ok(())

@@ -1,12 +1,12 @@
 //! Owned memory, aligned for direct I/O.
 //!
-//! Short buffers come from the allocator. Long ones, of [`LONG_BYTES`] and more, are mapped from the system, and some of
-//! those that are not used any more are kept for the next (`kept.rs`).
+//! Short buffers come from the allocator. Long ones, of [`LONG_BYTES`] and more, are mapped from the system, and some
+//! of those that are not used any more are kept for the next (`kept.rs`).
 //!
 //! *Rejected:* all of them from the allocator. Buffers are made by one thread and given up by another, some after a
-//! millisecond and some after minutes. glibc has them lie in the heaps of as many threads as there are, in which one that
-//! lives long keeps the free room below it from going back to the system: a store that had some 100 MiB of them held up to
-//! 340 MiB.
+//! millisecond and some after minutes. glibc puts them into a heap for each thread. There, a buffer that lives long
+//! keeps the free room below it from going back to the system. A store that had some 100 MiB of them held up to 340
+//! MiB.
 
 mod kept;
 
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The unit of direct I/O and of log pages, in bytes. A buffer's address is a multiple of it.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Buffers from this length on are mapped. The allocator's heaps are good for shorter ones, of which a page fault each would
-/// cost more than they do.
+/// Buffers from this length on are mapped. The allocator's heaps are good for shorter ones, of which a page fault each
+/// would cost more than they do.
 const LONG_BYTES: usize = 64 << 10;
 
 /// A zero-filled byte buffer whose address is a multiple of [`PAGE_BYTES`].
@@ -50,7 +50,7 @@ impl Buffer {
         Buffer::try_new(bytes).unwrap_or_else(|| handle_alloc_error(Buffer::layout(whole_pages(bytes))))
     }
 
-    /// As [`new`](Buffer::new), but returns `None` if memory runs out.
+    /// Like [`new`](Buffer::new), but returns `None` if memory runs out.
     pub fn try_new(bytes: usize) -> Option<Buffer> {
         let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes)?;
         if !is_zeroed {
@@ -59,7 +59,7 @@ impl Buffer {
         Some(buffer)
     }
 
-    /// A copy of `bytes`, with zeros up to whole pages.
+    /// Returns a copy of `bytes`, with zeros up to whole pages.
     pub fn copy_of(bytes: &[u8]) -> Buffer {
         let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes.len())
             .unwrap_or_else(|| handle_alloc_error(Buffer::layout(whole_pages(bytes.len()))));
@@ -70,8 +70,8 @@ impl Buffer {
         buffer
     }
 
-    /// Returns a buffer, and true if it is zeroed; if not, it has what an earlier buffer of this process had. Returns `None` if memory
-    /// runs out.
+    /// Returns a buffer, and true if it is zeroed; if not, it has what an earlier buffer of this process had. Returns
+    /// `None` if memory runs out.
     fn of_any_contents(bytes: usize) -> Option<(Buffer, bool)> {
         let bytes = whole_pages(bytes);
         let (pointer, is_zeroed) = if bytes >= LONG_BYTES {
@@ -86,12 +86,12 @@ impl Buffer {
         Some((Buffer { pointer, bytes, id: NEXT.fetch_add(1, Ordering::Relaxed) }, is_zeroed))
     }
 
-    /// A number that no other buffer of this process has or had, unlike its address. Never 0.
+    /// Returns a number that no other buffer of this process has or had, unlike its address. Never 0.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Where the bytes lie, for whoever fills them behind the compiler's back: a kernel that was given the address.
+    /// Returns the address of the bytes, for a kernel that fills them behind the compiler's back.
     pub(crate) fn address(&self) -> *mut u8 {
         self.pointer.as_ptr()
     }
@@ -109,7 +109,7 @@ fn whole_pages(bytes: usize) -> usize {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.bytes >= LONG_BYTES {
-            // SAFETY: it is a mapping of this length since `of_any_contents`, and nobody uses it any more.
+            // SAFETY: it is a mapping of this length since `of_any_contents`, and it has no users any more.
             unsafe { Mapping::from_start(self.pointer, self.bytes) }.give_back();
         } else {
             // SAFETY: allocated in `of_any_contents` with this very layout, and freed only here.

@@ -1,21 +1,24 @@
-//! Which drive lies under a path, whether it compresses, and what it counts of its physical space.
+//! The drive under a path, its compression, and its figures of physical space.
 //!
 //! # Algorithm
 //!
-//! 1. The path's device number leads to the drive's description under `/sys/dev/block` (`drive/find.rs`). Partitions, loop
-//!    devices, logical volumes and arrays are followed down to the one drive that holds everything.
+//! 1. The path's device number leads to the drive's description under `/sys/dev/block` (`drive/find.rs`). Partitions,
+//!    loop devices, logical volumes and arrays are followed down to the one drive that holds everything.
 //! 2. The description says what the drive is: zram, dm-vdo, a ScaleFlux drive, or one that says nothing of compression.
-//! 3. [`Drive::counts`] asks the drive for its figures each time that it is called: zram by a file of `/sys`, dm-vdo by its
+//! 3. [`Drive::counts`] asks the drive for its figures at each call: zram by a file of `/sys`, dm-vdo by its
 //!    statistics, a ScaleFlux drive by log pages of NVMe.
 //!
-//! **Invariants.** No figure is guessed. A drive that does not say a figure has `None` for it, and a drive that says nothing
-//! of compression is [`Unknown`](Compresses::Unknown): nobody outside of an ordinary drive can see what it does with its bytes.
-//! **Whose figures.** Those of the whole drive, with everything that others keep on it. So `total - used` is what all of
-//! them have left, and `used` is the caller's own only where the caller has the drive for itself.
+//! **Invariants.** No figure is guessed. A figure that the drive does not report is `None`. A drive that says nothing
+//! of compression is [`Unknown`](Compresses::Unknown): nothing outside of an ordinary drive shows what it does with its
+//! bytes.
+//! **Whose figures.** Those of the whole drive, with everything that others keep on it. So `total - used` is the space
+//! that all of them have left, and `used` is the caller's own only where the caller has the drive for itself.
 //! **Threads.** A `Drive` can be asked by many threads at once. It holds no lock.
-//! **Failure.** A question that the system or the drive refuses gives `None`. [`Nature::why`] says what was refused at first.
-//! **Rejected.** To take an ordinary drive's word-for-word silence for "does not compress": arrays and virtual disks compress
-//! behind the same interface. Nor are the sums of btrfs or ZFS taken: they do not tell what one more block would cost.
+//! **Failure.** A question that the system or the drive refuses gives `None`. [`Nature::why`] says what was refused at
+//! first.
+//! **Rejected.** To take an ordinary drive's word-for-word silence for "does not compress": arrays and virtual disks
+//! compress behind the same interface. Nor are the sums of btrfs or ZFS taken: they do not tell what one more block
+//! would cost.
 
 mod find;
 mod mounts;
@@ -30,7 +33,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a drive counts of all that lies on it, in bytes; `None` where the drive does not say.
+/// The figures of a drive for all that lies on it, in bytes; `None` where the drive does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Addressable bytes that hold something.
@@ -50,19 +53,20 @@ pub struct Drive {
     gauge: Gauge,
 }
 
-/// How a drive is asked.
+/// The way to ask a drive for its figures.
 #[derive(Debug)]
 enum Gauge {
-    /// It has no figures.
+    /// A drive without figures.
     Silent,
-    /// By its directory under `/sys`.
+    /// A zram device, by its directory under `/sys`.
     Zram(PathBuf),
     Vdo(vdo::Volume),
     ScaleFlux(scaleflux::Controller),
 }
 
 impl Drive {
-    /// The drive under `path`: a block device, an NVMe drive's generic character device, a directory, or any other file.
+    /// Returns the drive under `path`: a block device, an NVMe drive's generic character device, a directory, or any
+    /// other file.
     ///
     /// # Errors
     /// The system does not let the path be looked at.
@@ -76,7 +80,7 @@ impl Drive {
         }
     }
 
-    /// The drive under an open file or directory, or the drive that it is.
+    /// Returns the drive under an open file or directory, or the drive that it is.
     ///
     /// # Errors
     /// The system does not tell of the file.
@@ -88,7 +92,7 @@ impl Drive {
         }
     }
 
-    /// A drive of which nothing is known.
+    /// Returns a drive of which nothing is known.
     pub fn unknown(why: impl Into<String>) -> Drive {
         Drive { nature: Nature::unknown("unknown", why), gauge: Gauge::Silent }
     }
@@ -111,12 +115,12 @@ impl Drive {
         Drive { nature, gauge: Gauge::Silent }
     }
 
-    /// Whether it compresses, and what it is.
+    /// Returns the kind of the drive, and its compression.
     pub fn nature(&self) -> &Nature {
         &self.nature
     }
 
-    /// What it counts now.
+    /// Returns the current figures.
     pub fn counts(&self) -> Counts {
         match &self.gauge {
             Gauge::Silent => Counts::default(),
@@ -126,13 +130,13 @@ impl Drive {
         }
     }
 
-    /// `space` with what the drive counts of physical bytes.
+    /// Returns `space` with the physical bytes that the drive counts.
     pub fn add_to(&self, space: Space) -> Space {
         let Counts { physical_total, physical_used, physical_written, .. } = self.counts();
         Space { physical_total, physical_used, physical_written, ..space }
     }
 
-    /// What the drive itself says has gone wrong, for people.
+    /// Returns the trouble that the drive itself reports, as text for people.
     pub fn trouble(&self) -> Option<String> {
         match &self.gauge {
             Gauge::Zram(directory) => zram::trouble(directory),

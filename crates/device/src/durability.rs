@@ -1,7 +1,7 @@
-//! Tests: what is asked of the kernel where there is a volatile cache, and what is not asked where there is none.
+//! Tests of the requests to the kernel: those that a volatile cache needs, and those that are left out without one.
 //!
-//! Both are told by a file in the page cache. The file system gives bytes their blocks when it writes them, not before: those
-//! that have some were forced out of the cache, by a flush or by the write itself, and those that have none were not.
+//! A file in the page cache shows both. The file system gives bytes their blocks when it writes them, not before. Bytes
+//! with blocks were forced out of the cache, by a flush or by the write itself. Bytes without blocks were not.
 
 use crate::extents::is_mapped;
 use crate::skipped::skipped;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(20);
 const PAGES: u64 = 4;
-/// Somebody else may sync the whole file system at any moment, but hardly at every one.
+/// The number of attempts. Another process may sync the whole file system at any moment, but hardly at every one.
 const ATTEMPTS: usize = 5;
 
 fn file() -> tempfile::NamedTempFile {
@@ -25,7 +25,7 @@ fn is_on_the_disk(file: &tempfile::NamedTempFile, pages: u64) -> bool {
     is_mapped(file.as_file(), pages * PAGE_BYTES as u64).unwrap()
 }
 
-/// Whether the file system tells the difference; said aloud where it does not.
+/// Returns true if the file system tells the difference; said aloud where it does not.
 fn can_tell() -> bool {
     let can = (0..ATTEMPTS).any(|_| {
         let file = file();
@@ -40,7 +40,7 @@ fn can_tell() -> bool {
     can
 }
 
-/// A new file behind either backend, as a device with a volatile cache or without one.
+/// Returns a new file behind either backend, as a device with a volatile cache or without one.
 fn devices(volatile_write_cache: bool) -> Vec<(tempfile::NamedTempFile, Box<dyn Device>)> {
     let target = || {
         let file = file();
@@ -73,8 +73,8 @@ fn wait_for(queue: &mut dyn Queue, count: usize) {
     done.into_iter().for_each(|done| done.result.unwrap());
 }
 
-/// What `work` does with so many pages goes to the disk before it is complete if there is a volatile cache, and stays
-/// where the kernel has it if there is none.
+/// Checks `work`, which writes `pages` pages. With a volatile cache, the pages reach the disk before `work` is
+/// complete. Without one, they stay where the kernel has them.
 fn is_forced_only_by_a_volatile_cache(pages: u64, work: impl Fn(&mut dyn Queue)) {
     if !can_tell() {
         return;

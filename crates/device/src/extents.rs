@@ -1,8 +1,8 @@
-//! Whether a file's bytes are where they will be, as its file system says.
+//! A check that a file's bytes have their final place, as its file system says.
 //!
-//! A search for holes (`SEEK_HOLE`) is not enough: it takes for data what lies in the page cache over blocks that are yet to be
-//! allocated or were never written, and it is the later write of those that changes the file system's metadata. So the
-//! file is made durable first, and then its extents are asked for (`FIEMAP`), which tell what they are.
+//! A search for holes (`SEEK_HOLE`) is not enough. It takes for data the pages in the page cache over blocks that are
+//! yet to be allocated or were never written. The later write of those blocks changes the file system's metadata. So
+//! the file is made durable first, and then its extents are read (`FIEMAP`) with their states.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
@@ -45,14 +45,14 @@ struct Map {
 
 const _: () = assert!(size_of::<Extent>() == 56 && size_of::<Map>() == 32 + 56 * EXTENTS);
 
-/// Whether all bytes up to `end` have their blocks, and were written there: writing them again leaves the file system's
-/// metadata as it is. What was written and not synced before is synced.
+/// Returns true if all bytes up to `end` have their blocks, and were written there. Writing them again then leaves the
+/// file system's metadata as it is. Earlier unsynced writes are synced.
 pub(crate) fn is_settled(file: &File, end: u64) -> io::Result<bool> {
     file.sync_all()?;
     is_mapped(file, end)
 }
 
-/// Whether extents that are written and nothing else cover the bytes up to `end`.
+/// Returns true if extents that are written and nothing else cover the bytes up to `end`.
 pub(crate) fn is_mapped(file: &File, end: u64) -> io::Result<bool> {
     let mut at = 0;
     while at < end {

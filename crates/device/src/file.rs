@@ -1,7 +1,8 @@
 //! A file or block device as a [`Device`], by `pread` and `pwrite`.
 //!
 //! Operations complete inside [`Queue::submit`]: the queue is a list of finished work. It is the backend that works
-//! everywhere, and the best one for devices that do their work on the caller's thread anyway; see [`open`](crate::open()).
+//! everywhere, and the best one for devices that do their work on the caller's thread anyway; see
+//! [`open`](crate::open()).
 
 use crate::block::check_request;
 use crate::blocking;
@@ -17,7 +18,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct FileDevice {
     target: Target,
-    /// Why it is this backend, where that is worth saying.
+    /// The reason why it is this backend, where that is worth saying.
     because: Option<String>,
 }
 
@@ -38,7 +39,7 @@ impl FileDevice {
         FileDevice { target, because: Some(why) }
     }
 
-    /// Whether the page cache is bypassed.
+    /// Returns true if the page cache is bypassed.
     pub fn is_direct(&self) -> bool {
         self.target.direct
     }

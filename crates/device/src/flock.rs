@@ -1,11 +1,11 @@
 //! The right to write to a file or a block device.
 //!
-//! Two locks, because they keep different people away: the exclusive open of a block device, which the kernel also takes
-//! for a mounted file system, for swap and for the members of a RAID, and `flock`, which other openers of a file take.
-//! A disk that has two names by a loop device is kept by either of them (`flock/loops.rs`).
-//! Both belong to a descriptor of the lock's own, so that dropping it gives them back, and the end of the process too. It is
-//! opened by the path again, and has to be what the path was when the device was opened: the right to write to what has
-//! taken its place since is no right to write to the device.
+//! There are two locks, because they keep different users away. The kernel takes the exclusive open of a block device
+//! also for a mounted file system, for swap and for the members of a RAID. Other openers of a file take `flock`. A disk
+//! that has two names by a loop device is kept by either of them (`flock/loops.rs`). Both belong to a descriptor of the
+//! lock's own, so that dropping it gives them back, and the end of the process too. It is opened by the path again, and
+//! has to be the same file as when the device was opened. The right to write to a replacement is no right to write to
+//! the device.
 
 mod loops;
 
@@ -20,12 +20,12 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long another holder of a block device's `flock` is waited for: device managers take it for moments while they
-/// look at a device that somebody has just closed.
+/// The longest wait for another holder of a block device's `flock`. Device managers take it for moments while they look
+/// at a device that was just closed.
 const PASSING_HOLDER: Duration = Duration::from_millis(500);
 
-/// The files of which this process holds the `flock` now, each as often as it does: a process that is refused can so tell
-/// whether it stands in its own way.
+/// The files of which this process holds the `flock` now, each as often as it does. So a refused process can find out
+/// if it is the holder itself.
 static HELD: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
 fn held() -> MutexGuard<'static, Vec<(u64, u64)>> {
@@ -36,31 +36,31 @@ fn held() -> MutexGuard<'static, Vec<(u64, u64)>> {
 /// A file of which this process has taken the `flock`; given back on drop.
 ///
 /// Closing is not enough: a process that is being started has copies of all descriptors for a moment. A child that was
-/// forked has them for good, and closes its own: what it unlocked would be unlocked for its parent, too. So only the process that
-/// took it gives it back.
+/// forked has them for good, and closes its own: what it unlocked would be unlocked for its parent, too. So only the
+/// process that took it gives it back.
 #[derive(Debug)]
 pub struct Flocked {
     file: File,
     holder: u32,
-    /// Which file it is, as [`HELD`] has it; `None` if the system does not say.
+    /// The identity of the file, as [`HELD`] has it; `None` if the system does not say.
     held: Option<(u64, u64)>,
 }
 
 impl Flocked {
-    /// `file`, of which this process has just taken the `flock`, a share or all of it.
+    /// Takes `file`, of which this process has just taken the `flock`, a share or all of it.
     pub fn new(file: File) -> Flocked {
         let which = identity(&file).ok();
         held().extend(which);
         Flocked { file, holder: std::process::id(), held: which }
     }
 
-    /// The locked file.
+    /// Returns the locked file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Whether this process itself holds the `flock` of `file`, by whatever name it was opened. A child that was forked
-    /// also answers for its parent.
+    /// Returns true if this process itself holds the `flock` of `file`, by whatever name it was opened. A child that
+    /// was forked also answers for its parent.
     pub fn is_held_here(file: &File) -> bool {
         identity(file).is_ok_and(|which| held().contains(&which))
     }
@@ -74,7 +74,7 @@ impl Drop for Flocked {
             at.map(|at| held.swap_remove(at));
         }
         if std::process::id() == self.holder {
-            // What cannot be unlocked goes with the last descriptor.
+            // A lock that cannot be unlocked goes with the last descriptor.
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }
@@ -83,13 +83,13 @@ impl Drop for Flocked {
 #[derive(Debug)]
 struct FileLock {
     _held: Flocked,
-    /// What lies below a loop device, of which others have a share at most.
+    /// The file below a loop device, of which others have a share at most.
     _below: Option<Flocked>,
 }
 
 impl DeviceLock for FileLock {}
 
-/// Takes the lock of the path, if it is still the path of `opened`. None: of a device that has another node for it.
+/// Takes the lock of the path, if it is still the path of `opened`. `None` for a device that has another node for it.
 pub(crate) fn lock_path(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result<Box<dyn DeviceLock>> {
     Ok(Box::new(take(path, is_block_device, opened)?))
 }
@@ -142,7 +142,8 @@ fn take(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result
     }
 }
 
-/// What a path may stop to mean: a device by its number, whichever node was opened, and a file by that of its inode.
+/// Returns an identity that does not depend on the path: a device's number, whichever node was opened, and a file's
+/// inode number.
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     Ok(identity_of(&fstat(file)?))
 }

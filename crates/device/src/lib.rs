@@ -1,11 +1,12 @@
 //! Block devices, and what lies below them.
 //!
-//! * [`Device`] and [`Queue`]: blocks in and out through polled queue pairs, with [`Buffer`]s that are aligned for
-//!   direct I/O and that the queue owns until it gives them back with a [`Completion`]. [`open`](open()) takes a file, a
-//!   block device or an NVMe namespace, by plain calls, by `io_uring` or by commands passed through to the drive.
+//! * [`Device`] and [`Queue`]: blocks in and out through polled queue pairs. [`Buffer`]s are aligned for direct I/O.
+//!   The queue owns them until it gives them back with a [`Completion`]. [`open`](open()) takes a file, a block device
+//!   or an NVMe namespace, by plain calls, by `io_uring` or by commands passed through to the drive.
 //! * [`Drive`]: the drive under a path. It says whether it compresses, and what it counts of its physical space.
 //! * [`memory`]: fallible allocation, for lengths that come from data.
-//! * [`FileReads`]: reads of any open files, many in flight. [`Watch`]: a wait for completions that another thread can end.
+//! * [`FileReads`]: reads of any open files, many in flight. [`Watch`]: a wait for completions that another thread can
+//!   end.
 //!
 //! A [`Queue::wait`] blocks, so no lock is held across it (see the rules of `situ_base`).
 

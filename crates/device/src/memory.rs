@@ -1,4 +1,5 @@
-//! Fallible allocation, for lengths that come from data. If memory runs out, the caller gets a result and the process continues.
+//! Fallible allocation, for lengths that come from data. If memory runs out, the caller gets a result and the process
+//! continues.
 
 use std::alloc::{Layout, alloc_zeroed};
 
@@ -14,7 +15,8 @@ pub fn zeroed(bytes: usize) -> Option<Vec<u8>> {
     (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, bytes, bytes) })
 }
 
-/// Resizes a buffer to `bytes`, with zeros at its end if it grows. Returns false, with the buffer unchanged, if memory runs out.
+/// Resizes a buffer to `bytes`, with zeros at its end if it grows. Returns false, with the buffer unchanged, if memory
+/// runs out.
 pub fn resize(buffer: &mut Vec<u8>, bytes: usize) -> bool {
     if buffer.try_reserve(bytes.saturating_sub(buffer.len())).is_err() {
         return false;

@@ -12,7 +12,7 @@ pub enum Compresses {
 }
 
 impl Compresses {
-    /// In a word: "yes", "no" or "unknown".
+    /// Returns it in a word: "yes", "no" or "unknown".
     pub fn word(self) -> &'static str {
         match self {
             Compresses::Yes => "yes",
@@ -25,31 +25,31 @@ impl Compresses {
 /// The kind of a drive, as far as compression is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nature {
-    /// Whether it compresses.
+    /// The drive's compression, as far as it is known.
     pub compresses: Compresses,
-    /// What it is, in words: "zram", "dm-vdo", "ScaleFlux", "virtio disk", "btrfs".
+    /// The kind of drive, in words: "zram", "dm-vdo", "ScaleFlux", "virtio disk", "btrfs".
     pub kind: String,
     /// The kernel's names of the devices from the path down to the drive, the topmost first.
     pub devices: Vec<String>,
-    /// The drive can be set to expose at most so many logical bytes for a hundred physical ones; `None` without such a
+    /// The most logical bytes that the drive can be set to expose for a hundred physical ones. `None` without such a
     /// limit, and where the limit is not known.
     pub exposes_percent_max: Option<u32>,
-    /// Others may keep something on the drive: the path is on a partition of it, or on a part that a device above it
-    /// hands out.
+    /// True if others may keep something on the drive: the path is on a partition of it, or on a part that a device
+    /// above it hands out.
     pub is_shared: bool,
     /// The path is in a file system that does not tell the drive what is deleted, as it is mounted without `discard`.
     pub keeps_discards: bool,
-    /// Why something is unknown.
+    /// The reason why something is unknown.
     pub why: Option<String>,
 }
 
 impl Nature {
-    /// A drive that says nothing.
+    /// Creates the nature of a drive that says nothing.
     pub fn unknown(kind: impl Into<String>, why: impl Into<String>) -> Nature {
         Nature { why: Some(why.into()), ..Nature::of(Compresses::Unknown, kind) }
     }
 
-    /// A drive of which it is known whether it compresses.
+    /// Creates the nature of a drive of which it is known whether it compresses.
     pub fn of(compresses: Compresses, kind: impl Into<String>) -> Nature {
         let (kind, devices) = (kind.into(), Vec::new());
         Nature {

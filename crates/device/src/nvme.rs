@@ -18,14 +18,14 @@ pub(crate) fn is_generic_device(path: &Path) -> bool {
     is_device && block_path(path).is_some()
 }
 
-/// The namespace's block device: `/dev/nvme0n1` for `/dev/ng0n1`.
+/// Returns the namespace's block device: `/dev/nvme0n1` for `/dev/ng0n1`.
 pub(crate) fn block_path(path: &Path) -> Option<PathBuf> {
     let path = std::fs::canonicalize(path).ok()?;
     let rest = path.file_name()?.to_str()?.strip_prefix("ng")?;
     rest.starts_with(|first: char| first.is_ascii_digit()).then(|| path.with_file_name(format!("nvme{rest}")))
 }
 
-/// A number from the description of the namespace's block device.
+/// Returns a number from the description of the namespace's block device.
 pub(crate) fn block_limit(path: &Path, name: &str) -> Option<u64> {
     let block = block_path(path)?;
     let directory = Path::new("/sys/block").join(block.file_name()?).join("queue");
@@ -98,7 +98,8 @@ pub(crate) fn namespace_id(file: &File) -> io::Result<u32> {
     Ok(unsafe { ioctl(file, Call::<NVME_IOCTL_ID> { argument: std::ptr::null_mut() })? })
 }
 
-/// Runs an administrative command that moves so many bytes from the drive into a buffer; returns its result.
+/// Runs an administrative command that moves the given number of bytes from the drive into a buffer; returns its
+/// result.
 pub(crate) fn admin(file: &File, mut command: AdminCommand, data: Option<(&mut Buffer, usize)>) -> io::Result<u32> {
     const NVME_IOCTL_ADMIN_CMD: Opcode = opcode::read_write::<AdminCommand>(b'N', 0x41);
     if let Some((data, bytes)) = data {
@@ -113,7 +114,7 @@ pub(crate) fn admin(file: &File, mut command: AdminCommand, data: Option<(&mut B
     if status == 0 { Ok(command.result) } else { Err(status_error(status)) }
 }
 
-/// The error for a status that is not success.
+/// Returns the error for a status that is not success.
 pub(crate) fn status_error(status: u32) -> io::Error {
     // Status code type and status code; the bits above say whether to ask for more and whether to try again.
     let what = match status & 0x7ff {

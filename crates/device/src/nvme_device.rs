@@ -1,13 +1,12 @@
 //! An NVMe namespace by its generic character device, `/dev/ngXnY`: commands go to the drive as they are, past the
 //! kernel's block layer.
 //!
-//! What the drive says of itself is asked once, at opening: size and sector, the longest transfer, whether there is a
-//! volatile cache and whether it is switched on, which commands it has, how much it writes whole through a power
-//! failure. Operations are passed through a ring with the wide entries that such commands need (Linux 5.19 or later).
+//! The drive is asked for its properties once, at opening. They are size and sector, the longest transfer, the volatile
+//! cache and its switch, the commands, and the bytes that it writes whole through a power failure. Operations are
+//! passed through a ring with the wide entries that such commands need (Linux 5.19 or later).
 //!
 //! The block device of the same namespace still exists. Its exclusive open is this device's lock, so that a mounted
-//! file system keeps writers away here, too. What is written here does not show in pages that the kernel has cached
-//! there.
+//! file system keeps writers away here, too. Writes here do not show in pages that the kernel has cached there.
 
 use crate::drive::Drive;
 use crate::flock;
@@ -21,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the first read may take.
+/// The maximum time of the first read.
 const FIRST_READ: Duration = Duration::from_secs(30);
 
 /// A namespace behind rings of passed-through commands.

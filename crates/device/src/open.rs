@@ -1,12 +1,15 @@
 //! Choosing a backend by what a path is and what it supports.
 //!
-//! | the path | the backend | because (`docs/evidence/devices.md`) |
-//! |---|---|---|
-//! | opened for direct I/O, operations can begin without waiting: disks with request queues, files on them | rings | eight in flight: three times the small reads; beside busy cores forty times the durable writes and more |
-//! | operations cannot begin without waiting: zram, network file systems | plain calls | a ring gives each operation to a kernel thread: twice to six times the latency of a small one |
-//! | through the page cache | plain calls | the same |
-//! | an NVMe drive's generic character device, `/dev/ngXnY` | commands passed through rings | it takes nothing else |
-//! | the system gives no rings (seccomp, `kernel.io_uring_disabled`) | plain calls | the description says so |
+//! Each path, its backend, and the reason (`docs/evidence/devices.md`):
+//!
+//! * A path that is opened for direct I/O, and whose operations can begin without waiting (disks with request queues,
+//!   files on them): rings. With eight in flight, rings do three times the small reads, and on busy cores forty times
+//!   the durable writes and more.
+//! * Operations that cannot begin without waiting (zram, network file systems): plain calls. A ring gives each
+//!   operation to a kernel thread, at twice to six times the latency of a small one.
+//! * A path through the page cache: plain calls, for the same reason.
+//! * An NVMe drive's generic character device, `/dev/ngXnY`: commands passed through rings. It takes nothing else.
+//! * A system that gives no rings (seccomp, `kernel.io_uring_disabled`): plain calls. The description says so.
 
 use crate::nvme;
 use crate::nvme_device::NvmeDevice;
@@ -17,11 +20,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How operations reach a device.
+/// The way in which operations reach a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// What suits the path; see [`open`].
+    /// The backend that suits the path; see [`open`].
     #[default]
     Automatic,
     /// `pread` and `pwrite`, one operation at a time for each thread. Works everywhere.
@@ -33,17 +36,17 @@ pub enum Backend {
     RingWithThread,
 }
 
-/// How [`open`] opens a device. The default is right for a store.
+/// Options of [`open`]. The default is right for a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenOptions {
-    /// Open for reading only, for those who look at a device that may be somebody else's. Default: false.
+    /// True to open for reading only, as for a look at a device that may belong to another process. Default: false.
     pub read_only: bool,
-    /// Which backend; for tests and comparisons. Default: automatic.
+    /// The backend; for tests and comparisons. Default: automatic.
     pub backend: Backend,
 }
 
-/// Opens the regular file, block device or NVMe namespace (`/dev/ngXnY`) at `path`, whose size is taken as it is now, with
-/// the backend that suits it.
+/// Opens the regular file, block device or NVMe namespace (`/dev/ngXnY`) at `path`, whose size is taken as it is now,
+/// with the backend that suits it.
 ///
 /// # Errors
 /// Whatever the system answers to `open`; `InvalidInput` for what is neither a file nor a block device.

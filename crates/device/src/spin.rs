@@ -1,23 +1,24 @@
 //! When a waiter spins and when it sleeps.
 //!
-//! Sleeping costs the way back: a few microseconds on an idle machine, up to a whole time slice (milliseconds) where all
-//! cores are busy, because a thread that wakes up has to wait for its turn. Spinning costs the processor for as long as
-//! it lasts. So it pays only if the completion comes much sooner than a sleeper would be back, and both are measured:
+//! Sleeping costs the way back: a few microseconds on an idle machine, and up to a whole time slice (milliseconds)
+//! where all cores are busy. There, a thread that wakes up has to wait for its turn. Spinning costs the processor for
+//! as long as it lasts. So it pays only if the completion comes much sooner than a sleeper would be back, and both are
+//! measured:
 //!
-//! 1. A [`Spinner`] knows how long waits take that sleep, how long completions take that come while it is spinning, and
-//!    whether recent attempts were met by one.
+//! 1. A [`Spinner`] knows the time of waits that sleep, the time of completions that come while it is spinning, and the
+//!    success of recent attempts.
 //! 2. An attempt lasts twice as long as completions usually take, at most an eighth of what a sleeping wait takes, and
 //!    at most [`LONGEST`]. ([`SHORT`] is always allowed: less is not worth deciding about.)
-//! 3. Once most attempts are in vain it sleeps, and tries again only now and then; the tries become rarer up to one in
-//!    [`RAREST_TRY`] waits, so that a slow device costs next to nothing. And while it spins, one wait in
-//!    [`RAREST_TRY`] sleeps, to see what that takes.
-//! 4. What is waited for may need this very core: a kernel thread, the one that fills the pipe. Then attempts are in
-//!    vain, and by the third rule they end. Nobody is kept waiting longer than one attempt.
+//! 3. Once most attempts are in vain it sleeps, and tries again only now and then. The tries become rarer up to one in
+//!    [`RAREST_TRY`] waits, so that a slow device costs next to nothing. And while it spins, one wait in [`RAREST_TRY`]
+//!    sleeps, to see what that takes.
+//! 4. The operation may need this very core: for a kernel thread, or the one that fills the pipe. Then attempts are in
+//!    vain, and by the third rule they end. No thread is kept waiting longer than one attempt.
 //! 5. At most half of the cores spin at once, none on a machine with one: a [`Permit`] is one of them.
 //!
-//! **Rejected:** spinning for a constant time: it is too short for one device and wasted on all slower ones. Yielding the
-//! processor in every turn: beside a busy thread, even one that runs only when nobody else wants to, the waiter comes
-//! back after that thread's time slice, which is what spinning is to avoid.
+//! **Rejected:** spinning for a constant time: it is too short for one device and wasted on all slower ones. Yielding
+//! the processor in every turn: after a busy thread, even one of the lowest priority, the waiter comes back after that
+//! thread's time slice. Spinning is meant to avoid that.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +34,7 @@ pub(crate) const SHORT: Duration = Duration::from_micros(50);
 /// Attempts are never shorter: this is the time of a few looks at the queue.
 const SHORTEST: Duration = Duration::from_micros(2);
 
-/// How many waits lie at most between two tries of what does not seem to pay.
+/// The maximum number of waits between two tries of what does not seem to pay.
 const RAREST_TRY: u32 = 1024;
 
 /// Waits after which spinning is tried again for the first time.
@@ -50,9 +51,9 @@ const ALWAYS: u32 = 1 << 16;
 pub(crate) struct Spinner {
     /// Share of recent attempts that were met by a completion.
     success: u32,
-    /// What a completion takes that comes while spinning, on average.
+    /// The average time of a completion that comes while spinning.
     usual_ns: u64,
-    /// What a wait takes that sleeps, on average.
+    /// The average time of a wait that sleeps.
     asleep_ns: u64,
     /// Waits until the next try of what does not seem to pay.
     resting: u32,
@@ -66,12 +67,12 @@ impl Spinner {
         Spinner { success: ALWAYS / 2, usual_ns, asleep_ns: 0, resting: RAREST_TRY, next_rest: FIRST_REST }
     }
 
-    /// Whether most attempts are met by a completion.
+    /// Returns true if most attempts are met by a completion.
     pub(crate) fn pays(&self) -> bool {
         self.success >= ALWAYS / 2
     }
 
-    /// How long the next wait may spin; zero means to sleep at once.
+    /// Returns the time for which the next wait may spin; zero means to sleep at once.
     pub(crate) fn budget(&mut self) -> Duration {
         let longest = Duration::from_nanos(self.asleep_ns / 8).clamp(SHORT, LONGEST);
         if self.resting > 0 {
@@ -92,7 +93,7 @@ impl Spinner {
         }
     }
 
-    /// A completion came after `took` of spinning.
+    /// Notes that a completion came after `took` of spinning.
     pub(crate) fn met(&mut self, took: Duration) {
         self.success += (ALWAYS - self.success) >> SHIFT;
         average(&mut self.usual_ns, took);
@@ -104,7 +105,7 @@ impl Spinner {
         }
     }
 
-    /// An attempt ended without a completion.
+    /// Notes that an attempt ended without a completion.
     pub(crate) fn missed(&mut self) {
         let paid = self.pays();
         self.success -= self.success >> SHIFT;
@@ -113,7 +114,7 @@ impl Spinner {
         }
     }
 
-    /// A completion came after `took`, most of which was slept.
+    /// Notes that a completion came after `took`, most of which was slept.
     pub(crate) fn slept(&mut self, took: Duration) {
         average(&mut self.asleep_ns, took);
     }

@@ -1,23 +1,23 @@
-//! What a path is: a regular file or a block device, which disk lies beneath, and what that disk says of itself.
+//! The target of a path: a regular file or a block device, with the disk beneath and that disk's own description.
 //!
 //! 1. The path is opened, bypassing the page cache where the file system allows it.
 //! 2. The disk is found by its number: a block device's own, or the one that a file's file system names. The kernel
 //!    describes it under `/sys/dev/block/MAJOR:MINOR`; a partition's description is one directory higher, its disk's.
-//! 3. What cannot be found is assumed to be as bad as disks get: a volatile cache, sectors of 512 bytes.
+//! 3. Unknown properties are assumed to be as bad as disks get: a volatile cache, sectors of 512 bytes.
 //!
-//! **When a file needs no flush.** That its disk has no volatile cache is not enough: a file system may keep in memory
-//! where the bytes went. Only a file that is written in place can do without: opened for direct I/O, every block
-//! allocated and written once before (holes and unwritten extents change the file system's metadata when they are
-//! written), on a file system that overwrites (the ext family). So the opening of such a file syncs it and asks for its
-//! extents (`extents.rs`). Nor is it enough that direct I/O was asked for: ext4 takes the flag and goes through its page cache all
-//! the same where it cannot do without, as for data that it journals (`chattr +j`, `data=journal`). So the file must say
-//! that its I/O is direct (`statx`, since Linux 6.1). Every other file is said to have a volatile cache, and so is a block
-//! device that is used through the page cache.
+//! **When a file needs no flush.** A disk without a volatile cache is not enough. A file system may keep the place of
+//! the bytes in memory. Only a file that is written in place can do without. It is opened for direct I/O, on a file
+//! system that overwrites (the ext family). Every block was allocated and written once before, because holes and
+//! unwritten extents change the file system's metadata when they are written. So the opening of such a file syncs it
+//! and asks for its extents (`extents.rs`). A request for direct I/O is not enough either. ext4 takes the flag and
+//! still goes through its page cache where it cannot do without, as for data that it journals (`chattr +j`,
+//! `data=journal`). So the file must say that its I/O is direct (`statx`, since Linux 6.1). Every other file is said to
+//! have a volatile cache, and so is a block device that is used through the page cache.
 //!
-//! **A file that is cut while it is open.** What is written behind its new end makes it longer again, with holes where its bytes
-//! were, and all would look well until somebody misses them. So a file's length is asked for before each write, which
-//! costs a fraction of a microsecond; once it was too short, nothing is written to the file any more ([`Target::check_whole`]),
-//! and reads behind its end are errors. A block device refuses both by itself.
+//! **A file that is cut while it is open.** A write behind its new end makes it longer again, with holes in place of
+//! its bytes. All would look well until a reader misses them. So the file's length is checked before each write, which
+//! costs a fraction of a microsecond. Once it was too short, nothing is written to the file any more
+//! ([`Target::check_whole`]). Reads behind its end are errors. A block device refuses both by itself.
 
 use crate::drive::{Counts, Drive};
 use crate::extents::is_settled;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The longest transfer through the kernel's block layer, which cuts it into commands as the disk wants them. Longer
-/// ones gain nothing on any disk and hold up whoever comes behind them.
+/// ones gain nothing on any disk and hold up the operations behind them.
 const MAX_TRANSFER_BYTES: u32 = 1 << 20;
 
 /// The magic number of ext2, ext3 and ext4.
@@ -72,7 +72,7 @@ pub(crate) struct Target {
     pub(crate) bytes: u64,
     pub(crate) geometry: Geometry,
     pub(crate) direct: bool,
-    /// Whether the file was found shorter than `bytes`; None of what cannot become shorter unnoticed.
+    /// True if the file was found shorter than `bytes`; `None` for a target that cannot become shorter unnoticed.
     was_cut: Option<Arc<AtomicBool>>,
     disk: Option<Disk>,
     pub(crate) drive: Arc<Drive>,
@@ -80,7 +80,7 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn open(path: &Path, read_only: bool) -> io::Result<Target> {
-        // Before it is opened: opening a pipe waits for somebody at its other end.
+        // Before it is opened: opening a pipe waits for a process at its other end.
         Kind::of(&stat(path)?, path)?;
         let direct = OFlags::DIRECT.bits() as i32;
         let open = |flags| OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
@@ -91,7 +91,7 @@ impl Target {
         Target::new(file, path)
     }
 
-    /// A pipe, a socket, or whatever else a test wants to see behave as a device of `bytes`.
+    /// Returns a target over a pipe, a socket, or any other file that a test wants to behave as a device of `bytes`.
     #[cfg(test)]
     pub(crate) fn fake(file: File, bytes: u64) -> Target {
         let geometry = file_geometry(None, false, true);
@@ -122,8 +122,8 @@ impl Target {
     }
 
     /// # Errors
-    /// The file is shorter than when it was opened, or was at an earlier call: what was behind its end is lost, whoever makes
-    /// it longer again.
+    /// The file is shorter than when it was opened, or was at an earlier call. The bytes behind its end are lost, even
+    /// if the file is made longer again.
     pub(crate) fn check_whole(&self) -> io::Result<()> {
         let Some(was_cut) = &self.was_cut else { return Ok(()) };
         let length = fstat(&*self.file)?.st_size as u64;
@@ -158,8 +158,8 @@ impl Target {
         let missing = self.bytes.saturating_sub((fstat(&*self.file)?.st_blocks as u64).saturating_mul(512));
         let room = fstatvfs(&*self.file)?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
-        // Asked for before: of a reservation that fails, what it has taken by then is not given back. A file system that does not
-        // tell its size has no blocks at all.
+        // Asked for before: of a reservation that fails, what it has taken by then is not given back. A file system
+        // that does not tell its size has no blocks at all.
         if room.f_blocks > 0 && free < missing {
             let why = format!(
                 "{} has {} bytes, {missing} of which its file system has not given it yet; there are {free} left, so make \
@@ -170,7 +170,7 @@ impl Target {
             return Err(io::Error::new(io::ErrorKind::StorageFull, why));
         }
         match fallocate(&*self.file, FallocateFlags::empty(), 0, self.bytes) {
-            // There is room, and nobody can keep it for us.
+            // There is room, and the file system cannot reserve it.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             other => Ok(other?),
         }
@@ -185,8 +185,8 @@ impl Target {
         format!("{} ({kind}, {backend}, {cache})", self.path.display())
     }
 
-    /// How much of a transfer that moved `count` bytes may be taken as done, so that the rest can be asked for: direct
-    /// I/O cannot begin again within a block. None of it if nothing but a part of a block was moved.
+    /// Returns the part of a transfer that moved `count` bytes that may be taken as done. The caller asks for the rest.
+    /// Direct I/O cannot begin again within a block. It is 0 if only a part of a block was moved.
     pub(crate) fn whole_units(&self, count: usize) -> usize {
         if self.direct { count - count % self.geometry.block_bytes as usize } else { count }
     }
@@ -199,15 +199,15 @@ impl Target {
         Ok(())
     }
 
-    /// Whether the kernel can begin an operation without waiting. Where it cannot (devices that do their work on the
-    /// caller's thread, such as zram), it gives each operation of a ring to a thread of its own.
+    /// Returns true if the kernel can begin an operation without waiting. Where it cannot (devices that do their work
+    /// on the caller's thread, such as zram), it gives each operation of a ring to a thread of its own.
     pub(crate) fn can_begin_without_waiting(&self) -> bool {
         let mut buffer = Buffer::new(self.geometry.block_bytes as usize);
         let read = preadv2(&*self.file, &mut [IoSliceMut::new(&mut buffer)], 0, ReadWriteFlags::NOWAIT);
         matches!(read, Ok(_) | Err(Errno::AGAIN))
     }
 
-    /// Whether the disk can be polled for completions: a block device with queues for it.
+    /// Returns true if the disk can be polled for completions: a block device with queues for it.
     pub(crate) fn can_poll(&self) -> bool {
         let disk = self.disk.as_ref().filter(|_| self.kind == Kind::BlockDevice && self.direct);
         disk.and_then(|disk| disk.number::<u32>("io_poll")).is_some_and(|can| can != 0)
@@ -225,7 +225,7 @@ impl Target {
         Space { logical_total, logical_used, physical_total, physical_used, physical_written }
     }
 
-    /// Of a file: how much of it is left as it was opened, and how much its file system has given it.
+    /// Returns, for a file, the bytes that are left as it was opened, and the bytes that its file system has given it.
     fn length_and_held(&self) -> Option<(u64, u64)> {
         let stat = fstat(&*self.file).ok()?;
         let total = (stat.st_size as u64).min(self.bytes);
@@ -233,7 +233,7 @@ impl Target {
     }
 }
 
-/// Whether the file system does direct I/O for this file, and not only takes the flag.
+/// Returns true if the file system does direct I/O for this file, and not only takes the flag.
 fn bypasses_cache(file: &File) -> io::Result<bool> {
     match statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         Ok(answer) => Ok(says_direct(&answer)),
@@ -243,12 +243,13 @@ fn bypasses_cache(file: &File) -> io::Result<bool> {
     }
 }
 
-/// A kernel or a file system that does not say leaves the bit out; one that goes through the page cache says 0.
+/// Returns true if the answer says that I/O is direct. A kernel or a file system that does not say leaves the bit out;
+/// one that goes through the page cache says 0.
 fn says_direct(answer: &Statx) -> bool {
     StatxFlags::from_bits_retain(answer.stx_mask).contains(StatxFlags::DIOALIGN) && answer.stx_dio_offset_align > 0
 }
 
-/// What `disk` says; `logical` is the size of its sectors.
+/// Returns the geometry that `disk` reports; `logical` is the size of its sectors.
 fn block_geometry(disk: Option<&Disk>, logical: u32, direct: bool) -> Geometry {
     let discard = disk.filter(|disk| disk.number::<u64>("discard_max_bytes").is_some_and(|most| most > 0));
     let granularity = discard.and_then(|disk| disk.number::<u32>("discard_granularity")).unwrap_or(0);
@@ -263,7 +264,8 @@ fn block_geometry(disk: Option<&Disk>, logical: u32, direct: bool) -> Geometry {
     }
 }
 
-/// What a file on `disk` is like. Its owner may have `reserved` all of its room: then it is never given back.
+/// Returns the geometry of a file on `disk`. Its owner may have `reserved` all of its room: then it is never given
+/// back.
 fn file_geometry(disk: Option<&Disk>, settled: bool, reserved: bool) -> Geometry {
     let sector = disk.and_then(|disk| disk.number::<u32>("logical_block_size")).unwrap_or(512);
     Geometry {
@@ -283,7 +285,8 @@ struct Disk {
 }
 
 impl Disk {
-    /// None for a file system without a disk of its own (in memory, over a network, over several disks).
+    /// Finds the disk. Returns `None` for a file system without a disk of its own (in memory, over a network, over
+    /// several disks).
     fn find(number: u64) -> Option<Disk> {
         let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
         Disk::at(&std::fs::canonicalize(link).ok()?)

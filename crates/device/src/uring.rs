@@ -1,5 +1,5 @@
-//! A file or block device as a [`Device`], by `io_uring`: several operations in flight for each thread, without a thread
-//! for each.
+//! A file or block device as a [`Device`], by `io_uring`: several operations in flight for each thread, without a
+//! thread for each.
 //!
 //! ```text
 //!   RingQueue ── Table: buffers in flight        queue.rs, table.rs
@@ -9,8 +9,8 @@
 //!   FileReads ── Table, Ring                      reads.rs
 //! ```
 //!
-//! A device can be opened by it if the kernel lets this process have a ring and a read through one works: that is tried
-//! once, with the ways of polling that are asked for, so nothing is found out later, under load.
+//! A device can be opened by it if the kernel lets this process have a ring and a read through one works. That is tried
+//! once, with the requested ways of polling. So no refusal comes later, under load.
 
 mod file;
 mod nvme;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long the first read may take.
+/// The maximum time of the first read.
 const FIRST_READ: Duration = Duration::from_secs(30);
 
 /// A file or block device behind rings.
@@ -47,8 +47,8 @@ pub(crate) struct RingDevice {
 impl RingDevice {
     /// Takes the target over if a read through a ring works.
     ///
-    /// Where polling for completions is asked for and the device does not support it, it is left out: the same read
-    /// tells. With `submission_poll`, a kernel thread takes the submissions.
+    /// If the options ask for polling for completions and the device does not support it, it is left out: the same read
+    /// shows that. With `submission_poll`, a kernel thread takes the submissions.
     pub(crate) fn new(target: Target, submission_poll: bool) -> io::Result<RingDevice> {
         let completion_poll = target.can_poll();
         RingDevice::with(target, submission_poll, completion_poll)

@@ -6,9 +6,9 @@
 //!
 //! A ring has the kernel write each completion to an event descriptor; [`Watch::wake`] writes to the same one.
 //!
-//! **Rejected:** a thread of the queue's own that turns completions into notifications of an [`Event`](situ_base::Event):
-//! each completion would cross one thread more. **Rejected:** an entry in the ring that a waker completes. It would
-//! take a place among the operations, and the table would have to know of it.
+//! **Rejected:** a thread of the queue's own that turns completions into notifications of an
+//! [`Event`](situ_base::Event): each completion would cross one thread more. **Rejected:** an entry in the ring that a
+//! waker completes. It would take a place among the operations, and the table would have to know of it.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
@@ -27,8 +27,8 @@ pub trait Watch: Send + Sync {
     /// Ends the present wait, or the next one.
     fn wake(&self);
 
-    /// A descriptor that becomes readable when a [`wait`](Watch::wait) would end, for a thread that waits for other things, too. To be watched by
-    /// edges: without a wait it stays readable. `None`: there is none.
+    /// Returns a descriptor that becomes readable when a [`wait`](Watch::wait) would end, for a thread that waits for
+    /// other things, too. To be watched by edges: without a wait it stays readable. `None`: there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -43,7 +43,7 @@ impl EventDescriptor {
         Ok(EventDescriptor(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// For the kernel, which is told of it by number and keeps it open itself.
+    /// Returns the number for the kernel, which keeps the descriptor open itself.
     pub(crate) fn number(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -63,7 +63,7 @@ impl Watch for EventDescriptor {
     }
 
     fn wake(&self) {
-        // It fails only at 2^64 - 1 wakes that nobody has taken: then the wait ends anyway.
+        // It fails only at 2^64 - 1 wakes that no waiter has taken: then the wait ends anyway.
         let _ = write(&self.0, &1u64.to_ne_bytes());
     }
 

@@ -1,7 +1,7 @@
 //! Consecutive pages on their way to a log file, in one buffer.
 //!
-//! A chunk is filled under the log's lock (headers half done: what depends on the order of records), and *sealed*
-//! outside of it by the thread that writes it: checksums, and what is known durable at that moment.
+//! A chunk is filled under the log's lock, with the parts of headers that depend on the order of records. The thread
+//! that writes it *seals* it outside of the lock, with checksums and the durable positions known at that moment.
 //!
 //! **Invariants**
 //! * All pages but the last are full.
@@ -22,7 +22,7 @@ const LONG_CHUNK_PAGES: usize = 1024;
 pub(crate) struct LogFile {
     pub(crate) number: u64,
     pub(crate) pages: Arc<dyn PageFile>,
-    /// How many pages it has, the one reserved for an end mark included.
+    /// The number of its pages, the one reserved for an end mark included.
     pub(crate) page_count: u32,
     /// Position of its first payload byte.
     pub(crate) base: u64,
@@ -31,13 +31,13 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Position of the first payload byte of a page.
+    /// Returns the position of the first payload byte of a page.
     pub(crate) fn position(&self, page: u32) -> u64 {
         self.base + u64::from(page) * PAYLOAD_BYTES as u64
     }
 }
 
-/// How much of a page lies on the disk in some image, and the checksum of that much payload.
+/// The part of a page that lies on the disk in some image, and the checksum of that much payload.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Image {
     pub(crate) used: usize,
@@ -54,9 +54,9 @@ pub(crate) struct Chunk {
     pub(crate) tail_used: usize,
     /// Records that begin in it and were not written.
     pub(crate) records: usize,
-    /// Whether it holds anything that was not written.
+    /// True if it holds anything that was not written.
     pub(crate) dirty: bool,
-    /// Whether page 0 was written before.
+    /// True if page 0 was written before.
     pub(crate) rewrite: bool,
     /// The image of page 0 written last.
     written: Image,
@@ -73,7 +73,7 @@ thread_local! {
 }
 
 impl Chunk {
-    /// A chunk that begins with an empty page.
+    /// Creates a chunk that begins with an empty page.
     pub(crate) fn new(file: Arc<LogFile>, buffer: Buffer, first_page: u32, previous_used: usize) -> Chunk {
         let mut chunk = Chunk {
             file,
@@ -105,7 +105,7 @@ impl Chunk {
         Buffer::try_new(pages * PAGE_BYTES)
     }
 
-    /// The buffer, if it is of the ordinary size.
+    /// Returns the buffer, if it is of the ordinary size.
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         (self.buffer.len() == CHUNK_PAGES * PAGE_BYTES).then_some(self.buffer)
     }
@@ -115,7 +115,7 @@ impl Chunk {
         (self.buffer.len() / PAGE_BYTES - self.pages) * PAYLOAD_BYTES + PAYLOAD_BYTES - self.tail_used
     }
 
-    /// Whether the buffer has room for one more page.
+    /// Returns true if the buffer has room for one more page.
     pub(crate) fn has_page(&self) -> bool {
         (self.pages + 1) * PAGE_BYTES <= self.buffer.len()
     }
@@ -161,23 +161,23 @@ impl Chunk {
         self.dirty = true;
     }
 
-    /// Whether records can still go into the last page.
+    /// Returns true if records can still go into the last page.
     pub(crate) fn is_open(&self) -> bool {
         self.mark == 0 && self.tail_used < PAYLOAD_BYTES
     }
 
-    /// Position of page 0's payload.
+    /// Returns the position of page 0's payload.
     pub(crate) fn start_position(&self) -> u64 {
         self.file.position(self.first_page)
     }
 
-    /// Position behind the last record, or behind the last page if it is the file's last.
+    /// Returns the position behind the last record, or behind the last page if it is the file's last.
     pub(crate) fn end_position(&self) -> u64 {
         let used = if self.mark == 0 { self.tail_used } else { PAYLOAD_BYTES };
         self.file.position(self.first_page) + ((self.pages - 1) * PAYLOAD_BYTES + used) as u64
     }
 
-    /// Number of the page behind the last.
+    /// Returns the number of the page behind the last.
     pub(crate) fn next_page(&self) -> u32 {
         self.first_page + self.pages as u32
     }
@@ -231,7 +231,7 @@ impl Chunk {
         self.file.pages.write(u64::from(self.first_page), &self.buffer, self.pages, durable)
     }
 
-    /// After a write: keeps only the last page, to be written again with more records.
+    /// Keeps, after a write, only the last page, to be written again with more records.
     pub(crate) fn reopen(mut self, durable: bool, ordinary: impl FnOnce() -> Buffer) -> Chunk {
         let last = (self.pages - 1) * PAGE_BYTES;
         if self.buffer.len() != CHUNK_PAGES * PAGE_BYTES {

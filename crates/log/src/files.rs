@@ -1,15 +1,16 @@
 //! The log's files on the volume: the next one made ready, old ones recycled or removed.
 //!
-//! A file that is not needed any more is renamed to a spare; a spare is renamed to the next log file, which saves a
-//! new one and filling it with zeros. A spare is of about the ordinary length: a shorter one would never be taken, and one
-//! that was made for a huge record would keep its room for ever. The pages of its earlier life carry another file number
-//! and read as not written.
+//! A file that is not needed any more is renamed to a spare. A spare is renamed to the next log file, which saves a new
+//! one and filling it with zeros. A spare is of about the ordinary length. A shorter one would never be taken, and one
+//! that was made for a huge record would keep its room for ever. The pages of its earlier life carry another file
+//! number and read as not written.
 //!
-//! **Threads**: the list has its own lock, never held across a volume call. What a thread works on it has taken out of
-//! the list, so two threads never touch the same file. One thread prepares at a time; others wait for it.
+//! **Threads**: the list has its own lock, never held across a volume call. A thread takes the file that it works on
+//! out of the list, so two threads never touch the same file. One thread prepares at a time; others wait for it.
 //! **Failure**: nothing here touches what was appended. An error is returned, the list is as before, and the call can
-//! be tried again; a full disk while a file is prepared is such an error. Without `sync_names`, a crash may undo a renaming
-//! to a spare or a removal: the file then shows up as a log file that is not needed, and is released again at the next open.
+//! be tried again. A full disk while a file is prepared is such an error. Without `sync_names`, a crash may undo a
+//! renaming to a spare or a removal. The file then shows up as a log file that is not needed, and is released again at
+//! the next open.
 
 use crate::options::FILE_BYTES_MIN;
 use crate::page::{PAYLOAD_BYTES, RECORD_HEADER_BYTES};
@@ -24,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Debug, Clone, Copy)]
 struct OldFile {
     bytes: u64,
-    /// Where it ends in the stream; 0 if it was there before this log was opened.
+    /// The position of its end in the stream; 0 if it was there before this log was opened.
     end: u64,
 }
 
@@ -43,7 +44,7 @@ struct List {
     preparing: bool,
 }
 
-/// Whether a file is long enough to be written over where files have `file_bytes`, and not much longer.
+/// Returns true if a file is long enough to be written over where files have `file_bytes`, and not much longer.
 fn is_ordinary(bytes: u64, file_bytes: u64) -> bool {
     (file_bytes..=file_bytes.saturating_mul(2).max(4 * PAGE_BYTES as u64)).contains(&bytes)
 }
@@ -61,7 +62,7 @@ fn shorter_if_full<T>(bytes: u64, least: u64, make: impl Fn(u64) -> Result<T>) -
     }
 }
 
-/// Bytes of the shortest file that has room for a record of `record_bytes`.
+/// Returns the bytes of the shortest file that has room for a record of `record_bytes`.
 pub(crate) fn shortest_for(record_bytes: u64) -> u64 {
     let record = record_bytes.saturating_add(RECORD_HEADER_BYTES as u64);
     // The last page is for the end mark.
@@ -108,17 +109,17 @@ impl Files {
         self.list.lock().expect("a thread panicked over the list of log files")
     }
 
-    /// Bytes of a file that is made for a record of `record_bytes`, and has room for others.
+    /// Returns the bytes of a file that is made for a record of `record_bytes`, and has room for others.
     pub(crate) fn bytes_for(&self, record_bytes: u64) -> u64 {
         shortest_for(record_bytes).max(self.file_bytes.next_multiple_of(PAGE_BYTES as u64))
     }
 
-    /// Whether `pages` is long enough for a record of `record_bytes`.
+    /// Returns true if `pages` is long enough for a record of `record_bytes`.
     pub(crate) fn fits(&self, pages: &dyn PageFile, record_bytes: u64) -> bool {
         pages.pages() >= self.bytes_for(record_bytes) / PAGE_BYTES as u64
     }
 
-    /// Becomes the only one who prepares; `f` runs as such.
+    /// Becomes the only thread that prepares; `f` runs as such.
     pub(crate) fn preparing<R>(&self, f: impl FnOnce() -> R) -> R {
         loop {
             let seen = self.prepared.generation();
@@ -138,24 +139,25 @@ impl Files {
         self.make_of(number, self.bytes_for(record_bytes))
     }
 
-    /// Makes the first log file: of `bytes`, unless a spare or a shorter setting says otherwise; shorter if the disk has no room
-    /// for that.
+    /// Makes the first log file: of `bytes`, unless a spare or a shorter setting says otherwise; shorter if the disk
+    /// has no room for that.
     pub(crate) fn make_first(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
         shorter_if_full(self.short_bytes(bytes), FILE_BYTES_MIN, |bytes| self.make_of(number, bytes))
     }
 
-    /// The length of a file that is to have about `bytes`, and is not longer than others.
+    /// Returns the length of a file that is to have about `bytes`, and is not longer than others.
     pub(crate) fn short_bytes(&self, bytes: u64) -> u64 {
         bytes.next_multiple_of(PAGE_BYTES as u64).max(4 * PAGE_BYTES as u64).min(self.bytes_for(0))
     }
 
-    /// Makes a log file of `bytes`, whatever spares there are; shorter, down to `least`, if the disk has no room for that.
+    /// Makes a log file of `bytes`, whatever spares there are; shorter, down to `least`, if the disk has no room for
+    /// that.
     pub(crate) fn make_new(&self, number: u64, bytes: u64, least: u64) -> Result<Arc<dyn PageFile>> {
         self.making(|| shorter_if_full(bytes, least, |bytes| self.create(number, bytes)))
     }
 
-    /// Makes a file, which begins when it is certain that none comes back which could not be made: after a crash it would be empty,
-    /// and between two others look like one that was cut.
+    /// Makes a file. The file begins when it is certain that no file comes back that could not be made. After a crash,
+    /// such a file would be empty, and between two others look like one that was cut.
     fn making(&self, make: impl FnOnce() -> Result<Arc<dyn PageFile>>) -> Result<Arc<dyn PageFile>> {
         if self.has_failed.load(Ordering::Relaxed) {
             self.volume.sync_names()?;
@@ -182,12 +184,12 @@ impl Files {
         })
     }
 
-    /// Bytes of files that take no more records and are not released.
+    /// Returns the bytes of files that take no more records and are not released.
     pub(crate) fn old_bytes(&self) -> u64 {
         self.list().old.values().map(|file| file.bytes).sum()
     }
 
-    /// The oldest file to keep if old files may take `bytes` together; `None` if none may stay.
+    /// Returns the oldest file to keep if old files may take `bytes` together; `None` if none may stay.
     pub(crate) fn oldest_within(&self, bytes: u64) -> Option<u64> {
         let list = self.list();
         let sums = list.old.iter().rev().scan(0u64, |sum, (number, file)| {
@@ -197,26 +199,26 @@ impl Files {
         sums.take_while(|(_, sum)| *sum <= bytes).last().map(|(number, _)| number)
     }
 
-    /// Whether there is a spare of at least `bytes` whose number `counts`, or one on its way that may be.
+    /// Returns true if there is a spare of at least `bytes` whose number `counts`, or one on its way that may be.
     pub(crate) fn has_spare(&self, bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
         let list = self.list();
         list.spares_coming > 0 || list.spares.iter().any(|spare| spare.bytes >= bytes && counts(spare.number))
     }
 
-    /// A spare of at least `bytes`, which is not on the list any more.
+    /// Returns a spare of at least `bytes`, which is not on the list any more.
     fn take_spare(&self, bytes: u64) -> Option<Spare> {
         let mut list = self.list();
         let index = list.spares.iter().position(|spare| spare.bytes >= bytes)?;
         Some(list.spares.swap_remove(index))
     }
 
-    /// Makes log file `number` of a spare; `None` if the spare is not there. If it fails the file is listed under the name
-    /// that it has then.
+    /// Makes log file `number` of a spare; `None` if the spare is not there. If it fails the file is listed under the
+    /// name that it has then.
     fn recycle(&self, spare: Spare, number: u64) -> Result<Option<Arc<dyn PageFile>>> {
         let (name, log) = (FileName::Spare(spare.number), FileName::Log(number));
         match self.volume.rename(name, log) {
             Ok(()) => {}
-            // Somebody else removed it.
+            // Another thread removed it.
             Err(Error::NotFound { .. }) => return Ok(None),
             Err(error) => {
                 self.list().spares.push(spare);
@@ -230,7 +232,7 @@ impl Files {
             match renamed {
                 Ok(()) => list.spares.push(spare),
                 Err(Error::NotFound { .. }) => {}
-                // A log file that nobody needs, for the next release.
+                // A log file without users, for the next release.
                 Err(_) => drop(list.old.insert(number, OldFile { bytes: spare.bytes, end: 0 })),
             }
         }
@@ -280,7 +282,7 @@ impl Files {
         list.spares_coming -= usize::from(keep);
         match result {
             Ok(()) if keep => list.spares.push(Spare { number, bytes: file.bytes }),
-            // Somebody else removed it: that is what was asked for.
+            // Another thread removed it, which is the requested result.
             Ok(()) | Err(Error::NotFound { .. }) => {}
             Err(error) => {
                 list.old.insert(number, file);
@@ -290,7 +292,7 @@ impl Files {
         Ok(())
     }
 
-    /// As `release`, for the one file `number`, which was prepared and not used.
+    /// Like `release`, for the one file `number`, which was prepared and not used.
     pub(crate) fn release_unused(&self, number: u64) -> Result<()> {
         match self.next_release(number, number.saturating_add(1), 0) {
             Some((number, file, keep)) => self.release_one(number, file, keep),
@@ -312,7 +314,7 @@ impl Files {
         }
     }
 
-    /// Bytes of old files and spares.
+    /// Returns the bytes of old files and spares.
     pub(crate) fn bytes(&self) -> u64 {
         let list = self.list();
         list.old.values().map(|file| file.bytes).chain(list.spares.iter().map(|spare| spare.bytes)).sum()

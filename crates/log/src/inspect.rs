@@ -5,7 +5,7 @@ use situ_device::PAGE_BYTES;
 use situ_storage::{FileName, PageFile, Result, Volume};
 use std::sync::Arc;
 
-/// Pages are read in pieces of so many.
+/// The number of pages in one read.
 const READ_PAGES: usize = 256;
 
 /// One page of a log file and what it is.
@@ -13,7 +13,7 @@ const READ_PAGES: usize = 256;
 pub struct Page {
     /// Its index in the file.
     pub number: u32,
-    /// What it holds, judged by itself.
+    /// The state of the page, judged by itself.
     pub state: PageState,
 }
 
@@ -41,13 +41,13 @@ impl Pages {
         Pages { file, number, next: 0, count, piece: Vec::new(), piece_first: 0 }
     }
 
-    /// The next page with its bytes.
+    /// Returns the next page with its bytes.
     pub(crate) fn read_next(&mut self) -> Option<Result<(Page, &[u8; PAGE_BYTES])>> {
         let file = self.number;
         Some(self.next_bytes()?.map(|(number, bytes)| (Page { number, state: classify(bytes, file, number) }, bytes)))
     }
 
-    /// The next page's number and what its header says; the payload is not looked at.
+    /// Returns the next page's number and the contents of its header, without a look at the payload.
     #[allow(clippy::type_complexity, reason = "what an iterator of results of results is")]
     pub(crate) fn read_next_header(&mut self) -> Option<Result<(u32, std::result::Result<Option<Header>, Damage>)>> {
         let file = self.number;

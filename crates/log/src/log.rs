@@ -1,8 +1,9 @@
 //! The log's interface, and the loop in which any thread runs the log stage.
 //!
-//! A thread that wants a position durable asks the state what to do: write the pages that wait, sync a file, or wait for
-//! those who do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one write by
-//! the calling thread and no thread switch; on a busy one whoever finds a free slot takes along what all others appended.
+//! A thread that wants a position durable asks the state what to do: write the pages that wait, sync a file, or wait
+//! for the threads that do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one
+//! write by the calling thread and no thread switch. On a busy one the thread that finds a free slot takes along the
+//! records that all others appended.
 
 use crate::files::{Files, shortest_for};
 use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
@@ -23,17 +24,17 @@ pub struct Log {
     state: Mutex<LogState>,
     files: Files,
     short_file_bytes: u64,
-    /// Copies of the watermarks, for those who only look.
+    /// Copies of the watermarks, for callers that only read them.
     written: AtomicU64,
     durable: AtomicU64,
-    /// Buffered writes in flight, for those who wait a moment.
+    /// The buffered writes in flight, for threads that wait a moment.
     buffered_flights: AtomicUsize,
-    /// No file is made under this number or a lower one any more; changed by who prepares.
+    /// No file is made under this number or a lower one any more; changed by the thread that prepares.
     number_given_up: AtomicU64,
 }
 
-/// How often a buffered commit looks whether the write in flight is over: a few microseconds, several times what a write
-/// takes unless its thread has lost its core.
+/// The number of times that a buffered commit looks whether the write in flight is over. They take a few microseconds,
+/// several times the time of a write unless its thread has lost its core.
 const LOOKS_MAX: usize = 64;
 
 impl fmt::Debug for Log {
@@ -45,8 +46,9 @@ impl fmt::Debug for Log {
 impl Log {
     /// Begins a new log in `volume` with log file `first_file`, which must not exist. Starts no threads.
     ///
-    /// All earlier log files that are still needed must have been read by [`recover`](crate::recover()): the new log goes on
-    /// where they end. They are listed, and [`release`](Log::release) takes care of them too. Spares are adopted.
+    /// All earlier log files that are still needed must have been read by [`recover`](crate::recover()): the new log
+    /// goes on where they end. They are listed, and [`release`](Log::release) takes care of them too. Spares are
+    /// adopted.
     ///
     /// # Errors
     /// The volume refuses.
@@ -56,7 +58,7 @@ impl Log {
         Log::over(files, env, &options, first_file, pages)
     }
 
-    /// A log whose first file is at hand.
+    /// Returns a log whose first file is at hand.
     pub(crate) fn over(
         files: Files,
         env: Env,
@@ -76,10 +78,10 @@ impl Log {
         self.state.lock().expect("a thread panicked inside the log")
     }
 
-    /// Copies a record, `parts` concatenated, behind all earlier ones. Order of calls is order in the log. Does no I/O and
-    /// does not wait, but for a short lock; costs two passes over the bytes.
+    /// Copies a record, `parts` concatenated, behind all earlier ones. Order of calls is order in the log. Does no I/O
+    /// and does not wait, but for a short lock; costs two passes over the bytes.
     ///
-    /// The record is not on its way to the disk until somebody calls [`commit`](Log::commit), [`advance`](Log::advance)
+    /// The record is not on its way to the disk until a thread calls [`commit`](Log::commit), [`advance`](Log::advance)
     /// or [`sync`](Log::sync).
     ///
     /// # Errors
@@ -135,10 +137,11 @@ impl Log {
         result
     }
 
-    /// While a buffered write is in flight, looks a few times whether it is over.
+    /// Looks a few times whether a buffered write in flight is over.
     ///
-    /// The system lets one thread at a time write to a file anyway. Who waits here for another writes, or finds written,
-    /// what all have appended meanwhile, into the page that was in flight; who does not wait begins a fresh page.
+    /// The system lets one thread at a time write to a file anyway. A thread that waits here for another one then
+    /// writes, or finds written, the records that all have appended meanwhile, into the page that was in flight. A
+    /// thread that does not wait begins a fresh page.
     #[inline]
     fn wait_a_moment(&self) {
         for _ in 0..LOOKS_MAX {
@@ -182,7 +185,7 @@ impl Log {
         flight.chunk.write(flight.durable)
     }
 
-    /// Shows the watermarks to those who only look, and notifies without the lock.
+    /// Publishes the watermarks to callers that only read them, and notifies without the lock.
     fn publish<'a>(&'a self, state: MutexGuard<'a, LogState>, woken: Vec<Arc<dyn Event>>) -> MutexGuard<'a, LogState> {
         // Both only grow, and are stored under the lock.
         self.written.store(state.written, Ordering::Release);
@@ -197,8 +200,8 @@ impl Log {
         self.lock()
     }
 
-    /// One turn of the log stage for a background worker: one write or sync towards everything appended so far, if there is
-    /// one to do and a slot free. True if something was done. Never waits for other threads.
+    /// Runs one turn of the log stage for a background worker: one write or sync towards everything appended so far, if
+    /// there is one to do and a slot free. True if something was done. Never waits for other threads.
     ///
     /// # Errors
     /// As [`commit`](Log::commit).
@@ -206,9 +209,9 @@ impl Log {
         self.one_turn(self.lock(), durability)
     }
 
-    /// As [`advance`](Log::advance) with [`Durability::Buffered`], for a thread that must not wait for a device either: what
-    /// comes next is left to others if it goes to a file whose [writes wait](PageFile::writes_wait), and so is all behind
-    /// it, in whichever file. False then, too.
+    /// Like [`advance`](Log::advance) with [`Durability::Buffered`], for a thread that must not wait for a device
+    /// either. The next write is left to other threads if it goes to a file whose [writes wait](PageFile::writes_wait).
+    /// So are all later ones, in any file. Returns false then, too.
     ///
     /// # Errors
     /// As [`commit`](Log::commit).
@@ -263,27 +266,27 @@ impl Log {
         }
     }
 
-    /// All records up to here survive the end of the process.
+    /// Returns the end of the records that survive the end of the process.
     pub fn written(&self) -> Lsn {
         Lsn(self.watermark(Durability::Buffered))
     }
 
-    /// All records up to here survive power failure, or lie in files that were [released](Log::release).
+    /// Returns the end of the records that survive power failure, or lie in files that were [released](Log::release).
     pub fn durable(&self) -> Lsn {
         Lsn(self.watermark(Durability::Synced))
     }
 
-    /// Behind the last record appended.
+    /// Returns the position behind the last record appended.
     pub fn appended(&self) -> Lsn {
         Lsn(self.lock().appended())
     }
 
-    /// Number of the file that records go to now.
+    /// Returns the number of the file that records go to now.
     pub fn file(&self) -> u64 {
         self.lock().file_number()
     }
 
-    /// Bytes of records, 8 more each than their body, that the current file still takes.
+    /// Returns the bytes of records, 8 more each than their body, that the current file still takes.
     pub fn room_bytes(&self) -> u64 {
         self.lock().room()
     }
@@ -291,14 +294,14 @@ impl Log {
     /// Makes log file `file_number` ready to rotate to, with room for a record of `min_bytes`. Returns at once if it is
     /// ready. Renames a spare, or creates a file and reserves its room, on the calling thread.
     ///
-    /// The number must be higher than the current file's and unused; a prepared file of another number, or one that does not fit, is given
-    /// up as soon as there is this one. False, and no file is made, if the number is that of a file that does not fit, was given
-    /// up or could not be made: its name may come back in a crash, beside a second file of that name on another disk. The call is to
-    /// be made again with another number.
+    /// The number must be higher than the current file's and unused. A prepared file of another number, or one that
+    /// does not fit, is given up as soon as there is this one. Returns false, and makes no file, if the number is that
+    /// of a file that does not fit, was given up or could not be made. Its name may come back in a crash, next to a
+    /// second file of that name on another disk. The call is to be made again with another number.
     ///
     /// # Errors
-    /// The volume refuses, for example with [`NoSpace`](Error::NoSpace). The log goes on in its current file, and the call
-    /// can be made again, with another number.
+    /// The volume refuses, for example with [`NoSpace`](Error::NoSpace). The log goes on in its current file, and the
+    /// call can be made again, with another number.
     pub fn prepare_next(&self, file_number: u64, min_bytes: u64) -> Result<bool> {
         if min_bytes > RECORD_BYTES_MAX as u64 {
             return Err(Error::Invalid(AppendError::TooLarge.to_string()));
@@ -307,9 +310,9 @@ impl Log {
         self.prepare(file_number, fits, || self.files.make(file_number, min_bytes))
     }
 
-    /// As [`prepare_next`](Log::prepare_next), for a file of [`short_file_bytes`](LogOptions::short_file_bytes) or of `bytes_max`,
-    /// whichever is less, or a shorter one if the disk has no room for that: when little is to be written and room counts. It has
-    /// room for a record of `min_bytes` in any case.
+    /// Like [`prepare_next`](Log::prepare_next), for a file of [`short_file_bytes`](LogOptions::short_file_bytes) or of
+    /// `bytes_max`, whichever is less, or a shorter one if the disk has no room for that. It is for times when writes
+    /// are few and room is scarce. It has room for a record of `min_bytes` in any case.
     ///
     /// # Errors
     /// As [`prepare_next`](Log::prepare_next).
@@ -341,7 +344,7 @@ impl Log {
             if file_number <= self.number_given_up.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            // What is there is better than nothing, if this fails.
+            // If this fails, the present file is better than none.
             let made = make().and_then(|pages| self.lock().set_next(file_number, pages));
             if made.is_err() {
                 self.number_given_up.fetch_max(file_number, Ordering::Relaxed);
@@ -354,8 +357,8 @@ impl Log {
         })
     }
 
-    /// Ends the current file; later records go to the one prepared, whose number is returned. Does no I/O. The old file's
-    /// last pages are written with the next commit.
+    /// Ends the current file; later records go to the one prepared, whose number is returned. Does no I/O. The old
+    /// file's last pages are written with the next commit.
     ///
     /// # Errors
     /// [`NotPrepared`](AppendError::NotPrepared), or the log failed or was closed.
@@ -369,8 +372,9 @@ impl Log {
         Ok(number)
     }
 
-    /// Gives up the files with numbers below `oldest_needed`: they are kept as spares or removed. Their records count as
-    /// durable from now on. The current file, and files with pages still to be written, stay until a later call. Does I/O.
+    /// Gives up the files with numbers below `oldest_needed`: they are kept as spares or removed. Their records count
+    /// as durable from now on. The current file, and files with pages still to be written, stay until a later call.
+    /// Does I/O.
     ///
     /// # Errors
     /// The volume refuses; the files concerned are tried again by the next call.
@@ -406,7 +410,7 @@ impl Log {
         self.commit(Lsn(end), Durability::Synced)
     }
 
-    /// Gives the room of spare files back, for times when little is written. The next files are made anew.
+    /// Gives the room of spare files back, for times when little is written. The next files are created.
     ///
     /// # Errors
     /// The volume refuses; the call can be made again.
@@ -428,18 +432,18 @@ impl Log {
         self.drop_spares()
     }
 
-    /// Why the log takes no more records: the first write or sync that failed. It stays so until reopened, because
-    /// nothing is known about what the disk holds.
+    /// Returns the reason why the log takes no more records: the first write or sync that failed. It stays so until
+    /// reopened, because the contents of the disk are unknown.
     pub fn failed(&self) -> Option<Error> {
         self.lock().failed.clone()
     }
 
-    /// Bytes of a file that is made for a record of `record_bytes`; with 0, of an ordinary one.
+    /// Returns the bytes of a file that is made for a record of `record_bytes`; with 0, of an ordinary one.
     pub fn file_bytes_for(&self, record_bytes: u64) -> u64 {
         self.files.bytes_for(record_bytes)
     }
 
-    /// Bytes of files that are written and not released, with what is written of the current one.
+    /// Returns the bytes of files that are written and not released, with what is written of the current one.
     pub fn held_bytes(&self) -> u64 {
         let written = {
             let state = self.lock();
@@ -448,27 +452,27 @@ impl Log {
         self.files.old_bytes() + written
     }
 
-    /// The oldest log file to keep if finished files may take `bytes` together. At most the current file.
+    /// Returns the oldest log file to keep if finished files may take `bytes` together. At most the current file.
     pub fn oldest_within(&self, bytes: u64) -> u64 {
         let current = self.file();
         self.files.oldest_within(bytes).map_or(current, |number| number.min(current))
     }
 
-    /// The number of the file that is ready to rotate to, which may be an older one than was asked for last.
+    /// Returns the number of the file that is ready to rotate to, which may be an older one than the last request.
     pub fn next_file(&self) -> Option<u64> {
         self.lock().next().as_ref().map(|next| next.number)
     }
 
-    /// Whether file `number`, with room for a record of `record_bytes`, takes no more room of the volume: it is prepared, or
-    /// there is a spare for it whose number `counts`.
+    /// Returns true if file `number`, with room for a record of `record_bytes`, takes no more room of the volume. It is
+    /// then prepared, or there is a spare for it whose number `counts`.
     pub fn has_file_at_hand(&self, number: u64, record_bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
         let fits = |next: &NextLogFile| next.number == number && self.files.fits(&*next.pages, record_bytes);
         self.lock().next().as_ref().is_some_and(fits)
             || self.files.has_spare(self.files.bytes_for(record_bytes), counts)
     }
 
-    /// Returns true if file `number` is ready to rotate to, has room for a record of `record_bytes`, and is no longer than
-    /// `file_bytes_max`, or than that record needs.
+    /// Returns true if file `number` is ready to rotate to, has room for a record of `record_bytes`, and is at most as
+    /// long as `file_bytes_max` or as that record needs.
     pub fn is_ready(&self, number: u64, record_bytes: u64, file_bytes_max: u64) -> bool {
         let least = shortest_for(record_bytes);
         let lengths = least..=file_bytes_max.max(least);
@@ -476,7 +480,7 @@ impl Log {
         self.lock().next().as_ref().is_some_and(|next| next.number == number && fits(next))
     }
 
-    /// Bytes of the shortest file that has room for a record of `record_bytes`.
+    /// Returns the bytes of the shortest file that has room for a record of `record_bytes`.
     pub fn shortest_file_bytes_for(&self, record_bytes: u64) -> u64 {
         shortest_for(record_bytes)
     }

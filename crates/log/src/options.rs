@@ -18,7 +18,7 @@ pub const FILE_BYTES_MIN: u64 = FILE_PAGES_MIN as u64 * PAGE_BYTES as u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
-/// What an acknowledged record survives.
+/// The events that an acknowledged record survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
     /// The end of this process, however it comes: the pages were handed to the operating system.
@@ -27,20 +27,21 @@ pub enum Durability {
     Synced,
 }
 
-/// How a log is laid out and how much it may use.
+/// The layout of a log and the limits of its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Size of a new log file, in bytes, rounded up to whole pages; at least 4 pages. Default 64 MiB. A file for a longer
-    /// record is made as long as it needs. Smaller files cost more rotations, larger ones more room on the disk.
+    /// Size of a new log file, in bytes, rounded up to whole pages; at least 4 pages. Default 64 MiB. A file for a
+    /// longer record is made as long as it needs. Smaller files cost more rotations, larger ones more room on the disk.
     pub file_bytes: u64,
-    /// Size of the very first file, if there is no spare to take, in bytes; at most `file_bytes`, and less on a disk that has no
-    /// room for it. Default 4 MiB: a store that is hardly written to stays small and opens at once.
+    /// The size of the very first file, if there is no spare to take, in bytes: at most `file_bytes`, and less on a
+    /// disk that has no room for it. Default 4 MiB: a store that is hardly written to stays small and opens at once.
     pub first_file_bytes: u64,
-    /// Size of a file that [`Log::prepare_short`](crate::Log::prepare_short) makes, in bytes; at most `file_bytes`. Default 4 MiB.
+    /// Size of a file that [`Log::prepare_short`](crate::Log::prepare_short) makes, in bytes; at most `file_bytes`.
+    /// Default 4 MiB.
     pub short_file_bytes: u64,
     /// Appended pages that may wait to be written, in bytes. Default 8 MiB. When they are reached,
-    /// [`Log::append`](crate::Log::append) refuses until some are written; so at most this and one record wait. Raise it
-    /// for many large asynchronous writes.
+    /// [`Log::append`](crate::Log::append) refuses until some are written; so at most this and one record wait. Raise
+    /// it for many large asynchronous writes.
     pub buffer_bytes_max: usize,
     /// Writes that may be in flight at once, at least 1. Default 8. Disks reach their rate of durable writes only with
     /// several in flight.
@@ -66,14 +67,14 @@ impl Default for LogOptions {
 const FIRST_FILE_SHARE: u64 = 8;
 
 impl LogOptions {
-    /// Limits the first file to an eighth of `free_bytes`: on a nearly full disk, most of what is left is for the data. Later files are
-    /// as long as ever when there is room for them.
+    /// Limits the first file to an eighth of `free_bytes`: on a nearly full disk, most of what is left is for the data.
+    /// Later files are as long as ever when there is room for them.
     pub fn limit_first_file(&mut self, free_bytes: Option<u64>) {
         self.first_file_bytes = self.first_file_bytes.min(free_bytes.unwrap_or(u64::MAX) / FIRST_FILE_SHARE);
     }
 }
 
-/// Why a record was not taken, or a rotation not made. Nothing was changed.
+/// The reason why a record was not taken, or a rotation not made. Nothing was changed.
 #[derive(Debug, Clone)]
 pub enum AppendError {
     /// `buffer_bytes_max` bytes wait to be written. Commit some, then append again.
@@ -84,7 +85,7 @@ pub enum AppendError {
     NotPrepared,
     /// The record is longer than [`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX).
     TooLarge,
-    /// There is no memory for the record.
+    /// The system has no memory for the record.
     OutOfMemory {
         /// The length of the record.
         bytes: usize,
@@ -117,11 +118,11 @@ pub struct LogMetrics {
     pub appended_bytes: u64,
     /// Writes handed to the volume.
     pub writes: u64,
-    /// Of these, durable ones.
+    /// The number of durable writes among these.
     pub durable_writes: u64,
     /// Pages written, rewrites included.
     pub pages_written: u64,
-    /// Of these, pages that had been written before with fewer records.
+    /// The number of these pages that had been written before with fewer records.
     pub pages_rewritten: u64,
     /// File syncs.
     pub syncs: u64,

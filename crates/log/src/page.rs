@@ -34,7 +34,7 @@ pub(crate) mod flag {
     pub(crate) const ALL: u8 = BEGINS | PREVIOUS_DURABLE | ENDED | CLOSED;
 }
 
-/// Where each field lies; the test of the format page reads them too.
+/// The offset of each field; the test of the format page reads them too.
 pub(crate) mod at {
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const VERSION: usize = 4;
@@ -68,35 +68,35 @@ pub struct Header {
     pub used: u16,
     /// `used` of the final image of the page before.
     pub previous_used: u16,
-    /// How many pages of the file were known durable when this image was made.
+    /// The number of pages of the file that were known durable when this image was made.
     pub durable_pages: u32,
-    /// How many payload bytes of this page were known durable when this image was made.
+    /// The number of payload bytes of this page that were known durable when this image was made.
     pub durable_used: u16,
     /// CRC-32C of the first `durable_used` payload bytes.
     pub durable_checksum: u32,
     /// CRC-32C of the first `used` payload bytes.
     pub payload_checksum: u32,
-    /// How much lower the number of the log's previous file is; 0 in the first file.
+    /// The distance down to the number of the log's previous file; 0 in the first file.
     pub previous_distance: u32,
 }
 
 impl Header {
-    /// Whether the file is the first of its log.
+    /// Returns true if the file is the first of its log.
     pub fn begins(&self) -> bool {
         self.flags & flag::BEGINS != 0
     }
 
-    /// Whether all earlier files of the log were known durable when this image was made.
+    /// Returns true if all earlier files of the log were known durable when this image was made.
     pub fn previous_durable(&self) -> bool {
         self.flags & flag::PREVIOUS_DURABLE != 0
     }
 
-    /// Whether this is the last page of its file.
+    /// Returns true if this is the last page of its file.
     pub fn ended(&self) -> bool {
         self.flags & (flag::ENDED | flag::CLOSED) != 0
     }
 
-    /// Whether this is the last page of a log that was closed cleanly.
+    /// Returns true if this is the last page of a log that was closed cleanly.
     pub fn closed(&self) -> bool {
         self.flags & flag::CLOSED != 0
     }
@@ -122,7 +122,7 @@ impl Header {
         header[at::HEADER_CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Reads a header back; says what is wrong otherwise. Does not look at the payload.
+    /// Reads a header back, or returns the damage. Does not look at the payload.
     fn decode(page: &[u8; PAGE_BYTES]) -> Result<Header, Damage> {
         let damage = |what, expected: String, found: String| Damage { what, expected, found };
         let magic = u32_at(page, at::MAGIC);
@@ -178,31 +178,31 @@ fn u32_at(page: &[u8; PAGE_BYTES], offset: usize) -> u32 {
     u32::from_le_bytes([page[offset], page[offset + 1], page[offset + 2], page[offset + 3]])
 }
 
-/// What is wrong with a page that cannot be read.
+/// The damage of a page that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The field, in words.
     pub what: &'static str,
-    /// What a sound page holds there.
+    /// The contents of a sound page at this place.
     pub expected: String,
-    /// What this page holds.
+    /// The contents of this page.
     pub found: String,
 }
 
 impl Damage {
-    /// Whether the page is sound and was written as one of a later log file: never a torn tail. A file's earlier lives had lower
-    /// numbers, so it is another file that has got this one's name.
+    /// Returns true if the page is sound and was written as one of a later log file: never a torn tail. A file's
+    /// earlier lives had lower numbers, so it is another file that has got this one's name.
     pub(crate) fn is_of_a_later_file(&self) -> bool {
         self.what == FILE_NUMBER_FIELD
     }
 
-    /// Whether the page is sound but of a version this crate does not know: never a torn tail.
+    /// Returns true if the page is sound but of a version this crate does not know: never a torn tail.
     pub(crate) fn is_version(&self) -> bool {
         self.what == VERSION_FIELD
     }
 }
 
-/// What a page of a log file is, judged by itself.
+/// The state of a page of a log file, judged by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PageState {
     /// Zeros, or a page of the file's earlier life.
@@ -218,7 +218,7 @@ pub enum PageState {
 }
 
 impl PageState {
-    /// The page's header, when it is sound: it was written as it is here, and its claims are true.
+    /// Returns the page's header, when it is sound: it was written as it is here, and its claims are true.
     pub fn header(&self) -> Option<&Header> {
         match self {
             PageState::Good(header) | PageState::Torn(header) | PageState::Rotten(header, _) => Some(header),
@@ -227,13 +227,13 @@ impl PageState {
     }
 }
 
-/// The payload of a page.
+/// Returns the payload of a page.
 pub(crate) fn payload(page: &[u8; PAGE_BYTES]) -> &[u8] {
     &page[HEADER_BYTES..]
 }
 
-/// What the header of page `page_number` of log file `file_number` says, without a look at the payload; `None` if the page was
-/// not written.
+/// Returns the header of page `page_number` of log file `file_number`, without a look at the payload; `None` if the
+/// page was not written.
 pub(crate) fn header_of(page: &[u8; PAGE_BYTES], file_number: u64, page_number: u32) -> Result<Option<Header>, Damage> {
     if page[..HEADER_BYTES].iter().all(|byte| *byte == 0) {
         return Ok(None);
@@ -282,7 +282,7 @@ pub(crate) fn classify(page: &[u8; PAGE_BYTES], file_number: u64, page_number: u
     PageState::Rotten(header, damage)
 }
 
-/// The eight bytes in front of a record's body, which is `parts` concatenated. The body must not exceed
+/// Returns the eight bytes in front of a record's body, which is `parts` concatenated. The body must not exceed
 /// [`RECORD_BYTES_MAX`].
 pub(crate) fn record_header(length: u32, parts: &[&[u8]]) -> [u8; RECORD_HEADER_BYTES] {
     let length = length.to_le_bytes();

@@ -1,16 +1,16 @@
 //! Reading a log back after a crash, a clean close, or rot: `docs/formats/log.md`, "Reading a log back".
 //!
-//! 1. Every file is synced. What the reading finds may so far be in the page cache only; a second crash must not take
-//!    back what was built on it.
-//! 2. First pass, over all files: what do sound headers claim to be durable? (The claim about a page may stand in any later
-//!    page, of a later file too.)
+//! 1. Every file is synced. The bytes read may so far be in the page cache only. A second crash must not take back the
+//!    state that was built on them.
+//! 2. First pass, over all files: what do sound headers claim to be durable? (The claim about a page may stand in any
+//!    later page, of a later file too.)
 //! 3. Second pass: follow the pages, hand out the records. At the first page where the log does not go on, the claims
-//!    decide between a torn tail, which is dropped, and rot, which is an error or, in repair, a [`Loss`].
+//!    decide between a torn tail and rot. A torn tail is dropped. Rot is an error or, in repair, a [`Loss`].
 //!
 //! **Invariants**: what is handed out without an error is a prefix of what was appended, in order, and holds every
 //! synced record. Lengths found on disk are checked against the room behind them before memory is taken.
 //! **Failure**: total over arbitrary bytes. After an error, records handed out before it must not be used.
-//! **Rejected**: keeping the pages of the first pass in memory for the second; a log may be larger than the memory, and
+//! **Rejected**: keeping the pages of the first pass in memory for the second. A log may be larger than the memory, and
 //! the page cache has them.
 
 use crate::inspect::Pages;
@@ -22,7 +22,7 @@ use situ_device::PAGE_BYTES;
 use situ_storage::{Error, FileName, PageFile, Result, Volume};
 use std::sync::Arc;
 
-/// What to do about bytes that were durable and are damaged.
+/// The treatment of bytes that were durable and are damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryMode {
     /// Stop with an error that names the place. The store is not opened without its owner's decision.
@@ -31,7 +31,7 @@ pub enum RecoveryMode {
     Repair,
 }
 
-/// Where a record starts: for messages and for tools.
+/// The start of a record: for messages and for tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordPosition {
     /// Number of the log file.
@@ -42,21 +42,22 @@ pub struct RecordPosition {
     pub offset: u16,
 }
 
-/// How the log ends.
+/// The end of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Tail {
-    /// There is no page at all.
+    /// The log has no page at all.
     #[default]
     Empty,
-    /// It was closed: nothing is missing.
+    /// The log was closed: nothing is missing.
     Closed,
-    /// It stops in the middle of work, as after a crash. Records behind this place were never acknowledged as synced.
+    /// The log stops in the middle of work, as after a crash. Records behind this place were never acknowledged as
+    /// synced.
     Open {
         /// The last file that was read.
         file: u64,
         /// The page at which the log does not go on.
         page: u32,
-        /// Why it does not.
+        /// The reason why it does not go on.
         reason: String,
     },
 }
@@ -68,17 +69,17 @@ pub struct Loss {
     pub file: u64,
     /// The first damaged page.
     pub first_page: u32,
-    /// How many pages in a row are damaged. Whole records within them are lost, and their number is not known.
+    /// The number of damaged pages in a row. Whole records within them are lost, and their number is not known.
     pub pages: u32,
     /// Records of which a part was read and the rest is lost.
     pub records_cut: u64,
     /// Bytes of these parts, and of sound pages that belong to a record whose start is lost.
     pub bytes_dropped: u64,
-    /// What strict recovery would have said.
+    /// The error that strict recovery would have returned.
     pub error: Error,
 }
 
-/// What a recovery found.
+/// The findings of a recovery.
 #[derive(Debug, Clone, Default)]
 pub struct RecoveryReport {
     /// Records handed out.
@@ -87,21 +88,21 @@ pub struct RecoveryReport {
     pub bytes: u64,
     /// The last of them.
     pub last: Option<RecordPosition>,
-    /// How the last log in the files ends.
+    /// The end of the last log in the files.
     pub tail: Tail,
     /// Pages behind a torn tail that were written and are not used.
     pub pages_discarded: u64,
-    /// What repair left out; empty in strict mode.
+    /// The damaged places that repair left out; empty in strict mode.
     pub lost: Vec<Loss>,
     /// Files with which a log begins, of those that were read.
     pub begun: Vec<u64>,
-    /// Files that whoever begins a new log can remove: those behind all others in which no page was ever written, and those that
-    /// are a log of their own, closed, without a record.
+    /// Files that can be removed when a new log begins: those behind all others in which no page was ever written, and
+    /// those that are a log of their own, closed, without a record.
     pub unused: Vec<u64>,
 }
 
-/// Hands out all records in `files`, which must be sorted, in the order they were appended. The slice is valid during the
-/// call of `record` only. Reads the files twice; uses memory for 1 MiB and the longest record.
+/// Hands out all records in `files`, which must be sorted, in the order they were appended. The slice is valid during
+/// the call of `record` only. Reads the files twice; uses memory for 1 MiB and the longest record.
 ///
 /// # Errors
 /// Rot in [`Strict`](RecoveryMode::Strict) mode; a page of an unknown format version in both; whatever the volume or
@@ -140,7 +141,7 @@ pub fn recover(
     Ok(reader.report)
 }
 
-/// What the first pass knows of a file.
+/// The findings of the first pass about a file.
 struct Scan {
     number: u64,
     file: Arc<dyn PageFile>,
@@ -149,7 +150,7 @@ struct Scan {
     pages_present: u32,
     /// Pages that are known durable by this file's own claims.
     durable_pages: u32,
-    /// Whether a later file of the same log says that all of this one is durable.
+    /// True if a later file of the same log says that all of this one is durable.
     wholly_durable: bool,
     previous_durable: bool,
     begins: bool,
@@ -200,7 +201,7 @@ impl Scan {
         Error::corruption(self.file.path(), offset, what, &damage.expected, &damage.found)
     }
 
-    /// The file is shorter than it was.
+    /// Returns the error for a file that is shorter than it was.
     fn cut(&self, expected: &str) -> Error {
         let found = format!("{} pages: it was cut", self.page_count);
         Error::corruption(self.file.path(), u64::from(self.page_count) * PAGE_BYTES as u64, "length", expected, found)
@@ -211,7 +212,7 @@ impl Scan {
     }
 }
 
-/// How a file ended for the reader.
+/// The end of a file for the reader.
 enum End {
     Ended,
     Closed,
@@ -224,7 +225,7 @@ struct Reader<'a> {
     report: RecoveryReport,
     /// The beginning of a record that goes on in the next page.
     pending: Vec<u8>,
-    /// Where the pending record starts; `None` when the reader must find the next record's start.
+    /// The start of the pending record; `None` when the reader must find the next record's start.
     start: Option<RecordPosition>,
     /// The file read last, and the page behind its end mark, if that says that the log goes on in another file.
     goes_on_behind: Option<(u64, u32)>,
@@ -235,7 +236,7 @@ impl Reader<'_> {
         // The last file that was read to its end, and whether the log still goes on behind it.
         let mut ended = None;
         let mut lost_track = false;
-        // So many of the unused files are closed logs without a record.
+        // The number of unused files that are closed logs without a record.
         let mut empty_logs = 0;
         for (index, scan) in scans.iter().enumerate() {
             let previous = index.checked_sub(1).map(|previous| scans[previous].number);
@@ -284,9 +285,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whoever ends a file has made the next one, durably. If the last file of all is ended, another one was there and is gone,
-    /// and nothing that is left says what of it was durable. A file that somebody has made since the files were listed is
-    /// enough: the log is being written.
+    /// Looks for the file behind the last one. A log that ends a file has made the next one, durably. If the last file
+    /// of all is ended, another one was there and is gone. Nothing that is left says how much of it was durable. A file
+    /// that was made since the files were listed is enough: the log is being written.
     fn look_for_next(&mut self, volume: &dyn Volume, scans: &[Scan]) -> Result<()> {
         let (Some((ended, page)), Some(scan)) = (self.goes_on_behind, scans.last()) else { return Ok(()) };
         if ended != scan.number {
@@ -303,9 +304,9 @@ impl Reader<'_> {
         self.lose(scan, page, 0, error)
     }
 
-    /// Whether a file that is too short, and not the newest, can be one that was being made when a process ended: another one has
-    /// opened the store since, has made its own file, and has ended before this one was removed. `previous` is the file
-    /// before it: if that is ended, this one was whole.
+    /// Returns true if a file that is too short, and not the newest, can be one that was being made when a process
+    /// ended. Another process has then opened the store since, made its own file, and ended before this one was
+    /// removed. `previous` is the file before it: if that is ended, this one was whole.
     fn was_being_made(&self, scan: &Scan, previous: Option<u64>) -> bool {
         let is_expected = previous.is_some() && self.goes_on_behind.map(|(ended, _)| ended) == previous;
         // A crash may leave anything where nothing was written yet.
@@ -313,7 +314,8 @@ impl Reader<'_> {
         scan.pages_present == 0 && !is_renamed && !scan.wholly_durable && !is_expected
     }
 
-    /// A file without any sound page: never used, unless it is claimed to be durable or a page in it is damaged.
+    /// Passes over a file without any sound page. It was never used, unless it is claimed to be durable or a page in it
+    /// is damaged.
     fn pass_over_empty(&mut self, scan: &Scan) -> Result<()> {
         match &scan.first_damage {
             Some((page, damage)) if scan.wholly_durable || damage.is_of_a_later_file() => {
@@ -328,7 +330,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The file does not follow the one before it. True if the log is to be left there.
+    /// Handles a file that does not follow the one before it. Returns true if the log is to be left there.
     fn miss_a_file(&mut self, scan: &Scan, ended: Option<u64>) -> Result<bool> {
         let previous = scan.previous.unwrap_or(0);
         let found = match ended {
@@ -402,7 +404,8 @@ impl Reader<'_> {
         // Behind the last page with a sound header.
         let behind = scan.pages_present;
         if behind == scan.page_count {
-            // The last page of a file is kept for its end mark, and files are as long as they will be before they are used.
+            // The last page of a file is kept for its end mark, and files are as long as they will be before they are
+            // used.
             self.lose(scan, behind, 0, scan.cut(&format!("pages behind page {}", behind.saturating_sub(1))))?;
             return Ok(End::Ended);
         }
@@ -443,7 +446,7 @@ impl Reader<'_> {
         End::Torn
     }
 
-    /// Something durable is gone: an error, or a note of it.
+    /// Reports that something durable is gone, by an error or a note.
     fn lose(&mut self, scan: &Scan, first_page: u32, pages: u32, error: Error) -> Result<()> {
         if self.mode == RecoveryMode::Strict {
             return Err(error);
@@ -577,7 +580,8 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// A record inside sound pages is damaged. In repair, reading goes on with the next page in which a record starts.
+    /// Handles a damaged record inside sound pages. In repair, reading goes on with the next page in which a record
+    /// starts.
     fn bad_record(&mut self, scan: &Scan, page: u32, what: &str, expected: String, found: String) -> Result<()> {
         let start = self.start.unwrap_or(RecordPosition { file: scan.number, page, offset: 0 });
         let offset =

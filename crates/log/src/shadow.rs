@@ -1,8 +1,8 @@
 //! A volume in memory for the tests of this crate, which keeps a trace of all that was done to it.
 //!
-//! Replaying a prefix of the trace gives a [`World`]: which bytes are durable, and which sectors may be in which of several
-//! states. From that, any number of legal crash images can be drawn ([`World::crash`]), at every point of one run, of
-//! runs with many threads too. Names are durable at once: losing names is tested with the simulator.
+//! Replaying a prefix of the trace gives a [`World`]: which bytes are durable, and which sectors may be in which of
+//! several states. From that, any number of legal crash images can be drawn ([`World::crash`]), at every point of one
+//! run, of runs with many threads too. Names are durable at once: losing names is tested with the simulator.
 
 use situ_device::{Buffer, PAGE_BYTES, Space};
 use situ_storage::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};

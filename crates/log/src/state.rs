@@ -1,6 +1,6 @@
-//! What the log knows, behind its lock: pages waiting, writes in flight, watermarks, waiters. It does no I/O and never
-//! blocks; [`Log`](crate::Log) asks it what to do next and tells it what came of it. Here is what goes in: records and files.
-//! What goes out, and who waits for it, is in `state/flights.rs`.
+//! The state of the log, behind its lock: pages waiting, writes in flight, watermarks, waiters. It does no I/O and
+//! never blocks; [`Log`](crate::Log) asks it for the next step and reports the outcome. This module has the inputs:
+//! records and files. The writes and their waiters are in `state/flights.rs`.
 //!
 //! # How positions advance
 //!
@@ -13,23 +13,24 @@
 //! 1. `append` copies a record into the open chunk; a full chunk moves to the queue of waiting ones.
 //! 2. `take` hands out the first waiting chunk as a [`LogFlight`], in order of the log. Any number of flights complete
 //!    in any order; `written` moves over the contiguous completed ones only.
-//! 3. When the flight of the last page lands and nobody began another page, the page is opened again: later records
-//!    go into it, and it is written again.
+//! 3. When the flight of the last page lands and no other page has begun, the page is opened again. Later records go
+//!    into it, and it is written again.
 //!
-//! Positions between `durable` and `written` are durable too unless they lie in the *gap*: the hull of what was written
-//! without durability and for which nothing durable has been issued since. A durable flight whose first page starts at or
-//! before the gap takes it over (the common case: the gap is in the page that is written again). Otherwise the gap
-//! needs a file sync. So `durable = min(written, start of the gap, starts of what is being taken over)`.
+//! Positions between `durable` and `written` are durable too unless they lie in the *gap*: the hull of the bytes that
+//! were written without durability and for which nothing durable has been issued since. A durable flight whose first
+//! page starts at or before the gap takes it over (the common case: the gap is in the page that is written again).
+//! Otherwise the gap needs a file sync. So
+//! `durable = min(written, start of the gap, starts of what is being taken over)`.
 //!
 //! **Invariants**
 //! * Watermarks never pass a hole and never go back: `durable <= written <= issued <= appended`, marks counted.
 //! * A page is in at most one flight, and a page is begun only when the one before is final.
 //! * *A sync and a rewrite never overlap*: a sync waits for the rewrites in flight, and closes the page that could be
-//!   written again. Without this a page could become durable behind the back of an image in flight, which says what
-//!   was durable when it was made (format page, "Writing a page again"). So that the sync gets its turn, no page is
-//!   opened again while somebody wants one.
-//! * Whoever waits either waits for a position that something in flight will bring, or is woken when a flight lands
-//!   and there is something to do that it can do.
+//!   written again. Without this, a page could become durable behind the back of an image in flight, which names the
+//!   durable bytes at its making (format page, "Writing a page again"). So that the sync gets its turn, no page is
+//!   opened again while a thread wants a sync.
+//! * A waiter either waits for a position that something in flight will bring, or is woken when a flight lands and
+//!   there is something to do that it can do.
 
 use crate::chunk::{CHUNK_PAGES, Chunk, LogFile};
 use crate::options::{AppendError, Durability, FILE_PAGES_MIN, LogMetrics, LogOptions, Lsn};
@@ -57,7 +58,7 @@ pub(crate) struct FileSync {
     pub(crate) file: Arc<LogFile>,
 }
 
-/// What a thread that wants a position should do.
+/// The next step of a thread that wants a position.
 pub(crate) enum LogPlan {
     Done(Result<()>),
     Write(LogFlight),
@@ -98,7 +99,7 @@ pub(crate) struct NextLogFile {
 pub(crate) struct LogState {
     buffer_bytes_max: usize,
     in_flight_max: usize,
-    /// Where records go now.
+    /// The file that records go to now.
     file: Arc<LogFile>,
     /// The first page of `file` that was never begun.
     next_page: u32,
@@ -176,7 +177,7 @@ impl LogState {
         }
     }
 
-    /// Bytes of records, headers included, that the current file still takes.
+    /// Returns the bytes of records, headers included, that the current file still takes.
     pub(crate) fn room(&self) -> u64 {
         let pages = u64::from(self.file.page_count - 1).saturating_sub(u64::from(self.next_page));
         let tail = self.open.as_ref().map_or(0, |chunk| PAYLOAD_BYTES - chunk.tail_used);
@@ -221,8 +222,8 @@ impl LogState {
         Ok(Lsn(self.appended))
     }
 
-    /// Allocates the buffers that a record of `bytes` takes beyond the open chunk, before a byte of the record is copied: a record whose
-    /// second half finds no memory could not be taken back.
+    /// Allocates the buffers that a record of `bytes` takes beyond the open chunk, before a byte of the record is
+    /// copied. A record whose second half finds no memory could not be taken back.
     fn reserve_buffers(&mut self, bytes: usize) -> Result<(), AppendError> {
         let mut left = bytes.saturating_sub(self.open.as_ref().map_or(0, Chunk::room_bytes));
         while left > 0 {
@@ -237,7 +238,7 @@ impl LogState {
         Ok(())
     }
 
-    /// The open chunk, with at least one free byte in its last page.
+    /// Returns the open chunk, with at least one free byte in its last page.
     fn chunk_with_room(&mut self) -> &mut Chunk {
         let usable = match &self.open {
             Some(chunk) => chunk.tail_used < PAYLOAD_BYTES || chunk.has_page(),
@@ -307,7 +308,7 @@ impl LogState {
         Ok((file, end))
     }
 
-    /// How much higher than the current file's number `number` is. It is stored in 32 bits.
+    /// Returns the distance from the current file's number up to `number`. It is stored in 32 bits.
     pub(crate) fn distance(&self, number: u64) -> Result<u32> {
         let current = self.file.number;
         let distance = number.checked_sub(current).and_then(|distance| u32::try_from(distance).ok());
@@ -344,7 +345,7 @@ impl LogState {
         self.appended
     }
 
-    /// Behind everything that waits, marks included.
+    /// Returns the position behind everything that waits, marks included.
     pub(crate) fn pending_end(&self) -> u64 {
         let open = self.open.as_ref().filter(|chunk| chunk.dirty);
         open.or(self.waiting.back()).map_or(self.issued, Chunk::end_position)
@@ -354,23 +355,23 @@ impl LogState {
         self.file.number
     }
 
-    /// Pages of the current file.
+    /// Returns the number of pages of the current file.
     pub(crate) fn file_pages(&self) -> u64 {
         u64::from(self.file.page_count)
     }
 
-    /// Pages of the current file and of the one prepared.
+    /// Returns the number of pages of the current file and of the one prepared.
     pub(crate) fn pages(&self) -> u64 {
         self.file_pages() + self.next.as_ref().map_or(0, |next| next.pages.pages())
     }
 
-    /// The counters, and the writes in flight now.
+    /// Returns the counters, and the writes in flight now.
     pub(crate) fn metrics(&self) -> LogMetrics {
         LogMetrics { in_flight: self.in_flight.len() as u64, ..self.metrics }
     }
 }
 
-/// Pages of a file, as the format counts them.
+/// Returns the number of pages of a file, as the format counts them.
 fn page_count(pages: &dyn PageFile) -> Result<u32> {
     match u32::try_from(pages.pages()) {
         Ok(count) if count >= FILE_PAGES_MIN => Ok(count),

@@ -17,7 +17,7 @@ pub struct SimClock {
 }
 
 impl SimExecutor {
-    /// Clock and executor of this machine, to open a store with.
+    /// Returns clock and executor of this machine, to open a store with.
     pub fn env(&self) -> Env {
         Env { clock: Arc::new(self.clock()), executor: Arc::new(self.clone()) }
     }
@@ -125,7 +125,7 @@ impl Clock for SimClock {
         Duration::new(seconds, (nanos % 1_000_000_000) as u32)
     }
 
-    /// Simulated machines never reboot. A test that needs another boot wraps the clock.
+    /// Returns the one boot: simulated machines never reboot. A test that needs another boot wraps the clock.
     fn boot(&self) -> Option<[u8; 16]> {
         Some([1; 16])
     }

@@ -1,20 +1,22 @@
-//! Disks that compress: what each 4 KB block costs, and what happens when physical space ends before logical space does.
+//! Disks that compress: what each 4 KB block costs, and what happens when physical space ends before logical space
+//! does.
 //!
 //! # Algorithm
 //!
-//! 1. A block costs what LZ4 makes of it, and 4096 bytes at most. A block of zeros costs nothing, nor does a discarded one,
-//!    whatever reads see of it afterwards.
-//! 2. Whenever the bytes of a file or device change, the blocks that were touched are compressed again ([`Costs::update`]).
-//!    What they cost is *in use* from now on, in place of what they cost before, and counts as *written*.
-//! 3. A write that would take more than [`Compression::physical_total`] stores the whole blocks that fit, and fails at the
-//!    first one that does not ([`Costs::fitting`]). Overwriting with what compresses as well, discarding and removing go on.
+//! 1. A block costs what LZ4 makes of it, and 4096 bytes at most. A block of zeros costs nothing, nor does a discarded
+//!    one, whatever reads see of it afterwards.
+//! 2. Whenever the bytes of a file or device change, the blocks that were touched are compressed again
+//!    ([`Costs::update`]). Their cost is *in use* from now on, in place of their cost before, and counts as *written*.
+//! 3. A write that would take more than [`Compression::physical_total`] stores the whole blocks that fit, and fails at
+//!    the first one that does not ([`Costs::fitting`]). Overwriting with what compresses as well, discarding and
+//!    removing go on.
 //!
-//! **Simplified.** A volume charges when bytes are handed to the system. Under a file system, a drive sees them later, and a
-//! sync fails: [`Fault::DropDirty`](crate::Fault::DropDirty) shows that. Removing a file frees its blocks at once, as with the
-//! mount option `discard`.
+//! **Simplified.** A volume charges when bytes are handed to the system. Under a file system, a drive sees them later,
+//! and a sync fails: [`Fault::DropDirty`](crate::Fault::DropDirty) shows that. Removing a file frees its blocks at
+//! once, as with the mount option `discard`.
 //!
-//! **Invariants.** `used` is the sum of the blocks' costs. A crash image has the costs of its own contents, except that a
-//! discarded block that is as before still costs nothing. `written` never falls.
+//! **Invariants.** `used` is the sum of the blocks' costs. A crash image has the costs of its own contents, except that
+//! a discarded block that is as before still costs nothing. `written` never falls.
 
 use situ_device::PAGE_BYTES;
 use std::io;
@@ -23,17 +25,17 @@ use std::ops::Range;
 /// zram stores a block as it is, in a whole page, if its compressed form is longer than this.
 const CLIFF_BYTES: usize = 3584;
 
-/// What a write ends with that finds no physical space.
+/// The outcome of a write that finds no physical space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// `ENOSPC`, as of a thin volume that is told to say so, and of a drive with a status of its own.
+    /// `ENOSPC`, as of a thin volume that is set to report it, and of a drive with a status of its own.
     #[default]
     NoSpace,
     /// `EIO`, as of zram and of most drives: a disk that is full looks like one that is broken.
     Io,
 }
 
-/// How a simulated disk compresses. The default has no limit and no cliff.
+/// The compression of a simulated disk. The default has no limit and no cliff.
 ///
 /// ```
 /// use situ_device::Device;
@@ -47,31 +49,31 @@ pub enum WhenFull {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Compression {
-    /// Physical space in bytes; `None`: as much as anybody wants.
+    /// Physical space in bytes; `None`: without limit.
     pub physical_total: Option<u64>,
-    /// What a write ends with that finds no physical space.
+    /// The outcome of a write that finds no physical space.
     pub when_full: WhenFull,
-    /// As zram: a block that compresses to more than 3584 bytes costs 4096.
+    /// True for the cliff of zram: a block that compresses to more than 3584 bytes costs 4096.
     pub has_cliff: bool,
 }
 
 impl Compression {
-    /// The same, with so many bytes of physical space.
+    /// Returns the same with `bytes` bytes of physical space.
     pub fn total(self, bytes: u64) -> Compression {
         Compression { physical_total: Some(bytes), ..self }
     }
 
-    /// The same, with writes that end with this when they find no physical space.
+    /// Returns the same, with writes that end with this when they find no physical space.
     pub fn when_full(self, when_full: WhenFull) -> Compression {
         Compression { when_full, ..self }
     }
 
-    /// The same, with zram's cliff.
+    /// Returns the same, with zram's cliff.
     pub fn cliff(self) -> Compression {
         Compression { has_cliff: true, ..self }
     }
 
-    /// What a write ends with that finds no physical space.
+    /// Returns the outcome of a write that finds no physical space.
     pub(crate) fn error(&self) -> io::Error {
         io::Error::from_raw_os_error(match self.when_full {
             WhenFull::NoSpace => 28,
@@ -79,13 +81,13 @@ impl Compression {
         })
     }
 
-    /// What is left beside `used` bytes.
+    /// Returns the physical space that is left after `used` bytes.
     pub(crate) fn left(&self, used: u64) -> u64 {
         self.physical_total.map_or(u64::MAX, |total| total.saturating_sub(used))
     }
 }
 
-/// What a block of at most 4 KB costs.
+/// Returns the cost of a block of at most 4 KB.
 fn cost_of(block: &[u8], has_cliff: bool) -> u64 {
     if block.iter().all(|byte| *byte == 0) {
         return 0;
@@ -97,18 +99,18 @@ fn cost_of(block: &[u8], has_cliff: bool) -> u64 {
     if is_stored_as_it_is { PAGE_BYTES as u64 } else { bytes as u64 }
 }
 
-/// Block `number` of `bytes`; the last one may be shorter, and one behind the end is empty.
+/// Returns block `number` of `bytes`; the last one may be shorter, and one behind the end is empty.
 fn block_of(bytes: &[u8], number: usize) -> &[u8] {
     let start = (number * PAGE_BYTES).min(bytes.len());
     &bytes[start..(start + PAGE_BYTES).min(bytes.len())]
 }
 
-/// The blocks that a range of bytes touches.
+/// Returns the blocks that a range of bytes touches.
 fn blocks(range: Range<usize>) -> Range<usize> {
     range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
 }
 
-/// What the blocks of one file, or of a device, cost.
+/// The costs of the blocks of one file, or of a device.
 #[derive(Debug, Clone)]
 pub(crate) struct Costs {
     has_cliff: bool,
@@ -118,7 +120,7 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Of what is there already; it does not count as written.
+    /// Returns the costs of bytes that are there already; they do not count as written.
     pub(crate) fn of(contents: &[u8], has_cliff: bool) -> Costs {
         let mut costs = Costs { has_cliff, blocks: Vec::new(), used: 0, written: 0 };
         costs.update(contents, 0..contents.len());
@@ -126,7 +128,7 @@ impl Costs {
         costs
     }
 
-    /// Of these bytes, which a crash has left where `before` were.
+    /// Returns the costs of these bytes, which a crash has left where `before` were.
     pub(crate) fn after_crash(&self, before: &[u8], contents: &[u8]) -> Costs {
         let mut costs = Costs::of(contents, self.has_cliff);
         for (number, cost) in costs.blocks.iter_mut().enumerate() {
@@ -140,7 +142,7 @@ impl Costs {
         costs
     }
 
-    /// What is there was written now.
+    /// Counts all present bytes as written now.
     pub(crate) fn count_as_written(&mut self) {
         self.written = self.used;
     }
@@ -153,7 +155,7 @@ impl Costs {
         self.written
     }
 
-    /// These bytes of `contents` have been written.
+    /// Notes that these bytes of `contents` have been written.
     pub(crate) fn update(&mut self, contents: &[u8], range: Range<usize>) {
         let count = contents.len().div_ceil(PAGE_BYTES).max(self.blocks.len());
         self.blocks.resize(count, 0);
@@ -165,7 +167,7 @@ impl Costs {
         }
     }
 
-    /// The whole blocks within these bytes have been discarded.
+    /// Notes that the whole blocks within these bytes have been discarded.
     pub(crate) fn discard(&mut self, range: Range<usize>) {
         let whole = range.start.div_ceil(PAGE_BYTES)..range.end / PAGE_BYTES;
         for cost in self.blocks.get_mut(whole).into_iter().flatten() {
@@ -173,7 +175,8 @@ impl Costs {
         }
     }
 
-    /// How many of `bytes` can be written at `offset` over `contents` before more than `left` would be taken.
+    /// Returns the number of `bytes` that can be written at `offset` over `contents` before they would take more than
+    /// `left`.
     pub(crate) fn fitting(&self, contents: &[u8], offset: usize, bytes: &[u8], left: u64) -> usize {
         let end = offset + bytes.len();
         let mut taken = 0_i64;

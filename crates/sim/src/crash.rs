@@ -1,12 +1,12 @@
-//! What a crash leaves: one of the many states that the contract of `situ_storage` allows.
+//! The disk after a crash: one of the many states that the contract of `situ_storage` allows.
 //!
 //! # Algorithm
 //!
 //! 1. Draw a mood for the whole crash: lose everything that may be lost, keep everything, or decide piece by piece.
 //!    The two extremes are what real disks do most of the time, and a mixture alone would almost never show them.
 //! 2. Names: go through the pending changes in order; keep each or not, but none that rests on one not kept.
-//! 3. Files: choose a length between the durable and the current one (or a little more: the rest of the page), fill
-//!    what was never written with zeros or garbage, then put into each dirty sector one of the states it went through.
+//! 3. Files: choose a length between the durable and the current one (or a little more: the rest of the page). Fill
+//!    never written bytes with zeros or garbage. Then put into each dirty sector one of the states it went through.
 //! 4. Everything that is left is durable: the new world begins with it.
 //!
 //! **Invariants.** Durable bytes outside dirty sectors, durable names and durable lengths are always there.
@@ -45,7 +45,7 @@ impl Mood {
     }
 }
 
-/// One legal image of the disk after a power failure.
+/// Returns one legal image of the disk after a power failure.
 pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> Disk {
     let mut image = disk.clone();
     let mood = Mood::draw(rng);
@@ -68,13 +68,14 @@ pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> D
     image
 }
 
-/// One legal image of a device after a power failure. Aligned runs of `atomic_sectors` that were written together are never torn.
+/// Returns one legal image of a device after a power failure. Aligned runs of `atomic_sectors` that were written
+/// together are never torn.
 pub(crate) fn device_power_failure(blocks: &Inode, rng: &mut Rng, tear_sectors: bool, atomic_sectors: u64) -> Inode {
     let mood = Mood::draw(rng);
     blocks.after_crash(settled(blocks, mood, rng, tear_sectors && atomic_sectors <= 1, atomic_sectors.max(1)))
 }
 
-/// The image after the death of the process alone: the system keeps all that it was given, durable or not.
+/// Returns the image after the death of the process alone: the system keeps all that it was given, durable or not.
 pub(crate) fn process_death(disk: &Disk) -> Disk {
     let mut image = disk.clone();
     image.locked = false;
@@ -130,7 +131,7 @@ impl Written {
     }
 }
 
-/// Which of the states that a sector went through: the last one, if all is kept.
+/// Chooses one of the states that a sector went through: the last one, if all is kept.
 fn choose(dirty: &Dirty, mood: Mood, rng: &mut Rng) -> usize {
     match mood {
         Mood::KeepAll => dirty.older.len(),

@@ -1,4 +1,4 @@
-//! What a fault does to bytes and to answers, on a file or on a device.
+//! The effects of a fault on bytes and on answers, on a file or on a device.
 
 use crate::Rng;
 use crate::disk::{Inode, SECTOR_BYTES};
@@ -22,8 +22,8 @@ pub(crate) fn io_error(fault: Fault) -> Option<io::Error> {
     Some(io::Error::from_raw_os_error(code))
 }
 
-/// Puts the bytes of write `number`, or what the fault makes of them, where reads see them. Returns where they went, or the
-/// error that the write ends with.
+/// Puts the bytes of write `number`, or what the fault makes of them, where reads see them. Returns where they went, or
+/// the error that the write ends with.
 pub(crate) fn write(
     file: &mut Inode,
     number: u64,
@@ -61,7 +61,7 @@ pub(crate) fn flip_one(bytes: &mut [u8], rng: &mut Rng) {
     }
 }
 
-/// How much of a failed write was stored: nothing, some sectors, or all.
+/// Draws the part of a failed write that was stored: nothing, some sectors, or all.
 fn partial(bytes: usize, rng: &mut Rng) -> usize {
     match rng.below(3) {
         0 => 0,
@@ -70,7 +70,7 @@ fn partial(bytes: usize, rng: &mut Rng) -> usize {
     }
 }
 
-/// Another place in pages for a write of `bytes`; the same if the file has no other.
+/// Draws another place in pages for a write of `bytes`; the same if the file has no other.
 fn other_place(offset: u64, bytes: usize, file_bytes: usize, rng: &mut Rng) -> u64 {
     let places = (file_bytes.saturating_sub(bytes) / PAGE_BYTES) as u64;
     let here = offset / PAGE_BYTES as u64;

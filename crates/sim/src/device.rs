@@ -2,18 +2,18 @@
 //!
 //! # Algorithm
 //!
-//! 1. [`Queue::submit`] yields to other threads, counts, asks the fault plan, and makes the effect *visible*, but not durable: a
-//!    crash from now on leaves any of its 512-byte sectors in its old or new state.
+//! 1. [`Queue::submit`] yields to other threads, counts, asks the fault plan, and makes the effect *visible*, but not
+//!    durable. A crash from now on leaves any of its 512-byte sectors in its old or new state.
 //! 2. [`Queue::wait`] yields, lets time pass until something is finished, and completes operations in an order that the
-//!    seed draws. Then a durable write is durable, and a flush makes durable what had completed before it was
-//!    submitted; not what was in flight beside it. A [`Watch`] lets time pass likewise.
+//!    seed draws. Then a durable write is durable, and a flush makes durable the operations that had completed before
+//!    it was submitted. It does not cover operations in flight at the same time. A [`Watch`] lets time pass likewise.
 //!
-//! [`SimDevice::crash`] copies the device as a power failure would leave it, [`SimDevice::crash_keep_all`] as the death of
-//! the process would. The copy is a new world: queues of the old one go on working there, and only there.
+//! [`SimDevice::crash`] copies the device as a power failure would leave it, [`SimDevice::crash_keep_all`] as the death
+//! of the process would. The copy is a new world: queues of the old one go on working there, and only there.
 //!
 //! **Invariants.** What `situ_device` promises survives every crash image, and nothing else is sure to.
-//! **Threads.** One lock around everything, never held across a yield point. `submit` is one, because there are backends
-//! that do the whole work in it: who submits under a lock is caught.
+//! **Threads.** One lock around everything, never held across a yield point. `submit` is one, because there are
+//! backends that do the whole work in it: a caller that submits under a lock is caught.
 //! **Failure.** As planned; the device itself never fails.
 
 use crate::compression::{Compression, Costs};
@@ -75,12 +75,12 @@ struct State {
     /// Writes that are submitted and not complete, with their sectors.
     in_flight: BTreeMap<u64, Range<u64>>,
     locked: bool,
-    /// Of a device that compresses.
+    /// The compression, for a device that compresses.
     compression: Option<Compression>,
 }
 
 impl SimDevice {
-    /// A device of `bytes` zeros that has a volatile cache, discards pages, and zeroes nothing by discarding.
+    /// Creates a device of `bytes` zeros that has a volatile cache, discards pages, and zeroes nothing by discarding.
     pub fn new(env: &Env, bytes: u64, plan: FaultPlan, seed: u64) -> SimDevice {
         let geometry = Geometry {
             block_bytes: PAGE_BYTES as u32,
@@ -93,7 +93,7 @@ impl SimDevice {
         SimDevice::with_geometry(env, bytes, geometry, plan, seed)
     }
 
-    /// A device of `bytes` zeros, made as `geometry` says.
+    /// Returns a device of `bytes` zeros, made as `geometry` says.
     pub fn with_geometry(env: &Env, bytes: u64, geometry: Geometry, plan: FaultPlan, seed: u64) -> SimDevice {
         SimDevice::of(env, Inode::durable(vec![0; bytes as usize]), geometry, plan, seed)
     }
@@ -105,7 +105,7 @@ impl SimDevice {
         SimDevice { shared: Arc::new(Shared { env: env.clone(), geometry, state, trace }) }
     }
 
-    /// Exchanges the plan; the new rules count from zero. What earlier faults did to the data stays.
+    /// Exchanges the plan; the new rules count from zero. The effects of earlier faults on the data stay.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.shared.lock().fate.faults = FaultState::new(plan);
     }
@@ -120,13 +120,14 @@ impl SimDevice {
         }
     }
 
-    /// From the change with this number on (see [`changes`](SimDevice::changes)), every operation fails as after a
-    /// crash. That change itself is caught half-way: in the crash image or not, or in part, as chance has it.
+    /// Makes every operation fail as after a crash, from the change with this number on (see
+    /// [`changes`](SimDevice::changes)). That change itself is caught half-way: in the crash image or not, or in part,
+    /// as chance has it.
     pub fn crash_at(&self, change: u64) {
         self.shared.lock().fate.crash_at = Some(change);
     }
 
-    /// Whether [`crash_at`](SimDevice::crash_at) has struck, here or on a disk of the same machine.
+    /// Returns true if [`crash_at`](SimDevice::crash_at) has struck, here or on a disk of the same machine.
     pub fn has_crashed(&self) -> bool {
         self.power().has_failed()
     }
@@ -135,8 +136,8 @@ impl SimDevice {
         self.shared.lock().fate.power.clone()
     }
 
-    /// Puts this device into the machine of another disk: when one crashes, so does the other at that moment. What each
-    /// then loses is its own.
+    /// Puts this device into the machine of another disk: when one crashes, so does the other at that moment. Each then
+    /// has losses of its own.
     pub fn share_power(&self, with: impl Into<Power>) {
         let power = with.into();
         self.shared.lock().fate.power = power;
@@ -152,13 +153,13 @@ impl SimDevice {
         self.shared.lock().fate.changes
     }
 
-    /// The operations on this device.
+    /// Returns the operations on this device.
     pub fn trace(&self) -> Trace {
         self.shared.trace.clone()
     }
 
-    /// The device after a power failure at this moment: one of the images that the contract allows, chosen by `seed`.
-    /// The new device has no faults. This one is not touched.
+    /// Returns the device after a power failure at this moment: one of the images that the contract allows, chosen by
+    /// `seed`. The new device has no faults. This one is not touched.
     pub fn crash(&self, seed: u64) -> SimDevice {
         let mut rng = Rng::new(seed);
         let state = self.shared.lock();
@@ -173,14 +174,15 @@ impl SimDevice {
         device
     }
 
-    /// The device after the death of the process at this moment: everything submitted is there; what was not durable still
-    /// is not, and can be lost by a later [`crash`](SimDevice::crash). The new device has no faults. This one is not touched.
+    /// Returns the device after the death of the process at this moment: everything submitted is there. Bytes that were
+    /// not durable still are not, and can be lost by a later [`crash`](SimDevice::crash). The new device has no faults.
+    /// This one is not touched.
     pub fn crash_keep_all(&self) -> SimDevice {
         self.on(&self.shared.env)
     }
 
-    /// This device as it is now, in another machine: later operations use that one's clock and scheduler. No faults; this
-    /// device is not touched.
+    /// This device as it is now, in another machine: later operations use that one's clock and scheduler. No faults;
+    /// this device is not touched.
     pub fn on(&self, env: &Env) -> SimDevice {
         let mut state = self.shared.lock();
         let (mut blocks, seed, watermark) = (state.blocks.clone(), state.fate.rng.next_u64(), state.watermark);
@@ -197,7 +199,7 @@ impl SimDevice {
         device
     }
 
-    /// The same bytes on a device that ends after `bytes`, or goes on with zeros.
+    /// Returns the same bytes on a device that ends after `bytes`, or goes on with zeros.
     pub fn resized(&self, bytes: u64) -> SimDevice {
         let state = self.shared.lock();
         let (mut contents, compression) = (state.blocks.contents.clone(), state.compression);
@@ -209,7 +211,7 @@ impl SimDevice {
         device
     }
 
-    /// What reads would see without faults. Not an operation.
+    /// Returns the bytes that reads would see without faults. This is not an operation.
     ///
     /// # Panics
     /// The range is not on the device.
@@ -231,7 +233,7 @@ impl SimDevice {
         costs.iter_mut().for_each(|costs| costs.update(contents, offset as usize..offset as usize + bytes.len()));
     }
 
-    /// Rot: inverts bit `bit % 8` of the byte at `offset`, in what reads see and in what survives.
+    /// Rots a byte: inverts bit `bit % 8` of the byte at `offset`, for reads and for crash images.
     pub fn rot(&self, offset: u64, bit: u8) {
         self.shared.lock().blocks.flip(offset as usize, bit);
     }
@@ -352,7 +354,7 @@ struct SimQueue {
 /// Waits for the first operation of a queue to be finished, by simulated time.
 struct SimWatch {
     env: Env,
-    /// When the first one is finished.
+    /// The time when the first one is finished.
     first: Mutex<Option<Duration>>,
     woken: Arc<dyn Event>,
     /// Wakes that have ended a wait.
@@ -383,11 +385,11 @@ struct Flight {
     buffer: Buffer,
     ready_at: Duration,
     fault: Option<Fault>,
-    /// What it ends with, as far as that is decided.
+    /// The outcome, as far as it is decided.
     result: io::Result<()>,
-    /// Of a write, its number and the sectors where it went.
+    /// The number of a write, and the sectors where it went.
     written: Option<(u64, Range<u64>)>,
-    /// Of a flush: what was written before it, and what was in flight then.
+    /// The writes before a flush, and the writes in flight then.
     watermark: u64,
     beside: Vec<Range<u64>>,
 }
@@ -414,7 +416,7 @@ impl SimQueue {
         Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{op:?} of {bytes} bytes: {why}")))
     }
 
-    /// Counts, and makes the effect visible.
+    /// Counts the operation, and makes its effect visible.
     fn take_off(&mut self, op: Op, mut buffer: Buffer) -> Flight {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -462,7 +464,7 @@ impl SimQueue {
         flight
     }
 
-    /// The durable half of an operation, and its answer.
+    /// Does the durable half of an operation, and returns its answer.
     fn land(&self, flight: Flight) -> Completion {
         let Flight { ticket, op, buffer, fault, mut result, written, watermark, beside, .. } = flight;
         let (operation, place) = place_of(op, &buffer);

@@ -1,19 +1,20 @@
-//! What a simulated disk holds: what reads see, what would survive a crash, and everything in between.
+//! The contents of a simulated disk: the bytes that reads see, the bytes that would survive a crash, and everything in
+//! between.
 //!
 //! # Model
 //!
 //! A file has its current `contents`, its `durable` bytes, and for every 512-byte sector in which the two may differ a
-//! [`Dirty`] record: the states the sector went through since it was last made durable. A crash leaves any one of
-//! them. The newest state is not copied, it is in `contents`; so writing a file front to back costs one map entry per
-//! sector and no second copy. Images of a crash share bytes until one of them writes to the file.
+//! [`Dirty`] record. The record has the states the sector went through since it was last made durable. A crash leaves
+//! any one of them. The newest state is not copied, it is in `contents`. So writing a file front to back costs one map
+//! entry per sector and no second copy. Images of a crash share bytes until one of them writes to the file.
 //!
 //! Names likewise: `names` is what lookups see, `durable_names` what survives, `pending_names` the changes between
 //! the two in order. A change can become durable alone, but never before an earlier one that touches one of the same
-//! names: a rename is atomic, and a new file cannot take a name that is still another's.
+//! names. A rename is atomic, and a new file cannot take a name that still belongs to another file.
 //!
 //! **Invariants.** Writes carry increasing numbers. [`Inode::commit`] up to number `w` leaves every sector durable in
-//! the state that write `w` left behind, or a later one. A sector without a record is clean: its durable bytes are
-//! what a crash leaves, even where `contents` differ (after a sync failed and dropped them).
+//! the state that write `w` left behind, or a later one. A sector without a record is clean: a crash leaves its durable
+//! bytes, even where `contents` differ (after a sync failed and dropped them).
 //!
 //! **Threads.** None: the volume keeps it under one lock, never across a yield point.
 
@@ -31,15 +32,15 @@ const OLDER_STATES_MAX: usize = 8;
 /// A file, whatever its name.
 #[derive(Clone, Default)]
 pub(crate) struct Inode {
-    /// What reads see.
+    /// The bytes that reads see.
     pub(crate) contents: Arc<Vec<u8>>,
-    /// What is sure to survive.
+    /// The bytes that are sure to survive.
     pub(crate) durable: Arc<Vec<u8>>,
-    /// By sector number.
+    /// The dirty sectors, by number.
     pub(crate) dirty: BTreeMap<u64, Dirty>,
     /// Open handles.
     pub(crate) handles: u32,
-    /// On a disk that compresses.
+    /// The costs, on a disk that compresses.
     pub(crate) costs: Option<Costs>,
 }
 
@@ -48,11 +49,11 @@ pub(crate) struct Inode {
 pub(crate) struct Dirty {
     /// The number of the first write whose outcome `contents` show here.
     pub(crate) latest_from: u64,
-    /// Before that, oldest first.
+    /// The states before that, oldest first.
     pub(crate) older: Vec<SectorState>,
 }
 
-/// What one write left in a sector.
+/// The state in which one write left a sector.
 #[derive(Clone)]
 pub(crate) struct SectorState {
     /// The number of the first write whose outcome this shows.
@@ -60,13 +61,13 @@ pub(crate) struct SectorState {
     pub(crate) bytes: Box<[u8; SECTOR_BYTES]>,
 }
 
-/// The sectors that a byte range touches.
+/// Returns the sectors that a byte range touches.
 pub(crate) fn sectors(offset: u64, bytes: usize) -> Range<u64> {
     let sector = SECTOR_BYTES as u64;
     offset / sector..(offset + bytes as u64).div_ceil(sector)
 }
 
-/// A sector of `bytes`, zero behind the end.
+/// Returns a sector of `bytes`, zero behind the end.
 pub(crate) fn sector_of(bytes: &[u8], number: u64) -> [u8; SECTOR_BYTES] {
     let mut sector = [0; SECTOR_BYTES];
     let start = (number as usize * SECTOR_BYTES).min(bytes.len());
@@ -96,7 +97,7 @@ fn settle(contents: &[u8], durable: &mut [u8], number: u64, sector: u64, states:
 }
 
 impl Inode {
-    /// A file all of whose bytes are durable.
+    /// Returns a file all of whose bytes are durable.
     pub(crate) fn durable(contents: impl Into<Arc<Vec<u8>>>) -> Inode {
         let contents = contents.into();
         Inode { durable: Arc::clone(&contents), contents, ..Inode::default() }
@@ -133,19 +134,20 @@ impl Inode {
         }
     }
 
-    /// The file after a crash that left these bytes of it.
+    /// Returns the file after a crash that left these bytes of it.
     pub(crate) fn after_crash(&self, contents: Arc<Vec<u8>>) -> Inode {
         let costs = self.costs.as_ref().map(|costs| costs.after_crash(&self.contents, &contents));
         Inode { costs, ..Inode::durable(contents) }
     }
 
-    /// How many of these bytes a disk that compresses has physical space for at this place, with `left` bytes left.
+    /// Returns the number of these bytes that fit into the physical space at this place, with `left` bytes left, on a
+    /// disk that compresses.
     pub(crate) fn fitting(&self, offset: u64, bytes: &[u8], left: u64) -> usize {
         let fitting = |costs: &Costs| costs.fitting(&self.contents, offset as usize, bytes, left);
         self.costs.as_ref().map_or(bytes.len(), fitting)
     }
 
-    /// Begins to count what its blocks cost, or anew by another rule.
+    /// Begins to count the cost of its blocks, or recounts it by another rule.
     pub(crate) fn compress(&mut self, compression: &Compression) {
         self.costs = Some(Costs::of(&self.contents, compression.has_cliff));
     }
@@ -280,20 +282,20 @@ pub(crate) struct Disk {
     pub(crate) pending_names: Vec<NameChange>,
     next_number: u64,
     pub(crate) locked: bool,
-    /// Of a disk that compresses.
+    /// The compression, for a disk that compresses.
     pub(crate) compression: Option<Compression>,
-    /// What the blocks of files that are gone have cost to write.
+    /// The cost of writing the blocks of files that are gone.
     written_before: u64,
 }
 
 impl Disk {
-    /// A number above all before: for inodes, writes and name changes alike.
+    /// Returns a number above all before: for inodes, writes and name changes alike.
     pub(crate) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
     }
 
-    /// The highest number given out.
+    /// Returns the highest number given out.
     pub(crate) fn watermark(&self) -> u64 {
         self.next_number
     }
@@ -308,7 +310,7 @@ impl Disk {
         number
     }
 
-    /// A file that a name or a handle keeps alive.
+    /// Returns a file that a name or a handle keeps alive.
     pub(crate) fn inode(&mut self, inode: u64) -> &mut Inode {
         self.inodes.get_mut(&inode).expect("a name or a handle keeps the file")
     }
@@ -355,7 +357,7 @@ impl Disk {
         changes.into_iter().for_each(|change| self.commit_name(change));
     }
 
-    /// Whether a crash can keep this change, given the names whose earlier changes it did not keep.
+    /// Returns true if a crash can keep this change, given the names whose earlier changes it did not keep.
     pub(crate) fn can_keep(change: &NameChange, lost: &BTreeSet<FileName>) -> bool {
         !change.kind.touches(lost)
     }
@@ -389,35 +391,35 @@ impl Disk {
         }
     }
 
-    /// Files that have a name or are open.
+    /// Returns the files that have a name or are open.
     fn taken(&self) -> impl Iterator<Item = &Inode> {
         let named: BTreeSet<u64> = self.names.values().copied().collect();
         let taken = self.inodes.iter().filter(move |(number, inode)| inode.handles > 0 || named.contains(number));
         taken.map(|(_, inode)| inode)
     }
 
-    /// Bytes taken by files that have a name or are open.
+    /// Returns the bytes taken by files that have a name or are open.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.taken().map(|inode| inode.contents.len() as u64).sum()
     }
 
-    /// What the blocks of these files cost, on a disk that compresses.
+    /// Returns the cost of the blocks of these files, on a disk that compresses.
     pub(crate) fn physical_used(&self) -> u64 {
         self.taken().filter_map(|inode| inode.costs.as_ref()).map(Costs::used).sum()
     }
 
-    /// What all blocks that were ever written have cost, on a disk that compresses.
+    /// Returns the cost of all blocks that were ever written, on a disk that compresses.
     pub(crate) fn physical_written(&self) -> u64 {
         let costs = self.inodes.values().filter_map(|inode| inode.costs.as_ref());
         self.written_before + costs.map(Costs::written).sum::<u64>()
     }
 
-    /// Physical space that is left; without end on a disk that does not compress.
+    /// Returns the physical space that is left; without end on a disk that does not compress.
     pub(crate) fn physical_left(&self) -> u64 {
         self.compression.map_or(u64::MAX, |compression| compression.left(self.physical_used()))
     }
 
-    /// Compresses from now on; what is there counts as in use. Only a rule that counts otherwise begins the counts anew.
+    /// Compresses from now on; what is there counts as in use. Only a rule that counts otherwise restarts the counts.
     pub(crate) fn set_compression(&mut self, compression: Compression) {
         let before = self.compression.replace(compression);
         if before.is_none_or(|before| before.has_cliff != compression.has_cliff) {

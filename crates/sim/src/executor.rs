@@ -2,14 +2,14 @@
 //!
 //! # Algorithm
 //!
-//! 1. Every simulated thread is a real one, but only the thread that holds the *baton* (`State::running`) executes;
-//!    the others sleep, each on its own condition variable.
-//! 2. At a *yield point* (each volume operation, each wait and notification of an event, spawn, join, sleep) the
-//!    holder says what it needs to go on: nothing, an event, a time, the end of a thread. The generator, seeded
-//!    once, picks one of those who need nothing, and the baton goes there.
-//! 3. When nobody can go on, simulated time advances to the nearest timeout. When there is none, that is a deadlock:
-//!    [`SimExecutor::run`] panics with a list of who waits for what. While others work, time leaps to the nearest
-//!    timeout every 10,000 steps, so that periodic threads get their turn and a loop that polls the clock ends.
+//! 1. Every simulated thread is a real one, but only the thread that holds the *baton* (`State::running`) executes. The
+//!    others sleep, each on its own condition variable.
+//! 2. At a *yield point* (each volume operation, each wait and notification of an event, spawn, join, sleep) the holder
+//!    names its need to go on: nothing, an event, a time, the end of a thread. The generator, seeded once, picks one of
+//!    the threads that need nothing, and the baton goes there.
+//! 3. When no thread can go on, simulated time advances to the nearest timeout. When there is none, that is a deadlock:
+//!    [`SimExecutor::run`] panics with a list of the threads and what each waits for. While others work, time leaps to
+//!    the nearest timeout every 10,000 steps. So periodic threads get their turn, and a loop that polls the clock ends.
 //! 4. [`SimExecutor::kill`] is process death: every other thread unwinds from the yield point where it stands. Volume
 //!    operations that its destructors try fail without effect, because a dead process runs no destructors.
 //!
@@ -19,13 +19,14 @@
 //!
 //! **Threads.** Code between two yield points is atomic in the simulation, so plain atomics and short mutexes need no
 //! simulated twin. A mutex held across a yield point may be wanted by the next thread, which then blocks with the
-//! baton in its hand. Nothing can be proved about such a thread but that it is late: after 20 s of real time without
-//! a yield point the process is aborted with a list of the threads.
+//! baton in its hand. Nothing can be proved about such a thread but that it is late. After 20 s of real time without a
+//! yield point, the process is aborted with a list of the threads.
 //!
-//! **Failure.** A panic in a spawned thread is told by its `join`, or, if nobody joins it, by `run`.
+//! **Failure.** The `join` of a spawned thread returns its panic. If no thread joins it, `run` reports the panic.
 //!
 //! Rejected: coroutines instead of threads (every blocking call of the engine would have to be `async`), and
-//! intercepting every atomic as loom does (the state space of a whole store is too large; loom checks single structures).
+//! intercepting every atomic as loom does (the state space of a whole store is too large; loom checks single
+//! structures).
 
 use crate::Trace;
 use situ_base::{Event, Executor, JobHandle};
@@ -59,34 +60,34 @@ pub struct SimExecutor {
 }
 
 impl SimExecutor {
-    /// A machine on which nothing runs yet. All its choices follow from `seed`.
+    /// Creates a machine on which nothing runs yet. All its choices follow from `seed`.
     pub fn new(seed: u64) -> SimExecutor {
         SimExecutor { world: Arc::new(World::new(seed)) }
     }
 
-    /// The seed, to be printed wherever a test fails.
+    /// Returns the seed, to be printed wherever a test fails.
     pub fn seed(&self) -> u64 {
         self.world.seed
     }
 
-    /// The operations of all simulated volumes that this machine's threads used; its hash also covers each choice of
-    /// the scheduler.
+    /// Returns the operations of all simulated volumes that this machine's threads used; its hash also covers each
+    /// choice of the scheduler.
     pub fn trace(&self) -> Trace {
         self.world.trace.clone()
     }
 
-    /// How often a thread has passed a yield point.
+    /// Returns the number of yield points that threads have passed.
     pub fn steps(&self) -> u64 {
         self.world.lock().steps
     }
 
-    /// After how much real time without a yield point the process is aborted (default 20 s).
+    /// Sets the real time without a yield point after which the process is aborted (default 20 s).
     pub fn set_watchdog(&self, limit: Duration) {
         self.world.lock().watchdog = limit;
     }
 
-    /// Whether [`Event::notify`] is a yield point (default: yes). Switch it off for code that notifies while it holds
-    /// a lock: legal, but then the woken thread cannot be tried before the notifier has gone on.
+    /// Sets whether [`Event::notify`] is a yield point (default: yes). Switch it off for code that notifies while it
+    /// holds a lock. That is legal, but the woken thread then cannot be tried before the notifier has gone on.
     pub fn set_switch_at_notify(&self, switch: bool) {
         self.world.lock().switch_at_notify = switch;
     }
@@ -95,7 +96,7 @@ impl SimExecutor {
     /// that are left when `main` returns are killed. Can be called again: time and chance go on.
     ///
     /// # Panics
-    /// With the seed and the last operations: when `main` panicked, when a thread that nobody joined panicked, or at a
+    /// With the seed and the last operations: when `main` panicked, when a thread that was not joined panicked, or at a
     /// deadlock. When another `run` of this machine is in progress.
     pub fn run<T: Send>(&self, main: impl FnOnce() -> T + Send) -> T {
         let world = &self.world;
@@ -129,12 +130,12 @@ impl SimExecutor {
             (state.failure.take(), std::mem::take(&mut state.panicked), std::mem::take(&mut state.handles))
         };
         for handle in handles {
-            // Every thread catches its job's panic; there is nothing left to be told here.
+            // Every thread catches its job's panic; there is nothing left to report here.
             let _ = handle.join();
         }
         let unseen = panicked.iter().find_map(|job| job.unobserved_panic());
         let message = match (failure, outcome) {
-            // Often somebody waits for ever because the thread to wake it has panicked.
+            // Often a thread waits for ever because the thread to wake it has panicked.
             (Some(failure), _) => unseen.map_or(failure.clone(), |unseen| format!("{unseen}\n{failure}")),
             (None, Err(payload) | Ok(Err(payload))) => format!("main panicked: {}", panic_message(&*payload)),
             (None, Ok(Ok(value))) => match unseen {
@@ -146,7 +147,7 @@ impl SimExecutor {
     }
 
     /// Process death for all simulated threads but the calling one: they end at the yield point where they stand.
-    /// Returns when all have ended. What they had in memory is lost; volumes keep what was handed to them.
+    /// Returns when all have ended. Their memory is lost; volumes keep the bytes that were handed to them.
     ///
     /// # Panics
     /// When the caller is not a simulated thread of this machine.
@@ -248,7 +249,7 @@ impl Event for SimEvent {
 
     fn wait(&self, seen: u64, timeout: Option<Duration>) -> bool {
         let Some(me) = self.world.me() else {
-            // Nobody else runs: only time can pass.
+            // No other thread runs: only time can pass.
             let changed = self.generation() != seen;
             match timeout {
                 _ if changed => {}

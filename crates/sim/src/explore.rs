@@ -1,7 +1,7 @@
 //! Trying many worlds: every crash point of a workload, many seeds of a test.
 //!
-//! Rejected: shrinking a failing seed. A run is short, its trace is printed, and one seed replays exactly; that has
-//! been enough to understand a failure, while a shrinker for schedules is a project of its own.
+//! Rejected: shrinking a failing seed. A run is short, its trace is printed, and one seed replays exactly. That has
+//! been enough to understand a failure. A shrinker for schedules is a project of its own.
 
 use crate::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, Trace};
 use situ_base::Env;
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// The environment variable that makes [`for_each_seed`] run one seed only.
 pub const SEED_VARIABLE: &str = "SITU_SIM_SEED";
 
-/// The environment variable that makes [`for_each_seed`] run so many times as many seeds.
+/// The environment variable with the factor by which [`for_each_seed`] multiplies its number of seeds.
 pub const ROUNDS_VARIABLE: &str = "SITU_SIM_ROUNDS";
 
 /// The environment variable that moves the seeds of all rounds but the first, so that each long run tries new ones.
@@ -24,8 +24,8 @@ fn variable(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// Calls `test` with `count` seeds derived from `first`; with the environment variable `SITU_SIM_SEED` set, with that
-/// one only; with `SITU_SIM_ROUNDS`, with so many times as many.
+/// Calls `test` with `count` seeds derived from `first`. If the environment variable `SITU_SIM_SEED` is set, it calls
+/// it with that one only. If `SITU_SIM_ROUNDS` is set, it calls it with that many times as many seeds.
 ///
 /// # Panics
 /// As `test` does, having printed the seed and how to replay it. When one of the variables is not a number.
@@ -50,14 +50,14 @@ pub fn for_each_seed(first: u64, count: u64, mut test: impl FnMut(u64)) {
     }
 }
 
-/// How thoroughly [`crash_everywhere`] looks.
+/// The thoroughness of [`crash_everywhere`].
 #[derive(Debug, Clone)]
 pub struct CrashPoints {
-    /// If the workload has more crash points, so many of them are drawn.
+    /// The maximum number of crash points. If the workload has more, this many of them are drawn.
     pub points_max: u64,
     /// Images of power failures to check per point.
     pub images_per_point: u32,
-    /// What else goes wrong while the workload runs.
+    /// The other faults while the workload runs.
     pub faults: FaultPlan,
 }
 
@@ -72,7 +72,7 @@ trait Disk: Send + Sync {
     fn changes(&self) -> u64;
     fn crash_at(&self, change: u64);
     fn trace(&self) -> Trace;
-    /// It in another machine, after the end of the process or, with a seed, after a power failure.
+    /// Returns the disk in another machine, after the end of the process or, with a seed, after a power failure.
     fn after(&self, power_failure: Option<u64>, env: &Env) -> Self
     where
         Self: Sized;
@@ -106,7 +106,7 @@ disk!(SimDevice);
 /// Disks that crash together.
 trait Machine: Send + Sync {
     fn disks(&self) -> Vec<&dyn Disk>;
-    /// As [`Disk::after`]; each loses by a seed of its own.
+    /// Like [`Disk::after`]; each loses by a seed of its own.
     fn after(&self, power_failure: Option<u64>, env: &Env) -> Self;
 }
 
@@ -147,10 +147,10 @@ impl Machine for (SimVolume, SimDevice) {
 }
 
 /// Runs `workload` once undisturbed to count its crash points, then once per point on a fresh machine and volume that
-/// crash there; `check` gets each volume that a crash may leave, and what the workload returned (what it was told:
-/// the writes acknowledged and those tried). The first image of each point is that of process death: all is there that
-/// the system was given, but what was not durable still is not ([`SimVolume::crash_keep_all`]). Returns the number of
-/// images checked.
+/// crash there; `check` gets each volume that a crash may leave, and the result of the workload (its observations: the
+/// writes acknowledged and those tried). The first image of each point is that of process death: everything that the
+/// system got is there, but bytes that were not durable still are not ([`SimVolume::crash_keep_all`]). Returns the
+/// number of images checked.
 ///
 /// The workload gets errors from the crash on and must return then; threads that it leaves behind are killed. Both
 /// closures run as simulated threads, with the seed's schedule: the same seed checks the same images.
@@ -173,8 +173,8 @@ pub fn crash_everywhere<T: Send + Sync>(
     )
 }
 
-/// [`crash_everywhere`] for a device: `make` gives it for the machine and the faults of the options, as it is when the
-/// workload begins.
+/// Runs [`crash_everywhere`] for a device: `make` gives it for the machine and the faults of the options, as it is when
+/// the workload begins.
 ///
 /// # Panics
 /// As [`crash_everywhere`].
@@ -195,8 +195,8 @@ pub fn crash_device_everywhere<T: Send + Sync>(
     )
 }
 
-/// [`crash_everywhere`] for a machine with several volumes, each at its location: a crash point is a change of any of them,
-/// all crash at once, and each loses what it loses independently of the others. All have the options' faults.
+/// Runs [`crash_everywhere`] for a machine with several volumes, each at its location. A crash point is a change of any
+/// of them. All crash at once, and the losses of each are independent of the others. All have the options' faults.
 ///
 /// # Panics
 /// As [`crash_everywhere`].
@@ -215,7 +215,7 @@ pub fn crash_machine_everywhere<const N: usize, T: Send + Sync>(
     crash_all_everywhere(seed, options, make, workload, check)
 }
 
-/// [`crash_machine_everywhere`] for a machine with an empty volume and a device, which is as `make` gives it.
+/// Runs [`crash_machine_everywhere`] for a machine with an empty volume and a device, which is as `make` gives it.
 ///
 /// # Panics
 /// As [`crash_everywhere`].
@@ -240,7 +240,8 @@ pub fn crash_volume_and_device_everywhere<T: Send + Sync>(
     )
 }
 
-/// [`crash_machine_everywhere`] for a machine with several volumes, each at its location, and a device, which is as `make` gives it.
+/// Runs [`crash_machine_everywhere`] for a machine with several volumes, each at its location, and a device, which is
+/// as `make` gives it.
 ///
 /// # Panics
 /// As [`crash_everywhere`].

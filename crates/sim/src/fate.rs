@@ -1,4 +1,4 @@
-//! What becomes of an operation, on a volume or on a device: it is counted, the plan has its say, and the power may fail.
+//! The fate of an operation, on a volume or on a device: it is counted, the plan decides, and the power may fail.
 
 use crate::Rng;
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};
@@ -22,7 +22,7 @@ impl Power {
     }
 }
 
-/// What was decided for an operation that goes on.
+/// The decision for an operation that goes on.
 #[derive(Clone, Copy)]
 pub(crate) struct Verdict {
     pub(crate) fault: Option<Fault>,
@@ -47,7 +47,7 @@ impl Fate {
         Fate { faults, rng, operations: 0, changes: 0, crash_at: None, power: Power::default() }
     }
 
-    /// The fate of one operation, and how long it takes; `None` if the machine has crashed before.
+    /// Returns the fate of one operation, and how long it takes; `None` if the machine has crashed before.
     pub(crate) fn judge(
         &mut self,
         operation: Operation,

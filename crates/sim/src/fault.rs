@@ -1,15 +1,15 @@
-//! What goes wrong, where and when: a plan that is a value.
+//! The faults, with their places and times: a plan that is a value.
 //!
 //! A [`FaultPlan`] is a list of [`Rule`]s. Each says *which* operations it looks at (by [`Operation`], by
-//! [`FileKind`], by place), *when* it strikes among those ([`When`]) and *what* happens then ([`Fault`]). The first rule that
-//! strikes wins; delays add up. A plan can be exchanged while a store runs; rules then count from zero.
+//! [`FileKind`], by place), *when* it strikes among those ([`When`]) and *what* happens then ([`Fault`]). The first
+//! rule that strikes wins; delays add up. A plan can be exchanged while a store runs; rules then count from zero.
 
 use crate::Rng;
 use situ_storage::FileName;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What a volume or a device can be asked for. A device knows [`Read`](Operation::Read),
+/// An operation of a volume or a device. A device knows [`Read`](Operation::Read),
 /// [`WritePages`](Operation::WritePages), [`Sync`](Operation::Sync) (its flush), [`Discard`](Operation::Discard),
 /// [`Zero`](Operation::Zero) and [`Lock`](Operation::Lock).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,12 +63,12 @@ impl Operation {
         Operation::Zero,
     ];
 
-    /// Whether it can change the disk.
+    /// Returns true if it can change the disk.
     pub fn is_change(self) -> bool {
         Operation::CHANGES.contains(&self)
     }
 
-    /// How errors and traces call it.
+    /// Returns its name in errors and traces.
     pub(crate) fn verb(self) -> &'static str {
         match self {
             Operation::Create => "create",
@@ -134,7 +134,7 @@ impl From<FileName> for FileKind {
     }
 }
 
-/// What happens instead of success.
+/// The outcome instead of success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -148,8 +148,8 @@ pub enum Fault {
     ReadOnly,
     /// `ENOENT`: the directory has gone.
     NotFound,
-    /// A sync, or a durable page write, fails *and* what was dirty counts as clean from now on: readable, but no later
-    /// sync makes it durable (what Linux did until 4.13, and partly still does: "fsyncgate").
+    /// A sync, or a durable page write, fails *and* the dirty bytes count as clean from now on: readable, but no later
+    /// sync makes them durable (as Linux did until 4.13, and partly still does: "fsyncgate").
     DropDirty,
     /// A sync, or a durable page write, is acknowledged, but nothing becomes durable: a disk that lies. Visible only
     /// after a crash.
@@ -165,7 +165,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether the fault can happen to the operation; a rule looks only at those.
+    /// Returns true if the fault can happen to the operation; a rule looks only at those.
     fn fits(self, operation: Operation) -> bool {
         use Operation::{Append, Read, Sync, WritePages};
         match self {
@@ -180,14 +180,14 @@ impl Fault {
     }
 }
 
-/// Which of the operations that a rule looks at it strikes. Counting starts at 0.
+/// The operations that a rule strikes, among those that it matches. Counting starts at 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum When {
     /// Every one.
     Always,
-    /// Only the one with this number.
+    /// The operation with this number alone.
     Nth(u64),
-    /// That one and all later ones.
+    /// The operation with this number and all later ones.
     From(u64),
     /// Each with this probability.
     Chance(f64),
@@ -204,55 +204,55 @@ pub enum When {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// What happens.
+    /// The fault.
     pub fault: Fault,
-    /// To which operations; empty for all that the fault can happen to.
+    /// The operations that the rule matches; empty for all that the fault can happen to.
     pub operations: Vec<Operation>,
-    /// On which files; empty for all, and for operations that name none.
+    /// The files that the rule matches; empty for all, and for operations that name none.
     pub files: Vec<FileKind>,
-    /// In which bytes of the file or device; None for all, and for operations that have no place.
+    /// The bytes of the file or device that the rule matches; `None` for all, and for operations that have no place.
     pub within: Option<Range<u64>>,
-    /// To which of those.
+    /// The matching operations that the rule strikes.
     pub when: When,
 }
 
 impl Rule {
-    /// The fault happens always and everywhere it can.
+    /// Creates a rule by which the fault happens always and everywhere it can.
     pub fn new(fault: Fault) -> Rule {
         Rule { fault, operations: Vec::new(), files: Vec::new(), within: None, when: When::Always }
     }
 
-    /// Only to these operations.
+    /// Limits the rule to these operations.
     pub fn on(mut self, operations: &[Operation]) -> Rule {
         self.operations = operations.to_vec();
         self
     }
 
-    /// Only on these files.
+    /// Limits the rule to these files.
     pub fn files(mut self, kinds: &[FileKind]) -> Rule {
         self.files = kinds.to_vec();
         self
     }
 
-    /// Only where these bytes of the file or device are touched.
+    /// Limits the rule to operations that touch these bytes of the file or device.
     pub fn within(mut self, bytes: Range<u64>) -> Rule {
         self.within = Some(bytes);
         self
     }
 
-    /// Only to the operation with this number, counted from 0 among those that match.
+    /// Limits the rule to the operation with this number, counted from 0 among those that match.
     pub fn nth(mut self, number: u64) -> Rule {
         self.when = When::Nth(number);
         self
     }
 
-    /// Only to the operation with this number and all later ones.
+    /// Limits the rule to the operation with this number and all later ones.
     pub fn from(mut self, number: u64) -> Rule {
         self.when = When::From(number);
         self
     }
 
-    /// To each with this probability.
+    /// Makes the rule strike each matching operation with this probability.
     pub fn chance(mut self, probability: f64) -> Rule {
         self.when = When::Chance(probability);
         self
@@ -270,9 +270,9 @@ impl Rule {
 /// Everything that goes wrong on one volume.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FaultPlan {
-    /// In order of precedence.
+    /// The rules, in order of precedence.
     pub rules: Vec<Rule>,
-    /// Room on the volume: what does not fit is refused with `ENOSPC`. None: no limit.
+    /// Room on the volume: what does not fit is refused with `ENOSPC`. `None`: no limit.
     pub capacity_bytes: Option<u64>,
     /// Every operation takes a random time in this range, by the environment's clock.
     pub latency: Option<Range<Duration>>,
@@ -284,36 +284,36 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// A sound volume without limits.
+    /// Returns a sound volume without limits.
     pub fn none() -> FaultPlan {
         FaultPlan::default()
     }
 
-    /// The same plan and one more rule, which yields to those before it.
+    /// Returns the same plan and one more rule, which yields to those before it.
     pub fn with(mut self, rule: Rule) -> FaultPlan {
         self.rules.push(rule);
         self
     }
 
-    /// The same plan on a volume of this size.
+    /// Returns the same plan on a volume of this size.
     pub fn capacity(mut self, bytes: u64) -> FaultPlan {
         self.capacity_bytes = Some(bytes);
         self
     }
 
-    /// The same plan with operations that take their time.
+    /// Returns the same plan with operations that take their time.
     pub fn latency(mut self, range: Range<Duration>) -> FaultPlan {
         self.latency = Some(range);
         self
     }
 
-    /// The same plan on a volume whose page files cannot discard pages.
+    /// Returns the same plan on a volume whose page files cannot discard pages.
     pub fn without_discard(mut self) -> FaultPlan {
         self.no_discard = true;
         self
     }
 
-    /// The same plan with crashes that tear sectors.
+    /// Returns the same plan with crashes that tear sectors.
     pub fn tear_sectors(mut self) -> FaultPlan {
         self.tear_sectors = true;
         self
@@ -333,7 +333,7 @@ impl FaultState {
         FaultState { seen: vec![0; plan.rules.len()], plan }
     }
 
-    /// What happens to this operation, and how long it takes.
+    /// Decides the fate of this operation, and the time that it takes.
     pub(crate) fn judge(
         &mut self,
         operation: Operation,

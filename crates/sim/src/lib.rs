@@ -1,10 +1,11 @@
 //! The simulated world: everything a store is given from outside, under the control of one seed.
 //!
 //! * [`SimExecutor`]: threads that run one at a time, in an order that the seed decides; deadlocks are found, threads
-//!   can be killed. [`SimClock`]: time that leaps over waiting and jumps when told.
+//!   can be killed. [`SimClock`]: time that leaps over waiting and jumps on request.
 //! * [`SimVolume`]: files in memory with the exact promises of `situ_storage` and not one more, under a [`FaultPlan`];
 //!   [`SimVolume::crash`] gives a disk as a power failure would leave it.
-//! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and crashes.
+//! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and
+//!   crashes.
 //! * [`Compression`]: a volume or device that compresses, counts physical bytes, and may run out of them.
 //! * [`crash_everywhere`], [`crash_device_everywhere`] and others for several disks: a workload, crashed at each of its
 //!   I/Os. [`for_each_seed`]: many seeds, and how to replay.
@@ -33,7 +34,8 @@
 //! # Rules for code under simulation
 //!
 //! Blocking, time, threads and files come from the `Env` and the `Volume` that were handed in; no lock is held across
-//! any of them. What breaks the first rule is not seen by the simulator; what breaks the second is, within seconds.
+//! any of them. The simulator does not see code that breaks the first rule. It sees code that breaks the second one
+//! within seconds.
 
 // The allocator is the only module with unsafe code.
 #![deny(unsafe_code)]

@@ -1,7 +1,8 @@
 //! An allocator for tests that refuses and measures allocations of one thread.
 //!
-//! A test binary installs it with `#[global_allocator] static MEMORY: SimMemory = SimMemory;`. Unlike a limit of the process, it leaves
-//! other tests alone. Unlike a hook in the code under test, it sees every allocation: an infallible one that is refused ends the process.
+//! A test binary installs it with `#[global_allocator] static MEMORY: SimMemory = SimMemory;`. Unlike a limit of the
+//! process, it leaves other tests alone. Unlike a hook in the code under test, it sees every allocation: an infallible
+//! one that is refused ends the process.
 
 #![allow(unsafe_code)]
 
@@ -47,8 +48,8 @@ impl SimMemory {
     }
 }
 
-// SAFETY: each call is the system allocator's, or is answered with null, as if memory had run out. The cells are `const` and have no
-// destructor, so reading them allocates nothing.
+// SAFETY: each call is the system allocator's, or is answered with null, as if memory had run out. The cells are
+// `const` and have no destructor, so reading them allocates nothing.
 unsafe impl GlobalAlloc for SimMemory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !SimMemory::admit(layout.size()) {

@@ -17,7 +17,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator at the start of the stream of `seed`.
+    /// Creates a generator at the start of the stream of `seed`.
     pub fn new(seed: u64) -> Rng {
         let mut x = seed;
         let mut splitmix = || {
@@ -30,7 +30,7 @@ impl Rng {
         Rng { state: [splitmix(), splitmix(), splitmix(), splitmix()] }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
@@ -44,7 +44,7 @@ impl Rng {
         result
     }
 
-    /// A number in `0..n`. The bias, below `n / 2^64`, does not matter for tests.
+    /// Returns a number in `0..n`. The bias, below `n / 2^64`, does not matter for tests.
     ///
     /// # Panics
     /// `n` is zero.
@@ -53,7 +53,7 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// An index in `0..n`: [`below`](Rng::below) for slices.
+    /// Returns an index in `0..n`: [`below`](Rng::below) for slices.
     ///
     /// # Panics
     /// `n` is zero.
@@ -61,7 +61,7 @@ impl Rng {
         self.below(n as u64) as usize
     }
 
-    /// True with probability `p` (0.0 never, 1.0 always).
+    /// Returns true with probability `p` (0.0 never, 1.0 always).
     pub fn chance(&mut self, p: f64) -> bool {
         // 53 random bits fill a double's mantissa; the result is below 1.
         ((self.next_u64() >> 11) as f64) * (1.0 / (1u64 << 53) as f64) < p
@@ -83,7 +83,7 @@ impl Rng {
         }
     }
 
-    /// A generator of its own, so that what one part draws does not move the stream of another.
+    /// Returns a generator of its own, so that what one part draws does not move the stream of another.
     pub fn fork(&mut self) -> Rng {
         Rng::new(self.next_u64())
     }

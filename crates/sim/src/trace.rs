@@ -1,4 +1,4 @@
-//! What happened: the last operations for people, a hash over all of them for determinism tests.
+//! The record of a run: the last operations for people, a hash over all of them for determinism tests.
 
 use crate::fault::Operation;
 use situ_base::lock;
@@ -8,13 +8,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// This many entries are kept.
+/// The number of entries that are kept.
 const ENTRIES_MAX: usize = 64;
 
 /// A bounded record of operations. Clones share the record.
 ///
-/// The hash covers every entry since the start, also those that have left the ring, and the bytes that were written:
-/// two runs of one seed have equal hashes, or something outside the seed had a say.
+/// The hash covers every entry since the start, also those that have left the ring, and the bytes that were written.
+/// Two runs of one seed have equal hashes, or something outside the seed had an influence.
 #[derive(Clone, Default)]
 pub struct Trace(Arc<Mutex<Ring>>);
 
@@ -36,7 +36,7 @@ pub(crate) struct Entry {
     pub(crate) bytes: u64,
     /// A hash of the bytes written.
     pub(crate) content: u64,
-    /// Why it failed.
+    /// The reason why it failed.
     pub(crate) failure: Option<String>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn mix(hash: u64, word: u64) -> u64 {
     (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
 }
 
-/// A hash of bytes.
+/// Returns a hash of bytes.
 pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut hash = mix(0, bytes.len() as u64);
@@ -76,13 +76,13 @@ impl Trace {
         lock(&self.0)
     }
 
-    /// The number of operations recorded since the start.
+    /// Returns the number of operations recorded since the start.
     pub fn count(&self) -> u64 {
         self.ring().count
     }
 
-    /// A hash over all operations since the start, and, for a [`SimExecutor`](crate::SimExecutor)'s trace, over every
-    /// choice of its scheduler.
+    /// Returns a hash over all operations since the start, and, for a [`SimExecutor`](crate::SimExecutor)'s trace, over
+    /// every choice of its scheduler.
     pub fn hash(&self) -> u64 {
         self.ring().hash
     }

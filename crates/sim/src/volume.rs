@@ -11,8 +11,8 @@
 //!
 //! A submitted read does the same on a thread of its own: the seed draws the order in which reads complete.
 //!
-//! [`SimVolume::crash`] copies the disk as a power failure would leave it, [`SimVolume::crash_keep_all`] as the death of
-//! the process would. The copy is a new world: handles of the old one go on working there, and only there.
+//! [`SimVolume::crash`] copies the disk as a power failure would leave it, [`SimVolume::crash_keep_all`] as the death
+//! of the process would. The copy is a new world: handles of the old one go on working there, and only there.
 //!
 //! **Invariants.** Exactly what the table in `situ_storage`'s documentation promises survives every crash image.
 //! **Threads.** One lock around everything, never held across a yield point. Without a `SimExecutor`, on
@@ -76,7 +76,7 @@ struct State {
     fate: Fate,
 }
 
-/// What an operation is about, for errors and traces.
+/// The subject of an operation, for errors and traces.
 #[derive(Clone, Copy)]
 struct Subject {
     operation: Operation,
@@ -101,12 +101,12 @@ impl Subject {
 }
 
 impl SimVolume {
-    /// An empty volume. `env` gives yield points and the time for delays; `seed` decides about probable faults.
+    /// Creates an empty volume. `env` gives yield points and the time for delays; `seed` decides about probable faults.
     pub fn new(env: &Env, plan: FaultPlan, seed: u64) -> SimVolume {
         SimVolume::with_disk(env.clone(), "sim".to_owned(), Disk::default(), plan, seed)
     }
 
-    /// As [`new`](SimVolume::new), with a location of its own: for machines with several volumes.
+    /// Like [`new`](SimVolume::new), with a location of its own: for machines with several volumes.
     pub fn named(env: &Env, location: &str, plan: FaultPlan, seed: u64) -> SimVolume {
         SimVolume::with_disk(env.clone(), location.to_owned(), Disk::default(), plan, seed)
     }
@@ -116,7 +116,7 @@ impl SimVolume {
         SimVolume { shared: Arc::new(Shared { env, location, state: Mutex::new(state), trace: Trace::default() }) }
     }
 
-    /// Exchanges the plan; the new rules count from zero. What earlier faults did to the data stays.
+    /// Exchanges the plan; the new rules count from zero. The effects of earlier faults on the data stay.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.shared.lock().fate.faults = FaultState::new(plan);
     }
@@ -127,13 +127,14 @@ impl SimVolume {
         self.shared.lock().disk.set_compression(compression);
     }
 
-    /// From the change with this number on (see [`changes`](SimVolume::changes)), every operation fails as after a
-    /// crash. That change itself is caught half-way: visible in the crash image or not, as chance has it.
+    /// Makes every operation fail as after a crash, from the change with this number on (see
+    /// [`changes`](SimVolume::changes)). That change itself is caught half-way: visible in the crash image or not, as
+    /// chance has it.
     pub fn crash_at(&self, change: u64) {
         self.shared.lock().fate.crash_at = Some(change);
     }
 
-    /// Whether [`crash_at`](SimVolume::crash_at) has struck, here or on a disk of the same machine.
+    /// Returns true if [`crash_at`](SimVolume::crash_at) has struck, here or on a disk of the same machine.
     pub fn has_crashed(&self) -> bool {
         self.power().has_failed()
     }
@@ -142,8 +143,8 @@ impl SimVolume {
         self.shared.lock().fate.power.clone()
     }
 
-    /// Puts this volume into the machine of another disk: when one crashes, so does the other at that moment. What each
-    /// then loses is its own.
+    /// Puts this volume into the machine of another disk: when one crashes, so does the other at that moment. Each then
+    /// has losses of its own.
     pub fn share_power(&self, with: impl Into<Power>) {
         let power = with.into();
         self.shared.lock().fate.power = power;
@@ -160,13 +161,13 @@ impl SimVolume {
         self.shared.lock().fate.changes
     }
 
-    /// The operations on this volume.
+    /// Returns the operations on this volume.
     pub fn trace(&self) -> Trace {
         self.shared.trace.clone()
     }
 
-    /// The disk after a power failure at this moment: one of the images that the contract allows, chosen by `seed`.
-    /// The new volume has no faults. This one is not touched.
+    /// Returns the disk after a power failure at this moment: one of the images that the contract allows, chosen by
+    /// `seed`. The new volume has no faults. This one is not touched.
     pub fn crash(&self, seed: u64) -> SimVolume {
         let mut rng = Rng::new(seed);
         let state = self.shared.lock();
@@ -176,9 +177,9 @@ impl SimVolume {
         SimVolume::with_disk(shared.env.clone(), shared.location.clone(), disk, FaultPlan::none(), rng.next_u64())
     }
 
-    /// The disk after the death of the process at this moment: everything handed to the system is there (not what a
-    /// [`Writer`] had still in memory); what was not durable still is not, and can be lost by a later
-    /// [`crash`](SimVolume::crash). The new volume has no faults. This one is not touched.
+    /// Returns the disk after the death of the process at this moment: everything handed to the system is there,
+    /// without the bytes that a [`Writer`] had still in memory. Bytes that were not durable still are not, and can be
+    /// lost by a later [`crash`](SimVolume::crash). The new volume has no faults. This one is not touched.
     pub fn crash_keep_all(&self) -> SimVolume {
         self.on(&self.shared.env)
     }
@@ -193,7 +194,8 @@ impl SimVolume {
         SimVolume::with_disk(env.clone(), self.shared.location.clone(), disk, FaultPlan::none(), seed)
     }
 
-    /// What a file holds, as reads would see it without faults; None if there is no such file. Not an operation.
+    /// Returns the contents of a file, as reads would see them without faults; `None` if there is no such file. This is
+    /// not an operation.
     pub fn contents(&self, name: FileName) -> Option<Vec<u8>> {
         self.shared.lock().disk.lookup(name).map(|inode| inode.contents.to_vec())
     }
@@ -206,7 +208,7 @@ impl SimVolume {
         disk.commit_name(change);
     }
 
-    /// Rot: inverts bit `bit % 8` of the byte at `offset`, in what reads see and in what survives. Returns false,
+    /// Rots a byte: inverts bit `bit % 8` of the byte at `offset`, for reads and for crash images. Returns false,
     /// having done nothing, if the file has no such byte.
     pub fn rot(&self, name: FileName, offset: u64, bit: u8) -> bool {
         let disk = &mut self.shared.lock().disk;
@@ -277,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// The state, for an operation's effect; an error if the machine crashed before it.
+    /// Returns the state, for an operation's effect; an error if the machine crashed before it.
     fn effect(&self, subject: Subject, verdict: Verdict) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.fate.power.has_failed() && !verdict.crashes {
@@ -286,7 +288,7 @@ impl Shared {
         Ok(state)
     }
 
-    /// Between the visible and the durable half of an operation.
+    /// Locks the state between the visible and the durable half of an operation.
     fn half_way(&self, subject: Subject, verdict: Verdict) -> Result<MutexGuard<'_, State>> {
         if verdict.crashes {
             return Err(self.fail(subject, crash_error()));
@@ -313,7 +315,7 @@ impl Shared {
         }
     }
 
-    /// Whether a new file of these bytes finds physical space.
+    /// Checks that a new file of these bytes finds physical space.
     fn check_physical(&self, state: &State, subject: Subject, contents: &[u8]) -> Result<()> {
         let Some(compression) = state.disk.compression else { return Ok(()) };
         let mut empty = Inode::default();
@@ -336,7 +338,7 @@ impl Shared {
         }
     }
 
-    /// Steps 3 and 4 of reading.
+    /// Does steps 3 and 4 of reading.
     fn read(&self, inode: u64, subject: Subject, into: &mut [u8]) -> Result<()> {
         self.operate(subject, |verdict| {
             let mut guard = self.effect(subject, verdict)?;
@@ -356,8 +358,8 @@ impl Shared {
         })
     }
 
-    /// Step 3 of writing: puts the bytes, or what the verdict makes of them, where reads see them. Returns the number
-    /// of the write and where it went, or the error that it ends with.
+    /// Does step 3 of writing: puts the bytes, or what the verdict makes of them, where reads see them. Returns the
+    /// number of the write and where it went, or the error that it ends with.
     fn store(&self, inode: u64, subject: Subject, verdict: Verdict, bytes: &[u8]) -> Result<(u64, u64)> {
         let mut guard = self.effect(subject, verdict)?;
         let State { disk, fate } = &mut *guard;

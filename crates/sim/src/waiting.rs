@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// A future that nobody wakes for so long is forgotten.
+/// The time after which a future that no thread wakes counts as forgotten.
 const WAKES_WITHIN: Duration = Duration::from_secs(600);
 
 struct Signal(Arc<dyn Event>);
@@ -21,7 +21,7 @@ impl Wake for Signal {
 /// Polls a future to its end, and only when it was woken.
 ///
 /// # Panics
-/// Nobody wakes it for ten minutes.
+/// No thread wakes it for ten minutes.
 pub fn wait<F: Future>(env: &Env, future: F) -> F::Output {
     let event = env.executor.event();
     let waker = Waker::from(Arc::new(Signal(Arc::clone(&event))));

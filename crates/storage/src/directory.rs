@@ -2,22 +2,24 @@
 //!
 //! Written-once files go through the page cache in large pieces; write-back is started early, so that the final sync
 //! does not have a whole table to write. Page files have two descriptors: one through the page cache for writes that
-//! need only survive the process, one with `O_DIRECT` for durable ones (`RWF_DSYNC`: one system call, which uses FUA
-//! where the disk has it, and several may be in flight at once; on the first measured machine four threads reach
-//! 21,000 durable pages a second that way, and 10,000 with `write` + `fdatasync`). The kernel keeps both coherent.
-//! Where direct I/O is not supported, durable writes are `pwrite` + `fdatasync`.
+//! need only survive the process, one with `O_DIRECT` for durable ones. `RWF_DSYNC` is one system call, which uses FUA
+//! where the disk has it, and several may be in flight at once. On the first measured machine four threads reach 21,000
+//! durable pages a second that way, and 10,000 with `write` + `fdatasync`. The kernel keeps both coherent. Where direct
+//! I/O is not supported, durable writes are `pwrite` + `fdatasync`.
 //!
 //! The room of a page file is reserved when it is made. Before a durable write enters room that was never written, a
-//! megabyte behind it is filled with zeros: writing durably into merely reserved room costs a journal commit per page,
-//! and this way one per [`ZERO_PIECE_BYTES`]. A store that never asks for durability writes no zeros. A fill covers only
-//! what lies behind every write so far, and whoever writes there waits for it.
+//! megabyte behind it is filled with zeros. A durable write into merely reserved room costs a journal commit per page,
+//! and this way one per [`ZERO_PIECE_BYTES`]. A store that never asks for durability writes no zeros. A fill covers
+//! only what lies behind every write so far, and a writer there waits for it.
 //!
-//! The directory is opened once, and files are opened relative to it. So the program may change its working directory, and
-//! the store's directory may be renamed while it is open. If the directory is removed and another one takes its name, the
-//! volume does not touch the new one. `directory/names.rs` has the writer's lock, and detects when file names are lost.
+//! The directory is opened once, and files are opened relative to it. So the program may change its working directory,
+//! and the store's directory may be renamed while it is open. If the directory is removed and another one takes its
+//! name, the volume does not touch the new one. `directory/names.rs` has the writer's lock, and detects when file names
+//! are lost.
 //!
-//! Reads that are submitted ([`Reader::submit`]) of all files of the directory go through one ring of the kernel, which one thread
-//! serves; where the system gives no ring, a bounded set of threads reads (`directory/reads.rs`). Both begin with the first such read.
+//! Reads that are submitted ([`Reader::submit`]) of all files of the directory go through one ring of the kernel, which
+//! one thread serves. Where the system gives no ring, a bounded set of threads reads (`directory/reads.rs`). Both begin
+//! with the first such read.
 //!
 //! **Failure**: an error of `fsync` is final for that file; it is never tried again, because
 //! the kernel may have dropped the dirty pages (fsyncgate).
@@ -46,7 +48,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 const APPEND_BUFFER_BYTES: usize = 256 << 10;
 /// A file that is being written has at most so much, and one call's bytes, that has not reached the disk.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
-/// How a file is made that must not exist.
+/// The flags for a file that must not exist yet.
 const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL);
 /// Zeros are written in pieces of this size.
 const ZERO_PIECE_BYTES: usize = 1 << 20;
@@ -54,17 +56,17 @@ const ZERO_PIECE_BYTES: usize = 1 << 20;
 /// A directory that holds one store's files.
 #[derive(Debug)]
 pub struct DirectoryVolume {
-    /// As it was named; for messages.
+    /// The directory's path as the caller gave it; for messages.
     directory: PathBuf,
     handle: Arc<File>,
     names: Arc<Names>,
     reads: Arc<DirectoryReads>,
-    /// The drive below, once somebody has asked for it.
+    /// The drive below, once a caller has asked for it.
     drive: OnceLock<Drive>,
 }
 
 impl DirectoryVolume {
-    /// A volume over an existing directory.
+    /// Opens a volume over an existing directory.
     ///
     /// # Errors
     /// The path does not exist or is not a directory.
@@ -90,8 +92,8 @@ impl DirectoryVolume {
         }
     }
 
-    /// Like [`open`](DirectoryVolume::open), but creates the directory, and those above it, where they do not exist. What
-    /// was created is durable on return; of what exists nothing is asked but that it can be passed through.
+    /// Like [`open`](DirectoryVolume::open), but creates the directory, and those above it, where they do not exist.
+    /// Created directories are durable on return. Existing ones need only be searchable.
     ///
     /// # Errors
     /// The system refuses.
@@ -101,7 +103,7 @@ impl DirectoryVolume {
         DirectoryVolume::open(directory)
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -110,7 +112,7 @@ impl DirectoryVolume {
         self.drive.get_or_init(|| Drive::of(&self.handle).unwrap_or_else(|error| Drive::unknown(error.to_string())))
     }
 
-    /// For messages: files are opened by [`open_file`](DirectoryVolume::open_file).
+    /// Returns the path for messages: files are opened by [`open_file`](DirectoryVolume::open_file).
     fn path(&self, name: FileName) -> PathBuf {
         self.directory.join(name.to_string())
     }
@@ -128,7 +130,7 @@ impl DirectoryVolume {
         Ok(self.writer(file, name, 0))
     }
 
-    /// A writer that goes on behind the first `bytes` bytes of a file.
+    /// Returns a writer that goes on behind the first `bytes` bytes of a file.
     fn writer(&self, file: File, name: FileName, bytes: u64) -> FileWriter {
         FileWriter {
             file,
@@ -169,13 +171,14 @@ impl DirectoryVolume {
             is_new: false,
             path: shown(&path),
             pages: bytes / PAGE_BYTES as u64,
-            // A file that existed before was written before, as far as anybody knows.
+            // A file that existed before counts as written before.
             untouched_from: AtomicU64::new(u64::MAX),
             filling: Mutex::new(()),
         })
     }
 
-    /// `None` where the file system has no direct I/O. Any other failure is one: the slower way would hide it.
+    /// Opens a file for direct I/O. Returns `None` where the file system has no direct I/O. Any other failure is an
+    /// error: the slower way would hide it.
     fn open_direct(&self, name: FileName) -> Result<Option<File>> {
         match self.open_file(name, OFlags::WRONLY | OFlags::DIRECT) {
             Ok(file) => Ok(Some(file)),
@@ -189,7 +192,7 @@ impl DirectoryVolume {
         Ok(unlinkat(&self.handle, name.to_string(), AtFlags::empty())?)
     }
 
-    /// The caller then registers the new name with [`made`](Names::made).
+    /// Renames a file. The caller then registers the new name with [`made`](Names::made).
     fn rename_file(&self, from: FileName, to: FileName) -> io::Result<()> {
         let _held = [from, to].map(|name| self.names.let_go(name));
         Ok(renameat(&self.handle, from.to_string(), &self.handle, to.to_string())?)
@@ -256,8 +259,8 @@ impl Volume for DirectoryVolume {
         let path = self.path(name);
         let fail = |op, e| Error::io(op, path.display(), e);
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
-        // A reservation that fails may hold all that is left until it is taken back, and others write meanwhile. A file system
-        // that does not tell its size has no blocks at all.
+        // A reservation that fails may hold all that is left until it is taken back, and others write meanwhile. A file
+        // system that does not tell its size has no blocks at all.
         let is_full = |s: StatVfs| s.f_blocks > 0 && s.f_bfree.saturating_mul(s.f_frsize) < bytes;
         if fstatvfs(&self.handle).is_ok_and(is_full) {
             return Err(Error::NoSpace { op: "reserve room for", path: shown(&path) });
@@ -375,8 +378,8 @@ impl Volume for DirectoryVolume {
     }
 }
 
-/// Takes room for `bytes` bytes. True if they are merely reserved; false if the file system cannot do that, and they had
-/// to be written.
+/// Takes room for `bytes` bytes. True if they are merely reserved; false if the file system cannot do that, and they
+/// had to be written.
 fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
     // Older kernels let any signal interrupt it on a tmpfs.
     match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, bytes)) {
@@ -398,7 +401,7 @@ fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The error for a file that was removed while it was written. Nothing that refers to it may take effect.
+/// Returns the error for a file that was removed while it was written. Nothing that refers to it may take effect.
 fn removed(path: &str) -> Error {
     let text = "another program removed the file while the store wrote it";
     Error::Io { op: "write", path: path.to_owned(), source: Arc::new(io::Error::other(text)) }
@@ -406,10 +409,10 @@ fn removed(path: &str) -> Error {
 
 /// Writes one file from its beginning to its end.
 ///
-/// What it has written reaches the disk in steps of [`WRITE_BACK_BYTES`], and whoever writes waits for each: the kernel would
-/// gather tens of megabytes for every table that is being made and then hand them to the disk at once. On a disk that takes
-/// longer for that, all other syncs queue behind them, above all the few bytes of the manifest that a flush ends with, and
-/// memory that is bounded fills with pages that cannot be given up.
+/// Written bytes reach the disk in steps of [`WRITE_BACK_BYTES`], and the caller that writes waits for each step.
+/// Otherwise the kernel would gather tens of megabytes for every table that is being made and then hand them to the
+/// disk at once. On a slower disk, all other syncs queue behind them, above all the few bytes of the manifest that a
+/// flush ends with. Bounded memory then fills with pages that cannot be given up.
 struct FileWriter {
     file: File,
     handle: Arc<File>,
@@ -498,7 +501,7 @@ struct FileReader {
     bytes: u64,
     /// The file system does not know reads that must not wait.
     cannot_tell: AtomicBool,
-    /// Of all files of the directory.
+    /// The service for reads of all files of the directory.
     reads: Arc<DirectoryReads>,
 }
 
@@ -515,7 +518,8 @@ impl Reader for FileReader {
         read_exact(&self.open.file, &self.open.path, offset, into)
     }
 
-    /// What the page cache has. The system says so for the file systems in use; the others refuse, and are not asked again.
+    /// Reads the bytes that the page cache has. The system supports that for the file systems in use; the others
+    /// refuse, and are not asked again.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
         if self.cannot_tell.load(Ordering::Relaxed) {
             return Ok(false);
@@ -553,15 +557,15 @@ fn read_failed(file: &File, path: &str, offset: u64, wanted: usize, error: io::E
 
 struct DirectoryPageFile {
     cached: File,
-    /// None where the file system has no direct I/O, and for a file that can only be read.
+    /// `None` where the file system has no direct I/O, and for a file that can only be read.
     direct: Option<File>,
     names: Arc<Names>,
     name: FileName,
-    /// This process created the file.
+    /// True if this process created the file.
     is_new: bool,
     path: String,
     pages: u64,
-    /// Behind this offset nothing was ever written, neither pages nor zeros. Moved forward under `filling` only.
+    /// The offset behind which nothing was ever written, neither pages nor zeros. Moved forward under `filling` only.
     untouched_from: AtomicU64,
     filling: Mutex<()>,
 }
@@ -579,7 +583,7 @@ impl DirectoryPageFile {
         self.names.check_if_due()
     }
 
-    /// To be called before a write that ends at `end`: afterwards no fill touches its pages.
+    /// Prepares a write that ends at `end`: afterwards no fill touches its pages.
     fn touch(&self, end: u64, durable: bool) -> Result<()> {
         if end <= self.untouched_from.load(Ordering::Acquire) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What can go wrong below the engine, as a value that says where and what to do.
+//! The errors below the engine, as values that name the place and the cure.
 
 use std::fmt;
 use std::io;
@@ -7,22 +7,23 @@ use std::sync::Arc;
 /// A result of the storage rooms.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failure of a volume, a log or a table. Cheap to clone, so that one failed sync can be told to many writers.
+/// A failure of a volume, a log or a table. Cheap to clone, so that many writers can share one failed sync.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// The system refused an operation.
     Io {
-        /// What was tried, as a verb: "read", "write", "sync", "create".
+        /// The operation that was tried, as a verb: "read", "write", "sync", "create".
         op: &'static str,
         /// The file, with its directory where there is one.
         path: String,
-        /// Why.
+        /// The cause.
         source: Arc<io::Error>,
     },
-    /// No room: a full disk, a quota, or a limit on the length of a file (`ulimit -f`). Writes succeed again when there is room.
+    /// No room: a full disk, a quota, or a limit on the length of a file (`ulimit -f`). Writes succeed again when there
+    /// is room.
     NoSpace {
-        /// What was tried.
+        /// The operation that was tried.
         op: &'static str,
         /// The file.
         path: String,
@@ -33,7 +34,7 @@ pub enum Error {
     Locked {
         /// The lock file, or the device.
         path: String,
-        /// Who has it, if that is known; `None` of another process.
+        /// The holder, if that is known; `None` for another process.
         why: Option<String>,
     },
     /// The file does not exist.
@@ -54,7 +55,7 @@ pub enum Error {
     Invalid(String),
 }
 
-/// Where rot was found, what should have been there and what was.
+/// A place where damage was found, with the expected and the found contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corruption {
     /// The file.
@@ -63,9 +64,9 @@ pub struct Corruption {
     pub offset: u64,
     /// The structure, in words: "data block", "log page 17".
     pub what: String,
-    /// What a sound file holds there.
+    /// The contents of a sound file at this place.
     pub expected: String,
-    /// What this one holds.
+    /// The contents of this file.
     pub found: String,
 }
 
@@ -82,7 +83,7 @@ impl Error {
         }
     }
 
-    /// A [`Corruption`].
+    /// Returns a [`Corruption`].
     pub fn corruption(
         file: impl fmt::Display,
         offset: u64,
@@ -109,28 +110,28 @@ impl Error {
         matches!(self, Error::OutOfMemory { .. })
     }
 
-    /// Whether bytes on disk were found damaged.
+    /// Returns true if bytes on disk were found damaged.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Corruption(_))
     }
 
-    /// Whether only the disk knows the answer, and it was not to be asked.
+    /// Returns true if only the disk has the answer, and the call must not read the disk.
     pub fn is_not_in_memory(&self) -> bool {
         matches!(self, Error::NotInMemory)
     }
 
-    /// Whether the caller lacks a right. What lies on the disk may be sound.
+    /// Returns true if the caller lacks a right. The contents of the disk may be sound.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
-    /// Whether the disk may be all right, and did not answer: what was asked may be done or not.
+    /// Returns true if the disk did not answer, and may be sound. The operation may be done or not.
     pub fn is_unreachable(&self) -> bool {
         use io::ErrorKind::{ConnectionAborted, TimedOut};
         matches!(self, Error::Io { source, .. } if matches!(source.kind(), ConnectionAborted | TimedOut))
     }
 
-    /// Whether the disk is full.
+    /// Returns true if the disk is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace { .. })
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A key or value in a message: its first 64 bytes, escaped, followed by its length if it is longer. A key has up to 64 KiB and a value up
-/// to 1 GiB, and an escaped byte takes up to four characters.
+/// A key or value in a message: its first 64 bytes, escaped, followed by its length if it is longer. A key has up to 64
+/// KiB and a value up to 1 GiB, and an escaped byte takes up to four characters.
 ///
 /// ```
 /// use situ_storage::Excerpt;

@@ -1,14 +1,14 @@
 //! Volumes: named files that are written once, front to back, and then only read.
 //!
-//! A [`Volume`] is all that a store knows of a place to keep data: a directory ([`DirectoryVolume`]), a device
-//! without a file system ([`RawVolume`]), a simulated one, a node on another machine. Two kinds of file exist:
+//! A [`Volume`] is a place where a store keeps data: a directory ([`DirectoryVolume`]), a device without a file system
+//! ([`RawVolume`]), a simulated one, a node on another machine. Two kinds of file exist:
 //!
 //! * *written once*: tables and manifests. [`Volume::create`] gives a [`Writer`], [`Volume::open`] a [`Reader`].
 //! * *page files*: log files. [`Volume::create_pages`] reserves room first; then whole pages are written at any
 //!   place, by many threads at once, each write durable or not as asked ([`PageFile`]).
 //!
-//! A [`Reader`] reads at once ([`Reader::read_at`]), or takes reads that complete later ([`Reader::submit`]): with a [`ReadQueue`], one
-//! thread has many reads in flight, of any files on any volumes.
+//! A [`Reader`] reads at once ([`Reader::read_at`]), or takes reads that complete later ([`Reader::submit`]). With a
+//! [`ReadQueue`], one thread has many reads in flight, for any files on any volumes.
 //!
 //! # What survives a crash
 //!
@@ -17,7 +17,7 @@
 //! | [`Writer::sync`] / [`Writer::finish`] | the bytes appended before it, and the file's name |
 //! | [`PageFile::write`] with `durable` | those pages |
 //! | [`PageFile::sync`] | all pages written before it began |
-//! | [`PageFile::discard`] that returned true | of those pages nothing: sector by sector zeros or what was before; zeros after [`PageFile::sync`] |
+//! | [`PageFile::discard`] that returned true | zeros or old bytes per sector; zeros after [`PageFile::sync`] |
 //! | [`Volume::create_pages`] | the name and the reserved length (contents: zero, or what a recycled file held) |
 //! | [`Volume::replace`] | the old or the new contents, whole |
 //! | [`Volume::rename`], [`Volume::remove`] | after [`Volume::sync_names`]; before it, either outcome |

@@ -1,4 +1,5 @@
-//! Fallible allocation, for lengths that come from a disk, a peer or a caller. If memory runs out, the caller gets an error.
+//! Fallible allocation, for lengths that come from a disk, a peer or a caller. If memory runs out, the caller gets an
+//! error.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -22,8 +23,8 @@ pub fn resize(buffer: &mut Vec<u8>, bytes: usize, what: impl fmt::Display) -> Re
     }
 }
 
-/// Finds out if the system has so many more bytes for `what`. They are not kept: this is for many small allocations that are going to
-/// follow, of a number that data decides.
+/// Finds out if the system has `bytes` more bytes for `what`. They are not kept: this is for many small allocations
+/// that are going to follow, of a number that data decides.
 ///
 /// # Errors
 /// [`OutOfMemory`](Error::OutOfMemory).

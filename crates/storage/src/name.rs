@@ -42,10 +42,11 @@ pub enum FileName {
 }
 
 impl FileName {
-    /// What is to replace a small file, until it does. One at a time: no store gives the number 0 to anything else.
+    /// The name of a small file's replacement until it takes the file's name. One at a time: no store gives the number
+    /// 0 to anything else.
     pub const REPLACEMENT: FileName = FileName::Temporary(0);
 
-    /// The number in the name, if it has one.
+    /// Returns the number in the name, if it has one.
     pub fn number(self) -> Option<u64> {
         match self {
             FileName::Log(n)

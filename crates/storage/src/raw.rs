@@ -10,26 +10,28 @@
 //!   Reader::submit ──> reads.rs    one thread ───────────────────> a device queue
 //! ```
 //!
-//! The device is divided into a *log area* for page files and *TopFS* for files written once. Names and extents are kept in
-//! memory and made durable by a journal of metadata, whose writes concurrent callers share.
+//! The device is divided into a *log area* for page files and *TopFS* for files written once. Names and extents are
+//! kept in memory and made durable by a journal of metadata, whose writes concurrent callers share.
 //!
 //! * A page file is a run of pages: writing one is one write of the device, durable if asked, and nothing else.
-//! * A file written once gets a run of `bound` bytes when it is begun, writes past all other files, and gives back what it did
-//!   not need. If there is no run of that length it gets several; only when all free pages together are too few
+//! * A file written once gets a run of `bound` bytes when it is begun, writes past all other files, and gives back what
+//!   it did not need. If there is no run of that length it gets several; only when all free pages together are too few
 //!   is there no space.
-//! * A removed file's pages are given away when the removal is durable and the last handle has gone. The device is told of
-//!   them by [`Volume::tidy`], a part at a time, and not at all if somebody needs them first: a device may take a tenth of a second
-//!   for some hundred MiB, and who makes a file or syncs names does not wait for that.
-//!   What it was not told of when the volume is dropped counts as told when it is opened again, until it has been used once more.
+//! * A removed file's pages are given away when the removal is durable and the last handle has gone. [`Volume::tidy`]
+//!   discards them on the device, a part at a time, and not at all if a file needs them first. A device may take a
+//!   tenth of a second for some hundred MiB, and a caller that makes a file or syncs names does not wait for that.
+//!   Pages that are not discarded when the volume is dropped count as discarded when it is opened again, until they
+//!   have been used once more.
 //!
-//! **Invariants.** A page belongs to one file, to a checkpoint, or to nobody. What a durable record names is durable.
+//! **Invariants.** A page belongs to one file, to a checkpoint, or to neither. The bytes that a durable record names
+//! are durable.
 //! **Threads.** One lock for names, rooms and what is emitted; never held across anything that waits for the device.
-//! **Failure.** An I/O error of a file is that file's. One of the journal, or of a flush, leaves open what is durable: the volume
-//! takes no change any more until it is opened again, and goes on reading.
-//! A device that has become shorter takes no writes (`Device::space`), and [`Volume::troubles`] says so.
+//! **Failure.** An I/O error of a file concerns that file alone. After a failure of the journal, or of a flush, it is
+//! unknown what is durable. The volume then takes no change any more until it is opened again, and goes on reading. A
+//! device that has become shorter takes no writes (`Device::space`), and [`Volume::troubles`] says so.
 //!
-//! Rejected: writing metadata in place (a torn write loses old and new), and a B-tree of extents on the disk (a store has some
-//! thousand files: all of it fits into memory and a checkpoint).
+//! Rejected: writing metadata in place (a torn write loses old and new), and a B-tree of extents on the disk (a store
+//! has some thousand files: all of it fits into memory and a checkpoint).
 
 mod beside;
 mod bytes;
@@ -74,12 +76,12 @@ use std::sync::atomic::Ordering;
 use transfer::Transfers;
 use writer::RawWriter;
 
-/// How a [`RawVolume`] is opened. The default is right for a store.
+/// Options for opening a [`RawVolume`]. The default is right for a store.
 #[derive(Debug, Clone)]
 pub struct RawOptions {
-    /// Bytes of memory for the cache of files written once, beside the store's own cache of blocks. It keeps what was just
-    /// written for the merge that reads it next. 0: none. Default: 64 MiB. Each file that is being written takes up to 6 MiB
-    /// more, for pieces that are filled or in flight.
+    /// Bytes of memory for the cache of files written once, in addition to the store's own cache of blocks. It keeps
+    /// what was just written for the merge that reads it next. 0: none. Default: 64 MiB. Each file that is being
+    /// written takes up to 6 MiB more, for pieces that are filled or in flight.
     pub cache_bytes: u64,
 }
 
@@ -109,20 +111,21 @@ fn lock_device(device: &dyn Device) -> Result<Box<dyn DeviceLock>> {
 }
 
 impl RawVolume {
-    /// Makes a Situ disk of a device, and takes its lock meanwhile. Everything on the device is lost. A file gets all of its room.
+    /// Makes a Situ disk of a device, and takes its lock meanwhile. Everything on the device is lost. A file gets all
+    /// of its room.
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid): the device is too small, it has data at its front or its end and
     /// [`force`](FormatOptions::force) was not given, or the file system has less room than the file is long;
-    /// [`Locked`](Error::Locked): somebody uses it; or the system refuses.
+    /// [`Locked`](Error::Locked): it is in use; or the system refuses.
     pub fn format(device: Arc<dyn Device>, env: Env, options: &FormatOptions) -> Result<()> {
         let _lock = lock_device(&*device)?;
         prepare::format(&Transfers::new(device, env)?, options).map(drop)
     }
 
-    /// Reads the metadata of a Situ disk. Nothing is written. Who is going to change the volume takes its
-    /// [`lock`](Volume::lock) first. Who does neither can read beside the one who writes: files that have gone meanwhile, open
-    /// ones too, are [`NotFound`](Error::NotFound).
+    /// Reads the metadata of a Situ disk. Nothing is written. A caller that is going to change the volume takes its
+    /// [`lock`](Volume::lock) first. A caller that only reads needs no lock while another process writes: files that
+    /// have gone meanwhile, open ones too, are [`NotFound`](Error::NotFound).
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid): it is no Situ disk, or one of a later version, or the device has been cut;
@@ -137,8 +140,8 @@ impl RawVolume {
     /// Reads and verifies all metadata of a disk, and changes nothing.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid): it never was a Situ disk, for all that can be seen; or the system refuses. Damage is no
-    /// error: it is what the result tells.
+    /// [`Invalid`](Error::Invalid): it never was a Situ disk, for all that can be seen; or the system refuses. Damage
+    /// is no error: it is what the result tells.
     pub fn check(device: Arc<dyn Device>, env: Env) -> Result<RawCheck> {
         prepare::check(&Transfers::new(device, env)?)
     }

@@ -70,15 +70,15 @@ pub(crate) const WAITING_READS_MAX: usize = 4096;
 pub struct ReadRequest {
     /// First byte in the file.
     pub offset: u64,
-    /// To be filled whole.
+    /// The buffer, which the read fills whole.
     pub buffer: Vec<u8>,
-    /// To be told of the outcome.
+    /// The receiver of the outcome.
     pub completion: ReadCompletion,
 }
 
 impl ReadRequest {
-    /// A read whose outcome goes to `answer`, once, with the buffer. `answer` runs on the thread that has the outcome;
-    /// it neither blocks nor panics. If the read is given up, it gets an error and perhaps an empty buffer.
+    /// Creates a read whose outcome goes to `answer`, once, with the buffer. `answer` runs on the thread that has the
+    /// outcome; it neither blocks nor panics. If the read is given up, it gets an error and perhaps an empty buffer.
     pub fn new(offset: u64, buffer: Vec<u8>, answer: impl FnOnce(Vec<u8>, Result<()>) + Send + 'static) -> ReadRequest {
         ReadRequest { offset, buffer, completion: ReadCompletion { answer: Some(Box::new(answer)) } }
     }
@@ -95,7 +95,7 @@ type Answer = Box<dyn FnOnce(Vec<u8>, Result<()>) + Send>;
 
 /// The right and the duty to complete one read, once.
 ///
-/// Dropped, it completes the read with an error: a thread that panics or a connection that is lost leaves nobody
+/// Dropped, it completes the read with an error: a thread that panics or a connection that is lost leaves no caller
 /// waiting.
 #[must_use = "dropping it tells the caller that the read was given up"]
 pub struct ReadCompletion {
@@ -129,17 +129,17 @@ impl fmt::Debug for ReadCompletion {
 /// A read that is finished: what was submitted comes back to its owner.
 #[derive(Debug)]
 pub struct FinishedRead {
-    /// What the caller knows the read by.
+    /// The caller's tag of the read.
     pub tag: u64,
     /// First byte in the file.
     pub offset: u64,
-    /// The buffer that was submitted. Of a read that failed, its contents are undefined, and it may be empty.
+    /// The buffer that was submitted. After a failed read, its contents are undefined, and it may be empty.
     pub buffer: Vec<u8>,
-    /// Whether all of the buffer was filled, or why not.
+    /// Success if all of the buffer was filled, or the error.
     pub result: Result<()>,
 }
 
-/// What a queue and its reads share.
+/// The state that a queue and its reads share.
 struct Landed {
     reads: Mutex<Vec<FinishedRead>>,
     event: Arc<dyn Event>,
@@ -182,14 +182,14 @@ pub struct ReadQueue {
 }
 
 impl ReadQueue {
-    /// A queue for at most `depth` reads, one at least, that notifies `event` of each finished read. The event may have
-    /// other uses.
+    /// Creates a queue for at most `depth` reads, one at least, that notifies `event` of each finished read. The event
+    /// may have other uses.
     pub fn new(event: Arc<dyn Event>, depth: usize) -> ReadQueue {
         let landed = Arc::new(Landed { reads: Mutex::default(), event });
         ReadQueue { landed, depth: depth.max(1), in_flight: 0 }
     }
 
-    /// Reads that were submitted and not collected.
+    /// Returns the number of reads that were submitted and not collected.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -222,7 +222,7 @@ impl ReadQueue {
         count
     }
 
-    /// As [`poll`](ReadQueue::poll), but waits for the first one. Returns 0 if nothing is in flight.
+    /// Like [`poll`](ReadQueue::poll), but waits for the first one. Returns 0 if nothing is in flight.
     pub fn wait(&mut self, done: &mut Vec<FinishedRead>) -> usize {
         loop {
             let seen = self.landed.event.generation();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A place that holds a store's files.
 pub trait Volume: Send + Sync {
-    /// Where this is, for people: a path, a device name.
+    /// Returns the place of the volume, for people: a path, a device name.
     fn location(&self) -> String;
 
     /// Begins a new write-once file of at most about `bound` bytes (a hint for raw volumes to reserve room).
@@ -15,9 +15,9 @@ pub trait Volume: Send + Sync {
     /// The name is taken, or the system refuses.
     fn create(&self, name: FileName, bound: u64) -> Result<Box<dyn Writer>>;
 
-    /// Goes on with a file whose writer has ended without finishing it, as when the process that wrote it was started again. The
-    /// file is cut to its first `bytes` bytes, which must have been [synced](Writer::sync). The caller sees to it that nobody else
-    /// writes the file. The default cannot do this.
+    /// Goes on with a file whose writer has ended without finishing it, as when the process that wrote it was started
+    /// again. The file is cut to its first `bytes` bytes, which must have been [synced](Writer::sync). The caller sees
+    /// to it that the file has no other writer. The default cannot do this.
     ///
     /// # Errors
     /// [`NotFound`](crate::Error::NotFound); [`Corruption`](crate::Error::Corruption): the file is shorter than that;
@@ -37,8 +37,8 @@ pub trait Volume: Send + Sync {
     /// are durable on return.
     ///
     /// # Errors
-    /// The name is taken, [`NoSpace`](crate::Error::NoSpace), or the system refuses. Unless the name was taken, there is
-    /// no file of this name then, as far as the system lets it be removed; a crash may bring it back until the next
+    /// The name is taken, [`NoSpace`](crate::Error::NoSpace), or the system refuses. Unless the name was taken, there
+    /// is no file of this name then, as far as the system lets it be removed. A crash may bring it back until the next
     /// [`sync_names`](Volume::sync_names).
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>>;
 
@@ -48,12 +48,12 @@ pub trait Volume: Send + Sync {
     /// [`NotFound`](crate::Error::NotFound), or the system refuses.
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>>;
 
-    /// Puts `contents` in place of a small file, or creates it. Durable and atomic. [`FileName::REPLACEMENT`] may be used
-    /// meanwhile, so that one file is replaced at a time.
+    /// Puts `contents` in place of a small file, or creates it. Durable and atomic. [`FileName::REPLACEMENT`] may be
+    /// used meanwhile, so that one file is replaced at a time.
     ///
     /// # Errors
-    /// The system refuses. Then the old contents stand or the new ones do, and a crash may change which. Who has to know
-    /// does the steps one by one: [`create`](Volume::create), [`rename`](Volume::rename),
+    /// The system refuses. Then the old contents stand or the new ones do, and a crash may change which. A caller that
+    /// has to know does the steps one by one: [`create`](Volume::create), [`rename`](Volume::rename),
     /// [`sync_names`](Volume::sync_names).
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()>;
 
@@ -75,50 +75,54 @@ pub trait Volume: Send + Sync {
     /// The system refuses.
     fn sync_names(&self) -> Result<()>;
 
-    /// All files whose names are a store's; strangers are not listed.
+    /// Returns all files whose names are a store's; strangers are not listed.
     ///
     /// # Errors
     /// The system refuses.
     fn list(&self) -> Result<Vec<FileMeta>>;
 
-    /// Room and use of whatever lies underneath.
+    /// Returns the size and use of the underlying disk or file system.
     fn space(&self) -> Space;
 
-    /// Whether the drive below compresses, and what it is. The default says that nothing is known.
+    /// Returns the kind of the drive below, and its compression. The default says that nothing is known.
     fn nature(&self) -> Nature {
         Nature::unknown("unknown", format!("{} does not say", self.location()))
     }
 
-    /// Room and use of the area that page files have to themselves; `None` if they share the room that
+    /// Returns the size and use of the area that page files have to themselves; `None` if they share the room that
     /// [`space`](Volume::space) tells of.
     fn log_room(&self) -> Option<Space> {
         None
     }
 
-    /// What the device is made of on which it lies without a file system; `None` of a volume that has a file system below it.
+    /// Returns the geometry of the device on which the volume lies without a file system; `None` for a volume that has
+    /// a file system below it.
     fn geometry(&self) -> Option<Geometry> {
         None
     }
 
-    /// What it cannot do as it should, now or any more, each with its reason, for people; it goes on without. What a caller was told
-    /// as an error need not be among it.
+    /// Returns the faults of the volume, each with its cause, for people. The volume keeps running without the faulty
+    /// part. An error that a caller got need not be listed.
     fn troubles(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Why it takes no changes any more until it is opened again; `None` while it does. What lies on it can be read.
+    /// Returns the reason why it takes no changes any more until it is opened again; `None` while it does. Its files
+    /// can still be read.
     fn failure(&self) -> Option<Error> {
         None
     }
 
-    /// Does a part of what was put off because nobody waits for it, such as telling a device of free room; true if there is
-    /// more. It takes as long as the device likes: a call for a thread that nobody waits for.
+    /// Does a part of the work that was put off because no caller waits for it, such as discarding free room on a
+    /// device. Returns true if there is more. It takes as long as the device likes: a call for a thread that no other
+    /// thread waits for.
     fn tidy(&self) -> bool {
         false
     }
 
-    /// Takes the write lock, until the result is dropped. Any other writer is refused until then, even if files are removed or
-    /// renamed. If other programs change names that the writer relies on, the volume has a [failure](Volume::failure).
+    /// Takes the write lock, until the result is dropped. Any other writer is refused until then, even if files are
+    /// removed or renamed. If other programs change names that the writer relies on, the volume has a
+    /// [failure](Volume::failure).
     ///
     /// # Errors
     /// [`Locked`](crate::Error::Locked) when another process, or another store in this one, has it.
@@ -130,14 +134,14 @@ pub trait Lock: Send + Sync {}
 
 /// A write-once file on its way. Dropped unfinished, it leaves a file of unknown contents to be removed by its owner.
 pub trait Writer: Send {
-    /// Appends bytes. They may stay in memory until [`sync`](Writer::sync), up to a bound that the volume sets: what a long file has
-    /// beyond it is waited for, a directory's in steps of 8 MiB.
+    /// Appends bytes. They may stay in memory until [`sync`](Writer::sync), up to a bound that the volume sets. The
+    /// caller waits for the bytes of a long file beyond it, in a directory in steps of 8 MiB.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace) or I/O. After an error, the file must be given up.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Bytes appended so far.
+    /// Returns the bytes appended so far.
     fn written(&self) -> u64;
 
     /// Makes all appended bytes, and the name, durable.
@@ -165,17 +169,19 @@ pub trait Reader: Send + Sync {
     /// Its name, with the directory where there is one; for error messages.
     fn path(&self) -> &str;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn bytes(&self) -> u64;
 
     /// Fills `into` from `offset`.
     ///
     /// # Errors
-    /// I/O; a range behind the end is [`Corruption`](crate::Error::Corruption): the file is shorter than its index says.
+    /// I/O; a range behind the end is [`Corruption`](crate::Error::Corruption): the file is shorter than its index
+    /// says.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
-    /// Fills `into` from `offset` if nobody has to wait for that: the bytes are in memory, or on a disk that answers about as
-    /// soon as another thread would. False if not, or if nobody can tell; then what is in `into` is undefined.
+    /// Fills `into` from `offset` if that needs no wait: the bytes are in memory, or on a disk that answers about as
+    /// soon as another thread would. Returns false if not, or if that is unknown; the contents of `into` are then
+    /// undefined.
     ///
     /// # Errors
     /// As [`read_at`](Reader::read_at), if it came to reading.
@@ -186,11 +192,12 @@ pub trait Reader: Send + Sync {
     /// Takes a read that completes later. Callers use it through a [`ReadQueue`](crate::ReadQueue), and hold no lock.
     ///
     /// As it stands here, it reads at once on the caller's thread, and has completed the read when it returns. That is
-    /// right for bytes in memory, and for wrappers to which nobody submits many reads.
+    /// right for bytes in memory, and for wrappers that get few submitted reads.
     ///
     /// An implementation that has many reads in flight keeps each completion with its buffer, and returns. It completes
-    /// a read on whichever thread has the answer, with no lock held. What it needs of the file, it keeps until then: the
-    /// reader may be dropped meanwhile. A read that it cannot answer is completed with an error, also by dropping it.
+    /// a read on whichever thread has the answer, with no lock held. It keeps the needed parts of the file until then:
+    /// the reader may be dropped meanwhile. A read that it cannot answer is completed with an error, also by dropping
+    /// it.
     fn submit(&self, request: ReadRequest) {
         request.run(|offset, into| self.read_at(offset, into));
     }
@@ -207,8 +214,8 @@ pub trait PageFile: Send + Sync {
     /// Its size in pages.
     fn pages(&self) -> u64;
 
-    /// Whether a write waits for the device though it need not be durable: nothing lies between that could keep the pages when
-    /// this process ends.
+    /// Returns true if a write waits for the device though it need not be durable. Then nothing lies between that could
+    /// keep the pages when this process ends.
     fn writes_wait(&self) -> bool;
 
     /// Writes whole pages from the front of `buffer`, starting at page `first`. On return the pages survive this
@@ -232,11 +239,12 @@ pub trait PageFile: Send + Sync {
     /// I/O, or a range behind the end.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
-    /// Gives back what whole pages take on the disk. On `true` they read as zeros, and take no room where the disk can do that.
-    /// After a crash they hold zeros or what was there before, sector by sector, until a [`sync`](PageFile::sync). The pages can be
-    /// written again. `false`: this kind of file cannot do it, and nothing has changed. The default cannot.
+    /// Gives back what whole pages take on the disk. On `true` they read as zeros, and take no room where the disk can
+    /// do that. After a crash they hold zeros or what was there before, sector by sector, until a
+    /// [`sync`](PageFile::sync). The pages can be written again. `false`: this kind of file cannot do it, and nothing
+    /// has changed. The default cannot.
     ///
-    /// A read of other pages that runs beside it is not disturbed.
+    /// A read of other pages that runs at the same time is not disturbed.
     ///
     /// # Errors
     /// I/O. The pages hold zeros then, or what was there before.

@@ -5,17 +5,17 @@
 //! entry: shared, unshared, value length (varints) | key suffix | trailer (u64) | value
 //! ```
 //!
-//! An entry's user key is the first `shared` bytes of the entry before it, then its suffix; every
-//! `restart_interval` entries `shared` is 0 and the entry's offset is in the restart array. A search
+//! An entry's user key is the first `shared` bytes of the entry before it, then its suffix. Every `restart_interval`
+//! entries `shared` is 0 and the entry's offset is in the restart array. A search
 //! 1. finds by bisection the last restart whose key is before the target, comparing whole keys in place;
-//! 2. walks from there. What the target has in common with the entry before decides most entries by their `shared`
-//!    alone, so keys are not put together on the way ([`BlockCursor::seek`]).
+//! 2. walks from there. The prefix that the target has in common with the entry before decides most entries by their
+//!    `shared` alone. So keys are not put together on the way ([`BlockCursor::seek`]).
 //!
 //! Index blocks are blocks with a restart at every entry: bisection is the whole search, and entry `i` is at hand. When
-//! one is loaded, the eight bytes of each key behind what all keys have in common are put side by side ([`Heads`]); a
-//! search bisects these numbers and looks at keys only where they are equal.
+//! one is loaded, the eight bytes of each key behind their common prefix are put side by side ([`Heads`]). A search
+//! bisects these numbers and looks at keys only where they are equal.
 //!
-//! **Invariants**: everything here is total over arbitrary bytes: a malformed entry is [`Malformed`], and a caller adds
+//! **Invariants**: everything here is total over arbitrary bytes. A malformed entry is [`Malformed`], and a caller adds
 //! file and offset. **Threads**: a [`Block`] is immutable once shared.
 
 use crate::format::{
@@ -41,25 +41,25 @@ pub(crate) struct Malformed(pub(crate) usize);
 #[derive(Debug, Default)]
 pub struct Block {
     bytes: Vec<u8>,
-    /// Where the entries end and the restart array begins.
+    /// The end of the entries and the start of the restart array.
     entries_end: usize,
     restart_count: usize,
-    /// Where the file has it; for messages.
+    /// The offset in the file; for messages.
     file_offset: u64,
-    /// Of an index block; empty otherwise.
+    /// The heads of an index block; empty otherwise.
     heads: Heads,
 }
 
-/// What tells the keys of an index block apart, in little memory.
+/// The bytes that tell the keys of an index block apart, in little memory.
 #[derive(Debug, Default)]
 struct Heads {
-    /// How many bytes all keys have in common.
+    /// The number of bytes that all keys have in common.
     common: usize,
     /// The next eight bytes of each key, most significant first, zeros behind its end: ascending as the keys are.
     heads: Vec<u64>,
 }
 
-/// The eight bytes of `key` from `at` as a number that compares as they do.
+/// Returns the eight bytes of `key` from `at` as a number that compares as they do.
 #[inline]
 fn head(key: &[u8], at: usize) -> u64 {
     let rest = key.get(at..).unwrap_or_default();
@@ -80,7 +80,7 @@ pub(crate) struct RawEntry<'a> {
     pub(crate) suffix: &'a [u8],
     pub(crate) trailer: Trailer,
     pub(crate) value_start: usize,
-    /// Where the value ends and the next entry begins.
+    /// The end of the value and the start of the next entry.
     pub(crate) next: usize,
 }
 
@@ -92,7 +92,7 @@ impl Block {
         Ok(block)
     }
 
-    /// As [`new`](Block::new), for an index block.
+    /// Like [`new`](Block::new), for an index block.
     pub(crate) fn new_index(bytes: Vec<u8>, file_offset: u64) -> Result<Block, Damage> {
         let mut block = Block::new(bytes, file_offset)?;
         block.heads = block.find_heads().map_err(|Malformed(at)| {
@@ -110,12 +110,12 @@ impl Block {
         Ok(Heads { common, heads: heads? })
     }
 
-    /// An empty block, to be filled in this memory.
+    /// Returns an empty block, to be filled in this memory.
     pub(crate) fn in_memory(bytes: Vec<u8>) -> Block {
         Block { bytes, ..Block::default() }
     }
 
-    /// The memory that it lies in.
+    /// Returns the memory that it lies in.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -147,7 +147,7 @@ impl Block {
         Ok(())
     }
 
-    /// Where the file has it.
+    /// Returns the offset of the block in the file.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }
@@ -157,7 +157,7 @@ impl Block {
         &self.bytes
     }
 
-    /// The memory it takes, this struct included.
+    /// Returns the memory it takes, this struct included.
     pub fn memory_bytes(&self) -> usize {
         // The two counters of the Arc that holds it.
         self.bytes.capacity() + 8 * self.heads.heads.capacity() + size_of::<Block>() + 16
@@ -167,31 +167,31 @@ impl Block {
         self.entries_end
     }
 
-    /// How many restarts; in an index block, how many entries.
+    /// Returns the number of restarts; in an index block, the number of entries.
     #[inline]
     pub(crate) fn restart_count(&self) -> usize {
         self.restart_count
     }
 
-    /// The offset of restart `i`, which must be one of them.
+    /// Returns the offset of restart `i`, which must be one of them.
     #[inline]
     pub(crate) fn restart(&self, i: usize) -> usize {
         u32_at(&self.bytes, self.entries_end + 4 * i) as usize
     }
 
-    /// The entry that begins at byte `at`.
+    /// Returns the entry that begins at byte `at`.
     #[inline]
     pub(crate) fn entry(&self, at: usize) -> Result<RawEntry<'_>, Malformed> {
         decode_entry(self.bytes.get(..self.entries_end).unwrap_or_default(), at).ok_or(Malformed(at))
     }
 
-    /// A piece of the entries; empty if it does not exist.
+    /// Returns a piece of the entries; empty if it does not exist.
     #[inline]
     pub(crate) fn slice(&self, start: usize, end: usize) -> &[u8] {
         self.bytes.get(start..end).unwrap_or_default()
     }
 
-    /// The whole key stored at restart `i`.
+    /// Returns the whole key stored at restart `i`.
     #[inline]
     fn restart_key(&self, i: usize) -> Result<KeyRef<'_>, Malformed> {
         let at = self.restart(i);
@@ -202,13 +202,13 @@ impl Block {
         Ok(KeyRef::new(entry.suffix, entry.trailer))
     }
 
-    /// How many restarts, from the first, have a key before `target` (bisection; they are sorted).
+    /// Returns the number of restarts, from the first, with a key before `target` (bisection; they are sorted).
     #[inline]
     fn restarts_before(&self, target: KeyRef<'_>) -> Result<usize, Malformed> {
         self.bisect(target, 0, self.restart_count)
     }
 
-    /// As [`restarts_before`](Block::restarts_before), where those before `low` are known to be before `target`, and
+    /// Like [`restarts_before`](Block::restarts_before), where those before `low` are known to be before `target`, and
     /// those from `high` are known not to be.
     #[inline]
     fn bisect(&self, target: KeyRef<'_>, mut low: usize, mut high: usize) -> Result<usize, Malformed> {
@@ -219,7 +219,7 @@ impl Block {
         Ok(low)
     }
 
-    /// In an index block: the first entry at or behind `target`, or the number of entries if there is none.
+    /// Returns, in an index block, the first entry at or behind `target`, or the number of entries if there is none.
     #[inline]
     pub(crate) fn index_seek(&self, target: KeyRef<'_>) -> Result<usize, Malformed> {
         let Heads { common, heads } = &self.heads;
@@ -237,7 +237,7 @@ impl Block {
         self.bisect(target, low, low + equal)
     }
 
-    /// In an index block: entry `i`, which must be one of them.
+    /// Returns, in an index block, entry `i`, which must be one of them.
     #[inline]
     pub(crate) fn index_entry(&self, i: usize) -> Result<(KeyRef<'_>, BlockHandle), Malformed> {
         let at = self.restart(i);
@@ -319,7 +319,7 @@ fn decode_long_header(bytes: &[u8]) -> Option<(usize, usize, usize, usize)> {
     Some((shared as usize, unshared as usize, value as usize, a + b + c))
 }
 
-/// How many bytes an entry takes in a block.
+/// Returns the number of bytes that an entry takes in a block.
 #[inline]
 pub(crate) fn entry_bytes(shared: usize, unshared: usize, value_bytes: usize) -> usize {
     varint_bytes(shared as u32)

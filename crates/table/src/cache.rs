@@ -1,22 +1,24 @@
 //! The block cache: uncompressed blocks of all tables, bounded in bytes.
 //!
-//! Each shard keeps blocks by [S3-FIFO](situ_base::s3_fifo): a scan washes through a small queue, and what is read again
-//! stays. There are as many ghosts as blocks, at most.
+//! Each shard keeps blocks by [S3-FIFO](situ_base::s3_fifo): a scan washes through a small queue, and what is read
+//! again stays. There are as many ghosts as blocks, at most.
 //!
 //! A merge of tables replaces blocks that were hit by others with the same entries. So that readers do not notice, it
-//! puts new blocks in for those that were read since the third merge before ([`RawBlock::mark_warm`](crate::RawBlock::mark_warm)), and
-//! the blocks of a table that is deleted are taken out ([`Table::forget`](crate::Table::forget)): without either, each
-//! compaction would cool the cache, and fill it with what nobody can ask for. (X-Engine does the same: Huang et al.,
-//! "X-Engine: An Optimized Storage Engine for Large-scale E-commerce Transaction Processing", SIGMOD 2019.)
+//! inserts new blocks for those that were read since the third merge before
+//! ([`RawBlock::mark_warm`](crate::RawBlock::mark_warm)). The blocks of a deleted table are taken out
+//! ([`Table::forget`](crate::Table::forget)). Without either, each compaction would cool the cache, and fill it with
+//! blocks that no reader can ask for. (X-Engine does the same: Huang et al., "X-Engine: An Optimized Storage Engine for
+//! Large-scale E-commerce Transaction Processing", SIGMOD 2019.)
 //!
-//! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that blocks.
+//! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that
+//! blocks.
 //!
-//! The memory of blocks that go is used again for those that come ([`BlockCache::buffer`]): they are allocated by one
+//! The memory of blocks that go is used again for those that come ([`BlockCache::buffer`]). They are allocated by one
 //! thread and freed by another, and allocators with a heap for each thread would let the process grow.
 //!
-//! **Invariants**: `pinned + blocks + spare buffers <= capacity`, or nothing at all is held; room is made before a block enters. A
-//! block larger than its shard's part of the capacity is not kept. Charges are what the memory really is: the block's
-//! allocation and its place in map, queues and ghost list ([`ENTRY_OVERHEAD_BYTES`]).
+//! **Invariants**: `pinned + blocks + spare buffers <= capacity`, or nothing at all is held; room is made before a
+//! block enters. A block larger than its shard's part of the capacity is not kept. Charges are what the memory really
+//! is: the block's allocation and its place in map, queues and ghost list ([`ENTRY_OVERHEAD_BYTES`]).
 //! **Threads**: all; shards are chosen by the key's hash.
 //! **Failure**: none; a cache without room keeps nothing.
 
@@ -28,8 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 mod shard;
 use shard::{Garbage, SPARE_BYTES_MAX, SPARE_STEP_BYTES, Shard, WARMTH_MAX};
 
-/// What is charged for a block beside its own memory: its hash, slot and control byte in a map at a load of one half, its
-/// places in the queue and in the ghost list.
+/// The charge for a block in addition to its own memory: its hash, slot and control byte in a map at a load of one
+/// half, its places in the queue and in the ghost list.
 pub const ENTRY_OVERHEAD_BYTES: usize = 2 * (8 + shard::SLOT_BYTES + 1) + 8 + 48;
 /// A shard is not made smaller than this, so that small caches can still hold large blocks.
 const SHARD_BYTES_MIN: u64 = 512 << 10;
@@ -86,7 +88,7 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// A cache of at most `capacity_bytes`, pinned parts of open tables included; 0 keeps nothing.
+    /// Creates a cache of at most `capacity_bytes`, pinned parts of open tables included; 0 keeps nothing.
     pub fn new(capacity_bytes: u64) -> Arc<BlockCache> {
         let wanted = usize::try_from(capacity_bytes / SHARD_BYTES_MIN).unwrap_or(SHARDS_MAX).clamp(1, SHARDS_MAX);
         // A power of two, so that the hash's upper bits choose.
@@ -101,18 +103,18 @@ impl BlockCache {
     #[inline]
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         let at = (hash >> 32) as usize & (self.shards.len() - 1);
-        // A panic while the lock was held can only have been one of allocation; the shard's books are still consistent
-        // enough to go on, and each use checks what it finds.
+        // Only an allocation can have panicked while the lock was held. The shard's books are still consistent enough
+        // to go on, and each use checks what it finds.
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each shard may hold now.
+    /// Returns the bytes that each shard may hold now.
     fn shard_limit(&self) -> u64 {
         let capacity = self.capacity_bytes.load(Ordering::SeqCst);
         capacity.saturating_sub(self.pinned_bytes.load(Ordering::SeqCst)) / self.shards.len() as u64
     }
 
-    /// The block of `table_id` at `offset`, if it is here.
+    /// Returns the block of `table_id` at `offset`, if it is here.
     #[inline]
     pub fn get(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
         let key = BlockKey { table_id, offset };
@@ -120,7 +122,7 @@ impl BlockCache {
         self.shard(hash).get(key, hash)
     }
 
-    /// As [`get`](BlockCache::get), for one who goes elsewhere when it is not here: only a hit is counted.
+    /// Like [`get`](BlockCache::get), for a caller that goes elsewhere when it is not here: only a hit is counted.
     #[inline]
     pub(crate) fn probe(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
         let key = BlockKey { table_id, offset };
@@ -138,22 +140,22 @@ impl BlockCache {
         self.insert_warm(table_id, offset, block, WARMTH_MAX)
     }
 
-    /// As [`get`](BlockCache::get), for one who does not use the block: not counted as a lookup.
+    /// Like [`get`](BlockCache::get), for a caller that does not use the block. It does not count as a lookup.
     pub(crate) fn peek(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
         self.shard(hash).peek(key, hash)
     }
 
-    /// How many merges the block of `table_id` at `offset` may go through before somebody asks for it again, up to 3; 0 if it
-    /// is not here. Not counted as a lookup.
+    /// Returns the number of merges that the block of `table_id` at `offset` may go through before a reader asks for it
+    /// again, up to 3; 0 if it is not here. This does not count as a lookup.
     pub(crate) fn warmth(&self, table_id: u64, offset: u64) -> u8 {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
         self.shard(hash).warmth(key, hash)
     }
 
-    /// Takes out the block of `table_id` at `offset`, which nobody will ask for again; returns whether it was here.
+    /// Takes out the block of `table_id` at `offset`, which no reader will ask for again. Returns true if it was here.
     pub(crate) fn remove(&self, table_id: u64, offset: u64) -> bool {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
@@ -166,8 +168,9 @@ impl BlockCache {
         removed
     }
 
-    /// Memory for the block of `table_id` at `offset`, `bytes` long, with anything in it: of a block that is gone, if one of
-    /// about this length is. Only blocks in such memory leave it to others. Empty if `bytes` is more than is ever kept.
+    /// Returns memory for the block of `table_id` at `offset`, `bytes` long, with arbitrary contents. It is the memory
+    /// of a block that is gone, if there is one of about this length. Only blocks in such memory leave it to others.
+    /// Empty if `bytes` is more than is ever kept.
     pub(crate) fn buffer(&self, table_id: u64, offset: u64, bytes: usize) -> Vec<u8> {
         if bytes > SPARE_BYTES_MAX {
             return Vec::new();
@@ -179,14 +182,14 @@ impl BlockCache {
         buffer
     }
 
-    /// As [`insert`](BlockCache::insert), for a block that may go through so many merges.
+    /// Like [`insert`](BlockCache::insert), for a block that may go through `warmth` merges.
     pub(crate) fn insert_warm(&self, table_id: u64, offset: u64, block: Arc<Block>, warmth: u8) -> Arc<Block> {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
         let charge = (block.memory_bytes() + ENTRY_OVERHEAD_BYTES) as u64;
         let mut garbage = Garbage::default();
         let mut shard = self.shard(hash);
-        // Read under the lock: whoever lowers the limit then shrinks each shard, under its lock.
+        // Read under the lock: a thread that lowers the limit then shrinks each shard, under its lock.
         let kept = shard.insert(key, hash, block, warmth, charge, self.shard_limit(), &mut garbage);
         drop(shard);
         // Freed outside the lock.
@@ -227,7 +230,7 @@ impl BlockCache {
         stats
     }
 
-    /// Bytes held now: blocks with overhead, spare buffers, and pinned parts of open tables.
+    /// Returns the bytes held now: blocks with overhead, spare buffers, and pinned parts of open tables.
     pub fn used_bytes(&self) -> u64 {
         let stats = self.stats();
         stats.block_bytes + stats.spare_bytes + stats.pinned_bytes
@@ -247,8 +250,9 @@ impl Drop for Pinned {
     }
 }
 
-/// The right to put blocks into a cache before anybody asks for them, for the tables of one merge together: an eighth of
-/// the cache, since nobody finds them there before the merge is done, and until then those that they replace are there too.
+/// The right to put blocks into a cache before a reader asks for them, for the tables of one merge together. It is an
+/// eighth of the cache, since no reader finds these blocks before the merge is done. Until then the blocks that they
+/// replace are there, too.
 #[derive(Debug)]
 pub struct Warming {
     cache: Arc<BlockCache>,
@@ -258,7 +262,7 @@ pub struct Warming {
 }
 
 impl Warming {
-    /// For one merge.
+    /// Creates the right for one merge.
     pub fn new(cache: Arc<BlockCache>) -> Warming {
         let bytes_left = AtomicU64::new(cache.capacity_bytes.load(Ordering::SeqCst) / WARMING_PART);
         Warming { cache, bytes_left, blocks: Mutex::default() }
@@ -279,7 +283,7 @@ impl Warming {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner).push((table_id, offset));
     }
 
-    /// The cache, for a block of `bytes`, if there is something left of the right.
+    /// Returns the cache, for a block of `bytes`, if there is something left of the right.
     pub(crate) fn take(&self, bytes: usize) -> Option<&BlockCache> {
         let less = |left: u64| left.checked_sub(bytes as u64);
         self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok().then_some(&*self.cache)

@@ -24,7 +24,7 @@ const LZ4_SMALL_INPUT_BYTES: usize = u16::MAX as usize;
 const LZ4_RATIO_MAX: usize = 255;
 /// The memory that an encoder keeps between blocks.
 const COMPRESSED_KEPT_BYTES: usize = 1 << 20;
-/// What a thread keeps of its scratch memory between reads.
+/// The scratch memory that a thread keeps between reads.
 const SCRATCH_KEPT_BYTES: usize = 256 << 10;
 
 enum Encoder {
@@ -33,7 +33,7 @@ enum Encoder {
     Zstd(zstd::bulk::Compressor<'static>),
 }
 
-/// Turns blocks into stored bytes: the middle part of [writing](crate::TableWriter) a table. What comes out depends on the
+/// Turns blocks into stored bytes: the middle part of [writing](crate::TableWriter) a table. The output depends on the
 /// block and the compression alone, so any number of encoders may share the blocks of a table.
 pub struct BlockEncoder {
     encoder: Encoder,
@@ -41,7 +41,7 @@ pub struct BlockEncoder {
 }
 
 impl BlockEncoder {
-    /// An encoder for tables of this compression.
+    /// Creates an encoder for tables of this compression.
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid) if the compression has no such level.
@@ -57,7 +57,7 @@ impl BlockEncoder {
         Ok(BlockEncoder { encoder, compressed: Vec::new() })
     }
 
-    /// The block as it is to be stored.
+    /// Returns the block as it is to be stored.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -167,7 +167,8 @@ fn open(stored: &[u8], verify: bool) -> Result<(u8, &[u8]), Damage> {
     Ok((*kind, payload))
 }
 
-/// How long the block in `stored` says it is, and not more than blocks may be. A hint: nothing was checked.
+/// Returns the length that the block in `stored` claims, and at most the maximum of a block. A hint: nothing was
+/// checked.
 pub(crate) fn uncompressed_bytes(stored: &[u8]) -> usize {
     match stored {
         [.., kind, _, _, _, _] if *kind != COMPRESSION_NONE && stored.len() >= 4 + BLOCK_TRAILER_BYTES => {
@@ -223,7 +224,7 @@ pub(crate) fn decode_into(stored: &[u8], verify: bool, out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-/// As [`decode_into`], for a stored block in memory of its own: an uncompressed one stays where it is.
+/// Like [`decode_into`], for a stored block in memory of its own: an uncompressed one stays where it is.
 pub(crate) fn decode_owned(mut stored: Vec<u8>, verify: bool) -> Result<Vec<u8>, Damage> {
     let (kind, payload) = open(&stored, verify)?;
     if kind == COMPRESSION_NONE {

@@ -8,46 +8,46 @@ use situ_storage::Result;
 /// A new cursor stands nowhere ([`valid`](Cursor::valid) is false). A movement that fails leaves it standing nowhere
 /// and returns the error; the error is returned once, and the cursor may be positioned again.
 pub trait Cursor: Send {
-    /// Whether it stands on an entry.
+    /// Returns true if it stands on an entry.
     fn valid(&self) -> bool;
 
-    /// The entry's key. Must stand on an entry.
+    /// Returns the entry's key. The cursor must stand on an entry.
     fn key(&self) -> KeyRef<'_>;
 
-    /// The entry's value. Must stand on an entry.
+    /// Returns the entry's value. The cursor must stand on an entry.
     fn value(&self) -> &[u8];
 
-    /// To the first entry.
+    /// Moves to the first entry.
     ///
     /// # Errors
     /// Reading a block failed.
     fn first(&mut self) -> Result<()>;
 
-    /// To the last entry.
+    /// Moves to the last entry.
     ///
     /// # Errors
     /// Reading a block failed.
     fn last(&mut self) -> Result<()>;
 
-    /// To the first entry at or behind `target`.
+    /// Moves to the first entry at or behind `target`.
     ///
     /// # Errors
     /// Reading a block failed.
     fn seek(&mut self, target: KeyRef<'_>) -> Result<()>;
 
-    /// To the last entry at or before `target`.
+    /// Moves to the last entry at or before `target`.
     ///
     /// # Errors
     /// Reading a block failed.
     fn seek_before(&mut self, target: KeyRef<'_>) -> Result<()>;
 
-    /// One entry forward. Must stand on an entry.
+    /// Moves one entry forward. The cursor must stand on an entry.
     ///
     /// # Errors
     /// Reading a block failed.
     fn next(&mut self) -> Result<()>;
 
-    /// One entry backward. Must stand on an entry.
+    /// Moves one entry backward. The cursor must stand on an entry.
     ///
     /// # Errors
     /// Reading a block failed.

@@ -4,12 +4,13 @@
 //! 2. The hash's low half chooses a line of 512 bits by multiplication, without a division.
 //! 3. The high half, multiplied by a constant again and again, gives the bits within the line.
 //!
-//! A line that happens to get many keys answers "maybe" more often; at 10 bits per key that raises the false positives
-//! from 0.8 to 0.98 in a hundred (test `false_positives_stay_below_what_is_promised`), for one cache miss instead of six.
+//! A line that happens to get many keys answers "maybe" more often. At 10 bits per key that raises the false positives
+//! from 0.8 to 0.98 in a hundred (test `false_positives_stay_below_what_is_promised`), for one cache miss instead of
+//! six.
 //!
 //! A table has one filter, read and pinned when the table is opened, in proportion to its keys (1 % of 100-byte
 //! entries). Rejected: filters in partitions with an index of their own, which cost a second search and one more cache
-//! lookup per probe; tables are tens of megabytes, their filters at most some hundred kilobytes.
+//! lookup per probe. Tables are tens of megabytes, their filters at most some hundred kilobytes.
 //!
 //! **Invariants**: no false negative. **Failure**: a filter of unknown kind is corruption (the format's version would
 //! have changed), never "no filter".
@@ -30,7 +31,7 @@ const PROBES_MAX: u8 = 16;
 const GOLDEN: u32 = 0x9e37_79b9;
 const FOR: &str = "the filter of a table";
 
-/// The hash that filters are asked with: XXH3, 64 bits, of the user key.
+/// Returns the hash for lookups in filters: XXH3, 64 bits, of the user key.
 #[inline]
 pub fn hash_key(user_key: &[u8]) -> u64 {
     xxh3_64(user_key)
@@ -41,7 +42,8 @@ pub fn hash_key(user_key: &[u8]) -> u64 {
 #[repr(align(64))]
 struct Line([u64; LINE_WORDS]);
 
-/// The probes that give the fewest false positives in 512-bit lines (RocksDB's `FastLocalBloomImpl` measured them).
+/// Returns the probes that give the fewest false positives in 512-bit lines (RocksDB's `FastLocalBloomImpl` measured
+/// them).
 fn probes_for(bits_per_key: u32) -> u8 {
     match bits_per_key {
         0..=2 => 1,
@@ -70,7 +72,7 @@ pub fn filter_bits(hash: u64, probes: u32) -> impl Iterator<Item = (usize, u64)>
     })
 }
 
-/// The line of `hash` among `lines`, which are fewer than 2^32.
+/// Returns the line of `hash` among `lines`, which are fewer than 2^32.
 #[inline]
 pub fn filter_line(hash: u64, lines: usize) -> usize {
     (((hash & 0xffff_ffff) * lines as u64) >> 32) as usize
@@ -84,7 +86,7 @@ pub(crate) struct FilterBuilder {
 }
 
 impl FilterBuilder {
-    /// With `bits_per_key` 0, nothing is collected and no filter is built.
+    /// Creates a builder. With `bits_per_key` 0, it collects nothing and builds no filter.
     pub(crate) fn new(bits_per_key: u32) -> FilterBuilder {
         FilterBuilder { hashes: Vec::new(), bits_per_key }
     }
@@ -110,7 +112,7 @@ impl FilterBuilder {
         (bits.div_ceil(FILTER_LINE_BYTES as u64 * 8) as usize).min(1 << 25)
     }
 
-    /// The filter block's size if it were finished now; 0 if there will be none.
+    /// Returns the filter block's size if it were finished now; 0 if there will be none.
     pub(crate) fn finished_bytes(&self) -> usize {
         match self.lines() {
             0 => 0,
@@ -118,7 +120,7 @@ impl FilterBuilder {
         }
     }
 
-    /// The filter block; `None` if there is nothing to filter.
+    /// Returns the filter block; `None` if there is nothing to filter.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -180,14 +182,14 @@ impl Filter {
         Ok(Filter { lines: lines.collect(), probes })
     }
 
-    /// False if no key with this hash is in the table.
+    /// Returns false if no key with this hash is in the table.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
         let Some(Line(line)) = self.lines.get(filter_line(hash, self.lines.len())) else { return true };
         filter_bits(hash, u32::from(self.probes)).all(|(word, bit)| line[word] & bit != 0)
     }
 
-    /// The memory it takes.
+    /// Returns the memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.lines.capacity() * FILTER_LINE_BYTES
     }

@@ -2,8 +2,8 @@
 //!
 //! The page `docs/formats/table.md` is the description; a test reads its tables against the constants here.
 //!
-//! **Invariants**: decoders are total; a length read from disk is compared with the file's before anything is
-//! allocated; every byte of a file lies under a checksum or is compared with a constant.
+//! **Invariants**: decoders are total. A length read from disk is compared with the file's before anything is
+//! allocated. Every byte of a file lies under a checksum or is compared with a constant.
 
 use crate::key::{KeyRef, Trailer};
 use situ_storage::Error;
@@ -67,7 +67,7 @@ impl Damage {
     }
 }
 
-/// Where a block lies.
+/// The place of a block in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockHandle {
     /// Its first byte in the file.
@@ -90,37 +90,37 @@ impl BlockHandle {
         BlockHandle { offset: u64_at(offset, 0), bytes: u32_at(length, 0) }
     }
 
-    /// The block with its trailer.
+    /// Returns the block with its trailer.
     #[inline]
     pub fn stored_bytes(self) -> u64 {
         u64::from(self.bytes) + BLOCK_TRAILER_BYTES as u64
     }
 
-    /// The first byte behind the trailer, if that is a number at all.
+    /// Returns the first byte behind the trailer, if that is a number at all.
     #[inline]
     pub(crate) fn end(self) -> Option<u64> {
         self.offset.checked_add(self.stored_bytes())
     }
 
-    /// Whether there is no such block.
+    /// Returns true if there is no such block.
     pub(crate) fn is_absent(self) -> bool {
         self.bytes == 0
     }
 }
 
-/// A little-endian number at a place inside a slice that is known to hold it; zero if it does not.
+/// Returns a little-endian number at a place inside a slice that is known to hold it; zero if it does not.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-/// As [`u32_at`].
+/// Like [`u32_at`].
 #[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|b| b.first_chunk::<8>()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// What every table file begins with.
+/// Returns the first bytes of every table file.
 pub(crate) fn header() -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
     out[..8].copy_from_slice(&HEADER_MAGIC);
@@ -211,13 +211,13 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u32) {
     out.push(value as u8);
 }
 
-/// How many bytes [`put_varint`] appends.
+/// Returns the number of bytes that [`put_varint`] appends.
 #[inline]
 pub(crate) fn varint_bytes(value: u32) -> usize {
     (38 - (value | 1).leading_zeros() as usize) / 7
 }
 
-/// A number written by [`put_varint`] and how many bytes it took.
+/// Returns a number written by [`put_varint`] and how many bytes it took.
 #[inline]
 pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u32, usize)> {
     let mut value = 0u64;
@@ -230,7 +230,7 @@ pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u32, usize)> {
     None
 }
 
-/// How many leading bytes two slices have in common.
+/// Returns the number of leading bytes that two slices have in common.
 #[inline]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let (left, right) = (a.chunks_exact(8), b.chunks_exact(8));

@@ -1,8 +1,8 @@
 //! Internal keys: what a user's key becomes inside the store.
 //!
 //! An internal key is the user's key with a [`Trailer`]: 56 bits of sequence number and 8 bits of kind, in one `u64`
-//! (the layout is LevelDB's). Order: user key ascending by bytes, then trailer *descending*, so that the newest
-//! version of a key comes first, and a seek to `(key, snapshot)` lands on the newest version that the snapshot sees.
+//! (the layout is LevelDB's). Order: user key ascending by bytes, then trailer *descending*. So the newest version of a
+//! key comes first, and a seek to `(key, snapshot)` lands on the newest version that the snapshot sees.
 //!
 //! In memory the two parts travel apart as a [`KeyRef`]; on disk they are the key's bytes followed by the trailer in
 //! little-endian.
@@ -17,7 +17,7 @@ pub type SequenceNumber = u64;
 /// The largest sequence number: 56 bits. At ten million writes a second it lasts for 228 years.
 pub const MAX_SEQUENCE: SequenceNumber = (1 << 56) - 1;
 
-/// What an entry says about its key.
+/// The kind of an entry, with its effect on the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum KeyKind {
@@ -27,12 +27,13 @@ pub enum KeyKind {
     Put = 1,
     /// The entry's value says where in a value log the value lies.
     ValueHandle = 2,
-    /// A range tombstone: from the entry's key to the key that is its value, exclusive. Lives beside the entries.
+    /// A range tombstone: from the entry's key to the key that is its value, exclusive. It is stored apart from the
+    /// entries.
     RangeDelete = 3,
 }
 
 impl KeyKind {
-    /// The kind of this number, if there is one.
+    /// Returns the kind of this number, if there is one.
     pub fn from_u8(byte: u8) -> Option<KeyKind> {
         Some(match byte {
             0 => KeyKind::Delete,
@@ -54,32 +55,32 @@ impl Trailer {
     /// The trailer that sorts behind every other one of the same user key.
     pub const OLDEST: Trailer = Trailer(0);
 
-    /// Packs. The sequence number must not exceed [`MAX_SEQUENCE`].
+    /// Packs a sequence number and a kind. The sequence number must not exceed [`MAX_SEQUENCE`].
     #[inline]
     pub fn new(sequence: SequenceNumber, kind: KeyKind) -> Trailer {
         debug_assert!(sequence <= MAX_SEQUENCE);
         Trailer(sequence << 8 | kind as u64)
     }
 
-    /// The trailer to seek with in order to find the newest version at or below `sequence`.
+    /// Returns the trailer to seek with in order to find the newest version at or below `sequence`.
     #[inline]
     pub fn seek(sequence: SequenceNumber) -> Trailer {
         Trailer(sequence << 8 | 0xff)
     }
 
-    /// The same kind with sequence number 0: older than any snapshot.
+    /// Returns the same kind with sequence number 0: older than any snapshot.
     #[inline]
     pub fn of_any_age(self) -> Trailer {
         Trailer(self.0 & 0xff)
     }
 
-    /// The sequence number.
+    /// Returns the sequence number.
     #[inline]
     pub fn sequence(self) -> SequenceNumber {
         self.0 >> 8
     }
 
-    /// The kind; `None` if the byte is no kind (possible only in damaged data).
+    /// Returns the kind; `None` if the byte is no kind (possible only in damaged data).
     #[inline]
     pub fn kind(self) -> Option<KeyKind> {
         KeyKind::from_u8(self.0 as u8)
@@ -125,7 +126,7 @@ impl<'a> KeyRef<'a> {
         to.extend_from_slice(&self.trailer.0.to_le_bytes());
     }
 
-    /// The encoded form.
+    /// Returns the encoded form.
     pub fn to_vec(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.user.len() + 8);
         self.encode_into(&mut bytes);

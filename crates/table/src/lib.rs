@@ -7,10 +7,10 @@
 //! PieceCursor <- blocks in order that another thread has read
 //! ```
 //!
-//! Whoever wants the steps on several threads takes them apart: [`TableBuilder`], [`BlockEncoder`] and [`TableAppender`] write,
-//! [`Table::read_stored`], [`Table::decode_stored`] and [`Table::entries`] read.
+//! A caller that wants the steps on several threads takes them apart: [`TableBuilder`], [`BlockEncoder`] and
+//! [`TableAppender`] write, [`Table::read_stored`], [`Table::decode_stored`] and [`Table::entries`] read.
 //!
-//! The bytes are described in `docs/formats/table.md`. A block stands alone: whoever has its bytes can decode it.
+//! The bytes are described in `docs/formats/table.md`. A block stands alone: its bytes suffice to decode it.
 
 #![forbid(unsafe_code)]
 

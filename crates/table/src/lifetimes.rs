@@ -1,12 +1,14 @@
 //! A histogram of the times at which a table's entries die. It tells when a rewrite of the table is worth its cost.
 //!
-//! An entry may die at a time, or together with all entries whose *stamp* is below a mark. A stamp is any number that grows from entry to
-//! entry. A table counts its entries by their time to live when the table is written. A class spans an eighth of a power of two seconds,
-//! and records its latest death. A class that is only partly dead counts as alive; all other counts are exact.
+//! An entry may die at a time, or together with all entries whose *stamp* is below a mark. A stamp is any number that
+//! grows from entry to entry. A table counts its entries by their time to live when the table is written. A class spans
+//! an eighth of a power of two seconds, and records its latest death. A class that is only partly dead counts as alive;
+//! all other counts are exact.
 //!
-//! **The clock** of an expiry is the clock by which the keyspace's filter decides. It counts seconds since 1970, and may differ from the wall
-//! clock: memcached items expire by the store's own clock (`crates/device/src/store_clock.rs`). Callers pass the time of that clock. If it
-//! is far from the wall clock, classes are wide, and a table is rewritten later.
+//! **The clock** of an expiry is the clock by which the keyspace's filter decides. It counts seconds since 1970, and
+//! may differ from the wall clock: memcached items expire by the store's own clock
+//! (`crates/base/src/store_clock.rs`). Callers pass the time of that clock. If it is far from the wall clock, classes
+//! are wide, and a table is rewritten later.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +88,8 @@ impl Lifetimes {
         self.classes.is_empty() && self.stamps.entries == 0
     }
 
-    /// Estimates the number of dead entries. Only the lowest and highest stamps are known; the others are assumed to be spread evenly.
+    /// Estimates the number of dead entries. Only the lowest and highest stamps are known; the others are assumed to be
+    /// spread evenly.
     pub fn dead(&self, before: &DeadBefore) -> f64 {
         let is_dead = |class: &&Class| class.last_unix_s <= before.unix_s;
         let by_time: u64 = self.classes.values().filter(is_dead).map(|class| class.entries).sum();
@@ -109,7 +112,8 @@ impl Lifetimes {
         if self.is_empty() { 0 } else { NAME_BYTES + STAMPS_BYTES + self.classes.len() * CLASS_BYTES }
     }
 
-    /// Encodes the stamps (three u64), then each class that occurs, ascending: the class (u16), its entries (u64), its latest death (u64).
+    /// Encodes the stamps (three u64), then each class that occurs, ascending: the class (u16), its entries (u64), its
+    /// latest death (u64).
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.is_empty() {

@@ -1,4 +1,4 @@
-//! What sequential readers read, and how long they wait for it.
+//! The bytes that sequential readers read, and the time that they wait for them.
 
 use situ_base::Clock;
 use std::fmt;
@@ -16,22 +16,22 @@ pub struct ReadMeter {
 }
 
 impl ReadMeter {
-    /// Nothing has been read.
+    /// Creates a meter at zero.
     pub fn new(clock: Arc<dyn Clock>) -> ReadMeter {
         ReadMeter { clock, nanos: AtomicU64::new(0), stored_bytes: AtomicU64::new(0), plain_bytes: AtomicU64::new(0) }
     }
 
-    /// How long reads have taken.
+    /// Returns the time that reads have taken.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
-    /// Bytes of files that were read, as they are stored.
+    /// Returns the bytes of files that were read, as they are stored.
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of data blocks that were decoded, as they are without compression.
+    /// Returns the bytes of data blocks that were decoded, as they are without compression.
     pub fn plain_bytes(&self) -> u64 {
         self.plain_bytes.load(Ordering::Relaxed)
     }
@@ -44,17 +44,17 @@ impl ReadMeter {
         answer
     }
 
-    /// Time that was spent on reading.
+    /// Adds time that was spent on reading.
     pub fn add_time(&self, time: Duration) {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// So many bytes were read of a file.
+    /// Counts `bytes` bytes read from a file.
     pub fn add_stored(&self, bytes: u64) {
         self.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes of a block were decoded.
+    /// Counts `bytes` decoded bytes of a block.
     pub fn add_plain(&self, bytes: u64) {
         self.plain_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! How tables are written and read.
+//! Options for writing and reading tables.
 
 use std::fmt;
 
-/// What is done to a block before it is stored. A block that does not shrink by an eighth is stored as it is.
+/// The compression of a block before it is stored. A block that does not shrink by an eighth is stored as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Compression {
@@ -29,7 +29,7 @@ impl fmt::Display for Compression {
     }
 }
 
-/// How a table is written. The same options and entries give the same bytes.
+/// Options for writing a table. The same options and entries give the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableOptions {
     /// Uncompressed size at which a data block is closed. Default 4096. Larger blocks compress better and need a
@@ -65,20 +65,20 @@ impl Default for TableOptions {
     }
 }
 
-/// How far a read goes for a block that is not in the cache.
+/// The reach of a read for a block that is not in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reach {
-    /// To the disk, however long that takes.
+    /// Reads go to the disk, however long that takes.
     #[default]
     Disk,
-    /// To what can be had without waiting, see [`read_now`](situ_storage::Reader::read_now); behind it the answer is
-    /// [`NotInMemory`](situ_storage::Error::NotInMemory).
+    /// Reads go only to bytes that need no wait, see [`read_now`](situ_storage::Reader::read_now); for other bytes the
+    /// answer is [`NotInMemory`](situ_storage::Error::NotInMemory).
     AtOnce,
-    /// Nowhere: the answer is [`NotInMemory`](situ_storage::Error::NotInMemory).
+    /// Reads go nowhere: the answer is [`NotInMemory`](situ_storage::Error::NotInMemory).
     Cache,
 }
 
-/// How a table is read.
+/// Options for reading a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadOptions {
     /// Keep blocks that had to be read in the block cache. Default true.
@@ -86,7 +86,7 @@ pub struct ReadOptions {
     /// Verify the checksum of blocks that had to be read (never of those found in the cache). Default true. Without
     /// it, damage may be reported as some other corruption, or give wrong data.
     pub verify_checksums: bool,
-    /// Where blocks may come from that are not in the cache. Default: from the disk.
+    /// The source of blocks that are not in the cache. Default: the disk.
     pub reach: Reach,
 }
 

@@ -1,17 +1,18 @@
-//! Walking over a table that somebody else reads.
+//! Walking over a table that another thread reads.
 //!
 //! ```text
 //! Table::blocks_from ──handles──> Piece ──bytes, read by anybody──> PieceCursor ──entries──>
 //! ```
 //!
-//! 1. A *piece* is a stretch of whole data blocks that follow each other in the file. Whoever reads adds the handles of
-//!    the blocks to the piece, and fills the piece with the bytes of the file: at once, or by a submitted read.
+//! 1. A *piece* is a stretch of whole data blocks that follow each other in the file. The reading thread adds the
+//!    handles of the blocks to the piece, and fills the piece with the bytes of the file: at once, or by a submitted
+//!    read.
 //! 2. A cursor takes piece after piece. It checks and decodes one block at a time into the same memory, and reads
 //!    nothing: neither the file nor the index.
 //!
 //! So no block is read twice, and the thread that merges waits for no file.
 //!
-//! **Threads**: a piece goes from thread to thread; a cursor belongs to one. **Failure**: as of a
+//! **Threads**: a piece goes from thread to thread. A cursor belongs to one. **Failure**: as of a
 //! [`TableCursor`](crate::TableCursor): damage is corruption with file and offset, and every checksum is verified.
 
 use crate::block::BlockCursor;
@@ -31,7 +32,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// A piece without blocks.
+    /// Creates a piece without blocks.
     pub fn new(table: Arc<Table>) -> Piece {
         Piece { table, blocks: Vec::new(), bytes: Vec::new() }
     }
@@ -45,12 +46,12 @@ impl Piece {
         follows
     }
 
-    /// Where the piece begins in its file.
+    /// Returns the offset of the piece in its file.
     pub fn offset(&self) -> u64 {
         self.blocks.first().map_or(0, |first| first.offset)
     }
 
-    /// How long the piece is in the file.
+    /// Returns the length of the piece in the file.
     pub fn stored_bytes(&self) -> u64 {
         self.blocks.iter().map(|block| block.stored_bytes()).sum()
     }
@@ -60,7 +61,8 @@ impl Piece {
         &self.table
     }
 
-    /// What a read of the file has filled: [`stored_bytes`](Piece::stored_bytes) from [`offset`](Piece::offset) on.
+    /// Takes the bytes that a read of the file has filled: [`stored_bytes`](Piece::stored_bytes) from
+    /// [`offset`](Piece::offset) on.
     pub fn fill(&mut self, bytes: Vec<u8>) {
         self.bytes = bytes;
     }
@@ -79,9 +81,9 @@ pub struct PieceCursor {
     /// The block behind the current one.
     next_block: usize,
     entries: BlockCursor,
-    /// How warm the current block is in the cache.
+    /// The warmth of the current block in the cache.
     warmth: u8,
-    /// What was read of warm blocks before the current one.
+    /// The bytes read of warm blocks before the current one.
     warm_before: WarmBytes,
     /// Bytes of the blocks that were decoded and not asked for.
     plain_bytes: u64,
@@ -108,51 +110,51 @@ impl PieceCursor {
         std::mem::replace(&mut self.piece, piece).bytes
     }
 
-    /// The bytes of the last piece, for another read.
+    /// Returns the bytes of the last piece, for another read.
     pub fn into_bytes(self) -> Vec<u8> {
         self.piece.bytes
     }
 
-    /// The table of the current piece.
+    /// Returns the table of the current piece.
     pub fn table(&self) -> &Arc<Table> {
         &self.piece.table
     }
 
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.entries.valid()
     }
 
-    /// The entry's key. Must stand on an entry.
+    /// Returns the entry's key. The cursor must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.entries.key()
     }
 
-    /// The entry's value. Must stand on an entry.
+    /// Returns the entry's value. The cursor must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.entries.value()
     }
 
-    /// Whether no block of the piece follows the current one.
+    /// Returns true if no block of the piece follows the current one.
     pub fn is_in_last_block(&self) -> bool {
         self.next_block == self.piece.blocks.len()
     }
 
-    /// As [`TableCursor::warm_read`](crate::TableCursor::warm_read).
+    /// Like [`TableCursor::warm_read`](crate::TableCursor::warm_read).
     pub fn warm_read(&self) -> WarmBytes {
         let in_block = self.entries.at().min(self.entries.block().entries_end());
         self.warm_before + WarmBytes::of_block(in_block as u64, self.warmth)
     }
 
-    /// Bytes of the blocks that were decoded since this was asked last, as they are without compression.
+    /// Returns the bytes of the blocks that were decoded since the last call, as they are without compression.
     pub fn take_plain_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.plain_bytes)
     }
 
-    /// To the first entry of the piece, which must not be begun.
+    /// Moves to the first entry of the piece, which must not be begun.
     ///
     /// # Errors
     /// A block is damaged.
@@ -160,8 +162,8 @@ impl PieceCursor {
         self.next_block()
     }
 
-    /// To the first entry with this user key or a larger one, if that entry is in the first block. Otherwise to the first entry of
-    /// the second block. The piece must not be begun.
+    /// Moves to the first entry with this user key or a larger one, if that entry is in the first block. Otherwise to
+    /// the first entry of the second block. The piece must not be begun.
     ///
     /// # Errors
     /// A block is damaged.
@@ -176,7 +178,7 @@ impl PieceCursor {
         }
     }
 
-    /// One entry forward, or behind the last one of the piece. Must stand on an entry.
+    /// Moves one entry forward, or behind the last one of the piece. The cursor must stand on an entry.
     ///
     /// # Errors
     /// A block is damaged.
@@ -189,7 +191,7 @@ impl PieceCursor {
         }
     }
 
-    /// To the first entry of the next block that has one; nowhere if there is none.
+    /// Moves to the first entry of the next block that has one; nowhere if there is none.
     fn next_block(&mut self) -> Result<()> {
         while self.load()? {
             match self.entries.first() {

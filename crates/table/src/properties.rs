@@ -1,4 +1,4 @@
-//! What a table says about itself: a list of named values. Unknown names are ignored, so later writers may add some.
+//! The properties of a table: a list of named values. Unknown names are ignored, so later writers may add some.
 
 use crate::format::{Damage, u32_at};
 use crate::key::{KeyRef, SequenceNumber};
@@ -6,7 +6,7 @@ use crate::lifetimes::Lifetimes;
 use crate::options::Compression;
 use crate::value_lengths::ValueLengths;
 
-/// What this writer calls itself in [`Properties::writer_version`].
+/// The name of this writer in [`Properties::writer_version`].
 pub const WRITER_VERSION: &str = concat!("situ ", env!("CARGO_PKG_VERSION"));
 
 /// A table's own account of its contents.
@@ -40,13 +40,13 @@ pub struct Properties {
     pub smallest_sequence: SequenceNumber,
     /// The largest sequence number, over entries and range tombstones.
     pub largest_sequence: SequenceNumber,
-    /// When the table was made, in seconds since 1970.
+    /// The time when the table was made, in seconds since 1970.
     pub created_unix_s: u64,
     /// The compression asked for: [`COMPRESSION_NONE`](crate::format::COMPRESSION_NONE) and so on.
     pub compression: u8,
     /// The keyspace it was written for.
     pub keyspace_id: u32,
-    /// Who wrote it, for people.
+    /// The program that wrote the table, for people.
     pub writer_version: String,
     /// The name of that keyspace; empty in tables of older programs.
     pub keyspace_name: String,
@@ -54,9 +54,9 @@ pub struct Properties {
     pub longest_key_bytes: Option<u32>,
     /// The longest value, in bytes; `None` in tables of older programs and without entries.
     pub longest_value_bytes: Option<u32>,
-    /// How many entries have values of which length; empty in tables of older programs and without entries.
+    /// The histogram of the lengths of values; empty in tables of older programs and without entries.
     pub value_lengths: ValueLengths,
-    /// The lifetimes of entries, if the writer was told; empty in tables of older programs.
+    /// The lifetimes of entries, if the writer got them; empty in tables of older programs.
     pub lifetimes: Lifetimes,
 }
 
@@ -140,7 +140,7 @@ macro_rules! optional_number {
     };
 }
 
-/// Not required, and not written if empty.
+/// The properties that are not required, and not written if empty.
 static OPTIONAL: [Field; 5] = [
     Field {
         name: "keyspace-name",
@@ -191,18 +191,18 @@ fn is_optional(field: &Field) -> bool {
     OPTIONAL.iter().any(|optional| optional.name == field.name)
 }
 
-/// The names on disk, in the order in which they are written.
+/// Returns the names on disk, in the order in which they are written.
 pub fn property_names() -> impl Iterator<Item = &'static str> {
     fields().map(|field| field.name)
 }
 
 impl Properties {
-    /// The smallest internal key of an entry; `None` in a table without point entries.
+    /// Returns the smallest internal key of an entry; `None` in a table without point entries.
     pub fn smallest_key(&self) -> Option<KeyRef<'_>> {
         KeyRef::decode(&self.smallest)
     }
 
-    /// The largest internal key of an entry; `None` in a table without point entries.
+    /// Returns the largest internal key of an entry; `None` in a table without point entries.
     pub fn largest_key(&self) -> Option<KeyRef<'_>> {
         KeyRef::decode(&self.largest)
     }
@@ -215,14 +215,14 @@ impl Properties {
         };
     }
 
-    /// The properties as they are in a table's file: for those who send them elsewhere.
+    /// Returns the properties as they are in a table's file: for callers that send them elsewhere.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.encode_into(&mut bytes);
         bytes
     }
 
-    /// What [`to_bytes`](Properties::to_bytes) gave. `from` names the source, for errors.
+    /// Decodes the bytes of [`to_bytes`](Properties::to_bytes). `from` names the source, for errors.
     ///
     /// # Errors
     /// [`Corruption`](situ_storage::Error::Corruption): a property is missing, doubled or misshapen.

@@ -14,18 +14,18 @@
 //!
 //! 1. Every begin and every end is a boundary; boundaries are sorted and made unique.
 //! 2. A sweep over the boundaries keeps the set of tombstones that are open. Each stretch between two boundaries where
-//!    any is open is a fragment. Of the open ones it gets the newest at or below each snapshot and the newest of all:
-//!    nobody can see a difference between these and the whole set. (In the picture 2 hides nothing from c to f that 5
-//!    does not hide from the same readers.)
+//!    any is open is a fragment. From the open ones it gets the newest at or below each snapshot and the newest of all.
+//!    No reader can see a difference between these and the whole set. (In the picture 2 hides nothing from c to f that
+//!    5 does not hide from the same readers.)
 //! 3. A query finds the one fragment that can hold the key by binary search, then the largest sequence that the
 //!    snapshot sees by another.
 //!
-//! **Invariants**: fragments are non-empty, disjoint and ascending; each has at least one sequence; a fragment's
+//! **Invariants**: fragments are non-empty, disjoint and ascending. Each has at least one sequence; a fragment's
 //! sequences are strictly descending, and no two are between the same snapshots. Neighbours with equal sequences are
 //! one fragment.
 //!
-//! **Cost**: building takes `n log n` for n tombstones, and a search in the open set for each sequence of the result; the
-//! result has at most 2n fragments with one sequence each, and one more for each snapshot. A query is two binary
+//! **Cost**: building takes `n log n` for n tombstones, and a search in the open set for each sequence of the result.
+//! The result has at most 2n fragments with one sequence each, and one more for each snapshot. A query is two binary
 //! searches and allocates nothing.
 
 use crate::key::SequenceNumber;
@@ -59,7 +59,7 @@ pub struct Fragment<'a> {
 }
 
 impl Fragment<'_> {
-    /// The largest sequence number that is at most `snapshot`.
+    /// Returns the largest sequence number that is at most `snapshot`.
     #[inline]
     pub fn newest(&self, snapshot: SequenceNumber) -> Option<SequenceNumber> {
         let hidden = self.sequences.partition_point(|sequence| *sequence > snapshot);
@@ -79,11 +79,11 @@ pub struct FragmentedTombstones {
 struct Piece {
     begin: Vec<u8>,
     end: Vec<u8>,
-    /// Where this fragment's sequences end; they begin where those of the fragment before it end.
+    /// The end of this fragment's sequences; they begin where those of the fragment before it end.
     sequences_end: usize,
 }
 
-/// The sequence numbers of the open tombstones that the present or a snapshot sees as the newest, descending.
+/// Returns the sequence numbers of the open tombstones that the present or a snapshot sees as the newest, descending.
 fn newest_for_each(
     open: &BTreeSet<(SequenceNumber, &[u8])>,
     snapshots: &[SequenceNumber],
@@ -139,8 +139,8 @@ impl FragmentedTombstones {
         fragments
     }
 
-    /// Appends a fragment. It must begin at or behind the end of the last one, and `sequences` must descend. A fragment that continues the last one with the same sequences is joined to it, and
-    /// one without sequences is left out.
+    /// Appends a fragment. It must begin at or behind the end of the last one, and `sequences` must descend. A fragment
+    /// that continues the last one with the same sequences is joined to it, and one without sequences is left out.
     fn push(&mut self, begin: &[u8], end: &[u8], sequences: impl Iterator<Item = SequenceNumber>) {
         debug_assert!(begin < end);
         debug_assert!(self.pieces.last().is_none_or(|last| last.end.as_slice() <= begin));
@@ -164,22 +164,22 @@ impl FragmentedTombstones {
         self.pieces.push(Piece { begin: begin.to_vec(), end: end.to_vec(), sequences_end: kept });
     }
 
-    /// Whether nothing is covered.
+    /// Returns true if no key is covered.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Number of fragments.
+    /// Returns the number of fragments.
     pub fn len(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Number of (fragment, sequence) pairs: what a table stores.
+    /// Returns the number of (fragment, sequence) pairs: what a table stores.
     pub fn sequence_count(&self) -> usize {
         self.sequences.len()
     }
 
-    /// Fragment `index`, counted from the smallest key; `None` behind the last one.
+    /// Returns fragment `index`, counted from the smallest key; `None` behind the last one.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Fragment<'_>> {
         let piece = self.pieces.get(index)?;
@@ -187,25 +187,26 @@ impl FragmentedTombstones {
         Some(Fragment { begin: &piece.begin, end: &piece.end, sequences: &self.sequences[from..piece.sequences_end] })
     }
 
-    /// The fragments, ascending.
+    /// Returns the fragments, ascending.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator {
         (0..self.len()).map(|index| self.get(index).expect("the index is below the length"))
     }
 
-    /// The index of the first fragment that ends behind `user_key`: the one that covers it, or else the next one.
+    /// Returns the index of the first fragment that ends behind `user_key`: the one that covers it, or else the next
+    /// one.
     #[inline]
     pub fn position(&self, user_key: &[u8]) -> usize {
         self.pieces.partition_point(|piece| piece.end.as_slice() <= user_key)
     }
 
-    /// The fragment that covers `user_key`.
+    /// Returns the fragment that covers `user_key`.
     #[inline]
     pub fn fragment_at(&self, user_key: &[u8]) -> Option<Fragment<'_>> {
         self.get(self.position(user_key)).filter(|fragment| fragment.begin <= user_key)
     }
 
-    /// The largest sequence number, at most `snapshot`, of a tombstone that covers `user_key`. A version of the key is
-    /// hidden from `snapshot` if its own sequence number is smaller than this.
+    /// Returns the largest sequence number, at most `snapshot`, of a tombstone that covers `user_key`. A version of the
+    /// key is hidden from `snapshot` if its own sequence number is smaller than this.
     #[inline]
     pub fn covering(&self, user_key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
         if self.pieces.is_empty() {
@@ -214,7 +215,7 @@ impl FragmentedTombstones {
         self.fragment_at(user_key)?.newest(snapshot)
     }
 
-    /// What of this lies in `lower..upper`; `None` is no bound.
+    /// Returns the part of this that lies in `lower..upper`; `None` is no bound.
     pub fn clip(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> FragmentedTombstones {
         let mut clipped = FragmentedTombstones::default();
         let first = lower.map_or(0, |lower| self.position(lower));
@@ -229,8 +230,8 @@ impl FragmentedTombstones {
         clipped
     }
 
-    /// The same fragments with only those sequences that `keep` says yes to. Fragments that lose all are left out;
-    /// neighbours that become equal are joined.
+    /// Returns the same fragments with only those sequences that `keep` says yes to. Fragments that lose all are left
+    /// out; neighbours that become equal are joined.
     pub fn retain(&self, mut keep: impl FnMut(&Fragment<'_>, SequenceNumber) -> bool) -> FragmentedTombstones {
         let mut kept = FragmentedTombstones::default();
         for fragment in self.iter() {
@@ -240,7 +241,8 @@ impl FragmentedTombstones {
         kept
     }
 
-    /// Back to a list, one tombstone for each pair of fragment and sequence, sorted by begin, newest first.
+    /// Converts the fragments back to a list, one tombstone for each pair of fragment and sequence, sorted by begin,
+    /// newest first.
     pub fn to_list(&self) -> Vec<RangeTombstone> {
         let pairs = self.iter().flat_map(|fragment| fragment.sequences.iter().map(move |s| (fragment, *s)));
         pairs

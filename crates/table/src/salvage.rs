@@ -1,12 +1,13 @@
 //! Getting out of a damaged table what is still sound.
 //!
 //! A table's blocks lie back to back from the header to the footer, each closed by its own checksum. So a block can be
-//! found in two ways: somebody points to it, or it begins where the one before it ends.
+//! found in two ways: a handle points to it, or it begins where the one before it ends.
 //!
 //! 1. Collect the handles that can still be read: footer, top index, index blocks.
 //! 2. Go through the file from the first byte behind the header. Where a known block begins, it is read and checked. In
-//!    a stretch that nobody points into (the footer or an index block is damaged), the end of the next block is searched
-//!    byte by byte: it is where the checksum over all bytes so far stands behind them, and what lies before it decodes.
+//!    a stretch that no handle points into (the footer or an index block is damaged), the end of the next block is
+//!    searched byte by byte. It is where the checksum over all bytes so far stands behind them, and the bytes before it
+//!    decode.
 //! 3. A block found that way says itself what it is: index blocks hold handles, range tombstones have their own kind,
 //!    properties have names.
 //! 4. Entries of sound data blocks are handed out in order; between the keys around a damaged one, others are lost.
@@ -17,7 +18,7 @@
 //! Memory: the handles of all blocks, and one block.
 //! **Failure**: total over arbitrary bytes. Only errors of the receiver end it.
 //!
-//! Rejected: searching for the next block behind a damaged one that nobody points to. It takes two damaged places in
+//! Rejected: searching for the next block behind a damaged one that no handle points to. It takes two damaged places in
 //! one table, the index and a block; what is behind the second one is given up, and reported.
 
 use crate::block::{Block, BlockCursor};
@@ -35,13 +36,13 @@ use situ_storage::{Corruption, Error, Reader, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Stretches that nobody points into are read in pieces of this size.
+/// The size of the pieces in which stretches without a handle are read.
 const PIECE_BYTES: usize = 256 << 10;
 /// A block has at least its restart count and its trailer.
 const BLOCK_BYTES_MIN: u64 = 4 + BLOCK_TRAILER_BYTES as u64;
 
-/// Keys that are lost: those from `after` to `before`, both included, because a damaged block may have held older
-/// versions of the one and newer versions of the other. Entries with these two keys may have been handed out too.
+/// Keys that are lost: those from `after` to `before`, both included. A damaged block may have held older versions of
+/// the one and newer versions of the other. Entries with these two keys may have been handed out too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostKeys {
     /// The last user key handed out before; `None` is the beginning of the table.
@@ -52,16 +53,16 @@ pub struct LostKeys {
     pub offset: u64,
 }
 
-/// What [`salvage`] found.
+/// The findings of [`salvage`].
 #[derive(Debug, Default)]
 pub struct Salvaged {
     /// Entries handed out.
     pub entries: u64,
     /// The table's account of itself, if it could be read.
     pub properties: Option<Properties>,
-    /// The range tombstones, if they could be read. `None`: they could not, and nobody knows whether there were any.
+    /// The range tombstones, if they could be read. `None`: they could not, and it is unknown whether there were any.
     pub range_tombstones: Option<Vec<RangeTombstone>>,
-    /// Where keys are lost, in order.
+    /// The ranges where keys are lost, in order.
     pub lost: Vec<LostKeys>,
     /// All that is wrong with the file, in the order of discovery.
     pub damages: Vec<Error>,
@@ -115,7 +116,7 @@ struct Salvor<'a> {
     reader: &'a dyn Reader,
     entry: &'a mut dyn FnMut(KeyRef<'_>, &[u8]) -> Result<()>,
     out: Salvaged,
-    /// Blocks that somebody points to, by offset.
+    /// Blocks that a handle points to, by offset.
     known: BTreeMap<u64, (BlockHandle, Kind)>,
     /// The last internal key handed out, encoded.
     last_key: Vec<u8>,
@@ -131,7 +132,7 @@ impl Salvor<'_> {
         self.out.damages.push(damage.error(self.reader.path(), offset, what));
     }
 
-    /// Step 1.
+    /// Does step 1.
     fn survey(&mut self) {
         let bytes = self.reader.bytes();
         let mut found = [0; HEADER_BYTES];
@@ -183,7 +184,7 @@ impl Salvor<'_> {
         }
     }
 
-    /// Notes the blocks that an index block points to, if it can be read. That it cannot is reported by the walk.
+    /// Notes the blocks that an index block points to, if it can be read. The walk reports that it cannot.
     fn follow(&mut self, index: BlockHandle, kind: Kind) {
         let Some(index) = self.read(index).ok().and_then(|block| IndexBlock::decode(block, index.offset)) else {
             return;
@@ -197,7 +198,7 @@ impl Salvor<'_> {
         decode_owned(stored, true).map_err(|d| d.error(self.reader.path(), handle.offset, "block"))
     }
 
-    /// Step 2.
+    /// Does step 2.
     fn walk(&mut self) -> Result<()> {
         let end = match self.footer {
             Some(footer) => footer.file_bytes - FOOTER_BYTES as u64,
@@ -239,7 +240,7 @@ impl Salvor<'_> {
         Ok(())
     }
 
-    /// Data may be missing from `offset` on, until the next entry is handed out.
+    /// Notes that data may be missing from `offset` on, until the next entry is handed out.
     fn lose(&mut self, offset: u64) {
         if !self.behind_data && self.open_loss.is_none() {
             let after = KeyRef::decode(&self.last_key).map(|key| key.user.to_vec());
@@ -267,7 +268,7 @@ impl Salvor<'_> {
         }
     }
 
-    /// What is not data lies behind all data.
+    /// Notes that data has ended: any other kind of block lies behind all data.
     fn pass_data(&mut self, kind: Kind) {
         if kind != Kind::Data {
             self.behind_data = true;
@@ -279,7 +280,7 @@ impl Salvor<'_> {
         self.pass_data(kind);
         match kind {
             Kind::Data => return self.entries(block, handle),
-            // What has a sound checksum and is no index, or no filter, keeps the table from being read.
+            // A block with a sound checksum that is no index, or no filter, keeps the table from being read.
             Kind::Index | Kind::TopIndex => {
                 if let Err(damage) = Block::new_index(block, handle.offset) {
                     self.damage(handle.offset, kind.name(), damage);
@@ -378,7 +379,7 @@ impl Salvor<'_> {
         Ok(None)
     }
 
-    /// What a block is that nobody points to; `None` if it is none.
+    /// Returns the kind of a block that no handle points to; `None` if it is none.
     fn recognise(&self, handle: BlockHandle) -> Option<(Vec<u8>, Kind)> {
         let bytes = self.read(handle).ok()?;
         if Properties::decode(&bytes).is_ok() {
@@ -420,7 +421,7 @@ fn is_data(block: Vec<u8>, offset: u64) -> bool {
     }
 }
 
-/// What is of use in an index block.
+/// The useful contents of an index block.
 struct IndexBlock {
     /// The first separator, encoded.
     first: Vec<u8>,
@@ -428,7 +429,8 @@ struct IndexBlock {
 }
 
 impl IndexBlock {
-    /// `None` if the bytes are no index block: one has entries, each of them a restart with a handle.
+    /// Decodes an index block. Returns `None` if the bytes are none: one has entries, each of them a restart with a
+    /// handle.
     fn decode(bytes: Vec<u8>, offset: u64) -> Option<IndexBlock> {
         let block = Block::new_index(bytes, offset).ok()?;
         let mut index = IndexBlock { first: Vec::new(), handles: Vec::new() };

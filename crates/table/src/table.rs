@@ -1,17 +1,18 @@
 //! Reading a table.
 //!
-//! [`Table::open`] reads the end of the file: footer, properties, top index, range tombstones and filter; they stay in
+//! [`Table::open`] reads the end of the file: footer, properties, top index, range tombstones and filter. They stay in
 //! memory, charged to the block cache as pinned. A [`get`](Table::get) then
 //! 1. asks the filter, one cache line;
 //! 2. searches the top index and, with two levels, one index block;
 //! 3. searches the one data block in which the key must be.
 //!
-//! Index blocks and data blocks come from the block cache, or from the file, checked and decompressed. A caller that wants
-//! to do these steps itself, each on a thread of its own, finds them as [parts](Table::read_stored).
+//! Index blocks and data blocks come from the block cache, or from the file, checked and decompressed. A caller that
+//! wants to do these steps itself, each on a thread of its own, finds them as [parts](Table::read_stored).
 //!
-//! **Invariants**: at most one data block is read per `get`: a separator is never equal to what `get` searches for
-//! (see there). **Threads**: a table is shared by all; no lock is held while the file is read; two threads that miss the
-//! same block both read it. **Failure**: whatever is not as the format says is corruption, with file and offset.
+//! **Invariants**: at most one data block is read per `get`, because a separator is never equal to the key that `get`
+//! searches for (see there). **Threads**: a table is shared by all. No lock is held while the file is read; two threads
+//! that miss the same block both read it. **Failure**: any deviation from the format is corruption, with file and
+//! offset.
 
 use crate::block::{Block, BlockCursor, Malformed, ValueRef};
 use crate::cache::{BlockCache, Pinned};
@@ -36,7 +37,7 @@ pub use parts::BlockEntries;
 /// Read in one piece at open; what lies in it needs no read of its own.
 const TAIL_BYTES: u64 = 16 << 10;
 
-/// What a table has for a key.
+/// The result of a lookup of a key in a table.
 #[derive(Debug, Clone)]
 pub struct TableEntry {
     /// The version found and its kind, which may be a tombstone.
@@ -50,8 +51,8 @@ pub struct TableEntry {
 pub struct BlockBoundary {
     /// The data block that ends here.
     pub block: BlockHandle,
-    /// Entries with this user key or a larger one are behind the boundary (if versions of one key lie on both sides of it:
-    /// some of them).
+    /// Entries with this user key or a larger one are behind the boundary (if versions of one key lie on both sides of
+    /// it: some of them).
     pub user_key: Vec<u8>,
     /// Stored bytes up to the boundary, from the start of the file.
     pub offset: u64,
@@ -75,7 +76,7 @@ pub struct Table {
     _pinned: Pinned,
 }
 
-/// What is read below the top index.
+/// The kind of a block below the top index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockKind {
     Data,
@@ -169,18 +170,18 @@ impl Table {
         }))
     }
 
-    /// The table's account of itself.
+    /// Returns the table's account of itself.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// The range tombstones: by begin ascending, then sequence number descending. They may overlap.
+    /// Returns the range tombstones: by begin ascending, then sequence number descending. They may overlap.
     pub fn range_tombstones(&self) -> &[Arc<RangeTombstone>] {
         &self.range_tombstones
     }
 
-    /// The range tombstones, ready for lookup. The first call makes the index and charges it to the cache until the
-    /// table is closed; later ones cost an atomic load.
+    /// Returns the range tombstones, ready for lookup. The first call makes the index and charges it to the cache until
+    /// the table is closed; later ones cost an atomic load.
     pub fn tombstone_index(&self) -> &Arc<TombstoneIndex> {
         let (index, _) = self.tombstone_index.get_or_init(|| {
             let mut oldest_first = self.range_tombstones.clone();
@@ -192,29 +193,29 @@ impl Table {
         index
     }
 
-    /// The name of the table's file, for messages.
+    /// Returns the name of the table's file, for messages.
     pub fn path(&self) -> &str {
         self.reader.path()
     }
 
-    /// The file's length in bytes.
+    /// Returns the file's length in bytes.
     pub fn bytes(&self) -> u64 {
         self.footer.file_bytes
     }
 
-    /// The number that names it in the cache.
+    /// Returns the number that names it in the cache.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether the filter lets a key with this hash pass; false means that the table does not have it. Always true
-    /// without a filter.
+    /// Returns true if the filter lets a key with this hash pass; false means that the table does not have it. Always
+    /// true without a filter.
     #[inline]
     pub fn may_contain(&self, key_hash: u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(key_hash))
     }
 
-    /// The newest version of `user_key` at or below `snapshot`, if the table has one. `key_hash` is
+    /// Returns the newest version of `user_key` at or below `snapshot`, if the table has one. `key_hash` is
     /// [`hash_key`](crate::hash_key) of `user_key`. Range tombstones are not looked at.
     ///
     /// Cost: one filter probe; if it passes, two or three searches in blocks, at most two of which have to be read.
@@ -233,7 +234,7 @@ impl Table {
             return Ok(None);
         }
         // No entry has a trailer between `NEWEST` and the one below it, and separators that are not keys of entries
-        // have `NEWEST`: the search never ends on one, so the version sought cannot be in the block behind.
+        // have `NEWEST`. So the search never ends on a separator, and the version sought cannot be in the block behind.
         let trailer = Trailer(Trailer::seek(snapshot).0.min(Trailer::NEWEST.0 - 1));
         let target = KeyRef::new(user_key, trailer);
         let Some((_, handle)) = self.find_block(target, options)? else { return Ok(None) };
@@ -274,8 +275,8 @@ impl Table {
         }
     }
 
-    /// About where in the file the entries of `user_key` are or would be: the offset of the data block. Reads at most one
-    /// index block.
+    /// Returns about where in the file the entries of `user_key` are or would be: the offset of the data block. Reads
+    /// at most one index block.
     ///
     /// # Errors
     /// The index block cannot be read, or is damaged.
@@ -285,12 +286,13 @@ impl Table {
         Ok(found.map_or(self.data_end, |(_, handle)| handle.offset))
     }
 
-    /// The boundaries between data blocks, and the end of the last one, in order. Reads the index blocks, one at a time.
+    /// Returns the boundaries between data blocks, and the end of the last one, in order. Reads the index blocks, one
+    /// at a time.
     pub fn block_boundaries(&self) -> BlockBoundaries<&Table> {
         BlockBoundaries { table: self, leaf: None, next_leaf: 0, next_entry: 0 }
     }
 
-    /// As [`block_boundaries`](Table::block_boundaries), from the data block on in which `user_key` is or would be.
+    /// Like [`block_boundaries`](Table::block_boundaries), from the data block on in which `user_key` is or would be.
     ///
     /// # Errors
     /// An index block cannot be read, or is damaged.
@@ -304,8 +306,8 @@ impl Table {
         Ok(blocks)
     }
 
-    /// Keys that divide the table, each with about how many stored bytes lie between it and the key before: the ends
-    /// of index blocks, or of data blocks if there is one index block only. Reads nothing.
+    /// Returns keys that divide the table, each with the approximate number of stored bytes between it and the key
+    /// before. They are the ends of index blocks, or of data blocks if there is one index block only. Reads nothing.
     ///
     /// # Errors
     /// The index is damaged.
@@ -321,12 +323,12 @@ impl Table {
         (0..count).map(boundary).collect()
     }
 
-    /// The file that the table is in, for reads of a caller's own.
+    /// Returns the file that the table is in, for reads of a caller's own.
     pub fn reader(&self) -> &Arc<dyn Reader> {
         &self.reader
     }
 
-    /// How many index blocks point to data blocks.
+    /// Returns the number of index blocks that point to data blocks.
     #[inline]
     pub(crate) fn leaf_count(&self) -> usize {
         match self.footer.index_levels {
@@ -335,7 +337,7 @@ impl Table {
         }
     }
 
-    /// The index block `i`, one of them.
+    /// Returns the index block `i`, one of them.
     pub(crate) fn leaf(&self, i: usize, options: &ReadOptions) -> Result<Arc<Block>> {
         if self.footer.index_levels == 1 {
             return Ok(Arc::clone(&self.index));
@@ -344,7 +346,8 @@ impl Table {
         self.cached_block(handle, BlockKind::Index, options)
     }
 
-    /// The index block in which the first separator at or behind `target` is; the number of blocks if there is none.
+    /// Returns the index block in which the first separator at or behind `target` is; the number of blocks if there is
+    /// none.
     #[inline]
     pub(crate) fn find_leaf(&self, target: KeyRef<'_>) -> Result<usize> {
         match self.footer.index_levels {
@@ -353,7 +356,7 @@ impl Table {
         }
     }
 
-    /// The data block in which `target` is if it is anywhere, with the number of its index block.
+    /// Returns the data block in which `target` is if it is anywhere, with the number of its index block.
     #[inline]
     fn find_block(&self, target: KeyRef<'_>, options: &ReadOptions) -> Result<Option<(usize, BlockHandle)>> {
         let at = self.find_leaf(target)?;
@@ -376,13 +379,13 @@ impl Table {
         find().map_err(|m| self.malformed(leaf, m))
     }
 
-    /// The data block at `handle`, from the cache or the file.
+    /// Returns the data block at `handle`, from the cache or the file.
     #[inline]
     pub(crate) fn data_block(&self, handle: BlockHandle, options: &ReadOptions) -> Result<Arc<Block>> {
         self.cached_block(handle, BlockKind::Data, options)
     }
 
-    /// As [`data_block`](Table::data_block), of a block that is not in the cache.
+    /// Like [`data_block`](Table::data_block), of a block that is not in the cache.
     pub(crate) fn read_data_block(&self, handle: BlockHandle, options: &ReadOptions) -> Result<Arc<Block>> {
         self.read_block(handle, BlockKind::Data, options)
     }
@@ -395,8 +398,8 @@ impl Table {
         }
     }
 
-    /// The block at `handle`, if it is in the cache. That it is not is counted once it was read: who does not get it
-    /// now asks again.
+    /// Returns the block at `handle`, if it is in the cache. A miss is counted after the read: a caller that does not
+    /// get the block now asks again.
     #[inline]
     pub(crate) fn find_cached(&self, handle: BlockHandle, reach: Reach) -> Option<Arc<Block>> {
         match reach {
@@ -446,7 +449,7 @@ impl Table {
         if options.fill_cache { self.cache.insert(self.id, handle.offset, block) } else { block }
     }
 
-    /// Memory for a block that will go into the cache if it may.
+    /// Returns memory for a block that will go into the cache if it may.
     pub(crate) fn buffer(&self, handle: BlockHandle, bytes: usize, options: &ReadOptions) -> Vec<u8> {
         match options.fill_cache {
             true => self.cache.buffer(self.id, handle.offset, bytes),
@@ -454,7 +457,7 @@ impl Table {
         }
     }
 
-    /// Whether there can be a block there, before anything is allocated for it.
+    /// Checks that there can be a block there, before anything is allocated for it.
     pub(crate) fn check_handle(&self, handle: BlockHandle, end: u64, what: &str) -> Result<()> {
         let inside = handle.offset >= HEADER_BYTES as u64 && handle.end().is_some_and(|block_end| block_end <= end);
         if inside && handle.bytes as usize <= MAX_BLOCK_BYTES {
@@ -544,7 +547,7 @@ impl<T: Deref<Target = Table>> BlockBoundaries<T> {
         }
     }
 
-    /// To the first entry of the next index block, if there is one.
+    /// Moves to the first entry of the next index block, if there is one.
     fn load_leaf(&mut self) -> Result<Option<Arc<Block>>> {
         if self.next_leaf >= self.table.leaf_count() {
             return Ok(None);

@@ -1,9 +1,10 @@
-//! How long the values of a table are: how many entries there are of each class of lengths.
+//! The lengths of the values of a table: the number of entries of each class of lengths.
 //!
-//! Class 0 is the empty value. Class `c` has the lengths from `2^(c-1)` to `2^c - 1`. So each power of two is a border between
-//! two classes, and the share of values from a power of two on is exact. A table costs nine bytes for each class that occurs.
-//! Whoever decides how a table is compacted asks for that share without reading data. Counting takes six of the 774 instructions in
-//! which an entry of 116 bytes is built (callgrind, `cargo bench -p situ-table -- build none`).
+//! Class 0 is the empty value. Class `c` has the lengths from `2^(c-1)` to `2^c - 1`. So each power of two is a border
+//! between two classes, and the share of values from a power of two on is exact. A table costs nine bytes for each
+//! class that occurs. The scheduler of compactions gets that share without reading data. Counting takes six of the 774
+//! instructions in which an entry of 116 bytes is built (callgrind,
+//! `cargo bench -p situ-table -- build none`).
 
 use crate::format::MAX_VALUE_BYTES;
 
@@ -14,19 +15,19 @@ const CLASS_BYTES: usize = 9;
 
 const _: () = assert!(class_of(MAX_VALUE_BYTES) == VALUE_LENGTH_CLASSES - 1);
 
-/// How many entries have values of which length. Empty in tables of older programs, and in tables without entries.
+/// The histogram of the lengths of values. Empty in tables of older programs, and in tables without entries.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ValueLengths {
     entries: [u64; VALUE_LENGTH_CLASSES],
 }
 
-/// How many bits the length has.
+/// Returns the number of bits of the length.
 #[inline]
 const fn class_of(bytes: usize) -> usize {
     (usize::BITS - bytes.leading_zeros()) as usize
 }
 
-/// The smallest length of a class.
+/// Returns the smallest length of a class.
 const fn class_begin(class: usize) -> u64 {
     if class == 0 { 0 } else { 1 << (class - 1) }
 }
@@ -38,18 +39,18 @@ impl ValueLengths {
         self.entries[class_of(value_bytes).min(VALUE_LENGTH_CLASSES - 1)] += 1;
     }
 
-    /// All entries that were counted.
+    /// Returns all entries that were counted.
     pub fn entries(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entries| sum.saturating_add(*entries))
     }
 
-    /// Whether nothing was counted.
+    /// Returns true if nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.entries.iter().all(|entries| *entries == 0)
     }
 
-    /// How many entries have values of at least so many bytes. Exact where `bytes` is 0 or a power of two. Between two such lengths,
-    /// the values of a class count as spread evenly over its lengths.
+    /// Returns the number of entries with values of at least `bytes` bytes. Exact where `bytes` is 0 or a power of two.
+    /// Between two such lengths, the values of a class count as spread evenly over its lengths.
     pub fn at_least(&self, bytes: u64) -> f64 {
         let class = usize::try_from(bytes).map_or(usize::MAX, class_of);
         let Some(entries) = self.entries.get(class) else { return 0.0 };
@@ -59,17 +60,17 @@ impl ValueLengths {
         *entries as f64 * share + above as f64
     }
 
-    /// How many classes occur.
+    /// Returns the number of classes that occur.
     pub(crate) fn classes(&self) -> usize {
         self.entries.iter().filter(|entries| **entries > 0).count()
     }
 
-    /// What the histogram takes in a file beside its name.
+    /// Returns the bytes of the histogram in a file, without its name.
     pub(crate) fn encoded_bytes(&self) -> usize {
         self.classes() * CLASS_BYTES
     }
 
-    /// Each class that occurs, ascending: the class (u8), its entries (u64).
+    /// Encodes each class that occurs, ascending: the class (u8), its entries (u64).
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_bytes());
         for (class, entries) in self.entries.iter().enumerate().filter(|(_, entries)| **entries > 0) {
@@ -79,7 +80,7 @@ impl ValueLengths {
         bytes
     }
 
-    /// What [`to_bytes`](ValueLengths::to_bytes) gave; `None` for anything else.
+    /// Decodes the bytes of [`to_bytes`](ValueLengths::to_bytes); `None` for anything else.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ValueLengths> {
         let (classes, rest) = bytes.as_chunks::<CLASS_BYTES>();
         let mut lengths = ValueLengths::default();
@@ -96,7 +97,7 @@ impl ValueLengths {
     }
 }
 
-/// As `1 empty, 3 from 16`, which damage reports show.
+/// Output such as `1 empty, 3 from 16`, which damage reports show.
 impl std::fmt::Debug for ValueLengths {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let occur = self.entries.iter().enumerate().filter(|(_, entries)| **entries > 0);

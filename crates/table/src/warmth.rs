@@ -1,13 +1,13 @@
-//! How the warmth of blocks goes from the inputs of a merge to its outputs.
+//! The way of warmth from the input blocks of a merge to its output blocks.
 //!
 //! 1. A sequential cursor asks the cache how warm a block is when it enters the block.
-//! 2. When an output block ends, the merge asks its inputs how many bytes of warm blocks they have read. What they had read when
-//!    the block before ended is taken off.
-//! 3. The output block is warm if warm input bytes are a quarter of it. Its warmth is the mean of theirs, less one: what nobody
-//!    reads any more does not go from table to table for ever.
+//! 2. When an output block ends, the merge asks its inputs how many bytes of warm blocks they have read. The bytes read
+//!    up to the end of the block before are taken off.
+//! 3. The output block is warm if warm input bytes are a quarter of it. Its warmth is the mean of theirs, less one:
+//!    entries that are not read any more do not go from table to table for ever.
 //!
-//! So warmth costs something for each block, and nothing for an entry. Entries that the merge drops count, too: a version that
-//! hides a warm one is likely to be read as well.
+//! So warmth costs something for each block, and nothing for an entry. Entries that the merge drops count, too: a
+//! version that hides a warm one is likely to be read as well.
 
 use std::iter::Sum;
 use std::ops::{Add, Sub};
@@ -15,7 +15,7 @@ use std::ops::{Add, Sub};
 /// A block goes into the cache if one in this many of its bytes is warm.
 const WARM_PART: u64 = 4;
 
-/// How many bytes a reader has read of blocks that are warm in the cache. See the [module](self).
+/// The number of bytes that a reader has read of blocks that are warm in the cache. See the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WarmBytes {
     bytes: u64,
@@ -24,14 +24,14 @@ pub struct WarmBytes {
 }
 
 impl WarmBytes {
-    /// So many bytes of a block of this [warmth](crate::TableCursor::warmth).
+    /// Counts `bytes` bytes of a block of this [warmth](crate::TableCursor::warmth).
     #[inline]
     pub fn of_block(bytes: u64, warmth: u8) -> WarmBytes {
         let bytes = if warmth > 0 { bytes } else { 0 };
         WarmBytes { bytes, weighted: bytes * u64::from(warmth) }
     }
 
-    /// The warmth of an output block of this length that was made meanwhile, if it is to be in the cache.
+    /// Returns the warmth of an output block of this length that was made meanwhile, if it is to be in the cache.
     pub(crate) fn of_output(self, block_bytes: usize) -> Option<u8> {
         let is_warm = self.bytes > 0 && self.bytes >= block_bytes as u64 / WARM_PART;
         is_warm.then(|| (self.weighted.div_ceil(self.bytes) as u8).saturating_sub(1))
@@ -49,7 +49,7 @@ impl Add for WarmBytes {
 impl Sub for WarmBytes {
     type Output = WarmBytes;
 
-    /// What was read since `earlier`; nothing is unread.
+    /// Returns the bytes read since `earlier`, which is never ahead.
     fn sub(self, earlier: WarmBytes) -> WarmBytes {
         WarmBytes {
             bytes: self.bytes.saturating_sub(earlier.bytes),

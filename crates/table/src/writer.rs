@@ -8,8 +8,8 @@
 //!            in order                   checksums: any thread           writes index, filter, properties, footer
 //! ```
 //!
-//! 1. [`TableBuilder`] puts each entry into the open data block, and its key's hash to the filter. When the next entry would
-//!    make the block larger than asked, the builder gives the block out as a [`RawBlock`]. The raw block has its
+//! 1. [`TableBuilder`] puts each entry into the open data block, and its key's hash to the filter. When the next entry
+//!    would make the block larger than asked, the builder gives the block out as a [`RawBlock`]. The raw block has its
 //!    *separator*: the shortest key between its last entry and the next entry.
 //! 2. [`BlockEncoder`](crate::BlockEncoder) compresses a raw block and adds the checksum. It looks at nothing else.
 //! 3. [`TableAppender`] appends encoded blocks in their order. Separator and place of each block go into the open index
@@ -17,12 +17,13 @@
 //! 4. At the end the builder gives out a [`TableEnd`]: filter, range tombstones, properties. The appender writes index
 //!    blocks, filter, range tombstones, properties, top index and footer.
 //!
-//! [`TableWriter`] is the three parts on one thread. An appender that may warm a cache puts data blocks into it that were
-//! [marked warm](RawBlock::mark_warm).
+//! [`TableWriter`] is the three parts on one thread. An appender that may warm a cache puts data blocks into it that
+//! were [marked warm](RawBlock::mark_warm).
 //!
-//! **Invariants**: internal keys strictly ascend, or [`add`](TableBuilder::add) refuses. Same options, creation time and
-//! entries: same bytes, whatever thread did which part. **Threads**: each part is used by one thread at a time. **Failure**:
-//! after an error the file must be given up; a dropped appender leaves a file without a footer, which no reader accepts.
+//! **Invariants**: internal keys strictly ascend, or [`add`](TableBuilder::add) refuses. Same options, creation time
+//! and entries: same bytes, whatever thread did which part. **Threads**: each part is used by one thread at a time.
+//! **Failure**: after an error the file must be given up; a dropped appender leaves a file without a footer, which no
+//! reader accepts.
 //! **Memory**: a data block, the index (about 1 % of the data) and 8 bytes per key until the table is finished.
 
 use crate::block::RawBlock;
@@ -37,7 +38,7 @@ mod builder;
 pub use appender::TableAppender;
 pub use builder::{TableBuilder, TableEnd};
 
-/// What came out of a [`TableWriter`].
+/// The result of a [`TableWriter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSummary {
     /// The file's length.
@@ -65,8 +66,8 @@ impl TableWriter {
     /// Appends an entry.
     ///
     /// # Errors
-    /// [`Invalid`](situ_storage::Error::Invalid) if the key is not behind the last one, too long, or of a kind that is no
-    /// entry; or the file cannot be written.
+    /// [`Invalid`](situ_storage::Error::Invalid) if the key is not behind the last one, too long, or of a kind that is
+    /// no entry; or the file cannot be written.
     #[inline]
     pub fn add(&mut self, key: KeyRef<'_>, value: &[u8]) -> Result<()> {
         match self.builder.add(key, value)? {
@@ -83,12 +84,13 @@ impl TableWriter {
         self.builder.add_range_tombstone(begin, sequence, end)
     }
 
-    /// Point entries so far.
+    /// Returns the number of point entries so far.
     pub fn entries(&self) -> u64 {
         self.builder.entries()
     }
 
-    /// About how long the file would be if it were finished now; the open block and the index are counted uncompressed.
+    /// Returns about how long the file would be if it were finished now; the open block and the index are counted
+    /// uncompressed.
     #[inline]
     pub fn estimated_bytes(&self) -> u64 {
         self.builder.estimated_bytes(self.appender.data_bytes())

@@ -66,8 +66,8 @@ fn due(clock: &StoreClock) -> Option<ClockRecord> {
     clock.look().inspect(|record| clock.recorded(*record))
 }
 
-/// Expiration times used to follow the wall clock. After a clock that was a year behind was set right, a restart lost entries with 100,000 s
-/// to live. After a clock that was two hours ahead was set right, expired entries came back.
+/// Expiration times used to follow the wall clock. After a clock that was a year behind was set right, a restart lost
+/// entries with 100,000 s to live. After a clock that was two hours ahead was set right, expired entries came back.
 #[test]
 fn a_correction_moves_no_expiry_neither_at_once_nor_by_a_restart_nor_by_a_boot() {
     for correction in [YEAR, -2 * HOUR] {

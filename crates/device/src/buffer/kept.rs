@@ -1,10 +1,11 @@
 //! Memory of long buffers: mapped from the system, and kept for a while when it comes back.
 //!
 //! A store makes and gives up thousands of them in a second, of few lengths: units of a cache, pieces of a table. A
-//! mapping costs system calls, a fault for each page, and the zeroing of them. So of each length that is a power of two, up to
-//! [`KEPT_LENGTH_MAX`], up to [`KEPT_BYTES_MAX`] are kept when they are given back; the rest goes to the system at once.
+//! mapping costs system calls, a fault for each page, and the zeroing of them. So of each length that is a power of
+//! two, up to [`KEPT_LENGTH_MAX`], up to [`KEPT_BYTES_MAX`] are kept when they are given back. The rest goes to the
+//! system at once.
 //!
-//! **Invariant.** What is kept belongs to nobody; whoever takes it is the only one that has it.
+//! **Invariant.** Kept memory has no owner; a caller that takes it is its only owner.
 //! **Threads.** A lock for each length, held for a push or a pop.
 
 use super::LONG_BYTES;
@@ -20,7 +21,7 @@ const LENGTHS: usize = (KEPT_LENGTH_MAX / LONG_BYTES).ilog2() as usize + 1;
 
 static KEPT: [Mutex<Vec<Mapping>>; LENGTHS] = [const { Mutex::new(Vec::new()) }; LENGTHS];
 
-/// Mapped memory that belongs to whoever has this. Dropping it gives it back to the system.
+/// Mapped memory that belongs to the holder of this value. Dropping it gives it back to the system.
 pub(super) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
@@ -29,14 +30,15 @@ pub(super) struct Mapping {
 // SAFETY: a mapping is plain memory, bound to no thread.
 unsafe impl Send for Mapping {}
 
-/// The place for those of a length, if such are kept.
+/// Returns the place for those of a length, if such are kept.
 fn kept(bytes: usize) -> Option<&'static Mutex<Vec<Mapping>>> {
     let is_kept = bytes.is_power_of_two() && (LONG_BYTES..=KEPT_LENGTH_MAX).contains(&bytes);
     is_kept.then(|| &KEPT[(bytes / LONG_BYTES).ilog2() as usize])
 }
 
 impl Mapping {
-    /// Memory of `bytes`, a multiple of the page size and not zero, and whether it is zeroed. `None` if the system has none.
+    /// Returns memory of `bytes`, a multiple of the page size and not zero, and whether it is zeroed. `None` if the
+    /// system has none.
     pub(super) fn take(bytes: usize) -> Option<(Mapping, bool)> {
         let again = kept(bytes).and_then(|kept| lock(kept).pop());
         match again {
@@ -63,10 +65,10 @@ impl Mapping {
         start
     }
 
-    /// What [`into_start`](Mapping::into_start) gave away.
+    /// Takes back the memory that [`into_start`](Mapping::into_start) gave away.
     ///
     /// # Safety
-    /// `start` came from there, with this length, and nobody uses the memory any more.
+    /// `start` came from there, with this length, and the memory has no users any more.
     pub(super) unsafe fn from_start(start: NonNull<u8>, bytes: usize) -> Mapping {
         Mapping { start, bytes }
     }
@@ -74,7 +76,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length by `take`, and whoever drops it is the only one that has it.
+        // SAFETY: mapped with this length by `take`, and the value that is dropped is the only owner.
         unsafe { system::unmap(self.start, self.bytes) }
     }
 }
@@ -84,7 +86,7 @@ mod system {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use std::ptr::{NonNull, null_mut};
 
-    /// Zeroed memory.
+    /// Returns zeroed memory.
     pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
         let start = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };

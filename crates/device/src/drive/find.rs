@@ -1,8 +1,8 @@
 //! From a device's number down to the one drive that holds its bytes, by the kernel's descriptions under `/sys`.
 //!
-//! What a device between path and drive does to the bytes decides whether it may be passed. Partitions, loop devices, logical
-//! volumes, multipath devices and arrays hand bytes on as they are. An encrypted device hands on bytes that no drive can
-//! compress. A device of the device mapper that does not say what it is may do either, and ends the way down.
+//! A device between path and drive may be passed or not, by its effect on the bytes. Partitions, loop devices, logical
+//! volumes, multipath devices and arrays hand bytes on as they are. An encrypted device hands on bytes that no drive
+//! can compress. A device of the device mapper that does not say what it is may do either, and ends the way down.
 
 use crate::{Compresses, Nature};
 use rustix::fs::{FileType, major, minor, stat};
@@ -20,14 +20,14 @@ const SCALEFLUX_QUINCE: &str = "0x0020";
 /// A ScaleFlux drive may expose one to four times its physical capacity.
 const SCALEFLUX_PERCENT_MAX: u32 = 400;
 
-/// What was found, before it is asked anything.
+/// A drive that was found, before any question to it.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) nature: Nature,
     pub(super) drive: Kind,
 }
 
-/// What the drive is asked by.
+/// The interface through which the drive is asked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Other,
@@ -48,7 +48,7 @@ pub(super) struct ScaleFlux {
     pub(super) is_quince: bool,
 }
 
-/// What is known of a file system that has no block device of its own.
+/// Returns the nature of a file system that has no block device of its own.
 pub(super) fn file_system(magic: u64) -> Nature {
     let own = |kind: &str| {
         let why = format!("{kind} compresses by its own rules, and does not tell what a block costs");
@@ -66,7 +66,7 @@ pub(super) fn file_system(magic: u64) -> Nature {
     }
 }
 
-/// The drive below the device of this number; `sys` is where the kernel's descriptions are.
+/// Returns the drive below the device of this number; `sys` is where the kernel's descriptions are.
 pub(super) fn find(sys: &Path, number: u64) -> Found {
     let mut way = Way { sys, devices: Vec::new(), is_shared: false };
     let mut found = way.numbered(number);
@@ -111,7 +111,7 @@ impl Way<'_> {
         }
     }
 
-    /// What the device with this description is, or what lies below it.
+    /// Finds the drive that the device with this description is, or the drive below it.
     fn at(&mut self, directory: &Path) -> Found {
         if self.devices.len() >= DEVICES_MAX {
             return unknown("unknown", format!("more than {DEVICES_MAX} devices lie on top of each other"));
@@ -136,7 +136,7 @@ impl Way<'_> {
         }
     }
 
-    /// The file that a loop device stands for lies on a drive, too.
+    /// Finds the drive on which the file of a loop device lies.
     fn below_loop(&mut self, directory: &Path) -> Found {
         let Some(file) = text(&directory.join("loop/backing_file")) else {
             return unknown("loop device", "the system does not name its file");
@@ -170,7 +170,7 @@ impl Way<'_> {
         unknown("device mapper", "it does not say what it does with the bytes between it and the drive")
     }
 
-    /// The one drive below everything that this device consists of.
+    /// Returns the one drive below everything that this device consists of.
     fn below(&mut self, directory: &Path, kind: &str) -> Found {
         let slaves = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
         let mut slaves: Vec<PathBuf> = slaves.filter_map(|slave| slave.path().canonicalize().ok()).collect();
@@ -192,14 +192,14 @@ impl Way<'_> {
     }
 }
 
-/// The number by which the device mapper knows a device.
+/// Returns the number by which the device mapper knows a device.
 fn number_of(directory: &Path) -> Option<u64> {
     let text = text(&directory.join("dev"))?;
     let (major, minor) = text.split_once(':')?;
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Whether it compresses is known only of vendors that say so by commands of their own.
+/// Finds the nature of an NVMe drive. Compression is known only of vendors that report it by commands of their own.
 fn nvme(directory: &Path) -> Found {
     let of_namespace = directory.join("device");
     let model = text(&of_namespace.join("model"));
@@ -221,7 +221,7 @@ fn nvme(directory: &Path) -> Found {
     }
 }
 
-/// The descriptions of the controllers of a namespace: one, or several below a subsystem.
+/// Returns the descriptions of the controllers of a namespace: one, or several below a subsystem.
 fn controllers(of_namespace: &Path) -> Vec<PathBuf> {
     let own = of_namespace.canonicalize().ok().filter(|controller| controller.join("device/vendor").exists());
     if let Some(own) = own {

@@ -1,22 +1,25 @@
-//! Whether a file system tells its drive what was deleted, by the options that it is mounted with.
+//! A check that a file system discards deleted bytes on its drive, by its mount options.
 //!
-//! ext4 and XFS tell it only if they are mounted with `discard`. Otherwise the drive keeps the bytes of deleted files, and of holes that
-//! were punched, until somebody runs `fstrim` or the blocks are written again. On a drive that compresses, that is physical space.
+//! ext4 and XFS tell it only if they are mounted with `discard`. Otherwise the drive keeps the bytes of deleted files,
+//! and of holes that were punched, until an administrator runs `fstrim` or the blocks are written again. On a drive
+//! that compresses, that is physical space.
 //!
-//! What other file systems do is not judged.
+//! Other file systems are not judged.
 
 use rustix::fs::{major, minor};
 
 /// File systems that tell the drive only if they are mounted with `discard`.
 const ON_REQUEST: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
 
-/// Whether the mounted file system on the device with this number keeps discards to itself. False if nobody knows.
+/// Returns true if the mounted file system on the device with this number keeps discards to itself. False if that is
+/// unknown.
 pub(super) fn keep_discards(number: u64) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     said_by(&mounts, number)
 }
 
-/// `mounts` is as `/proc/self/mountinfo` is: `36 35 98:0 / /mnt rw,noatime master:1 - ext4 /dev/root rw,discard`.
+/// Parses `mounts`, a text like `/proc/self/mountinfo`:
+/// `36 35 98:0 / /mnt rw,noatime master:1 - ext4 /dev/root rw,discard`.
 fn said_by(mounts: &str, number: u64) -> bool {
     let device = format!("{}:{}", major(number), minor(number));
     let of_device = mounts.lines().filter(|line| line.split(' ').nth(2) == Some(&device));

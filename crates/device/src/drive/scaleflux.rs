@@ -1,13 +1,13 @@
-//! What a ScaleFlux drive counts, by its vendor's NVMe log pages and query command.
+//! The figures of a ScaleFlux drive, by its vendor's NVMe log pages and query command.
 //!
-//! Layouts and units are those of the vendor's plugin in nvme-cli (`plugins/scaleflux`). Capacities are in sectors of 512 bytes,
-//! whatever the namespace's own sectors are.
+//! Layouts and units are those of the vendor's plugin in nvme-cli (`plugins/scaleflux`). Capacities are in sectors of
+//! 512 bytes, whatever the namespace's own sectors are.
 //!
-//! 1. The extended health log (0xc2, or 0xd2 on newer drives) has the physical capacity and how much of it is free. A drive
-//!    without these fields is asked by the query command 0xd3.
-//! 2. The additional health log (0xca) has what the host and the flash have written, in a unit that is written down nowhere. NVMe's
-//!    own health log has what the host has written, in units of 512,000 bytes. The unit is the one of those known that makes both
-//!    say the same; a drive where none does so has no figure.
+//! 1. The extended health log (0xc2, or 0xd2 on newer drives) has the physical capacity and how much of it is free. A
+//!    drive without these fields is asked by the query command 0xd3.
+//! 2. The additional health log (0xca) has what the host and the flash have written, in a unit that is written down
+//!    nowhere. NVMe's own health log has what the host has written, in units of 512,000 bytes. The unit is the one of
+//!    those known that makes both say the same; a drive where none does so has no figure.
 
 use super::Counts;
 use super::find::ScaleFlux;
@@ -23,7 +23,7 @@ const ALL_NAMESPACES: u32 = u32::MAX;
 
 const HEALTH_LOG: u8 = 0x02;
 const HEALTH_LOG_BYTES: usize = 512;
-/// Of 16 bytes, in thousands of sectors.
+/// A figure of 16 bytes, in thousands of sectors.
 const DATA_UNITS_WRITTEN: Range<usize> = 48..64;
 const DATA_UNIT_BYTES: u128 = 512_000;
 
@@ -47,10 +47,11 @@ const QUERY_BYTES: usize = 88;
 const QUERIED_FREE: Range<usize> = 0..8;
 const QUERIED_TOTAL: Range<usize> = 16..24;
 
-/// The units that drives are known to count written bytes in: sectors, pages, and 32 MiB as other vendors' logs of this layout do.
+/// The units that drives are known to count written bytes in: sectors, pages, and 32 MiB as other vendors' logs of this
+/// layout do.
 const UNITS_KNOWN: [u128; 4] = [512, 4096, 1 << 20, 32 << 20];
 
-/// What the drive warns of.
+/// The warning bit for exceeded capacity.
 const WARNS_OVER_CAPACITY: u32 = 0x02;
 const WARNS_LOCKED: u32 = 0x04;
 
@@ -123,7 +124,7 @@ impl Controller {
     }
 }
 
-/// In bytes.
+/// The physical capacity, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Capacity {
     total: u64,
@@ -131,7 +132,7 @@ struct Capacity {
 }
 
 impl Capacity {
-    /// `None` if the fields are missing or cannot be true.
+    /// Parses the fields. Returns `None` if the fields are missing or cannot be true.
     fn parse(answer: &[u8], total: Range<usize>, free: Range<usize>) -> Option<Capacity> {
         let bytes = |at| u64_at(answer, at)?.checked_mul(SECTOR_BYTES);
         let capacity = Capacity { total: bytes(total)?, free: bytes(free)? };
@@ -147,7 +148,7 @@ fn u64_at(answer: &[u8], at: Range<usize>) -> Option<u64> {
     field(answer, at).map(u64::from_le_bytes)
 }
 
-/// The figure of an item in the additional health log.
+/// Returns the figure of an item in the additional health log.
 fn item(log: &[u8], number: usize) -> Option<u64> {
     let begin = number * ITEM_BYTES;
     let figure: [u8; 6] = field(log, begin + ITEM_FIGURE.start..begin + ITEM_FIGURE.end)?;
@@ -156,7 +157,7 @@ fn item(log: &[u8], number: usize) -> Option<u64> {
     Some(u64::from_le_bytes(whole))
 }
 
-/// Bytes that the flash has written, if the two logs agree about what the host has written.
+/// Returns the bytes that the flash has written, if the two logs agree about what the host has written.
 fn flash_written(additional: &[u8], health: &[u8]) -> Option<u64> {
     let (flash, host) = (item(additional, FLASH_WRITTEN_ITEM)?, item(additional, HOST_WRITTEN_ITEM)?);
     let told = u128::from_le_bytes(field(health, DATA_UNITS_WRITTEN)?).checked_mul(DATA_UNIT_BYTES)?;

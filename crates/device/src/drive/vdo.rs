@@ -1,10 +1,11 @@
-//! What dm-vdo counts.
+//! The figures of dm-vdo.
 //!
-//! The module that came before Linux 6.9 shows its statistics as files under `/sys/block/dm-N/vdo/statistics`. The one in the
-//! kernel answers the message `stats` of the device mapper with the same figures as text. Both count in blocks of 4 KiB.
+//! The module that came before Linux 6.9 shows its statistics as files under `/sys/block/dm-N/vdo/statistics`. The one
+//! in the kernel answers the message `stats` of the device mapper with the same figures as text. Both count in blocks
+//! of 4 KiB.
 //!
-//! What the volume has written is what its one backing device has been given to write, by that device's own counter. It goes back
-//! to when the backing device was set up, and no figure of dm-vdo counts its metadata exactly.
+//! The bytes written by the volume are those written to its one backing device, by that device's own counter. It goes
+//! back to when the backing device was set up, and no figure of dm-vdo counts its metadata exactly.
 
 use super::Counts;
 use crate::ioctl::Call;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Volume {
     directory: PathBuf,
-    /// By which the device mapper knows it.
+    /// The number by which the device mapper knows it.
     number: Option<u64>,
 }
 
@@ -44,7 +45,7 @@ impl Volume {
 }
 
 impl Statistics {
-    /// The named figure by `look`, which knows an interface's names.
+    /// Returns the named figure by `look`, which knows an interface's names.
     fn from(look: impl Fn(&str, &str) -> Option<u64>) -> Option<Statistics> {
         Some(Statistics {
             data_used: look("data_blocks_used", "dataBlocksUsed")?,
@@ -66,12 +67,12 @@ impl Statistics {
     }
 }
 
-/// From files, one for each figure.
+/// Reads the figures from files, one for each figure.
 fn from_files(directory: &Path) -> Option<Statistics> {
     Statistics::from(|file, _| fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok())
 }
 
-/// From `{ version : 41, dataBlocksUsed : 560, ..., packer : { ... }, ... }`.
+/// Parses the figures from `{ version : 41, dataBlocksUsed : 560, ..., packer : { ... }, ... }`.
 fn from_message(text: &str) -> Option<Statistics> {
     let fields = || text.split([',', '{', '}']).filter_map(|field| field.split_once(':'));
     Statistics::from(|_, name| {
@@ -80,7 +81,7 @@ fn from_message(text: &str) -> Option<Statistics> {
     })
 }
 
-/// Bytes that the one device below was given to write.
+/// Returns the bytes that the one device below was given to write.
 fn written(directory: &Path) -> Option<u64> {
     let mut below = fs::read_dir(directory.join("slaves")).ok()?.flatten();
     let (one, None) = (below.next()?, below.next()) else { return None };
@@ -109,7 +110,7 @@ fn ask(number: u64) -> io::Result<String> {
     answer(&message).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// A message for the first target of a device, with space for the answer.
+/// Returns a message for the first target of a device, with space for the answer.
 fn message(number: u64, text: &[u8]) -> Box<[u64; MESSAGE_BYTES / 8]> {
     let mut bytes = [0; MESSAGE_BYTES];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -127,7 +128,7 @@ fn message(number: u64, text: &[u8]) -> Box<[u64; MESSAGE_BYTES / 8]> {
     words
 }
 
-/// The text that came back, if it came back whole.
+/// Returns the text that came back, if it came back whole.
 fn answer(message: &[u64; MESSAGE_BYTES / 8]) -> Option<String> {
     let bytes: Vec<u8> = message.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let field = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -141,8 +142,9 @@ fn answer(message: &[u64; MESSAGE_BYTES / 8]) -> Option<String> {
 
 fn exchange(control: &File, message: &mut [u64; MESSAGE_BYTES / 8]) -> io::Result<()> {
     let argument = message.as_mut_ptr().cast();
-    // SAFETY: the message begins with the structure that the operation takes, and says how long it is as a whole. It is aligned
-    // for the structure, and borrowed mutably through the call. The message asks for statistics and changes nothing.
+    // SAFETY: the message begins with the structure that the operation takes, and says how long it is as a whole. It is
+    // aligned for the structure, and borrowed mutably through the call. The message asks for statistics and changes
+    // nothing.
     unsafe { ioctl(control, Call::<DM_TARGET_MSG> { argument })? };
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! What zram counts: `mm_stat` and `io_stat` of its directory under `/sys` (the kernel's `admin-guide/blockdev/zram`).
+//! The figures of zram: `mm_stat` and `io_stat` of its directory under `/sys` (the kernel's
+//! `admin-guide/blockdev/zram`).
 //!
-//! The figure for physical space is the compressed length of what is stored (`compr_data_size`). The memory that zram holds for it
-//! (`mem_used_total`) is more, as memory is given back only by compaction. The limit is a limit of that memory. So the physical
-//! total is the limit less what the memory exceeds the data by: `total - used` is then exactly what writes have left.
+//! The figure for physical space is the compressed length of what is stored (`compr_data_size`). The memory that zram
+//! holds for it (`mem_used_total`) is more, as memory is given back only by compaction. The limit is a limit of that
+//! memory. So the physical total is the limit less what the memory exceeds the data by: `total - used` is then exactly
+//! what writes have left.
 
 use super::Counts;
 use std::fs;
@@ -23,7 +25,7 @@ fn numbers(text: &str) -> impl Iterator<Item = u64> {
     text.split_whitespace().map_while(|field| field.parse().ok())
 }
 
-/// `None` if the text is not what the kernel writes.
+/// Parses the kernel's text. Returns `None` for any other text.
 fn parse(text: &str) -> Option<Counts> {
     let mut fields = numbers(text);
     let (original, compressed) = (fields.next()?, fields.next()?);

@@ -1,9 +1,9 @@
-//! Loop devices: what is written under one name is written under another, too.
+//! Loop devices: a write under one name is a write under another, too.
 //!
-//! A file, or a block device, may have loop devices over it, which the kernel lists with what is below them. Who locks what is
-//! below is refused as long as there is one: it may be mounted, or a store may have it open. Who locks a loop device shares the
-//! `flock` of what is below, of which the other has to have all; partitions of one loop device share it with each other. So whoever
-//! comes second is refused, whichever of the names it uses.
+//! A file, or a block device, may have loop devices over it, which the kernel lists with what is below them. A lock on
+//! what is below is refused as long as there is one: it may be mounted, or a store may have it open. A lock on a loop
+//! device shares the `flock` of what is below, of which the other has to have all. Partitions of one loop device share
+//! it with each other. So the second opener is refused, whichever of the names it uses.
 
 use super::{identity, identity_of};
 use rustix::fs::{FlockOperation, flock, fstat, major, minor, stat};
@@ -15,10 +15,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// The name of a loop device over `file`, if there is one.
+/// Returns the name of a loop device over `file`, if there is one.
 pub(super) fn over(file: &File) -> io::Result<Option<String>> {
     let below = identity(file)?;
-    // Without /sys there is nobody to ask.
+    // Without /sys there is nothing to ask.
     let Ok(devices) = fs::read_dir("/sys/block") else { return Ok(None) };
     let is_over = |device: &fs::DirEntry| {
         let backing = backing_file(&device.path())?;
@@ -29,12 +29,12 @@ pub(super) fn over(file: &File) -> io::Result<Option<String>> {
     Ok(found.map(|device| device.file_name().to_string_lossy().into_owned()))
 }
 
-/// Takes the share of what lies below the block device `device`, if that is a loop device or a partition of one; to be kept as
-/// long as the device's lock.
+/// Takes the share of the file below the block device `device`, if that is a loop device or a partition of one. The
+/// caller keeps it as long as the device's lock.
 ///
 /// # Errors
-/// `WouldBlock`: somebody has what is below. What cannot be opened, as it has no name any more or belongs to somebody
-/// else, is left alone.
+/// `WouldBlock`: another holder has what is below. A file that cannot be opened, as it has no name any more or belongs
+/// to another user, is left alone.
 pub(super) fn share_below(device: &File) -> io::Result<Option<File>> {
     let number = fstat(device)?.st_rdev;
     let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
@@ -57,7 +57,7 @@ pub(super) fn share_below(device: &File) -> io::Result<Option<File>> {
     }
 }
 
-/// What lies below the disk that the kernel describes in `directory`, if it is a loop device in use.
+/// Returns the file below the disk that the kernel describes in `directory`, if it is a loop device in use.
 fn backing_file(directory: &Path) -> Option<PathBuf> {
     let mut text = fs::read(directory.join("loop/backing_file")).ok()?;
     text.pop_if(|last| *last == b'\n');

@@ -1,4 +1,4 @@
-//! What the drive's answers mean. Offsets and fields are those of the NVM Express base and NVM command set
+//! The meaning of the drive's answers. Offsets and fields are those of the NVM Express base and NVM command set
 //! specifications ("Identify Namespace", "Identify Controller").
 
 use super::Answers;
@@ -11,7 +11,7 @@ const SEGMENTS_ASSUMED: u64 = 32;
 /// A drive without a limit of its own.
 const MAX_TRANSFER_BYTES: u64 = 1 << 20;
 
-/// What commands need to know of a namespace.
+/// The properties of a namespace that commands need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Namespace {
     pub(crate) id: u32,
@@ -72,7 +72,7 @@ impl Namespace {
     }
 }
 
-/// Bytes that the namespace holds at the moment, as far as it keeps count.
+/// Returns the bytes that the namespace holds at the moment, as far as it keeps count.
 pub(crate) fn used_bytes(answers: &Answers, namespace: &Namespace) -> u64 {
     u64_at(&answers.namespace, 16).saturating_mul(u64::from(namespace.geometry.block_bytes))
 }

@@ -71,8 +71,8 @@ fn a_file_bypasses_the_cache_only_if_it_says_so() {
     assert!(!says_direct(&answer), "a kernel that does not know the question");
 }
 
-/// Such a file opens for direct I/O, and its extents are what they are of any other; but ext4 writes it through the page
-/// cache, where a durable write that was not followed by a flush stayed.
+/// Such a file opens for direct I/O, and its extents are what they are of any other; but ext4 writes it through the
+/// page cache, where a durable write that was not followed by a flush stayed.
 #[test]
 fn a_file_whose_data_is_journalled_does_not_bypass_the_cache() {
     let file = tempfile::NamedTempFile::new().unwrap();

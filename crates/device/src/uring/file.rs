@@ -1,7 +1,7 @@
 //! Operations on files and block devices as entries of a ring.
 //!
-//! The file is registered with the ring, so that the kernel does not look it up each time. What a ring has no command
-//! for (discarding on a block device, before Linux 6.12) is a call within `submit`, which blocks there.
+//! The file is registered with the ring, so that the kernel does not look it up each time. An operation without a ring
+//! command (discarding on a block device, before Linux 6.12) is a call within `submit`, which blocks there.
 
 use super::queue::{Commands, Plan, Step};
 use super::ring::Ring;
@@ -55,7 +55,7 @@ impl FileCommands {
         }
     }
 
-    /// As [`blocking::run`] does it: a file gets zeros written, a block device a command of its own.
+    /// Zeroes a range like [`blocking::run`]: a file gets zeros written, a block device a command of its own.
     fn zero(&self, operation: &InFlight, offset: u64, bytes: u64) -> Plan<squeue::Entry> {
         match self.target.kind {
             Kind::RegularFile => {
@@ -131,8 +131,8 @@ impl Commands for FileCommands {
         }
     }
 
-    /// A durable write to a file ends in a kernel worker where the disk has a volatile cache; the worker has to find a core
-    /// before the waiter does. A call does without.
+    /// Returns true for a durable write to a file. It ends in a kernel worker where the disk has a volatile cache; the
+    /// worker has to find a core before the waiter does. A call does without.
     fn prefers_call(&self, op: Op) -> bool {
         let durable = matches!(op, Op::Write { durable: true, .. });
         durable && self.target.kind == Kind::RegularFile && self.target.geometry.volatile_write_cache

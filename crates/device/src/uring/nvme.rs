@@ -29,11 +29,11 @@ const READ: u8 = 0x02;
 const WRITE_ZEROES: u8 = 0x08;
 const DATASET_MANAGEMENT: u8 = 0x09;
 
-/// In the twelfth word of a write: force unit access.
+/// The bit in the twelfth word of a write: force unit access.
 const FORCE_UNIT_ACCESS: u32 = 1 << 30;
-/// In the eleventh word of dataset management: the ranges are given back.
+/// The bit in the eleventh word of dataset management: the ranges are given back.
 const DEALLOCATE: u32 = 1 << 2;
-/// In a status: trying again will not help.
+/// The bit in a status: trying again will not help.
 const DO_NOT_RETRY: u32 = 1 << 14;
 
 /// Blocks that one Write Zeroes can name.
@@ -48,7 +48,8 @@ pub(crate) struct NvmeCommands {
     namespace: Namespace,
 }
 
-/// `struct nvme_uring_cmd` of `linux/nvme_ioctl.h`, in the room that an entry of a ring has for it. What is not set is zero.
+/// `struct nvme_uring_cmd` of `linux/nvme_ioctl.h`, in the room that an entry of a ring has for it. Other fields are
+/// zero.
 type Command = [u8; 80];
 
 /// The words of a command that differ between those used here.
@@ -76,7 +77,7 @@ impl NvmeCommands {
         command
     }
 
-    /// A command on blocks: the first in two words, their number less one in the third.
+    /// Returns a command on blocks: the first in two words, their number less one in the third.
     fn on_blocks(&self, opcode: u8, offset: u64, bytes: u64, data: Option<*const u8>, flags: u32) -> Command {
         let block = u64::from(self.namespace.geometry.block_bytes);
         let (first, count) = (offset / block, bytes / block);
@@ -101,7 +102,7 @@ impl NvmeCommands {
         self.on_blocks(WRITE, at, operation.under_way, Some(zeros.address()), 0)
     }
 
-    /// One range, described in a buffer beside the operation's own.
+    /// Returns the command that discards one range, described in a buffer in addition to the operation's own.
     fn discard(&self, operation: &mut InFlight, offset: u64, left: u64) -> Command {
         let block = u64::from(self.namespace.geometry.block_bytes);
         operation.under_way = left.min(DISCARD_BYTES_MAX);
@@ -116,7 +117,7 @@ impl NvmeCommands {
         })
     }
 
-    /// The next command of an operation.
+    /// Returns the next command of an operation.
     fn plan_command(&self, operation: &mut InFlight) -> Plan<Command> {
         let Geometry { volatile_write_cache, discard_bytes, .. } = self.namespace.geometry;
         Plan::Entry(match operation.op {

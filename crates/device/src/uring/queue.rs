@@ -2,21 +2,21 @@
 //!
 //! 1. `submit` checks the operation, puts it into the [`Table`], and offers its entry to the kernel at once.
 //! 2. `poll` takes completions from shared memory without a system call. A transfer that was cut short goes back to the
-//!    kernel for the rest; so does one that the kernel could not take at that moment.
+//!    kernel for the rest. So does one that the kernel could not take at that moment.
 //! 3. `wait` spins as long as that pays (see [`crate::spin`]) and then sleeps in the kernel.
 //! 4. An operation that is better done by a call if it is alone (see [`Commands::prefers_call`]) is not offered to the
-//!    kernel by `submit` if nothing else is in flight. If `wait` comes next, it makes the call; if `poll` or another
+//!    kernel by `submit` if nothing else is in flight. If `wait` comes next, it makes the call. If `poll` or another
 //!    `submit` does, there is something to overlap with, and the operation goes to the ring.
 //!
 //! **Invariants.** As many places in the table as entries in the ring, so an operation in the table always finds room
 //! for its entry. A buffer leaves the table only with its completion.
 //!
-//! **Threads.** One at a time, but not always the same one: a queue may be handed over with operations in flight. What
-//! the kernel cancels because the thread that submitted it has ended goes back to it from the thread that finds out.
+//! **Threads.** One at a time, but not always the same one: a queue may be handed over with operations in flight. The
+//! kernel cancels operations whose submitting thread has ended. The thread that finds out submits them again.
 //!
 //! **Leaving.** A queue that is dropped waits for what is in flight, since the kernel writes into the buffers. If a
-//! device does not answer for [`PATIENCE`], ring and buffers are leaked: memory is lost then, but never given to
-//! somebody else while the kernel has its address.
+//! device does not answer for [`PATIENCE`], ring and buffers are leaked. That memory is lost, but never given to
+//! another owner while the kernel has its address.
 
 use super::registry::Registry;
 use super::ring::{Mode, Result32, Ring};
@@ -31,24 +31,24 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a dropped queue waits for operations in flight.
+/// The maximum time that a dropped queue waits for operations in flight.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The longest transfer whose completion is polled for.
 const POLLED_BYTES_MAX: usize = 16 << 10;
 
-/// How often in a row the kernel may ask to try an operation again.
+/// The maximum number of times in a row that the kernel may ask to try an operation again.
 pub(super) const RETRIES_MAX: u32 = 100;
 
-/// What is to be done for an operation.
+/// The next step for an operation.
 pub(crate) enum Plan<S> {
     /// Give this entry to the kernel.
     Entry(S),
-    /// It is done already, without the kernel or within a call.
+    /// The operation is done already, without the kernel or within a call.
     Done(io::Result<()>),
 }
 
-/// What a result means.
+/// The meaning of a result.
 pub(crate) enum Step {
     Done(io::Result<()>),
     /// A part is done and noted in the operation: plan it again.
@@ -57,7 +57,7 @@ pub(crate) enum Step {
     Retry,
 }
 
-/// How operations become entries of a ring and results become those of operations.
+/// The translation of operations into entries of a ring, and of results into those of operations.
 pub(crate) trait Commands: Send {
     type Entry: squeue::EntryMarker;
     type Result: cqueue::EntryMarker + Result32;
@@ -66,13 +66,14 @@ pub(crate) trait Commands: Send {
     fn device_bytes(&self) -> u64;
     /// Tells a new ring what the commands refer to.
     fn register(&self, ring: &Ring<Self::Entry, Self::Result>) -> io::Result<()>;
-    /// The entry for what is left of the operation. It points at nothing but the operation's buffers and static memory.
+    /// Returns the entry for what is left of the operation. It points at nothing but the operation's buffers and static
+    /// memory.
     fn plan(&self, operation: &mut InFlight) -> Plan<Self::Entry>;
-    /// Whether [`plan`](Commands::plan) makes use of registered buffers.
+    /// Returns true if [`plan`](Commands::plan) makes use of registered buffers.
     fn uses_registered_buffers(&self) -> bool {
         false
     }
-    /// Whether an operation that is alone in flight is better done by [`call`](Commands::call).
+    /// Returns true if an operation that is alone in flight is better done by [`call`](Commands::call).
     fn prefers_call(&self, _op: Op) -> bool {
         false
     }
@@ -97,13 +98,13 @@ pub(crate) struct RingQueue<K: Commands> {
     registry: Registry,
     spinner: Spinner,
     patience: Duration,
-    /// Told of completions, once somebody has asked for it. Nothing is polled for from then on.
+    /// The receiver of completion notices, once the caller has asked for it. Nothing is polled for from then on.
     watch: Option<Arc<EventDescriptor>>,
 }
 
-/// Whether an operation may go to the ring whose completions are polled for. What the kernel has to make several commands
-/// of must not: a transfer that it cuts, a write that it makes durable by a flush behind it. Their parts complete by
-/// interrupts, and a poller waits in vain. Polling gains nothing for either.
+/// Returns true if an operation may go to the ring whose completions are polled for. An operation that the kernel has
+/// to split into several commands must not: a transfer that it cuts, a write that it makes durable by a flush behind
+/// it. Their parts complete by interrupts, and a poller waits in vain. Polling gains nothing for either.
 fn can_poll(operation: &InFlight, geometry: &Geometry) -> bool {
     let is_one_command = match operation.op {
         Op::Read { .. } => true,
@@ -113,7 +114,7 @@ fn can_poll(operation: &InFlight, geometry: &Geometry) -> bool {
     is_one_command && operation.buffer.len() <= POLLED_BYTES_MAX
 }
 
-/// What the kernel refers to.
+/// The memory that the kernel refers to.
 struct Kept<K: Commands> {
     ring: Ring<K::Entry, K::Result>,
     /// A second ring, for commands whose completions are polled for; see [`Mode::completion_poll`].
@@ -168,8 +169,8 @@ impl<K: Commands> RingQueue<K> {
                     Some(polled) => polled,
                     None => &mut kept.ring,
                 };
-                // SAFETY: the entry points into the operation's buffers or static memory; they stay in the table
-                // until the completion was taken, and the table outlives the ring's use of it (see `drop`).
+                // SAFETY: the entry points into the operation's buffers or static memory. They stay in the table until
+                // the completion was taken, and the table outlives the ring's use of it (see `drop`).
                 if unsafe { ring.push(&entry) } { Started::Submitted } else { Started::NoRoom }
             }
         }
@@ -254,7 +255,7 @@ impl<K: Commands> RingQueue<K> {
             }
         }
         self.results = results;
-        // What fails here stays in the ring; the next call offers it again.
+        // An entry that fails here stays in the ring; the next call offers it again.
         let _ = self.submit_all();
     }
 
@@ -266,7 +267,7 @@ impl<K: Commands> RingQueue<K> {
 
     fn sleep(&mut self, timeout: Duration) {
         let kept = &mut *self.kept;
-        // What is polled for wakes nobody who sleeps in the other ring.
+        // A completion that is polled for wakes no thread that sleeps in the other ring.
         let timeout = if kept.in_polled > 0 { timeout.min(crate::spin::SHORT) } else { timeout };
         let ring = match kept.polled.as_mut().filter(|_| kept.in_polled == kept.table.len()) {
             Some(polled) => polled,

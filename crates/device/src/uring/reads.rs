@@ -39,11 +39,11 @@ const COMMAND_BYTES_MAX: usize = 1 << 30;
 /// A read that is complete: what was handed in comes back.
 #[derive(Debug)]
 pub struct FileRead {
-    /// What the caller knows the read by.
+    /// The caller's tag of the read.
     pub tag: u64,
     /// The buffer. Undefined contents after an error.
     pub buffer: Vec<u8>,
-    /// Whether all of the buffer was filled, or why not.
+    /// Success if all of the buffer was filled, or the error.
     pub result: io::Result<()>,
 }
 
@@ -57,7 +57,7 @@ struct Reading {
     retries: u32,
 }
 
-/// What the kernel refers to.
+/// The memory that the kernel refers to.
 struct Kept {
     ring: Ring,
     table: Table<Reading>,
@@ -78,7 +78,7 @@ pub struct FileReads {
 }
 
 impl FileReads {
-    /// A queue for at most `depth` reads in flight.
+    /// Creates a queue for at most `depth` reads in flight.
     ///
     /// # Errors
     /// The system gives no ring to this process.
@@ -92,17 +92,17 @@ impl FileReads {
         Ok(FileReads { kept, finished, results, watch, depth: depth as usize, patience: PATIENCE })
     }
 
-    /// How many reads may be in flight.
+    /// Returns the number of reads that may be in flight.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Reads that were submitted and not collected.
+    /// Returns the number of reads that were submitted and not collected.
     pub fn in_flight(&self) -> usize {
         self.kept.table.len() + self.finished.len()
     }
 
-    /// A way to wait for completions that another thread can end.
+    /// Returns a way to wait for completions that another thread can end.
     pub fn watch(&self) -> Arc<dyn Watch> {
         Arc::clone(&self.watch) as Arc<dyn Watch>
     }
@@ -143,7 +143,7 @@ impl FileReads {
 
     fn submit_all(&mut self) {
         if self.kept.ring.has_unsubmitted() {
-            // What fails here stays in the ring; the next call offers it again.
+            // An entry that fails here stays in the ring; the next call offers it again.
             let _ = self.kept.ring.submit();
         }
     }

@@ -1,15 +1,15 @@
 //! Buffers that the kernel keeps pinned, so that it need not find and pin their pages for each transfer.
 //!
-//! It pays for long transfers only: it takes 40 to 55% off the processor time of one of 1 MiB, 10 to 25% off one of
-//! 64 KiB, and nothing that can be measured off a page (`docs/evidence/devices.md`); and registering costs about what one
-//! transfer saves. So a buffer of at least [`BYTES_MIN`] is registered when one queue sees it for the [`SIGHTINGS`]th
-//! time; who makes a new buffer for each transfer is left alone.
+//! It pays for long transfers only. It takes 40 to 55% off the processor time of one of 1 MiB, 10 to 25% off one of 64
+//! KiB, and nothing measurable off a page (`docs/evidence/devices.md`). Registering costs about what one transfer
+//! saves. So a buffer of at least [`BYTES_MIN`] is registered when one queue sees it for the [`SIGHTINGS`]th time. A
+//! caller that makes a new buffer for each transfer is left alone.
 //!
 //! **Why a registration cannot outlive its use.** A registration stands for pages of memory, not for an address. When a
-//! buffer is freed, the kernel keeps the pages of a registration, and whatever the address means from then on is
-//! another thing: a transfer through the old registration would go to pages that nobody has any more. Therefore
-//! registrations are found by the identity of the buffer, which no other buffer ever has again. What is left of a freed
-//! one is memory, at most [`PINNED_BYTES_MAX`] to a queue, until another takes its place.
+//! buffer is freed, the kernel keeps the pages of a registration, and the address gets another meaning. A transfer
+//! through the old registration would go to pages without an owner. Therefore registrations are found by the identity
+//! of the buffer, which no other buffer ever has again. The rest of a freed one is memory, at most [`PINNED_BYTES_MAX`]
+//! to a queue, until another takes its place.
 
 use super::ring::Ring;
 use crate::Buffer;
@@ -20,7 +20,7 @@ use std::ptr::null_mut;
 /// Shorter buffers are not registered.
 const BYTES_MIN: usize = 64 << 10;
 
-/// How often a buffer is seen before it is registered.
+/// The number of uses of a buffer before it is registered.
 const SIGHTINGS: u32 = 3;
 
 /// Places for registered buffers in a ring.
@@ -29,8 +29,8 @@ const PLACES: usize = 8;
 /// Memory that a queue keeps registered at most.
 const PINNED_BYTES_MAX: usize = 4 << 20;
 
-/// A place is given to another buffer only when so many long transfers have gone by without its own: more buffers in
-/// turn than there is room for would each time put out the one that comes next.
+/// The number of long transfers without a place's own buffer after which the place goes to another one. With a lower
+/// number, more buffers in turn than places would each time put out the one that comes next.
 const UNUSED_FOR: u64 = 4 * PLACES as u64;
 
 /// Buffers whose sightings are counted.
@@ -73,8 +73,8 @@ enum RegistryState {
 }
 
 impl Registry {
-    /// Where the buffer is registered with the ring, if it is, or is now. The place is the caller's until
-    /// [`release`](Registry::release).
+    /// Returns the place at which the buffer is registered with the ring, if it is, or is now. The place is the
+    /// caller's until [`release`](Registry::release).
     pub(crate) fn place_of<S, C>(&mut self, buffer: &Buffer, ring: &Ring<S, C>) -> Option<u16>
     where
         S: squeue::EntryMarker,
@@ -104,12 +104,12 @@ impl Registry {
         Some(index as u16)
     }
 
-    /// An operation that named the place is over.
+    /// Notes that an operation that named the place is over.
     pub(crate) fn release(&mut self, place: u16) {
         self.places[usize::from(place)].in_flight -= 1;
     }
 
-    /// Operations in flight that name a place; None if the system registers nothing.
+    /// Operations in flight that name a place; `None` if the system registers nothing.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> Option<u32> {
         (self.state != RegistryState::Refused).then(|| self.places.iter().map(|place| place.in_flight).sum())
@@ -129,7 +129,7 @@ impl Registry {
         false
     }
 
-    /// None if there is no room beside what is in flight.
+    /// Returns `None` if the operations in flight leave no room.
     fn register<S, C>(&mut self, buffer: &Buffer, ring: &Ring<S, C>) -> io::Result<Option<usize>>
     where
         S: squeue::EntryMarker,
@@ -173,9 +173,9 @@ where
     S: squeue::EntryMarker,
     C: cqueue::EntryMarker,
 {
-    // SAFETY: `Memory` is laid out as `struct iovec`, and the slice lives through the call. The kernel pins the pages that
-    // it names; it never touches them except for an operation that names the place, and only an operation on this very
-    // buffer does (see above).
+    // SAFETY: `Memory` is laid out as `struct iovec`, and the slice lives through the call. The kernel pins the pages
+    // that it names. It never touches them except for an operation that names the place, and only an operation on this
+    // very buffer does (see above).
     unsafe {
         let memory = std::slice::from_raw_parts((&raw const memory).cast(), 1);
         ring.submitter().register_buffers_update(place as u32, memory, None)

@@ -8,15 +8,15 @@ use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 
-/// How long a kernel thread that polls for submissions stays awake without any.
+/// The time for which a kernel thread that polls for submissions stays awake without any.
 const SUBMISSION_POLL_IDLE_MS: u32 = 2;
 
-/// Which of the kernel's ways to work a ring uses.
+/// The kernel's way of working that a ring uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Mode {
     /// A kernel thread takes submissions (`SQPOLL`).
     pub(crate) submission_poll: bool,
-    /// The device is asked for completions; it does not interrupt (`IOPOLL`).
+    /// The kernel polls the device for completions; the device does not interrupt (`IOPOLL`).
     pub(crate) completion_poll: bool,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Ring<S: SubmissionEntry = squeue::Entry, C: CompletionEntry = 
 }
 
 impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
-    /// A ring for `operations` in flight; its completion queue has room for all of them.
+    /// Creates a ring for `operations` in flight; its completion queue has room for all of them.
     pub(crate) fn new(operations: u32, mode: Mode) -> io::Result<Ring<S, C>> {
         // A thread that takes submissions may complete one before it says that the entry can be used again.
         let entries = if mode.submission_poll { operations.saturating_mul(2) } else { operations };
@@ -60,7 +60,8 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
         self.ring.submitter()
     }
 
-    /// How many operations may be in flight: the kernel rounds up to a power of two, and down to the most that it gives.
+    /// Returns the number of operations that may be in flight. The kernel rounds up to a power of two, and down to the
+    /// most that it gives.
     pub(crate) fn operations(&self) -> u32 {
         let entries = self.ring.params().sq_entries();
         if self.mode.submission_poll { entries / 2 } else { entries }
@@ -69,18 +70,18 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
     /// Puts an entry behind those that wait for submission; false if there is no room for it.
     ///
     /// # Safety
-    /// What the entry points to must stay valid until its completion was taken by [`reap`](Ring::reap).
+    /// The memory that the entry points to must stay valid until its completion was taken by [`reap`](Ring::reap).
     pub(crate) unsafe fn push(&mut self, entry: &S) -> bool {
         // SAFETY: as the caller promises.
         unsafe { self.ring.submission().push(entry).is_ok() }
     }
 
-    /// Entries that the kernel has not taken yet.
+    /// Returns true if there are entries that the kernel has not taken yet.
     pub(crate) fn has_unsubmitted(&mut self) -> bool {
         !self.ring.submission().is_empty()
     }
 
-    /// Offers the kernel all entries. What it cannot take now it is offered again by the next call.
+    /// Offers the kernel all entries. The next call offers the kernel again the entries that it cannot take now.
     pub(crate) fn submit(&self) -> io::Result<()> {
         match self.ring.submit() {
             Ok(_) => Ok(()),
@@ -122,7 +123,7 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
     }
 }
 
-/// The kernel asks to try again later, or a signal came.
+/// Returns true if the kernel asks to try again later, or a signal came.
 fn is_passing(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }

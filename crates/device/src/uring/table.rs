@@ -1,8 +1,8 @@
-//! What is in flight: the buffers that the kernel owns.
+//! The operations in flight: the buffers that the kernel owns.
 //!
-//! A buffer that was handed in lies here, and nowhere else, until its completion was taken from the ring; only then does
-//! somebody get it who could free it. The kernel names an entry by a key, which also carries how often its place was
-//! used, so that a completion that does not belong to what lies there is noticed and not acted upon.
+//! A buffer that was handed in lies here, and nowhere else, until its completion was taken from the ring. Only then
+//! does an owner get it that could free it. The kernel names an entry by a key, which also carries the number of uses
+//! of its place. So a completion that does not belong to the present entry is noticed and not acted upon.
 
 use crate::{Buffer, Op, Ticket};
 
@@ -16,13 +16,13 @@ pub(crate) struct InFlight {
     pub(crate) done: u64,
     /// Bytes that the command under way is for, where it is not for all that is left.
     pub(crate) under_way: u64,
-    /// What the command under way points at beside the buffer.
+    /// The memory that the command under way points at in addition to the buffer.
     pub(crate) aside: Option<Buffer>,
     /// Times that the kernel has asked to try again, since the last progress.
     pub(crate) retries: u32,
-    /// Where its buffer is registered with the ring.
+    /// The place where its buffer is registered with the ring.
     pub(crate) registered: Option<u16>,
-    /// It is in the ring whose completions are polled for.
+    /// True if it is in the ring whose completions are polled for.
     pub(crate) polled: bool,
 }
 
@@ -31,7 +31,7 @@ impl InFlight {
         InFlight { ticket, op, buffer, done: 0, under_way: 0, aside: None, registered: None, retries: 0, polled: false }
     }
 
-    /// The part of the buffer that is still to be transferred.
+    /// Returns the part of the buffer that is still to be transferred.
     pub(crate) fn rest(&self) -> *mut [u8] {
         let done = self.done as usize;
         assert!(done <= self.buffer.len(), "a transfer is never longer than its buffer");

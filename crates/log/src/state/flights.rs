@@ -1,4 +1,4 @@
-//! Writes on their way: what a thread should do next, what came of it, how the watermarks move, who is woken. The
+//! Writes on their way: the next step of a thread, its outcome, the moves of the watermarks, and the wakes. The
 //! invariants are those of the [state](super).
 
 use super::{FileSync, InFlight, LogFlight, LogPlan, LogState, Waiter};
@@ -10,8 +10,8 @@ use situ_storage::{Error, Result};
 use std::sync::Arc;
 
 impl LogState {
-    /// What a thread should do that wants everything before `target`. `wants_sync` is its own note, false at first, which
-    /// it hands to [`stop_wanting`](LogState::stop_wanting) when it goes away.
+    /// Returns the next step of a thread that wants everything before `target`. `wants_sync` is its own note, false at
+    /// first, which it hands to [`stop_wanting`](LogState::stop_wanting) when it goes away.
     pub(crate) fn plan(&mut self, target: u64, durability: Durability, wants_sync: &mut bool) -> LogPlan {
         if self.durable >= target {
             return LogPlan::Done(Ok(()));
@@ -41,26 +41,27 @@ impl LogState {
         LogPlan::Write(self.take(durable))
     }
 
-    /// What is written next, if anything waits.
+    /// Returns the chunk that is written next, if any waits.
     fn next_chunk(&self) -> Option<&Chunk> {
         self.waiting.front().or(self.open.as_ref().filter(|chunk| chunk.dirty))
     }
 
-    /// Whether what is written next goes to a file whose writes wait for the device. After a rotation that need not be the
-    /// file that takes records.
+    /// Returns true if the next write goes to a file whose writes wait for the device. After a rotation that need not
+    /// be the file that takes records.
     pub(crate) fn next_write_waits(&self) -> bool {
         self.next_chunk().is_some_and(|chunk| chunk.file.pages.writes_wait())
     }
 
-    /// Whether one more write should be started for somebody who wants this durability.
+    /// Returns true if one more write should be started for a caller that wants this durability.
     ///
-    /// A synced write waits until as many records wait as are in flight. So groups grow with the number of writers until
-    /// about two large ones are in flight, instead of many small ones: as good on a disk that does many writes as fast
-    /// as one, and better on others. With 16 writers on a busy virtual disk (`tests/speed.rs`, 2 cores), starting a
-    /// write whenever fewer than 8 were in flight gave 36,000 records/s at 1.6 a write; this rule 51,000 at 5.8.
+    /// A synced write waits until as many records wait as are in flight. So groups grow with the number of writers
+    /// until about two large ones are in flight, instead of many small ones. That is as good on a disk that does many
+    /// writes as fast as one, and better on others. With 16 writers on a busy virtual disk (`tests/speed.rs`, 2 cores),
+    /// starting a write whenever fewer than 8 were in flight gave 36,000 records/s at 1.6 a write; this rule 51,000 at
+    /// 5.8.
     ///
-    /// A buffered write is over in a microsecond, sooner than anybody could wait for it, unless writes to the file wait: for a device, or
-    /// for another machine.
+    /// A buffered write is over in a microsecond, sooner than a thread could wait for it, unless writes to the file
+    /// wait: for a device, or for another machine.
     fn may_take(&self, durability: Durability) -> bool {
         if self.in_flight.is_empty() {
             return true;
@@ -74,7 +75,7 @@ impl LogState {
             || self.pending_bytes() >= CHUNK_PAGES * PAGE_BYTES
     }
 
-    /// As `plan`, for a position that was handed out to flights already.
+    /// Like `plan`, for a position that was handed out to flights already.
     fn plan_durable(&mut self, target: u64, wants_sync: &mut bool) -> LogPlan {
         let Some(gap) = self.gap.clone().filter(|gap| gap.start < target) else {
             return LogPlan::Wait(Durability::Synced, target);
@@ -114,7 +115,7 @@ impl LogState {
         LogPlan::Sync(FileSync { file })
     }
 
-    /// The thread that wanted `target` with this note goes away.
+    /// Notes that the thread that wanted `target` with this note goes away.
     pub(crate) fn stop_wanting(&mut self, wants_sync: bool) {
         self.sync_wanted -= u32::from(wants_sync);
     }
@@ -177,7 +178,7 @@ impl LogState {
         LogFlight { id, chunk, durable, durable_before }
     }
 
-    /// A flight came back. Returns whom to notify, without the lock.
+    /// Takes a flight that came back. Returns the events to notify, without the lock.
     pub(crate) fn landed(&mut self, flight: LogFlight, result: Result<()>) -> Vec<Arc<dyn Event>> {
         let LogFlight { id, chunk, durable, .. } = flight;
         if let Err(error) = result {
@@ -201,7 +202,7 @@ impl LogState {
         self.woken()
     }
 
-    /// The sync came back. Returns whom to notify, without the lock.
+    /// Takes the result of the sync. Returns the events to notify, without the lock.
     pub(crate) fn synced(&mut self, result: Result<()>) -> Vec<Arc<dyn Event>> {
         match result {
             Err(error) => {
@@ -232,7 +233,8 @@ impl LogState {
         }
     }
 
-    /// Everything in files below `oldest_needed` counts as durable: it is not needed any more. Returns whom to notify.
+    /// Counts everything in files below `oldest_needed` as durable: it is not needed any more. Returns the events to
+    /// notify.
     pub(crate) fn forget(&mut self, oldest_needed: u64) -> Vec<Arc<dyn Event>> {
         let forgotten = self
             .older
@@ -255,7 +257,7 @@ impl LogState {
         self.waiters.push(Waiter { durability, position, event });
     }
 
-    /// Takes out those whose position is reached, and those who should look again for something to do.
+    /// Takes out the waiters whose position is reached, and the waiters that should look again for something to do.
     fn woken(&mut self) -> Vec<Arc<dyn Event>> {
         let mut woken = Vec::new();
         if self.waiters.is_empty() {

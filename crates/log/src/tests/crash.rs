@@ -102,7 +102,8 @@ fn a_second_life_goes_on_where_the_first_was_recovered() {
 
 #[test]
 fn a_lost_rewrite_does_not_leave_a_hole() {
-    // The page's first image survives, its rewrite is lost, and a page behind it survives: reading on would skip a record.
+    // The page's first image survives, its rewrite is lost, and a page behind it survives: reading on would skip a
+    // record.
     let shadow = Shadow::default();
     let log = begin(&shadow, 1);
     let commit = |length: usize| {

@@ -181,8 +181,8 @@ fn promise_8_a_file_of_a_huge_record_is_not_kept() {
     }
 }
 
-/// A spare of a store with smaller log files used to stay for ever and keep all others from becoming one; one of a store
-/// with larger files was taken whatever its length.
+/// A spare of a store with smaller log files used to stay for ever and keep all others from becoming one; one of a
+/// store with larger files was taken whatever its length.
 /// Whoever opens a store again and again without writing to it can remove what those before have prepared.
 #[test]
 fn files_that_nobody_needs_any_more_are_named() {
@@ -220,7 +220,8 @@ fn spares_of_another_length_are_not_adopted() {
     }
 }
 
-/// The file that takes records was once asked whether its writes wait, though the end of the one before is written first.
+/// The file that takes records was once asked whether its writes wait, though the end of the one before is written
+/// first.
 #[test]
 fn a_thread_that_must_not_wait_leaves_a_file_without_a_cache_and_what_is_behind_it() {
     let shadow = Shadow::default();
@@ -241,7 +242,8 @@ fn a_thread_that_must_not_wait_leaves_a_file_without_a_cache_and_what_is_behind_
     assert!(!log.advance_cached().unwrap());
 }
 
-/// A disk with hardly any room takes a short file: when a log begins, and when one goes on in a short file to give room back.
+/// A disk with hardly any room takes a short file: when a log begins, and when one goes on in a short file to give room
+/// back.
 #[test]
 fn promise_7_a_short_file_is_as_short_as_the_room_for_it() {
     let shadow = Shadow::default();

@@ -1,6 +1,6 @@
-//! The log on a device without a file system: the runs of [`simulated`](super::simulated), crashed at each change of the
-//! device. A page torn, a page lost in the middle of several in flight, stale pages of the file that had the group before,
-//! metadata torn: all of it happens here.
+//! The log on a device without a file system: the runs of [`simulated`](super::simulated), crashed at each change of
+//! the device. A page torn, a page lost in the middle of several in flight, stale pages of the file that had the group
+//! before, metadata torn: all of it happens here.
 
 use super::simulated::{Told, check_found, recovered, work};
 use super::*;
@@ -78,8 +78,8 @@ fn promises_hold_on_a_failing_raw_disk() {
     });
 }
 
-/// A store that was destroyed leaves its pages; the next one begins with the same file numbers. Were its first log given the
-/// pages of the old one as they are, recovery would read records of the dead store.
+/// A store that was destroyed leaves its pages; the next one begins with the same file numbers. Were its first log
+/// given the pages of the old one as they are, recovery would read records of the dead store.
 #[test]
 fn a_second_store_on_the_disk_reads_nothing_of_the_first() {
     for_each_seed(500, 10, |seed| {

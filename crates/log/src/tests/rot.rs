@@ -116,9 +116,9 @@ fn a_missing_file_is_named() {
     assert!(!found.is_empty() && found.len() < records.len() && records.ends_with(&found));
 }
 
-/// The metadata of a disk without a file system lost its last edit to rot, and with it the name of the log file that was begun
-/// last. The file before says that there is another, and the log was taken to end there: what had been acknowledged since was
-/// gone without a word.
+/// The metadata of a disk without a file system lost its last edit to rot, and with it the name of the log file that
+/// was begun last. The file before says that there is another, and the log was taken to end there: what had been
+/// acknowledged since was gone without a word.
 #[test]
 fn a_missing_last_file_is_named() {
     let (shadow, records) = sound(false);
@@ -146,8 +146,8 @@ fn a_missing_last_file_is_named() {
     assert_eq!(read_files(&Shadow::of(image).volume(), &files, RecoveryMode::Strict).unwrap().1.len(), found.len());
 }
 
-/// A restore that mixed up two names. The pages of the later file passed for stale ones, and the log was taken to end before them
-/// without a word.
+/// A restore that mixed up two names. The pages of the later file passed for stale ones, and the log was taken to end
+/// before them without a word.
 #[test]
 fn two_files_that_have_changed_names_are_found() {
     let (shadow, records) = sound(false);
@@ -270,8 +270,8 @@ fn a_file_that_was_cut_within_its_records_is_found() {
     }
 }
 
-/// A file is whole before it is used, and used before the next one is: one that another follows was cut, also if nobody knows what
-/// of it was durable.
+/// A file is whole before it is used, and used before the next one is: one that another follows was cut, also if nobody
+/// knows what of it was durable.
 #[test]
 fn a_file_that_another_follows_was_not_being_made() {
     let shadow = Shadow::default();
@@ -292,8 +292,8 @@ fn a_file_that_another_follows_was_not_being_made() {
     }
 }
 
-/// Once, a store could not be opened any more when a process had ended while it made a log file, and the next one when it had just
-/// made its own.
+/// Once, a store could not be opened any more when a process had ended while it made a log file, and the next one when
+/// it had just made its own.
 #[test]
 fn a_file_that_was_being_made_is_passed_over_before_others_too() {
     let (shadow, records) = sound(false);

@@ -171,7 +171,8 @@ fn the_same_seed_does_the_same() {
     assert_ne!(hash(1), hash(2));
 }
 
-/// The spare stayed on the list under a name that it no longer had: every later file was to be made of it, and could not.
+/// The spare stayed on the list under a name that it no longer had: every later file was to be made of it, and could
+/// not.
 #[test]
 fn a_spare_whose_way_back_fails_too_is_released_as_the_log_file_it_became() {
     let executor = SimExecutor::new(1);

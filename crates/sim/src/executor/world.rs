@@ -1,7 +1,7 @@
-//! A simulated machine's inside: its threads, its time, and who runs next.
+//! A simulated machine's inside: its threads, its time, and the choice of the next thread.
 //!
-//! All of it is one [`State`] behind one mutex. A thread that gives the baton away sleeps on a condition variable of its own
-//! until it is chosen again; the algorithm is that of the [executor](super).
+//! All of it is one [`State`] behind one mutex. A thread that gives the baton away sleeps on a condition variable of
+//! its own until it is chosen again. The algorithm is that of the [executor](super).
 
 use crate::{Rng, Trace};
 use situ_base::lock;
@@ -14,9 +14,9 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a step from one yield point to the next costs in simulated time, so that polling loops see time pass.
+/// The simulated time of a step from one yield point to the next, so that polling loops see time pass.
 const STEP: Duration = Duration::from_nanos(100);
-/// After so many steps without one, time leaps to the nearest timeout.
+/// The number of steps without a leap, after which time leaps to the nearest timeout.
 pub(super) const LEAP_STEPS: u64 = 10_000;
 /// Real time without a yield point after which a lock must be in the way.
 const WATCHDOG: Duration = Duration::from_secs(20);
@@ -25,11 +25,11 @@ const DYING_WAITS_MAX: u32 = 10_000;
 /// 2026-01-01 in nanoseconds since 1970: simulated machines are born then.
 const UNIX_START: i128 = 1_767_225_600_000_000_000;
 
-/// What all threads of one machine share.
+/// The state that all threads of one machine share.
 pub(crate) struct World {
     pub(super) seed: u64,
     state: Mutex<State>,
-    /// Told when the last thread ends.
+    /// Notified when the last thread ends.
     finished: Condvar,
     pub(crate) trace: Trace,
 }
@@ -38,7 +38,7 @@ pub(crate) struct State {
     rng: Rng,
     stay: f64,
     pub(crate) now: Duration,
-    /// What to add to `now` to get wall-clock nanoseconds.
+    /// The difference between wall-clock nanoseconds and `now`.
     pub(crate) unix_offset: i128,
     pub(super) threads: BTreeMap<u64, Thread>,
     pub(super) running: Option<u64>,
@@ -68,7 +68,7 @@ pub(super) struct Thread {
 pub(super) enum Status {
     /// Needs nothing but the baton.
     Ready,
-    /// Has it.
+    /// The thread has the baton.
     Running,
     Waiting {
         event: u64,
@@ -80,7 +80,7 @@ pub(super) enum Status {
     Joining {
         thread: u64,
     },
-    /// In `kill`, until the doomed threads have ended.
+    /// The thread is in `kill`, until the doomed threads have ended.
     Draining,
 }
 
@@ -94,7 +94,7 @@ impl Status {
     }
 }
 
-/// How a spawned thread ended, for whoever joins it.
+/// The end of a spawned thread, for the thread that joins it.
 pub(super) struct JobOutcome {
     name: Arc<str>,
     /// Taken by the first join.
@@ -130,14 +130,14 @@ pub(super) fn enter(world: &Arc<World>, id: u64) {
     CURRENT.set(Some((Arc::clone(world), id)));
 }
 
-/// Whether the calling thread belongs to a killed process: what it does has no effect any more.
+/// Returns true if the calling thread belongs to a killed process: what it does has no effect any more.
 pub(crate) fn is_dying() -> bool {
     CURRENT.with_borrow(|current| {
         current.as_ref().is_some_and(|(world, id)| world.lock().threads.get(id).is_some_and(|thread| thread.doomed))
     })
 }
 
-/// The calling simulated thread's name and its world's trace; None for a thread outside all simulations.
+/// Returns the calling simulated thread's name and its world's trace; `None` for a thread outside all simulations.
 pub(crate) fn current_thread() -> Option<(Arc<str>, Trace)> {
     CURRENT.with_borrow(|current| {
         let (world, id) = current.as_ref()?;
@@ -171,7 +171,7 @@ impl State {
         (id, outcome)
     }
 
-    /// Chooses who runs next. There is at least one thread.
+    /// Chooses the thread that runs next. There is at least one thread.
     fn pick(&mut self, me: u64, seed: u64) -> u64 {
         loop {
             let now = self.now;
@@ -205,7 +205,7 @@ impl State {
         }
     }
 
-    /// Everybody ends: there is nothing that could still wake anyone.
+    /// Ends all threads: nothing could still wake any of them.
     fn declare_deadlock(&mut self, seed: u64) {
         if self.failure.is_none() {
             self.failure = Some(format!("deadlock in the simulation with seed {seed}:\n{}", self.dump()));
@@ -237,7 +237,7 @@ impl State {
 }
 
 impl World {
-    /// A machine on which nothing runs yet.
+    /// Creates a machine on which nothing runs yet.
     pub(super) fn new(seed: u64) -> World {
         let mut rng = Rng::new(seed);
         // Some seeds switch at nearly every chance, some rarely: different bugs need different rhythms.
@@ -267,7 +267,7 @@ impl World {
         lock(&self.state)
     }
 
-    /// The calling thread's number, if it is one of this world's.
+    /// Returns the calling thread's number, if it is one of this world's.
     pub(crate) fn me(&self) -> Option<u64> {
         CURRENT.with_borrow(|current| match current {
             Some((world, id)) if std::ptr::eq(Arc::as_ptr(world), self) => Some(*id),
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// A yield point that may unwind: passes the baton on and comes back when `status` allows it.
+    /// Runs a yield point that may unwind: passes the baton on and comes back when `status` allows it.
     pub(super) fn pause(&self, me: u64, status: Status) {
         self.leave_if_doomed(me);
         let mut state = self.lock();
@@ -297,7 +297,7 @@ impl World {
         self.leave_if_doomed(me);
     }
 
-    /// A destructor of a killed thread wants to wait: it is let through, but not for ever.
+    /// Lets a destructor of a killed thread wait, but not for ever.
     fn dying_wait(&self, state: &mut State, me: u64) -> Status {
         let thread = state.thread_mut(me);
         thread.dying_waits += 1;
@@ -361,7 +361,7 @@ impl World {
         }
     }
 
-    /// A spawned thread's last step.
+    /// Runs a spawned thread's last step.
     pub(super) fn finish(&self, id: u64, result: std::thread::Result<()>) {
         if let Err(payload) = result {
             let mut state = self.lock();

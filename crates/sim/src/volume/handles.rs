@@ -17,7 +17,7 @@ pub(super) const APPEND_BUFFER_BYTES: usize = 256 << 10;
 pub(super) struct Handle {
     pub(super) shared: Arc<Shared>,
     pub(super) inode: u64,
-    /// At opening; for errors and for rules.
+    /// The name at opening; for errors and for rules.
     pub(super) name: FileName,
 }
 
@@ -78,7 +78,7 @@ impl Reader for SimReader {
         self.file.read_at(offset, into)
     }
 
-    /// As if every other page were in memory, but not the first one.
+    /// Reads as if every other page were in memory, but not the first one.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
         if (offset / PAGE_BYTES as u64).is_multiple_of(2) {
             return Ok(false);
@@ -86,8 +86,8 @@ impl Reader for SimReader {
         self.read_at(offset, into).map(|()| true)
     }
 
-    /// On a thread of its own, so that the seed decides when it is read and when it completes. Where there is no thread to be had,
-    /// because nothing runs or the process was killed, it is read here.
+    /// Reads on a thread of its own, so that the seed decides when it is read and when it completes. If no thread can
+    /// be started, because nothing runs or the process was killed, it is read here.
     fn submit(&self, request: ReadRequest) {
         let request = Arc::new(Mutex::new(Some(request)));
         let (file, taken) = (Arc::clone(&self.file), Arc::clone(&request));
@@ -104,7 +104,7 @@ impl Reader for SimReader {
     }
 }
 
-/// Apart, so that the lock is given back before anything is read.
+/// Takes the request in a call of its own, so that the lock is given back before anything is read.
 fn take(request: &Mutex<Option<ReadRequest>>) -> Option<ReadRequest> {
     lock(request).take()
 }
@@ -222,7 +222,8 @@ impl PageFile for SimPageFile {
         self.file.read_at(offset, into)
     }
 
-    /// Zeros that are visible at once and durable with the next sync. Like any write, a crash keeps or loses each sector.
+    /// Zeros that are visible at once and durable with the next sync. Like any write, a crash keeps or loses each
+    /// sector.
     fn discard(&self, first: u64, count: u64) -> Result<bool> {
         assert!(first + count <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
         let shared = &self.file.shared;

@@ -214,7 +214,7 @@ impl Names {
         lock(&self.held).is_some()
     }
 
-    /// As [`check`](Names::check), if the last check was a while ago.
+    /// Like [`check`](Names::check), if the last check was a while ago.
     pub(super) fn check_if_due(&self) -> Result<()> {
         let now = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
         let due = self.next_check_ms.load(Ordering::Relaxed);

@@ -27,7 +27,7 @@ impl QueuedRead for DirectoryRead {
 /// The reads of one directory.
 pub(super) type DirectoryReads = ReadService<DirectoryRead>;
 
-/// A directory has no environment of its own: it lies on the real machine, and so do its threads.
+/// Starts the service. A directory has no environment of its own: it lies on the real machine, and so do its threads.
 pub(super) fn start() -> io::Result<Served<DirectoryRead>> {
     let env = Env::system();
     match FileReads::new(DEPTH) {

@@ -56,8 +56,8 @@ fn fills_never_touch_what_is_written() {
     }
 }
 
-/// A table of 64 MiB beside a slow disk was handed to it at once, when it was whole, and flushes that wanted to sync a few bytes
-/// of the manifest waited behind it, for seconds.
+/// A table of 64 MiB beside a slow disk was handed to it at once, when it was whole, and flushes that wanted to sync a
+/// few bytes of the manifest waited behind it, for seconds.
 #[test]
 fn a_long_file_reaches_the_disk_while_it_is_written() {
     let (directory, volume) = volume();
@@ -234,8 +234,8 @@ fn what_a_replacement_leaves_is_a_store_s_file() {
     assert_eq!(volume.list().unwrap(), [FileMeta { name: FileName::Identity, bytes: 5 }]);
 }
 
-/// Every failure used to be taken for a file system without direct I/O: durable writes then went the slow way for as long
-/// as the file was open, and nobody was told.
+/// Every failure used to be taken for a file system without direct I/O: durable writes then went the slow way for as
+/// long as the file was open, and nobody was told.
 #[test]
 fn only_a_file_system_without_direct_io_goes_without() {
     let (directory, volume) = volume();

@@ -1,6 +1,6 @@
 //! Taking numbers out of bytes that may be anything.
 
-/// What is left to read of a structure.
+/// The unread rest of a structure.
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 /// The structure ends before what it should hold.

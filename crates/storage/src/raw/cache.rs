@@ -6,15 +6,16 @@
 //! out, as many as there are units of full length in the room.
 //!
 //! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
-//! begins where the last one that missed this unit ended: that is a scan, which wants the rest as well. **Rejected:** the
-//! whole unit for whoever misses it twice within the memory's length. The store's cache of blocks is above this one, and what is
-//! read again and again at random is there; a get that misses both has no use for the other blocks of its unit.
+//! begins where the last one that missed this unit ended. That is a scan, which wants the rest as well. **Rejected:**
+//! the whole unit for a reader that misses it twice within the memory's length. The store's cache of blocks is above
+//! this one, and what is read again and again at random is there. A get that misses both has no use for the other
+//! blocks of its unit.
 //!
-//! The buffers are ordinary memory. Whether the system backs them by huge pages is its own choice; asking for it (`madvise`)
-//! is `unsafe` in Rust, and this crate has no `unsafe` code.
+//! The buffers are ordinary memory. The system decides if huge pages back them. A request for them (`madvise`) is
+//! `unsafe` in Rust, and this crate has no `unsafe` code.
 //!
-//! **Invariants.** The bytes of all units and their entries are at most what was configured, unless a single unit is more
-//! than its part's share; then nothing is kept. [`Cache::bytes`] is exact.
+//! **Invariants.** The bytes of all units and their entries are at most what was configured, unless a single unit is
+//! more than its part's share. Then nothing is kept. [`Cache::bytes`] is exact.
 //! **Threads.** One lock a part, held for a few map operations; bytes are copied outside.
 
 use super::transfer::SMALL_PIECE_BYTES;
@@ -28,10 +29,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The length of a unit; the last one of a file is shorter.
 pub(super) const UNIT_BYTES: usize = SMALL_PIECE_BYTES;
-/// What a unit costs beside its buffer: entry, queue place, allocation.
+/// The cost of a unit in addition to its buffer: entry, queue place, allocation.
 const ENTRY_BYTES: usize = 160;
 const PARTS_MAX: usize = 16;
-/// A part holds at least so many units.
+/// The minimum number of units in a part.
 const UNITS_PER_PART_MIN: usize = 32;
 /// The small queue's part of the room: one in this many bytes.
 const SMALL_PART: u64 = 10;
@@ -42,7 +43,7 @@ type Key = (u64, u64);
 #[derive(Default)]
 struct Part {
     units: S3Fifo<Key, Arc<Buffer>>,
-    /// Where the last short read ended that missed a unit, for as many units as are remembered.
+    /// The end of the last short read that missed a unit, for as many units as are remembered.
     missed: HashMap<Key, u64>,
     missed_in_turn: VecDeque<Key>,
 }
@@ -67,7 +68,7 @@ pub(super) struct Cache {
     misses: AtomicU64,
 }
 
-/// What holding a unit costs; `None` if it is no unit but something far longer.
+/// Returns the cost of holding a unit; `None` if it is no unit but something far longer.
 fn cost(unit: &Buffer) -> Option<u32> {
     u32::try_from(unit.len() + ENTRY_BYTES).ok()
 }
@@ -84,7 +85,7 @@ impl Cache {
         }
     }
 
-    /// Whether anything is ever kept.
+    /// Returns true if anything is ever kept.
     pub(super) fn is_on(&self) -> bool {
         self.part_bytes_max >= UNIT_BYTES + ENTRY_BYTES
     }
@@ -107,12 +108,13 @@ impl Cache {
         found
     }
 
-    /// Whether all of these units are here. Not counted as a use of them.
+    /// Returns true if all of these units are here. Not counted as a use of them.
     pub(super) fn has(&self, file: u64, units: Range<u64>) -> bool {
         self.is_on() && units.into_iter().all(|unit| self.part((file, unit)).units.peek(&(file, unit)).is_some())
     }
 
-    /// Whether a unit that a read of these bytes missed should be read whole: the read before ended where this one begins.
+    /// Returns true if a unit that a read of these bytes missed should be read whole: the read before ended where this
+    /// one begins.
     pub(super) fn is_worth_reading(&self, file: u64, unit: u64, bytes: Range<u64>) -> bool {
         self.is_on() && self.part((file, unit)).goes_on((file, unit), bytes, self.part_bytes_max)
     }
@@ -162,7 +164,7 @@ impl Part {
         self.units.insert(key, unit, cost, 0, comes_back);
     }
 
-    /// Whether a read begins where the last one of this unit ended; it is the last one from now on.
+    /// Returns true if a read begins where the last one of this unit ended; it is the last one from now on.
     fn goes_on(&mut self, key: Key, bytes: Range<u64>, bytes_max: usize) -> bool {
         let before = self.missed.insert(key, bytes.end);
         if before.is_none() {

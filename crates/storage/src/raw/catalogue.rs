@@ -28,7 +28,7 @@ pub(super) enum FilePlace {
     Extents(Vec<Extent>),
 }
 
-/// What the disk knows of a file.
+/// The disk's record of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) length: u64,
@@ -86,7 +86,7 @@ impl Record {
         Ok(Record { length, place })
     }
 
-    /// Whether the record can be one of this disk.
+    /// Checks that the record can be one of this disk.
     fn check(&self, layout: &Superblock) -> Result<(), String> {
         let FilePlace::Extents(extents) = &self.place else { return Ok(()) };
         let mut pages = 0u64;
@@ -164,7 +164,7 @@ impl Edit {
         }
     }
 
-    /// All edits of a frame.
+    /// Returns all edits of a frame.
     pub(super) fn decode_all(body: &[u8]) -> Result<Vec<Edit>, String> {
         let mut bytes = Bytes(body);
         let mut edits = Vec::new();
@@ -190,7 +190,7 @@ impl Catalogue {
         Catalogue { layout, files: BTreeMap::new(), log_touched: 0, encoded_bytes: 12 }
     }
 
-    /// The length of [`Catalogue::encode`].
+    /// Returns the length of [`Catalogue::encode`].
     pub(super) fn encoded_bytes(&self) -> u64 {
         self.encoded_bytes
     }
@@ -265,12 +265,12 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// All extents of files in one area.
+    /// Returns all extents of files in one area.
     pub(super) fn extents_in<'a>(&'a self, area: &'a Extent) -> impl Iterator<Item = Extent> + 'a {
         self.files.values().flat_map(|record| record.extents()).filter(|extent| area.contains(extent)).copied()
     }
 
-    /// Pages of all files.
+    /// Returns the number of pages of all files.
     pub(super) fn pages(&self) -> u64 {
         self.files.values().map(|record| pages_of(record.extents())).sum()
     }

@@ -1,7 +1,7 @@
-//! A file of the volume while it is known to somebody: the index, a handle, or a removal that is not durable yet.
+//! A file of the volume while it has a user: the index, a handle, or a removal that is not durable yet.
 //!
-//! Its pages go back to the room when the last of these lets go of it. So an open file keeps its pages though its name has
-//! gone, and pages of a removed file are given away only when no crash can bring the file back.
+//! Its pages go back to the room when the last of these lets go of it. So an open file keeps its pages though its name
+//! has gone. Pages of a removed file are given away only when no crash can bring the file back.
 
 use super::cache::{Cache, UNIT_BYTES};
 use super::room::{Extent, Room};
@@ -9,24 +9,24 @@ use crate::FileName;
 use situ_base::lock;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What may change about a file. Its lock is taken under the volume's, and never the other way round.
+/// The changeable part of a file. Its lock is taken under the volume's, and never the other way round.
 #[derive(Debug, Default)]
 pub(super) struct Meta {
-    /// None if it has lost its name.
+    /// `None` if it has lost its name.
     pub(super) name: Option<FileName>,
     /// All pages that it has, those behind its length too.
     pub(super) extents: Vec<Extent>,
     pub(super) length: u64,
     /// The bytes, if they are in the catalogue.
     pub(super) inline: Option<Arc<[u8]>>,
-    /// Whether the catalogue has it.
+    /// True if the catalogue has it.
     pub(super) is_published: bool,
-    /// Whether somebody may still append to it.
+    /// True if a writer may still append to it.
     pub(super) is_growing: bool,
 }
 
 pub(super) struct File {
-    /// Never used twice in a run.
+    /// The id, never used twice in a run.
     pub(super) id: u64,
     pub(super) room: Arc<Room>,
     cache: Arc<Cache>,

@@ -30,7 +30,7 @@ pub(super) struct Header {
     pub(super) checksum: u32,
 }
 
-/// Pages of a frame with such a body.
+/// Returns the number of pages of a frame with such a body.
 pub(super) fn frame_pages(body_bytes: u64) -> u64 {
     body_bytes.saturating_add(FRAME_HEADER_BYTES as u64).div_ceil(PAGE)
 }
@@ -55,16 +55,17 @@ pub(super) fn encode(kind: Kind, id: DiskId, epoch: u64, sequence: u64, previous
     (buffer, checksum)
 }
 
-/// Why a page is not the start of a sound frame.
+/// The reason why a page is not the start of a sound frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoFrame {
-    /// Nothing that was a frame of this disk, as far as can be told.
+    /// Nothing that looks like a frame of this disk.
     Other(String),
     /// A sound header of another version.
     Version(u8),
 }
 
-/// Epoch and sequence of the frame whose header begins a page, if it is a sound one of this disk. Its body is not looked at.
+/// Returns epoch and sequence of the frame whose header begins a page, if it is a sound one of this disk. Its body is
+/// not looked at.
 pub(super) fn peek(id: DiskId, page: &[u8]) -> Option<(u64, u64)> {
     let header = page.get(..FRAME_HEADER_BYTES)?;
     let checksum = Bytes(&header[HEADER_CHECKSUM_AT..]).u32().ok()?;
@@ -76,7 +77,7 @@ pub(super) fn peek(id: DiskId, page: &[u8]) -> Option<(u64, u64)> {
     Some((numbers.u64().ok()?, numbers.u64().ok()?))
 }
 
-/// The frame at the start of `pages`, which are what is left of a half.
+/// Returns the frame at the start of `pages`, which are what is left of a half.
 pub(super) fn decode(id: DiskId, pages: &[u8]) -> Result<(Header, &[u8]), NoFrame> {
     let other = |why: String| NoFrame::Other(why);
     let header = pages.get(..FRAME_HEADER_BYTES).ok_or_else(|| other("no page".to_owned()))?;

@@ -1,5 +1,5 @@
-//! The metadata of a raw disk under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the
-//! feature `fuzzing` and in tests.
+//! The metadata of a raw disk under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with
+//! the feature `fuzzing` and in tests.
 
 use super::bytes::Bytes;
 use super::catalogue::{Catalogue, Edit, FilePlace, Record};

@@ -2,15 +2,16 @@
 //!
 //! # Algorithm
 //!
-//! Changes are *emitted* under the volume's lock: applied to the catalogue, encoded behind what waits, counted. Who needs a
-//! change durable calls [`Shared::commit`](super::Shared::commit) with its number. The first who comes while nobody writes takes
-//! all that waits, makes a frame of it and writes it with one durable write, no lock held; those who come meanwhile wait,
-//! and one of them takes the next frame with all that has gathered. If the frame does not fit into the rest of the half, the whole
-//! catalogue goes to the other half as a checkpoint instead.
+//! Changes are *emitted* under the volume's lock: applied to the catalogue, encoded behind what waits, counted. A
+//! thread that needs a change durable calls [`Shared::commit`](super::Shared::commit) with its number. The first thread
+//! that comes while no write is under way takes all that waits. It makes a frame of it and writes it with one durable
+//! write, no lock held. Threads that come meanwhile wait, and one of them takes the next frame with all that has
+//! gathered. If the frame does not fit into the rest of the half, the whole catalogue goes to the other half as a
+//! checkpoint instead.
 //!
 //! **Invariants.** One frame is in flight at a time. The catalogue is the state after everything emitted.
-//! **Failure.** After an error of the journal's write nothing is known about what it left, so the volume takes no change any
-//! more until it is opened again. Reads go on.
+//! **Failure.** After an error of the journal's write, the state of the journal is unknown. So the volume takes no
+//! change any more until it is opened again. Reads go on.
 
 use super::bytes::Bytes;
 use super::catalogue::{Catalogue, Edit, decode_extents, encode_extents};
@@ -22,17 +23,17 @@ use crate::{Error, Result};
 use situ_device::{Buffer, PAGE_BYTES};
 use std::sync::Arc;
 
-/// What a journal says.
+/// The contents of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Replayed {
     pub(super) catalogue: Catalogue,
     pub(super) half: usize,
     pub(super) epoch: u64,
     pub(super) sequence: u64,
-    /// Where the next frame goes, in the half.
+    /// The page of the next frame, in the half.
     pub(super) next_page: u64,
     pub(super) previous_checksum: u32,
-    /// Where the body of the checkpoint in force lies, if it is a long one.
+    /// The place of the body of the checkpoint in force, if it is a long one.
     pub(super) long: Vec<Extent>,
 }
 
@@ -144,16 +145,16 @@ pub(super) fn newer(location: &str, version: u32) -> Error {
     ))
 }
 
-/// Why a half does not count.
+/// The reason why a half does not count.
 struct NoHalf {
     why: String,
     /// The epoch of a sound frame that points to a body which is not there.
     long_epoch: Option<u64>,
-    /// Why that body could not be read.
+    /// The reason why that body could not be read.
     error: Option<Error>,
 }
 
-/// The checkpoint that a half begins with, or why it begins with none.
+/// Returns the checkpoint that a half begins with, or why it begins with none.
 ///
 /// # Errors
 /// It begins with a frame of a later version.
@@ -180,7 +181,7 @@ fn begin(
                 Ok(place) => place,
                 Err(why) => return gone(why, None),
             };
-            // The pages of an older checkpoint may be somebody else's by now, or bad: that is no harm.
+            // The pages of an older checkpoint may belong to another file by now, or be bad: that is no harm.
             let body = match read_long(&long, body_bytes) {
                 Ok(body) => body,
                 Err(error) => return gone(error.to_string(), Some(error)),
@@ -283,7 +284,7 @@ impl Journal {
         self.emitted
     }
 
-    /// The next frame. None if a long checkpoint has no room.
+    /// Returns the next frame. `None` if a long checkpoint has no room.
     pub(super) fn plan(&mut self, layout: &Superblock, catalogue: &Catalogue) -> Option<Plan> {
         let pages = frame_pages(self.pending.len() as u64);
         let sequence = self.sequence + 1;
@@ -329,19 +330,20 @@ impl Journal {
     }
 }
 
-/// Pages that a checkpoint frame may fill; what is longer is a long checkpoint.
+/// Returns the number of pages that a checkpoint frame may fill; what is longer is a long checkpoint.
 pub(super) fn short_pages_max(layout: &Superblock) -> u64 {
     layout.half_pages / 2
 }
 
-/// Pages in the TopFS area that a checkpoint of so many bytes takes; 0 if it is short.
+/// Returns the number of pages in the TopFS area that a checkpoint of `body_bytes` takes; 0 if it is short.
 pub(super) fn long_pages(layout: &Superblock, body_bytes: u64) -> u64 {
     if frame_pages(body_bytes) <= short_pages_max(layout) { 0 } else { body_bytes.div_ceil(PAGE) }
 }
 
 type Checkpoint = (Buffer, u32, Option<(Vec<Extent>, Vec<u8>)>);
 
-/// The frame of a checkpoint, its checksum, and where its body goes if it is long. None if that room is too small.
+/// Returns the frame of a checkpoint, its checksum, and where its body goes if it is long. `None` if that room is too
+/// small.
 fn checkpoint(
     layout: &Superblock,
     catalogue: &Catalogue,
@@ -368,7 +370,7 @@ fn checkpoint(
     Some((frame, checksum, Some((extents, body))))
 }
 
-/// The first frame of a new disk.
+/// Returns the first frame of a new disk.
 pub(super) fn first_frame(layout: &Superblock) -> Buffer {
     frame::encode(Kind::Checkpoint, layout.id, 1, 1, 0, &Catalogue::new(*layout).encode()).0
 }

@@ -9,16 +9,16 @@ use std::fmt;
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 pub(super) const MAGIC: [u8; 8] = *b"SITUDISK";
 pub(super) const VERSION: u32 = 1;
-/// Areas begin at a multiple of so many pages.
+/// The alignment of areas, in pages.
 pub(super) const AREA_ALIGN_PAGES: u64 = 16;
 /// A half of the journal has room for a checkpoint of half its length, and for edits behind it.
 pub(super) const HALF_PAGES_MIN: u64 = 4;
-/// What the log of a store with default options takes under synced writes.
+/// The bytes that the log of a store with default options takes under synced writes.
 const LOG_BYTES_TYPICAL: u64 = 640 << 20;
 /// More is not used by the largest memtables that make sense.
 const LOG_BYTES_MAX: u64 = 8 << 30;
 const CHECKSUM_AT: usize = PAGE_BYTES - 4;
-/// What is in use of a superblock's front.
+/// The bytes in use at a superblock's front.
 const FIELDS_BYTES: usize = 8 + 4 + 4 + 16 + 9 * 8 + 4;
 
 /// The random identity of a disk, new with every format.
@@ -37,7 +37,7 @@ impl fmt::Debug for DiskId {
     }
 }
 
-/// Which parts a disk has, and where they lie; all in pages.
+/// The parts of a disk and their places; all in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) id: DiskId,
@@ -50,26 +50,27 @@ pub(super) struct Superblock {
     pub(super) formatted_at: u64,
 }
 
-/// An eighth of a device, but, if that is not more than a quarter of it, room for the log of a store with default options: four
-/// memtables of 64 MiB, for each of which synced writes of a few threads fill two log files (their pages are written before they
-/// are full), and the next file. A smaller area slows writers before their memory does.
+/// Returns the default size of the log area, an eighth of a device. It is at least the log of a store with default
+/// options, if that is not more than a quarter of the device. Such a log is for four memtables of 64 MiB, and has one
+/// more file, the next one. For each memtable, synced writes of a few threads fill two log files, because their pages
+/// are written before they are full. A smaller area slows writers before their memory does.
 pub(super) fn default_log_pages(device_pages: u64) -> u64 {
     let files = (LOG_BYTES_TYPICAL / PAGE).min(device_pages / 4);
     (device_pages / 8).min(LOG_BYTES_MAX / PAGE).max(files)
 }
 
-/// What one page that should hold a superblock holds.
+/// The contents of a page that should hold a superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Copy {
     Sound(Superblock),
-    /// Made by another version of the format; sound for all that can be told.
+    /// Made by another version of the format, and without known damage.
     Version(u32),
-    /// Not a superblock, or not a sound one, and why.
+    /// Not a superblock, or not a sound one, with the reason.
     Damaged(String),
 }
 
 impl Superblock {
-    /// Divides a device. `log_pages` of None is what [`default_log_pages`] says.
+    /// Divides a device. A `log_pages` of `None` stands for [`default_log_pages`].
     pub(super) fn plan(
         id: DiskId,
         generation: u64,
@@ -102,7 +103,7 @@ impl Superblock {
         Ok(Superblock { id, generation, device_pages, journal_first, half_pages, log, top, formatted_at })
     }
 
-    /// Where copy 0 and copy 1 are.
+    /// Returns the pages of copy 0 and copy 1.
     pub(super) fn copy_pages(&self) -> [u64; 2] {
         [0, self.device_pages - 1]
     }

@@ -12,28 +12,28 @@ use situ_device::{Buffer, Op};
 use std::fs::File;
 use std::io::{self, Read};
 
-/// What is looked at at the front of a device before it is written over.
+/// The bytes at the front of a device that are checked before it is written over.
 const FOREIGN_FRONT_BYTES: u64 = 1 << 20;
 /// And at its end, where partition tables and RAID have a copy.
 const FOREIGN_BACK_BYTES: u64 = 64 << 10;
-/// Readings of a journal that somebody else writes on.
+/// The maximum number of readings of a journal that another process writes.
 const REPLAYS_MAX: usize = 100;
 
-/// How a disk is divided and made.
+/// Options for formatting a disk.
 #[derive(Debug, Clone, Default)]
 pub struct FormatOptions {
-    /// Bytes of the log area, rounded up to pages. Enough for the logs of all memtables that can exist at once, and as many
-    /// spares; more is not used. Default: an eighth of the device, 8 GiB at most; of a small one up to a quarter, so that there are
-    /// 640 MiB, which the log of a store with default options takes.
+    /// Bytes of the log area, rounded up to pages. Enough for the logs of all memtables that can exist at once, and as
+    /// many spares; more is not used. Default: an eighth of the device, 8 GiB at most. A small device gives up to a
+    /// quarter, to reach the 640 MiB that the log of a store with default options takes.
     pub log_bytes: Option<u64>,
-    /// Bytes of one of the two halves of the metadata journal. A checkpoint of the catalogue is written each time that a
-    /// half is full. Default: 1/2048 of the device, between 64 KiB and 4 MiB.
+    /// Bytes of one of the two halves of the metadata journal. A checkpoint of the catalogue is written each time that
+    /// a half is full. Default: 1/2048 of the device, between 64 KiB and 4 MiB.
     pub journal_half_bytes: Option<u64>,
     /// The identity of the disk. Default: random, and that is right but in tests.
     pub id: Option<[u8; 16]>,
-    /// Write over whatever is on the device. Default: false, and a device is refused that has anything but zeros in its first
-    /// 1 MiB or its last 64 KiB, where file systems, partition tables and Situ have their marks. What lies between is not looked at:
-    /// a device that holds data only there is formatted.
+    /// Write over whatever is on the device. Default: false, and a device is refused that has anything but zeros in its
+    /// first 1 MiB or its last 64 KiB. File systems, partition tables and Situ have their marks there. The part between
+    /// is not checked: a device that holds data only there is formatted.
     pub force: bool,
 }
 
@@ -54,7 +54,8 @@ fn read_pages(transfers: &Transfers, place: Extent) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Both copies of the superblock of a device with a page at least, the second from where the first says that it is, or from the device's end.
+/// Reads both copies of the superblock of a device with a page at least, the second from the place that the first
+/// names, or from the device's end.
 fn read_copies(transfers: &Transfers) -> Result<[Copy; 2]> {
     let pages = device_pages(transfers);
     let read = |copy, page| {
@@ -69,7 +70,7 @@ fn read_copies(transfers: &Transfers) -> Result<[Copy; 2]> {
     Ok([first, read(1, end - 1)?])
 }
 
-/// The superblock that counts, and the copies that have to be written again.
+/// Returns the superblock that counts, and the copies that have to be written again.
 pub(super) fn choose(transfers: &Transfers) -> Result<(Superblock, Vec<(u32, String)>)> {
     let location = &transfers.location;
     if device_pages(transfers) == 0 {
@@ -110,8 +111,8 @@ pub(super) fn choose(transfers: &Transfers) -> Result<(Superblock, Vec<(u32, Str
     Ok((layout, damaged))
 }
 
-/// Reads the journal. Somebody may be writing it: then its pages are not all of one moment, and what looks damaged is read
-/// again, as long as that gives other bytes.
+/// Reads the journal. Another process may be writing it, so that its pages are not all of one moment. A page that looks
+/// damaged is read again, as long as that gives other bytes.
 pub(super) fn replay(transfers: &Transfers, layout: &Superblock) -> Result<Replayed> {
     let mut seen = None;
     for _ in 0..REPLAYS_MAX {
@@ -137,7 +138,7 @@ fn replay_halves(transfers: &Transfers, layout: &Superblock, halves: &[Vec<u8>; 
 
 /// Reads everything that a volume has to know.
 pub(super) fn load(transfers: &Transfers) -> Result<Loaded> {
-    // What an earlier process wrote and saw complete may not be durable yet; what is read now is built upon.
+    // Completed writes of an earlier process may not be durable yet, and later changes build upon the bytes read now.
     transfers.flush().map_err(|error| transfers.fail("flush", error))?;
     let (layout, damaged) = choose(transfers)?;
     let replayed = replay(transfers, &layout)?;
@@ -145,7 +146,8 @@ pub(super) fn load(transfers: &Transfers) -> Result<Loaded> {
     Ok(Loaded { layout, replayed, damaged_copies })
 }
 
-/// What a device holds at its front or its end, in words. None if there are only zeros; what lies between is not looked at.
+/// Returns the contents of a device at its front or its end, in words. `None` if there are only zeros. The part between
+/// is not checked.
 fn foreign(transfers: &Transfers) -> Result<Option<String>> {
     let pages = device_pages(transfers);
     let front = read_pages(transfers, Extent { first: 0, pages: pages.min(FOREIGN_FRONT_BYTES / PAGE) })?;
@@ -162,7 +164,7 @@ fn foreign(transfers: &Transfers) -> Result<Option<String>> {
     })
 }
 
-/// A name for what begins with these bytes, if it is something well known.
+/// Returns a name for what begins with these bytes, if it is something well known.
 fn signature(front: &[u8]) -> Option<&'static str> {
     let known: [(usize, &[u8], &str); 13] = [
         (0, &MAGIC, "a Situ disk"),
@@ -239,7 +241,7 @@ fn write_layout(transfers: &Transfers, layout: &Superblock) -> io::Result<()> {
     write_copy(transfers, layout, 0)
 }
 
-/// Whether a first or a last page begins as a superblock does, sound or not.
+/// Returns true if a first or a last page begins as a superblock does, sound or not.
 fn was_ever_formatted(transfers: &Transfers) -> Result<bool> {
     for page in [0, device_pages(transfers).saturating_sub(1)] {
         if device_pages(transfers) > 0 && read_pages(transfers, Extent { first: page, pages: 1 })?.starts_with(&MAGIC) {
@@ -249,10 +251,10 @@ fn was_ever_formatted(transfers: &Transfers) -> Result<bool> {
     Ok(false)
 }
 
-/// What [`RawVolume::check`](super::RawVolume::check) found.
+/// The findings of [`RawVolume::check`](super::RawVolume::check).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawCheck {
-    /// What is wrong, each with its place and, where there is one, the cure. Empty: the disk is sound.
+    /// The problems, each with its place and, where there is one, the cure. Empty: the disk is sound.
     pub problems: Vec<String>,
     /// Files in the catalogue.
     pub files: u64,
@@ -302,7 +304,7 @@ pub(super) fn check(transfers: &Transfers) -> Result<RawCheck> {
     Ok(found)
 }
 
-/// Every pair of files that share pages.
+/// Returns every pair of files that share pages.
 fn overlaps(layout: &Superblock, replayed: &Replayed) -> Vec<String> {
     let files = replayed.catalogue.files.iter();
     let mut all: Vec<(Extent, String)> =
@@ -318,8 +320,9 @@ fn overlaps(layout: &Superblock, replayed: &Replayed) -> Vec<String> {
     all.windows(2).filter_map(shared).collect()
 }
 
-/// The log area behind what was ever used must be zeros, or pages of an earlier life of the disk could look current. A store
-/// may use more of it meanwhile: before a page is written there, the journal says so.
+/// Checks the unused end of the log area. The area behind the highest page ever used must be zeros, or pages of an
+/// earlier life of the disk could look current. A store may use more of it meanwhile: before a page is written there,
+/// the journal says so.
 fn check_zeros(transfers: &Transfers, layout: &Superblock, touched: u64, found: &mut RawCheck) -> Result<()> {
     let step = PIECE_BYTES as u64 / PAGE;
     let end = layout.log.first + layout.log.pages;

@@ -29,12 +29,12 @@ pub(super) struct RawReader {
     pub(super) is_cached: bool,
 }
 
-/// The units in which these bytes lie.
+/// Returns the units in which these bytes lie.
 pub(super) fn units(offset: u64, bytes: usize) -> Range<u64> {
     offset / UNIT_BYTES as u64..(offset + bytes as u64).div_ceil(UNIT_BYTES as u64)
 }
 
-/// A range that ends behind the end of a file.
+/// Refuses a range that ends behind the end of a file.
 pub(super) fn check_range(path: &str, bytes: u64, offset: u64, length: usize) -> Result<()> {
     if offset.checked_add(length as u64).is_some_and(|end| end <= bytes) {
         return Ok(());
@@ -114,7 +114,8 @@ impl RawReader {
         }
     }
 
-    /// Whether a read of these bytes takes its pages, and not whole units: it is short, and does not go on behind the last one.
+    /// Returns true if a read of these bytes takes its pages, and not whole units: it is short, and does not go on
+    /// behind the last one.
     pub(super) fn takes_pages_only(&self, offset: u64, bytes: usize) -> bool {
         if !self.is_cached {
             return true;
@@ -124,7 +125,7 @@ impl RawReader {
         is_short && !self.shared.cache.is_worth_reading(self.file.id, units.start, offset..end)
     }
 
-    /// Whether these bytes, which the file has, can be had without the device.
+    /// Returns true if these bytes, which the file has, can be had without the device.
     fn is_in_memory(&self, offset: u64, bytes: usize) -> bool {
         let is_in_cache = || self.is_cached && self.shared.cache.has(self.file.id, units(offset, bytes));
         bytes == 0 || self.inline.is_some() || is_in_cache()
@@ -138,7 +139,7 @@ impl RawReader {
         if self.takes_pages_only(offset, into.len()) {
             return read_extents(&self.shared, (&self.file, self.name), &self.extents, offset, into);
         }
-        // So that a long read holds no more than this beside what it fills.
+        // So that a long read holds no more than this in addition to the buffer that it fills.
         for first in units.clone().step_by(UNITS_AT_ONCE) {
             let some = first..units.end.min(first + UNITS_AT_ONCE as u64);
             let buffers = read_units(&self.shared, (&self.file, self.name), &self.extents, self.bytes, some.clone())?;
@@ -178,7 +179,7 @@ impl Reader for RawReader {
         }
     }
 
-    /// What the cache has; and short reads, as long as the device answers them quickly.
+    /// Reads the bytes that the cache has, and does short reads as long as the device answers them quickly.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
         check_range(&self.path, self.bytes, offset, into.len())?;
         let is_short = into.len() <= SHORT_READ_BYTES_MAX && self.shared.transfers.reads_are_quick();

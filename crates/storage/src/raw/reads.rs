@@ -1,15 +1,15 @@
 //! Submitted reads of a raw disk: one queue of the device, and one thread that serves it.
 //!
-//! 1. What needs no device is answered on the caller's thread: wrong ranges, bytes in the catalogue, units that are all
-//!    in the cache.
+//! 1. A read that needs no device is answered on the caller's thread: wrong ranges, bytes in the catalogue, units that
+//!    are all in the cache.
 //! 2. A read becomes pieces: runs of pages within one unit of the cache and within one extent. A short read takes its
 //!    pages only; other reads take whole units, as [`Reader::read_at`](crate::Reader::read_at) does.
 //! 3. The thread gives pieces to the device as long as there are places. A finished piece is copied into the caller's
 //!    buffer. A piece that is a whole unit goes into the cache.
-//! 4. When the last piece has landed, the read completes. Beside a writer, it first looks whether the file is still
-//!    there (`beside.rs`), which reads four pages while the other reads wait.
+//! 4. When the last piece has landed, the read completes. While another process may write, it first looks whether the
+//!    file is still there (`beside.rs`), which reads four pages while the other reads wait.
 //!
-//! The queue is this module's own: submitted reads take no queue from those who wait on their own threads. A device
+//! The queue is this module's own: submitted reads take no queue from callers that wait on their own threads. A device
 //! that does its work within `submit` has nothing to watch ([`Queue::watch`]); there, threads read.
 //!
 //! **Failure.** The first error of a piece is the read's, which completes when nothing of it is in flight any more.
@@ -30,9 +30,9 @@ const DEPTH: u32 = 64;
 /// A run of pages of a file on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Where in the file it begins.
+    /// The offset in the file.
     at: u64,
-    /// Where on the device.
+    /// The offset on the device.
     place: u64,
     bytes: usize,
 }
@@ -61,7 +61,7 @@ pub(super) fn start(transfers: &Transfers) -> io::Result<Served<RawRead>> {
 }
 
 impl RawReader {
-    /// What has to be read for these bytes of the file, of which there is one at least.
+    /// Returns the pieces to read for these bytes of the file, of which there is one at least.
     pub(super) fn pieces(&self, offset: u64, bytes: usize) -> Vec<Piece> {
         let (unit_bytes, end) = (UNIT_BYTES as u64, offset + bytes as u64);
         let units = units(offset, bytes);
@@ -84,7 +84,7 @@ impl RawReader {
         found
     }
 
-    /// A piece that has landed: what is wanted of it is copied, and a whole unit is kept.
+    /// Takes a piece that has landed: copies the wanted bytes, and keeps a whole unit.
     fn land(&self, piece: Piece, buffer: Buffer, offset: u64, into: &mut [u8]) {
         let (from, to) = (piece.at.max(offset), (piece.at + buffer.len() as u64).min(offset + into.len() as u64));
         if from < to {

@@ -1,4 +1,4 @@
-//! What a volume says about itself, for people.
+//! The report of a volume about itself, for people.
 
 use super::RawVolume;
 use super::cache::CacheUse;
@@ -6,19 +6,20 @@ use super::catalogue::Record;
 use super::layout::{DiskId, PAGE};
 use super::room::{Extent, Room, pages_of};
 
-/// How one area is used; bytes are whole pages.
+/// The use of one area; bytes are whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AreaUse {
     /// Its length.
     pub bytes: u64,
-    /// Not free: files, what writers have reserved, removed files that are still open or whose removal is not durable, room
-    /// for long checkpoints.
+    /// The bytes that are not free: files, room that writers have reserved, removed files that are still open or whose
+    /// removal is not durable, room for long checkpoints.
     pub used_bytes: u64,
     /// The number of files in it.
     pub files: u64,
-    /// Their lengths. What is used beyond that is lost in their last pages, or not a file's (yet, or any more).
+    /// Their lengths. The used bytes beyond that are lost in their last pages, or do not belong to a file (yet, or any
+    /// more).
     pub file_bytes: u64,
-    /// Of these, in more than one extent.
+    /// The number of these in more than one extent.
     pub fragmented_files: u64,
     /// The number of runs of free pages.
     pub free_runs: u64,
@@ -26,16 +27,16 @@ pub struct AreaUse {
     pub longest_free_bytes: u64,
 }
 
-/// What [`RawVolume::report`] tells.
+/// The report of [`RawVolume::report`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawReport {
     /// Backend and path of the device.
     pub device: String,
     /// The identity of the disk.
     pub id: DiskId,
-    /// How often it was formatted.
+    /// The number of times that it was formatted.
     pub generation: u64,
-    /// When, in seconds since 1970.
+    /// The time of the format, in seconds since 1970.
     pub formatted_at: u64,
     /// Its size when it was formatted.
     pub device_bytes: u64,
@@ -49,7 +50,7 @@ pub struct RawReport {
     pub inline_files: u64,
     /// Bytes of one half of the journal.
     pub journal_half_bytes: u64,
-    /// Of these, in use in the half in force.
+    /// The part of these in use in the half in force.
     pub journal_used_bytes: u64,
     /// Checkpoints since the format.
     pub journal_epoch: u64,
@@ -63,22 +64,24 @@ pub struct RawReport {
     pub damaged_superblocks: Vec<u32>,
     /// The cache.
     pub cache: CacheUse,
-    /// Why the volume takes no changes any more.
+    /// The reason why the volume takes no changes any more.
     pub failed: Option<String>,
-    /// Why the device is not told of free room any more.
+    /// The reason why free room is not discarded on the device any more.
     pub discard_failed: Option<String>,
-    /// Why callers share fewer queues of the device than they could use: what the system said when it last refused one.
+    /// The reason why callers share fewer queues of the device than they could use: what the system said when it last
+    /// refused one.
     pub queue_refused: Option<String>,
 }
 
 impl RawReport {
-    /// Bytes that the format itself takes: superblocks, journal, room for checkpoints, pages between the parts.
+    /// Returns the bytes that the format itself takes: superblocks, journal, room for checkpoints, pages between the
+    /// parts.
     pub fn overhead_bytes(&self) -> u64 {
         self.device_bytes - self.log.bytes - self.top.bytes + self.checkpoint_bytes
     }
 
-    /// What tables cost beyond their bytes: what the format takes, and what their last pages lose. To be set against
-    /// `top.file_bytes`.
+    /// Returns the cost of tables beyond their bytes: the bytes of the format, and the rest of their last pages. To be
+    /// set against `top.file_bytes`.
     pub fn top_overhead_bytes(&self) -> u64 {
         (self.overhead_bytes() + self.top.used_bytes).saturating_sub(self.top.file_bytes + self.checkpoint_bytes)
     }
@@ -106,7 +109,7 @@ impl RawVolume {
         all.into_iter().filter_map(|(what, why)| Some(format!("{what}: {}", why?))).collect()
     }
 
-    /// What is where, and how much is free.
+    /// Returns the areas of the disk, with their used and free space.
     pub fn report(&self) -> RawReport {
         let state = self.shared.lock();
         let (layout, journal, catalogue) = (&state.layout, &state.journal, &state.catalogue);

@@ -1,15 +1,15 @@
-//! Who has which pages of an area.
+//! The owners of the pages of an area.
 //!
 //! # Algorithm
 //!
 //! Free runs of pages are kept by place, where neighbours grow together, and by length. A request takes the shortest
-//! run that is long enough. If none is, the caller first makes room that is on its way ([`Room::reclaim`]), and only then
-//! takes the longest runs until it has enough.
+//! run that is long enough. If none is, the caller first makes room that is on its way ([`Room::reclaim`]), and only
+//! then takes the longest runs until it has enough.
 //!
-//! Pages that come back go to `given_back` first if the device wants to be told: they wait there until somebody has time to tell
-//! it, or until somebody needs them.
+//! Pages that come back go to `given_back` first if the device takes discards. They wait there until a thread has time
+//! to discard them, or until a file needs them.
 //!
-//! **Invariants.** A page is free, given back, being discarded, or somebody's; [`Room::account`] says how many of each.
+//! **Invariants.** A page is free, given back, being discarded, or in use; [`Room::account`] says how many of each.
 //! **Threads.** One lock, held for a few map operations.
 
 use situ_base::Event;
@@ -25,12 +25,12 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// The page behind it, if there can be one.
+    /// Returns the page behind it, if there can be one.
     pub(super) fn end(&self) -> Option<u64> {
         self.first.checked_add(self.pages)
     }
 
-    /// Whether all of `other` lies in it.
+    /// Returns true if all of `other` lies in it.
     pub(super) fn contains(&self, other: &Extent) -> bool {
         other.first >= self.first && matches!((other.end(), self.end()), (Some(inner), Some(outer)) if inner <= outer)
     }
@@ -132,7 +132,7 @@ struct AreaState {
     discarding_pages: u64,
 }
 
-/// How the pages of an area are used.
+/// The use of the pages of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Account {
     /// Free now, waiting for a discard, or being discarded.
@@ -153,7 +153,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// All of `area` but what is `used`.
+    /// Creates the room of all of `area` but the `used` pages.
     ///
     /// # Errors
     /// Two of the used extents share pages, or one is not within the area: the text says which.
@@ -187,22 +187,22 @@ impl Room {
         lock(&self.state)
     }
 
-    /// A run of so many pages, if there is one.
+    /// Takes a run of `pages` pages, if there is one.
     pub(super) fn take_run(&self, pages: u64) -> Option<Extent> {
         self.lock().free.take_run(pages)
     }
 
-    /// So many pages in as few runs as there are, if there are so many.
+    /// Takes `pages` pages in as few runs as there are, if that many are free.
     pub(super) fn take_pieces(&self, pages: u64) -> Option<Vec<Extent>> {
         self.lock().free.take_pieces(pages)
     }
 
-    /// The pages right behind `extent`, if they are free.
+    /// Takes the pages right behind `extent`, if they are free.
     pub(super) fn take_behind(&self, extent: &Extent, pages: u64) -> bool {
         self.lock().free.take_at(extent.first + extent.pages, pages)
     }
 
-    /// Takes back pages that nobody has written since the device was told of them.
+    /// Takes back pages that have not been written since the device discarded them.
     pub(super) fn give_back_clean(&self, extents: &[Extent]) {
         let mut state = self.lock();
         extents.iter().for_each(|extent| state.free.insert(*extent));
@@ -257,12 +257,12 @@ impl Room {
         extents
     }
 
-    /// Whether anything was given back that the device has not been told of.
+    /// Returns true if any given back pages wait for a discard.
     pub(super) fn awaits_discard(&self) -> bool {
         self.lock().given_back_pages > 0
     }
 
-    /// The part of an extent that a discard can name.
+    /// Returns the part of an extent that a discard can name.
     pub(super) fn discardable(&self, extent: &Extent) -> Option<Extent> {
         let first = extent.first.next_multiple_of(self.discard_pages.max(1));
         let end = extent.first + extent.pages;

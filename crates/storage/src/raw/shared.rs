@@ -1,4 +1,5 @@
-//! What all handles of a volume share: the index of names, rooms, the journal; and the steps that change them.
+//! The state that all handles of a volume share: the index of names, rooms, the journal; and the steps that change
+//! them.
 
 use super::cache::Cache;
 use super::catalogue::{Catalogue, Edit, FILE_BYTES_TYPICAL, FilePlace, Record};
@@ -18,7 +19,7 @@ use std::io;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// The device is told of about so many free pages at once.
+/// The approximate number of free pages in one discard.
 const DISCARD_BATCH_PAGES: u64 = (64 << 20) / PAGE;
 /// A long checkpoint gets room for so much more than is needed when it is set apart.
 const RESERVE_SLACK_BYTES: u64 = 64 << 10;
@@ -27,24 +28,24 @@ pub(super) struct State {
     pub(super) layout: Superblock,
     pub(super) log: Arc<Room>,
     pub(super) top: Arc<Room>,
-    /// What names mean now, durable or not.
+    /// The current files of names, durable or not.
     pub(super) names: BTreeMap<FileName, Arc<File>>,
-    /// What the journal says after everything emitted.
+    /// The state of the journal after everything emitted.
     pub(super) catalogue: Catalogue,
     pub(super) journal: Journal,
     next_id: u64,
-    /// Files were begun or names changed through this volume: nobody else writes.
+    /// True if files were begun or names changed through this volume: it is the only writer.
     pub(super) is_mine: bool,
-    /// Why nothing is changed after the lock was given back, until it is taken again. Who takes no lock, because nobody else
-    /// can reach the device, is not asked for one.
+    /// The reason why nothing may change from the return of the lock until the next lock. A volume that takes no lock,
+    /// because no other process can reach the device, needs none.
     pub(super) given_back: Option<Error>,
-    /// Held by all files of this reading of the catalogue.
+    /// A marker that all files of this reading of the catalogue hold.
     reading: Arc<()>,
-    /// Of earlier readings; those of which files are open still live.
+    /// The markers of earlier readings; those of which files are open still live.
     former: Vec<Weak<()>>,
     /// Copies of the superblock to be written again before anything else changes.
     pub(super) damaged_copies: Vec<u32>,
-    /// Why the device is not told of free pages any more.
+    /// The reason why free pages are not discarded on the device any more.
     pub(super) discard_failed: Option<String>,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Shared {
     pub(super) locks: AtomicU32,
 }
 
-/// What was read from a disk when it was opened.
+/// The metadata that was read from a disk when it was opened.
 pub(super) struct Loaded {
     pub(super) layout: Superblock,
     pub(super) replayed: Replayed,
@@ -124,23 +125,23 @@ impl State {
         Arc::new(File::new(self.next_id, room, Arc::clone(cache), meta, Arc::clone(&self.reading)))
     }
 
-    /// Whether the journal has not changed since this state was read.
+    /// Returns true if the journal has not changed since this state was read.
     pub(super) fn is_as(&self, loaded: &Loaded) -> bool {
         self.position() == (loaded.layout, loaded.replayed.epoch, loaded.replayed.sequence)
     }
 
-    /// Whether `loaded` was read from an earlier journal of the same disk.
+    /// Returns true if `loaded` was read from an earlier journal of the same disk.
     pub(super) fn is_ahead_of(&self, loaded: &Loaded) -> bool {
         let (layout, epoch, sequence) = self.position();
         layout.id == loaded.layout.id && (loaded.replayed.epoch, loaded.replayed.sequence) < (epoch, sequence)
     }
 
-    /// The disk and the last durable frame of its journal, as far as this volume knows.
+    /// Returns the disk and the last durable frame of its journal, as far as this volume knows.
     fn position(&self) -> (Superblock, u64, u64) {
         (self.layout, self.journal.epoch, self.journal.sequence)
     }
 
-    /// Whether anybody holds a file, be it one that has lost its name: each file holds its room.
+    /// Returns true if a file has a holder, even a file that has lost its name: each file holds its room.
     fn is_in_use(&self) -> bool {
         let known = self.names.values().chain(self.journal.leaving.iter().map(|(_, file)| file));
         let holders = Arc::strong_count(&self.log) + Arc::strong_count(&self.top) - 2;
@@ -185,7 +186,7 @@ impl State {
         self.emit(Edit::Put(name, record)).map(Some)
     }
 
-    /// Takes the name from a file. What the catalogue had of it is gone with edit `number`.
+    /// Takes the name from a file. Its record in the catalogue is gone with edit `number`.
     fn unlink(&mut self, file: Arc<File>, number: u64) -> Option<Arc<File>> {
         let mut meta = file.meta();
         meta.name = None;
@@ -229,9 +230,9 @@ impl Shared {
         self.lock().journal.failed.get_or_insert_with(|| error.clone());
     }
 
-    /// Makes completed writes durable. If that fails, nobody can know what became of which write. So there is one flush at a
-    /// time, shared by those who wait for one, and a failed one is known before another can succeed: the device may have
-    /// dropped what that one was to make durable.
+    /// Makes completed writes durable. If that fails, the outcome of each write is unknown. So there is one flush at a
+    /// time, shared by the callers that wait for one. A failed flush is known before another can succeed. The device
+    /// may have dropped the bytes of the failed one.
     pub(super) fn flush(&self) -> Result<()> {
         self.check_alive()?;
         if !self.transfers.geometry.volatile_write_cache {
@@ -260,7 +261,7 @@ impl Shared {
         Ok(file)
     }
 
-    /// A file without a name.
+    /// Returns a file without a name.
     pub(super) fn anonymous(&self, state: &mut State, in_log: bool) -> Arc<File> {
         state.is_mine = true;
         state.next_id += 1;
@@ -291,7 +292,7 @@ impl Shared {
         found.ok_or_else(|| self.gone(name))
     }
 
-    /// Takes pages: one run of them if that can be had, several if not. None if there are not so many, removals on their
+    /// Takes pages: one run of them if that can be had, several if not. `None` if there are fewer, removals on their
     /// way included.
     pub(super) fn allocate(&self, room: &Room, pages: u64) -> Option<Vec<Extent>> {
         let run = || room.take_run(pages).map(|extent| vec![extent]);
@@ -350,8 +351,8 @@ impl Shared {
         Err(Error::NoSpace { op: "reserve room for the catalogue of", path: self.transfers.location.clone() })
     }
 
-    /// Tells the journal of a file as far as `length`, under whatever name it has. Returns the number of the edit to wait
-    /// for, None if the file has no name any more.
+    /// Tells the journal of a file as far as `length`, under whatever name it has. Returns the number of the edit to
+    /// wait for, `None` if the file has no name any more.
     pub(super) fn publish(&self, file: &File, length: u64) -> Result<Option<u64>> {
         self.lock().publish(file, length)
     }
@@ -479,7 +480,7 @@ impl Shared {
         self.flush()
     }
 
-    /// Notes the outcome of a frame. Returns files that nobody needs any more, to be dropped without the lock.
+    /// Notes the outcome of a frame. Returns files that have no user any more, to be dropped without the lock.
     fn settle(&self, plan: Plan, result: &Result<()>) -> Vec<Arc<File>> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -498,8 +499,9 @@ impl Shared {
         gone.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// Reads the metadata again and takes what others have left: another process, or another opener in this one. The caller
-    /// has just got the right to change the volume, so nothing changes meanwhile but what this one still finishes.
+    /// Reads the metadata again and takes what others have left: another process, or another opener in this one. The
+    /// caller has just got the right to change the volume, so nothing changes meanwhile but what this one still
+    /// finishes.
     pub(super) fn catch_up(&self) -> Result<()> {
         loop {
             let seen = self.committed.generation();
@@ -546,7 +548,7 @@ impl Shared {
         Ok(old)
     }
 
-    /// Tells the device of some of the free pages that it has not been told of. True if there are more.
+    /// Discards some of the free pages that wait for it. True if there are more.
     pub(super) fn discard(&self) -> bool {
         let (top, off) = {
             let state = self.lock();

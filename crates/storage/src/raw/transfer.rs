@@ -2,20 +2,21 @@
 //!
 //! # Algorithm
 //!
-//! A queue of a device belongs to one thread at a time. So each caller borrows one from a pool, submits, waits and gives it
-//! back; there are at most [`QUEUES_MAX`] to a pool, and who finds none waits for one. The first of each pool is opened with
-//! the volume and the others when they are wanted; when the system refuses one, those that there are do the work. A borrowed
-//! queue is always empty again when it goes back. Log writes have a pool that neither bulk transfers nor reads borrow from:
-//! however many of those there are, they do not wait for a queue. Frames of the journal and flushes borrow from it, too,
-//! since somebody waits for each of them; a volume has one frame and one flush under way at a time, which leaves the log
-//! all the others. Writers of long files keep a queue for as long as they write, so that several pieces are in flight while the
-//! next one is filled; they get at most half of the pool, never the last of those that there are, and work without if there is
-//! none.
+//! A queue of a device belongs to one thread at a time. So each caller borrows one from a pool, submits, waits and
+//! gives it back. There are at most [`QUEUES_MAX`] to a pool, and a caller that finds none waits for one. The first of
+//! each pool is opened with the volume and the others when they are wanted. When the system refuses one, those that
+//! there are do the work. A borrowed queue is always empty again when it goes back. Log writes have a pool that neither
+//! bulk transfers nor reads borrow from. So log writes do not wait for a queue, however many of those there are. Frames
+//! of the journal and flushes borrow from it, too, since a caller waits for each of them. A volume has one frame and
+//! one flush under way at a time, which leaves the log all the others. Writers of long files keep a queue for as long
+//! as they write, so that several pieces are in flight while the next one is filled. They get at most half of the pool,
+//! and never the last queue. They work without if there is none.
 //!
 //! Reads that are submitted have a queue and a thread of their own (`reads.rs`).
 //!
 //! While the log is busy (a durable page write in flight, or one within the last [`LOG_BUSY_FOR`]), other writes go to
-//! the device in pieces of 64 KiB instead of 1 MiB: a device serves what it has begun, and the log waits behind that.
+//! the device in pieces of 64 KiB instead of 1 MiB. A device finishes the operations that it has begun, and the log
+//! waits behind them.
 //!
 //! **Threads.** A pool's lock is never held across a submit or a wait.
 //! **Failure.** An error of one piece is the error of the whole; it is returned when nothing is in flight any more.
@@ -41,9 +42,9 @@ pub(super) const PIECE_BYTES: usize = 1 << 20;
 pub(super) const SMALL_PIECE_BYTES: usize = 64 << 10;
 /// The log counts as busy for so long after its last durable write.
 const LOG_BUSY_FOR: Duration = Duration::from_millis(1);
-/// How long one wait for a completion lasts before the next begins.
+/// The length of one wait for a completion before the next begins.
 const WAIT: Duration = Duration::from_secs(1);
-/// Reads of at most so many bytes look for something; longer ones are scans and merges.
+/// The maximum bytes of a read that counts as a lookup; longer reads are scans and merges.
 pub(super) const SHORT_READ_BYTES_MAX: usize = 16 << 10;
 /// Page buffers that a queue keeps for what comes next.
 const SPARE_BUFFERS_MAX: usize = 4;
@@ -62,7 +63,7 @@ impl QueueSlot {
         Ok(QueueSlot { queue, in_flight: 0, done: Vec::new(), spare: Vec::new() })
     }
 
-    /// A buffer of exactly so many bytes, in whole pages. What it holds is undefined.
+    /// Returns a buffer of exactly `bytes` bytes, in whole pages. Its contents are undefined.
     pub(super) fn buffer(&mut self, bytes: usize) -> Buffer {
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
         match self.spare.iter().position(|buffer| buffer.len() == bytes) {
@@ -107,7 +108,8 @@ impl QueueSlot {
         self.land(landed)
     }
 
-    /// Takes what is complete. It also tells the queue that nobody is going to wait now: what it held back begins.
+    /// Takes what is complete. It also tells the queue that no thread is going to wait now: operations that the queue
+    /// held back begin.
     pub(super) fn poll(&mut self, landed: &mut dyn FnMut(Op, Buffer)) -> io::Result<()> {
         if self.in_flight > 0 {
             self.queue.poll(&mut self.done);
@@ -159,9 +161,9 @@ struct PoolState {
     idle: Vec<QueueSlot>,
     /// Queues that exist.
     open: usize,
-    /// Of these, lent to somebody who keeps them.
+    /// The number of these that are lent to writers that keep them.
     kept: usize,
-    /// Why the system gave no further queue when one was asked for last.
+    /// The reason why the system gave no further queue when one was asked for last.
     refused: Option<String>,
 }
 
@@ -189,7 +191,7 @@ impl Pool {
         Ok(())
     }
 
-    /// An idle queue, or the right to open one. Who wants to keep it leaves one for the others.
+    /// Returns an idle queue, or the right to open one. A caller that wants to keep it leaves one for the others.
     fn idle(&self, keep: bool) -> Option<Option<QueueSlot>> {
         let mut state = self.lock();
         if keep && state.kept >= QUEUES_MAX / 2 {
@@ -208,8 +210,8 @@ impl Pool {
         found
     }
 
-    /// Uses the right to open a queue. None if the system refuses: then the others have to do, and there are others.
-    /// Nobody who waits is woken for that, or those who wait would wake each other for as long as it refuses.
+    /// Uses the right to open a queue. Returns `None` if the system refuses: then the others have to do, and there are
+    /// others. A refusal wakes no waiter, or the waiters would wake each other for as long as the system refuses.
     fn open(&self, device: &dyn Device, keep: bool) -> Option<QueueSlot> {
         let opened = QueueSlot::open(device);
         let mut state = self.lock();
@@ -235,7 +237,8 @@ impl Pool {
 
     fn give_back(&self, mut slot: QueueSlot, kept: bool) {
         assert_eq!(slot.in_flight, 0, "a queue with operations in flight");
-        // What waits here for the next borrower is a few pages each, not the pieces of a file that is done.
+        // Buffers that wait here for the next borrower have a few pages each. They are not the pieces of a file that is
+        // done.
         slot.spare.retain(|buffer| buffer.len() <= SMALL_PIECE_BYTES);
         let mut state = self.lock();
         let was_empty = state.idle.is_empty();
@@ -253,7 +256,7 @@ pub(super) struct Transfers {
     pub(super) device: Arc<dyn Device>,
     pub(super) env: Env,
     pub(super) geometry: Geometry,
-    /// What the device is called in errors.
+    /// The name of the device in errors.
     pub(super) location: String,
     log: Pool,
     bulk: Pool,
@@ -263,11 +266,11 @@ pub(super) struct Transfers {
     quickness: Quickness,
 }
 
-/// Whether the device answers short reads about as soon as another thread would.
+/// The estimate whether the device answers short reads about as soon as another thread would.
 ///
-/// A count that goes up by one with each quick read and down by [`SLOW_WEIGHT`](Quickness::SLOW_WEIGHT) with each other one, within
-/// bounds: it is in the upper half while at least seven of eight reads are quick, and one that a busy processor held up
-/// changes nothing.
+/// A count that goes up by one with each quick read and down by [`SLOW_WEIGHT`](Quickness::SLOW_WEIGHT) with each other
+/// one, within bounds. It is in the upper half while at least seven of eight reads are quick. A single read that a busy
+/// processor held up changes nothing.
 #[derive(Default)]
 struct Quickness(AtomicU32);
 
@@ -316,7 +319,7 @@ impl Transfers {
         Error::io(op, &self.location, error)
     }
 
-    /// The longest transfer, in whole pages.
+    /// Returns the longest transfer, in whole pages.
     pub(super) fn piece_bytes(&self) -> usize {
         (self.geometry.max_transfer_bytes as usize).min(PIECE_BYTES) / PAGE_BYTES * PAGE_BYTES
     }
@@ -328,12 +331,13 @@ impl Transfers {
         result
     }
 
-    /// A queue to keep for a while; None if there is none to spare. To be given back by [`Transfers::give_back_kept`].
+    /// Returns a queue to keep for a while; `None` if there is none to spare. To be given back by
+    /// [`Transfers::give_back_kept`].
     pub(super) fn keep_slot(&self) -> Option<QueueSlot> {
         self.bulk.idle(true)?.or_else(|| self.bulk.open(&*self.device, true))
     }
 
-    /// Why there are fewer queues than were wanted.
+    /// Returns the reason why there are fewer queues than were wanted.
     pub(super) fn queue_refused(&self) -> Option<String> {
         [&self.log, &self.bulk, &self.read].iter().find_map(|pool| pool.lock().refused.clone())
     }
@@ -372,7 +376,7 @@ impl Transfers {
         })
     }
 
-    /// Whether durable page writes are under way or just were.
+    /// Returns true if durable page writes are under way or just were.
     pub(super) fn log_is_busy(&self) -> bool {
         let last = self.log_last_nanos.load(Ordering::Relaxed);
         let is_recent = || self.now_nanos().saturating_sub(last) < LOG_BUSY_FOR.as_nanos() as u64;
@@ -425,7 +429,8 @@ impl Transfers {
         self.bulk(requests, &mut |_, _| ())
     }
 
-    /// Whether a short read, of [`SHORT_READ_BYTES_MAX`], may be expected to take no longer than waking another thread.
+    /// Returns true if a short read, of [`SHORT_READ_BYTES_MAX`], may be expected to take no longer than waking another
+    /// thread.
     pub(super) fn reads_are_quick(&self) -> bool {
         self.quickness.is_quick()
     }
@@ -444,7 +449,7 @@ impl Transfers {
         result
     }
 
-    /// A read that is one operation, as nearly all are that look for something.
+    /// Does a read that is one operation, as nearly all lookups are.
     fn read_short(&self, place: Extent, skip: usize, into: &mut [u8]) -> io::Result<()> {
         self.borrowing(&self.read, |slot| {
             let buffer = slot.buffer(place.pages as usize * PAGE_BYTES);
@@ -459,7 +464,7 @@ impl Transfers {
         })
     }
 
-    /// Reads what lies at each of these places, one behind the other, into a buffer for each.
+    /// Reads the bytes at each of these places, one behind the other, into a buffer for each.
     pub(super) fn read_each(&self, wanted: &[Vec<Extent>]) -> io::Result<Vec<Buffer>> {
         let bytes = |places: &[Extent]| places.iter().map(|place| place.pages as usize * PAGE_BYTES).sum::<usize>();
         let mut buffers: Vec<Option<Buffer>> = wanted.iter().map(|_| None).collect();
@@ -509,7 +514,7 @@ impl Transfers {
             slot.all(pieces.iter().map(request), &mut |op, buffer| {
                 let Op::Read { offset } = op else { return };
                 let Some((_, at)) = starts.iter().find(|(start, _)| *start == offset) else { return };
-                // The part of this piece that was asked for.
+                // The requested part of this piece.
                 let (from, to) = (skip.max(*at), end.min(at + buffer.len()));
                 if from < to {
                     into[from - skip..to - skip].copy_from_slice(&buffer[from - at..to - at]);
@@ -547,7 +552,7 @@ impl Transfers {
     }
 }
 
-/// Cuts places into pieces of at most so many bytes.
+/// Cuts places into pieces of at most `bytes_max` bytes.
 pub(super) fn pieces(places: &[Extent], bytes_max: usize) -> Vec<Extent> {
     let pages_max = (bytes_max / PAGE_BYTES).max(1) as u64;
     let mut pieces = Vec::with_capacity(places.len());
@@ -562,7 +567,7 @@ pub(super) fn pieces(places: &[Extent], bytes_max: usize) -> Vec<Extent> {
     pieces
 }
 
-/// The places of a file's pages `first .. first + pages`, or as many of them as there are.
+/// Returns the places of a file's pages `first .. first + pages`, or as many of them as there are.
 pub(super) fn places(extents: &[Extent], first: u64, pages: u64) -> Vec<Extent> {
     let mut found = Vec::new();
     let (mut skip, mut left) = (first, pages);

@@ -1,12 +1,13 @@
 //! A file written once, on its way to the TopFS area.
 //!
-//! Bytes gather in a piece of 1 MiB; a full piece is submitted, and the next one is filled while up to four are in flight. What
-//! was reserved for the file is used up from its front; a file that outgrows it gets more, right behind if that is free.
-//! Units of 64 KiB go to the cache as they are submitted. A sync in the middle writes the last page with zeros behind the
-//! end, and writes it again later with more bytes: sectors are whole, so what was durable in it stays.
+//! Bytes gather in a piece of 1 MiB. A full piece is submitted, and the next one is filled while up to four are in
+//! flight. The reserved room of the file is used up from its front. A file that outgrows it gets more, right behind if
+//! that is free. Units of 64 KiB go to the cache as they are submitted. A sync in the middle writes the last page with
+//! zeros behind the end, and writes it again later with more bytes. Sectors are whole, so the durable bytes in it stay.
 //!
-//! **Failure.** After an error the file takes nothing more. What a dropped writer had not synced is given back; a file that
-//! was never synced stays as an empty one, without room, until its owner removes it or the volume is opened again.
+//! **Failure.** After an error the file takes nothing more. The unsynced bytes of a dropped writer are given back. A
+//! file that was never synced stays as an empty one, without room, until its owner removes it or the volume is opened
+//! again.
 
 use super::cache::UNIT_BYTES;
 use super::file::File;
@@ -30,13 +31,13 @@ pub(super) struct RawWriter {
     /// Kept while writing, if there was one to spare.
     slot: Option<QueueSlot>,
     piece: Buffer,
-    /// Where the piece begins in the file.
+    /// The offset of the piece in the file.
     piece_at: u64,
     filled: usize,
     /// Pages of the piece that were submitted as they are now.
     submitted_pages: usize,
     failed: Option<Error>,
-    /// Bytes that a commit has told the journal of.
+    /// The bytes that a commit has entered into the journal.
     published: u64,
 }
 
@@ -65,7 +66,7 @@ impl RawWriter {
         work(self).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Makes sure that the file has so many pages.
+    /// Makes sure that the file has `pages` pages.
     fn grow(&mut self, pages: u64) -> Result<()> {
         let has = pages_of(&self.extents);
         if pages <= has {
@@ -230,7 +231,8 @@ impl Writer for RawWriter {
         self.guard(RawWriter::publish)
     }
 
-    /// Nobody between this process and the disk keeps a length: it has to be in the journal, and what that names is durable.
+    /// Makes the length durable. Nothing between this process and the disk keeps a length: it has to be in the journal,
+    /// and what that names is durable.
     fn flush(&mut self) -> Result<()> {
         self.sync()
     }

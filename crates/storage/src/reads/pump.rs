@@ -1,6 +1,6 @@
 //! One thread that keeps the queue of a volume full and completes what comes out.
 //!
-//! 1. Those who submit put reads into a list. They wake the thread if it rests, and only then.
+//! 1. Callers put submitted reads into a list. They wake the thread if it rests, and only then.
 //! 2. The thread takes as many reads from the list as the queue has places for, and gives all of them to the queue.
 //!    Then it completes what has finished.
 //! 3. If there was nothing to do, the thread rests until a completion, a new read or the end ([`Watch`]).
@@ -8,8 +8,8 @@
 //! **Invariants.** The thread says that it rests under the lock under which it found the list empty, so no read is
 //! forgotten. No lock is held while the queue is used: some devices work in `submit`.
 //! **Failure.** If the thread panics, the reads that it had complete with an error, and later ones are refused.
-//! **Leaving.** The last handle's end tells the thread, which ends when all reads have completed. Nobody waits for the
-//! thread: the handle may be dropped by the thread itself, as a read keeps its file and a file its volume.
+//! **Leaving.** The last handle's end tells the thread, which ends when all reads have completed. No caller waits for
+//! the thread. The thread itself may drop the handle, as a read keeps its file and a file its volume.
 
 use super::{QueuedRead, WAITING_READS_MAX};
 use situ_base::{Env, lock};
@@ -25,11 +25,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A queue, and the reads in it. Used by the pump's thread alone.
 pub(crate) trait Source: Send + 'static {
-    /// What it reads.
+    /// The type of its reads.
     type Read: QueuedRead;
-    /// How many reads it takes now.
+    /// Returns the number of reads that it takes now.
     fn places(&self) -> usize;
-    /// Reads that it has and has not completed.
+    /// Returns the number of reads that it has not completed.
     fn in_flight(&self) -> usize;
     /// Begins a read for which there is a place.
     fn begin(&mut self, read: Self::Read);

@@ -1,4 +1,4 @@
-//! What does the submitted reads of one volume, started when the first is submitted.
+//! The mechanism for the submitted reads of one volume, started when the first is submitted.
 
 use super::{Pump, WAITING_READS_MAX};
 use situ_base::{Env, Queue, Workers, lock};
@@ -12,7 +12,7 @@ pub(crate) trait QueuedRead: Send + 'static {
     fn run(self);
 }
 
-/// What does the reads.
+/// The mechanism that does the reads.
 pub(crate) enum Served<R: QueuedRead> {
     /// One thread with a queue.
     Pump(Pump<R>),
@@ -24,7 +24,8 @@ pub(crate) enum Served<R: QueuedRead> {
 pub(crate) const THREADS_MAX: usize = 16;
 
 impl<R: QueuedRead> Served<R> {
-    /// Threads for what can be read only by a call that blocks. They end when the last handle is dropped and no read waits.
+    /// Threads for what can be read only by a call that blocks. They end when the last handle is dropped and no read
+    /// waits.
     pub(crate) fn threads(env: &Env) -> Served<R> {
         Served::Threads(Workers::new(env, "situ-reads", THREADS_MAX, WAITING_READS_MAX))
     }
@@ -41,7 +42,7 @@ impl<R: QueuedRead> Served<R> {
 
 struct State<R: QueuedRead> {
     started: Option<Arc<Served<R>>>,
-    /// Why it could not be started when it was tried last.
+    /// The reason why it could not be started when it was tried last.
     refused: Option<String>,
 }
 
@@ -67,12 +68,12 @@ impl<R: QueuedRead> ReadService<R> {
         done.err().into_iter().flatten().for_each(R::run);
     }
 
-    /// Why reads are done on their callers' threads: the system refused what would do them.
+    /// Returns the reason why reads are done on their callers' threads: the system refused the mechanism for them.
     pub(crate) fn refused(&self) -> Option<String> {
         lock(&self.state).refused.clone()
     }
 
-    /// Starts without the lock, as that may wait. Of two that start at once, one is dropped.
+    /// Starts without the lock, as that may wait. If two start at once, one is dropped.
     fn start(&self, start: impl FnOnce() -> io::Result<Served<R>>) -> Option<Arc<Served<R>>> {
         let started = start();
         let mut state = lock(&self.state);

@@ -244,8 +244,8 @@ impl Executor for RefusesTwo {
     }
 }
 
-/// Each of two callers counted on the thread of the other one, and only the last to be refused read, one of the two reads. The other
-/// read waited without end.
+/// Each of two callers counted on the thread of the other one, and only the last to be refused read, one of the two
+/// reads. The other read waited without end.
 #[test]
 fn callers_that_are_refused_threads_at_the_same_time_read_both() {
     let executor = Arc::new(RefusesTwo(std::sync::Barrier::new(2)));

@@ -15,7 +15,7 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// With a whole key every `interval` entries.
+    /// Creates a builder that stores a whole key every `interval` entries.
     pub(crate) fn new(interval: usize) -> BlockBuilder {
         BlockBuilder { bytes: Vec::new(), restarts: Vec::new(), interval: interval.max(1), since_restart: 0 }
     }
@@ -25,13 +25,13 @@ impl BlockBuilder {
         self.restarts.is_empty()
     }
 
-    /// The block's size if it were finished now.
+    /// Returns the block's size if it were finished now.
     #[inline]
     pub(crate) fn finished_bytes(&self) -> usize {
         self.bytes.len() + 4 * self.restarts.len() + 4
     }
 
-    /// The block's size if it were finished after one more entry, at most (a restart may be counted too many).
+    /// Returns the block's size if it were finished after one more entry, at most (a restart may be counted too many).
     #[inline]
     pub(crate) fn finished_bytes_with(&self, shared: usize, key_bytes: usize, value_bytes: usize) -> usize {
         let shared = if self.since_restart >= self.interval { 0 } else { shared };
@@ -66,7 +66,7 @@ impl BlockBuilder {
         Ok(())
     }
 
-    /// The block, complete. [`clear`](BlockBuilder::clear) begins the next one.
+    /// Returns the block, complete. [`clear`](BlockBuilder::clear) begins the next one.
     pub(crate) fn finish(&mut self) -> &[u8] {
         for restart in &self.restarts {
             self.bytes.extend_from_slice(&restart.to_le_bytes());

@@ -17,7 +17,8 @@ pub(crate) struct BlockCursor {
     value_start: usize,
     key: Vec<u8>,
     trailer: Trailer,
-    /// Entries that the last walk from a restart to a predecessor passed, so that going on backward need not walk again.
+    /// Entries that the last walk from a restart to a predecessor passed, so that going on backward need not walk
+    /// again.
     trail: Vec<Step>,
     /// Their keys, one behind the other.
     trail_keys: Vec<u8>,
@@ -29,13 +30,13 @@ struct Step {
     at: usize,
     next: usize,
     value_start: usize,
-    /// Where its key begins in `trail_keys`; it ends where the following one begins.
+    /// The start of its key in `trail_keys`; the key ends where the following one starts.
     key_start: usize,
     trailer: Trailer,
 }
 
 impl BlockCursor {
-    /// Standing nowhere.
+    /// Creates a cursor that stands nowhere.
     pub(crate) fn new(block: Arc<Block>) -> BlockCursor {
         BlockCursor {
             block,
@@ -63,7 +64,7 @@ impl BlockCursor {
         self.leave();
     }
 
-    /// The block, to be refilled if nobody else holds it; stands nowhere.
+    /// Returns the block, to be refilled if it has no other holder. The cursor then stands nowhere.
     #[inline]
     pub(crate) fn block_mut(&mut self) -> &mut Arc<Block> {
         self.trail.clear();
@@ -91,17 +92,17 @@ impl BlockCursor {
         self.block.slice(self.value_start, self.next)
     }
 
-    /// The value's place in the block.
+    /// Returns the value's place in the block.
     pub(crate) fn value_range(&self) -> (usize, usize) {
         (self.value_start, self.next)
     }
 
-    /// The entry's first byte in the block.
+    /// Returns the entry's first byte in the block.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// To the entry at byte `at`, whose predecessor's key is in `self.key`.
+    /// Moves to the entry at byte `at`, whose predecessor's key is in `self.key`.
     #[inline]
     fn load(&mut self, at: usize) -> Result<bool, Malformed> {
         if at >= self.block.entries_end() {
@@ -136,7 +137,7 @@ impl BlockCursor {
         self.load(0)
     }
 
-    /// To the restart `i`, one of them.
+    /// Moves to the restart `i`, one of them.
     fn enter_restart(&mut self, i: usize) -> Result<bool, Malformed> {
         self.key.clear();
         self.load(self.block.restart(i))
@@ -154,13 +155,13 @@ impl BlockCursor {
         Ok(self.valid())
     }
 
-    /// One entry forward from an entry.
+    /// Moves one entry forward from an entry.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<bool, Malformed> {
         self.load(self.next)
     }
 
-    /// One entry backward from an entry: along the trail of the last walk if it ends here, else by another walk.
+    /// Moves one entry backward from an entry: along the trail of the last walk if it ends here, else by another walk.
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<bool, Malformed> {
         match self.trail.pop() {
@@ -176,7 +177,7 @@ impl BlockCursor {
         }
     }
 
-    /// From the restart before the current entry forward to its predecessor, leaving a trail.
+    /// Walks from the restart before the current entry forward to its predecessor, leaving a trail.
     fn walk_to_prev(&mut self) -> Result<bool, Malformed> {
         self.trail.clear();
         self.trail_keys.clear();
@@ -218,7 +219,7 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// To the first entry at or behind `target`.
+    /// Moves to the first entry at or behind `target`.
     pub(crate) fn seek(&mut self, target: KeyRef<'_>) -> Result<bool, Malformed> {
         self.leave();
         let BlockCursor { block, key, .. } = self;

@@ -3,8 +3,8 @@
 use crate::format::BLOCK_TRAILER_BYTES;
 use crate::warmth::WarmBytes;
 
-/// A data block as it is before compression, with what the index will say of it. A block is boxed: the builder's answer to
-/// each entry is as small as a pointer, and most often no block.
+/// A data block as it is before compression, with what the index will say of it. A block is boxed: the builder's answer
+/// to each entry is as small as a pointer, and most often no block.
 #[derive(Debug, Default)]
 pub struct RawBlock(pub(crate) Box<RawParts>);
 
@@ -13,14 +13,14 @@ pub(crate) struct RawParts {
     pub(crate) bytes: Vec<u8>,
     /// The encoded internal key that separates the block from the next one.
     pub(crate) separator: Vec<u8>,
-    /// How warm the block is to be in the cache, if it is to be there.
+    /// The warmth that the block gets in the cache, if it goes there.
     pub(crate) warmth: Option<u8>,
     /// Memory for the compressed block.
     pub(crate) stored: Vec<u8>,
 }
 
 impl RawBlock {
-    /// The block: entries, restarts, count.
+    /// Returns the block: entries, restarts, count.
     pub fn bytes(&self) -> &[u8] {
         &self.0.bytes
     }
@@ -30,12 +30,12 @@ impl RawBlock {
         self.0.warmth = read.of_output(self.0.bytes.len());
     }
 
-    /// The memory that the block takes, or took when it was used last.
+    /// Returns the memory that the block takes, or took when it was used last.
     pub fn memory_bytes(&self) -> u64 {
         (self.0.bytes.capacity() + self.0.stored.capacity()) as u64
     }
 
-    /// How long the block is in the file if it is not compressed.
+    /// Returns the length of the block in the file if it is not compressed.
     pub fn plain_bytes(&self) -> u64 {
         (self.0.bytes.len() + BLOCK_TRAILER_BYTES) as u64
     }
@@ -44,18 +44,18 @@ impl RawBlock {
 /// A data block as it will be in the file.
 #[derive(Debug)]
 pub struct EncodedBlock {
-    /// Of a block that was not worth compressing, `bytes` has the block's trailer already.
+    /// The block before compression. If it was not worth compressing, `bytes` has the block's trailer already.
     pub(crate) block: RawBlock,
     pub(crate) is_compressed: bool,
 }
 
 impl EncodedBlock {
-    /// The bytes for the file, trailer included.
+    /// Returns the bytes for the file, trailer included.
     pub fn stored(&self) -> &[u8] {
         if self.is_compressed { &self.block.0.stored } else { &self.block.0.bytes }
     }
 
-    /// The block before compression.
+    /// Returns the block before compression.
     pub(crate) fn raw(&self) -> &[u8] {
         let bytes = &self.block.0.bytes;
         let end = if self.is_compressed { bytes.len() } else { bytes.len() - BLOCK_TRAILER_BYTES };

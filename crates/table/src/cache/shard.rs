@@ -1,7 +1,7 @@
 //! One shard: blocks kept by S3-FIFO, and the memory of blocks that are gone.
 //!
-//! The policy is [`s3_fifo`](situ_base::s3_fifo)'s. The shard adds what a cache of blocks needs: keys behind hashes, warmth,
-//! spare buffers, counters. The module page of the cache has the whole.
+//! The policy is [`s3_fifo`](situ_base::s3_fifo)'s. The shard adds what a cache of blocks needs: keys behind hashes,
+//! warmth, spare buffers, counters. The module page of the cache has the whole.
 
 use super::{BlockKey, CacheStats, Identity};
 use crate::block::Block;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// How many merges a block's contents go through, from block to block, after somebody last asked for them.
+/// The number of merges that a block's contents go through, from block to block, after the last reader asked for them.
 pub(super) const WARMTH_MAX: u8 = 3;
 /// The small queue's part of the shard: one in this many bytes.
 const SMALL_PART: u64 = 10;
@@ -20,37 +20,37 @@ const SMALL_PART: u64 = 10;
 pub(super) struct CachedBlock {
     key: BlockKey,
     block: Arc<Block>,
-    /// How many merges it may go through before somebody asks for it again.
+    /// The number of merges that it may go through before a reader asks for it again.
     warmth: u8,
 }
 
-/// What a block takes in the shard's map.
+/// The bytes that a block takes in the shard's map.
 pub(super) const SLOT_BYTES: usize = size_of::<Held<CachedBlock>>();
 
 /// Buffers are kept for further blocks if their capacity is a multiple of this, and at most [`SPARE_BYTES_MAX`].
 pub(super) const SPARE_STEP_BYTES: usize = 128;
 /// The longest buffer that is kept.
 pub(super) const SPARE_BYTES_MAX: usize = 64 << 10;
-/// A buffer may be so many steps longer than what is asked for.
+/// The number of steps by which a buffer may be longer than the requested length.
 const SPARE_STEPS_OVER: usize = 2;
-/// What spare buffers may take of a shard that is full: one in this many bytes.
+/// The share of a full shard that spare buffers may take: one in this many bytes.
 const SPARE_PART: u64 = 32;
-/// What they may take of one that is not.
+/// The share that they may take of a shard that is not full.
 const SPARE_PART_MAX: u64 = 8;
 
-/// What is to be freed when the lock is not held any more.
+/// The memory to free after the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Garbage {
-    /// Blocks that somebody still reads.
+    /// Blocks that still have readers.
     blocks: Vec<Arc<Block>>,
     buffers: Vec<Vec<u8>>,
 }
 
-/// Blocks are found by the hash of their key: of two keys with the same 64-bit hash only one can be here, and the block's
-/// key decides which.
+/// Blocks are found by the hash of their key. Of two keys with the same 64-bit hash, only one can be here, and the
+/// block's key decides which.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// By hash.
+    /// The blocks, by hash.
     blocks: S3Fifo<u64, CachedBlock, BuildHasherDefault<Identity>>,
     /// Buffers of blocks that are gone, by capacity.
     spares: BTreeMap<usize, Vec<Vec<u8>>>,
@@ -69,7 +69,7 @@ impl Shard {
         found
     }
 
-    /// As `get`, but only a hit is counted.
+    /// Like `get`, but only a hit is counted.
     #[inline]
     pub(super) fn probe(&mut self, key: BlockKey, hash: u64) -> Option<Arc<Block>> {
         let held = self.blocks.get_mut(&hash).filter(|held| held.value.key == key)?;
@@ -83,12 +83,12 @@ impl Shard {
         self.misses += 1;
     }
 
-    /// The block, if it is here. Not counted as a lookup.
+    /// Returns the block, if it is here. Not counted as a lookup.
     pub(super) fn peek(&self, key: BlockKey, hash: u64) -> Option<Arc<Block>> {
         self.find(key, hash).map(|cached| Arc::clone(&cached.block))
     }
 
-    /// How many merges a block may go through; 0 if it is not here. Not counted as a lookup.
+    /// Returns the number of merges that a block may go through; 0 if it is not here. This does not count as a lookup.
     pub(super) fn warmth(&self, key: BlockKey, hash: u64) -> u8 {
         self.find(key, hash).map_or(0, |cached| cached.warmth)
     }
@@ -97,7 +97,7 @@ impl Shard {
         self.blocks.peek(&hash).filter(|cached| cached.key == key)
     }
 
-    /// A buffer for a block of `bytes` that may be too long, with whatever was in it; `None` if there is none.
+    /// Returns a buffer for a block of `bytes` that may be too long, with whatever was in it; `None` if there is none.
     pub(super) fn take_spare(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let (_, buffers) =
             self.spares.range_mut(bytes..bytes.saturating_add((SPARE_STEPS_OVER + 1) * SPARE_STEP_BYTES)).next()?;
@@ -110,8 +110,8 @@ impl Shard {
         Some(buffer)
     }
 
-    /// Keeps the memory of a block that is gone for the next one: at most half of the room that blocks leave, and a small part
-    /// of the shard, a smaller one if they leave none.
+    /// Keeps the memory of a block that is gone for the next one. It keeps at most half of the room that blocks leave,
+    /// and a small part of the shard, a smaller one if they leave none.
     fn recycle(&mut self, block: Arc<Block>, limit: u64, garbage: &mut Garbage) {
         let buffer = match Arc::try_unwrap(block) {
             Ok(block) => block.into_bytes(),
@@ -141,8 +141,8 @@ impl Shard {
         }
     }
 
-    /// Puts a block in that may go through so many merges. One that comes from a merge itself counts as hit if what it is
-    /// made of was asked for since the merge before.
+    /// Inserts a block that may go through `warmth` merges. A block that comes from a merge itself counts as hit if a
+    /// reader asked for its source since the merge before.
     #[expect(clippy::too_many_arguments, reason = "what the cache knows and the shard needs; one caller")]
     pub(super) fn insert(
         &mut self,
@@ -195,7 +195,7 @@ impl Shard {
         self.limit_ghosts();
     }
 
-    /// There are as many ghosts as blocks, at most.
+    /// Limits the ghosts to at most as many as there are blocks.
     fn limit_ghosts(&mut self) {
         self.blocks.limit_ghosts(self.blocks.len().max(1));
     }
@@ -210,7 +210,7 @@ impl Shard {
         stats.spare_bytes += self.spare_bytes;
     }
 
-    /// The sum of charges, counted anew.
+    /// Recounts the sum of charges.
     #[cfg(test)]
     pub(super) fn recount(&self) -> (u64, u64) {
         self.blocks.check();

@@ -29,7 +29,8 @@ fn sample() -> Properties {
     }
 }
 
-/// Units that bound the lengths of keys and values ask for them before they take a task. Tables of older programs do not tell.
+/// Units that bound the lengths of keys and values ask for them before they take a task. Tables of older programs do
+/// not tell.
 #[test]
 fn the_longest_key_and_value_may_be_missing() {
     let told = Properties { longest_key_bytes: Some(9), longest_value_bytes: Some(0), ..sample() };

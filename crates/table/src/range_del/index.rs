@@ -1,51 +1,51 @@
 //! Range tombstones as they come, searched without being cut.
 //!
-//! A reader asks for the newest tombstone, at or below its snapshot, that covers a key. Fragments answer that too, but
+//! A reader asks for the newest tombstone, at or below its snapshot, that covers a key. Fragments answer that too. But
 //! fragments that keep every sequence take n² of memory for n tombstones in each other (a queue that is trimmed with
-//! `delete_range("q/", "q/<i>")`, i rising), and have to be built anew for each one that is added. This index grows by one
-//! tombstone at a time:
+//! `delete_range("q/", "q/<i>")`, i rising). They also have to be rebuilt for each one that is added. This index grows
+//! by one tombstone at a time:
 //!
 //! 1. New tombstones enter the *tail*, a list of less than [`LEAF_TOMBSTONES`], which is searched from end to end.
 //! 2. A full tail becomes a *run*. A run knows for each key the newest of its tombstones that covers it, as a list of
 //!    steps: from this key on it is that tombstone, or none.
-//! 3. [`FANOUT`] runs of one height at the end of the list become one run of the next height: their steps are merged,
+//! 3. [`FANOUT`] runs of one height at the end of the list become one run of the next height. Their steps are merged,
 //!    and they stay as its children.
-//! 4. A query goes through the runs, newest first. A run with nothing newer than what was found is passed over; one that
-//!    is older than the snapshot is answered by one binary search in its steps; one that holds tombstones on both sides
-//!    of the snapshot passes the question on to its children, a leaf by looking at each.
+//! 4. A query goes through the runs, newest first. A run with nothing newer than the tombstone found so far is passed
+//!    over. One binary search in its steps answers for a run that is older than the snapshot. A run that holds
+//!    tombstones on both sides of the snapshot passes the question on to its children, a leaf by looking at each.
 //!
-//! **Invariants**: neighbouring steps name different tombstones; a run of height h has exactly
-//! `LEAF_TOMBSTONES * FANOUT^h` tombstones; heights in the list of runs do not rise.
+//! **Invariants**: neighbouring steps name different tombstones. A run of height h has exactly
+//! `LEAF_TOMBSTONES * FANOUT^h` tombstones. Heights in the list of runs do not rise.
 //!
-//! **Cost** for n tombstones: a run has at most two steps of 8 bytes for each of its tombstones, so the index takes at
-//! most 16 bytes for each tombstone and height, and there are log₄(n/32) heights; tombstones in each other share
-//! steps, so that a trimmed queue has one or two steps in each run. Adding one is amortised the same. A query is at most
-//! three binary searches a height, and on the way down to the snapshot three more. That holds while tombstones are
-//! added in the order of their sequence numbers, or nearly so; any other order gives the same answers, and more children
-//! are asked for an old snapshot.
+//! **Cost** for n tombstones: a run has at most two steps of 8 bytes for each of its tombstones. So the index takes at
+//! most 16 bytes for each tombstone and height, and there are log₄(n/32) heights. Tombstones in each other share steps,
+//! so that a trimmed queue has one or two steps in each run. Adding one is amortised the same. A query is at most three
+//! binary searches a height, and on the way down to the snapshot three more. That holds while tombstones are added in
+//! the order of their sequence numbers, or nearly so. Any other order gives the same answers, and a query for an old
+//! snapshot visits more children.
 //!
-//! Rejected: an interval tree with the largest end in each node. It has n nodes, but the newest tombstone that covers a
-//! key is found by visiting all that cover it, which for a trimmed queue are all there are.
+//! Rejected: an interval tree with the largest end in each node. It has n nodes, but a search for the newest tombstone
+//! that covers a key visits all that cover it. For a trimmed queue, these are all tombstones.
 
 use super::RangeTombstone;
 use crate::key::SequenceNumber;
 use std::sync::Arc;
 
-/// So many tombstones are searched one by one.
+/// The number of tombstones that are searched one by one.
 const LEAF_TOMBSTONES: usize = 32;
-/// So many runs become one.
+/// The number of runs that become one.
 const FANOUT: usize = 4;
 /// The tombstone of a step from which on there is none.
 const NONE: u32 = u32::MAX;
-/// What an `Arc` keeps beside its value.
+/// The bytes that an `Arc` keeps in addition to its value.
 const ARC_BYTES: usize = 2 * size_of::<usize>();
 
 /// Range tombstones that can be searched while their number grows. Copies share what is indexed. See the module's page.
 #[derive(Debug, Clone, Default)]
 pub struct TombstoneIndex {
-    /// In the order of insertion.
+    /// The runs, in the order of insertion.
     runs: Vec<Arc<Run>>,
-    /// Those that are in no run.
+    /// The tombstones that are in no run.
     tail: Vec<Arc<RangeTombstone>>,
     len: usize,
     index_bytes: usize,
@@ -66,7 +66,7 @@ struct Run {
     largest_sequence: SequenceNumber,
 }
 
-/// From a key on, up to the next step's, `tombstone` is the newest one that covers.
+/// A step: from its key on, up to the next step's, `tombstone` is the newest one that covers.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     /// Twice the number of a tombstone, plus one: the key is its end, not its begin.
@@ -75,7 +75,7 @@ struct Step {
 }
 
 impl Step {
-    /// The same step in a run where all numbers are larger by `offset`.
+    /// Returns the same step in a run where all numbers are larger by `offset`.
     fn moved(self, offset: u32) -> Step {
         let tombstone = if self.tombstone == NONE { NONE } else { self.tombstone + offset };
         Step { key: self.key + 2 * offset, tombstone }
@@ -83,7 +83,7 @@ impl Step {
 }
 
 impl TombstoneIndex {
-    /// An index of no tombstones.
+    /// Creates an index of no tombstones.
     pub fn new() -> TombstoneIndex {
         TombstoneIndex::default()
     }
@@ -119,8 +119,8 @@ impl TombstoneIndex {
         self.runs.push(Arc::new(run));
     }
 
-    /// The newest tombstone, at or below `snapshot`, that covers `user_key`. A version of the key is hidden from
-    /// `snapshot` if its sequence number is smaller than the tombstone's; the same is true of every key up to the
+    /// Returns the newest tombstone, at or below `snapshot`, that covers `user_key`. A version of the key is hidden
+    /// from `snapshot` if its sequence number is smaller than the tombstone's. The same is true of every key up to the
     /// tombstone's end.
     #[inline]
     pub fn covering(&self, user_key: &[u8], snapshot: SequenceNumber) -> Option<&RangeTombstone> {
@@ -130,34 +130,34 @@ impl TombstoneIndex {
         search.newest
     }
 
-    /// Number of tombstones.
+    /// Returns the number of tombstones.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All tombstones in the order of insertion.
+    /// Returns all tombstones in the order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<RangeTombstone>> {
         let leaves = self.runs.iter().flat_map(|run| &run.leaves);
         leaves.flat_map(|leaf| leaf.iter()).chain(&self.tail)
     }
 
-    /// Bytes of memory of the tombstones and their keys.
+    /// Returns the bytes of memory of the tombstones and their keys.
     pub fn tombstone_bytes(&self) -> usize {
         self.tombstone_bytes
     }
 
-    /// Bytes of memory beside the tombstones: what it takes to find them.
+    /// Returns the bytes of memory of the index, without the tombstones.
     pub fn index_bytes(&self) -> usize {
         self.index_bytes + LEAF_TOMBSTONES * size_of::<Arc<RangeTombstone>>()
     }
 }
 
-/// Bytes of memory of a shared tombstone and its keys.
+/// Returns the bytes of memory of a shared tombstone and its keys.
 pub(crate) fn tombstone_bytes(tombstone: &RangeTombstone) -> usize {
     ARC_BYTES + size_of::<RangeTombstone>() + tombstone.begin.capacity() + tombstone.end.capacity()
 }
@@ -169,7 +169,7 @@ impl Extend<Arc<RangeTombstone>> for TombstoneIndex {
 }
 
 impl FromIterator<Arc<RangeTombstone>> for TombstoneIndex {
-    /// Oldest first is the order in which old snapshots are served best.
+    /// Builds an index. Old snapshots are served best if the oldest tombstone comes first.
     fn from_iter<I: IntoIterator<Item = Arc<RangeTombstone>>>(tombstones: I) -> TombstoneIndex {
         let mut index = TombstoneIndex::new();
         index.extend(tombstones);
@@ -184,7 +184,7 @@ struct Search<'k, 'a> {
 }
 
 impl<'a> Search<'_, 'a> {
-    /// Whether a tombstone with this sequence number would be a better answer.
+    /// Returns true if a tombstone with this sequence number would be a better answer.
     fn wants(&self, sequence: SequenceNumber) -> bool {
         sequence <= self.snapshot && self.newest.is_none_or(|newest| newest.sequence < sequence)
     }
@@ -221,7 +221,7 @@ impl Run {
         Run::over(height, leaves, children.clone(), &parts)
     }
 
-    /// Merges the steps of all parts; the numbers of a part's tombstones are moved by the number beside it.
+    /// Merges the steps of all parts; the numbers of a part's tombstones are moved by the number next to it.
     fn over(height: u32, leaves: Vec<Leaf>, children: Vec<Arc<Run>>, parts: &[(u32, &[Step])]) -> Run {
         let sequences = || leaves.iter().flat_map(|leaf| leaf.iter()).map(|tombstone| tombstone.sequence);
         let smallest_sequence = sequences().min().unwrap_or(0);
@@ -296,7 +296,7 @@ impl Run {
         }
     }
 
-    /// Bytes of memory without tombstones, leaves below the lowest height, and children.
+    /// Returns the bytes of memory without tombstones, leaves below the lowest height, and children.
     fn own_bytes(&self) -> usize {
         let leaf_bytes =
             if self.height == 0 { ARC_BYTES + LEAF_TOMBSTONES * size_of::<Arc<RangeTombstone>>() } else { 0 };

@@ -4,8 +4,8 @@
 //! it takes the next handle from the index and gets that block
 //! 1. from the block cache, unless it is a sequential cursor;
 //! 2. else from its *window*: a piece of the file read at once. A sequential cursor's window has a fixed size. Another
-//!    cursor reads single blocks until it has missed the cache [`MISSES_BEFORE_AHEAD`] times in a row while going forward;
-//!    then it reads [`WINDOW_BYTES_MIN`], and twice as much each time, up to [`WINDOW_BYTES_MAX`].
+//!    cursor reads single blocks until it has missed the cache [`MISSES_BEFORE_AHEAD`] times in a row while going
+//!    forward. Then it reads [`WINDOW_BYTES_MIN`], and twice as much each time, up to [`WINDOW_BYTES_MAX`].
 //!
 //! A sequential cursor decodes block after block into the same memory.
 //!
@@ -36,18 +36,18 @@ const SEQUENTIAL_BYTES_MIN: usize = 64 << 10;
 pub(crate) struct Window {
     bytes: Vec<u8>,
     start: u64,
-    /// What is valid of `bytes`.
+    /// The valid length of `bytes`.
     filled: usize,
 }
 
 impl Window {
-    /// The block at `handle` with its trailer, if all of it is here.
+    /// Returns the block at `handle` with its trailer, if all of it is here.
     pub(crate) fn get(&self, handle: BlockHandle) -> Option<&[u8]> {
         let at = usize::try_from(handle.offset.checked_sub(self.start)?).ok()?;
         self.bytes.get(..self.filled)?.get(at..)?.get(..handle.stored_bytes() as usize)
     }
 
-    /// Reads `bytes` from `start`; what was there before is gone.
+    /// Reads `bytes` from `start`; the previous contents are gone.
     pub(crate) fn fill(&mut self, table: &Table, start: u64, bytes: usize, reach: Reach) -> Result<()> {
         if self.bytes.len() < bytes {
             resize(&mut self.bytes, bytes, table.path())?;
@@ -71,12 +71,12 @@ pub struct TableCursor {
     /// The index entry of the current data block in `leaf`.
     index_at: usize,
     window: Window,
-    /// How much the next window will be: fixed for a sequential cursor.
+    /// The size of the next window: fixed for a sequential cursor.
     window_bytes: usize,
     sequential: bool,
-    /// Of a sequential cursor: how warm the current block is in the cache.
+    /// The warmth of the current block in the cache, for a sequential cursor.
     warmth: u8,
-    /// What it has read of warm blocks before the current one.
+    /// The bytes that it has read of warm blocks before the current one.
     warm_before: WarmBytes,
     misses: u32,
     meter: Option<Arc<ReadMeter>>,
@@ -85,14 +85,14 @@ pub struct TableCursor {
 }
 
 impl Table {
-    /// A cursor over the entries; it stands nowhere yet. It reads through the cache, block by block, and ahead in
-    /// growing pieces once it notices that it is going forward.
+    /// Returns a cursor over the entries; it stands nowhere yet. It reads through the cache, block by block, and ahead
+    /// in growing pieces once it notices that it is going forward.
     pub fn cursor(self: &Arc<Self>, options: ReadOptions) -> TableCursor {
         TableCursor::new(Arc::clone(self), options, None)
     }
 
-    /// A cursor for reading all or most of the table forward, as compactions do: past the cache, `read_bytes` at a time
-    /// (64 KiB at least), with every checksum verified and no allocation per block.
+    /// Returns a cursor for reading all or most of the table forward, as compactions do. It reads past the cache,
+    /// `read_bytes` at a time (64 KiB at least), verifies every checksum, and allocates nothing per block.
     pub fn sequential_cursor(self: &Arc<Self>, read_bytes: usize) -> TableCursor {
         TableCursor::new(
             Arc::clone(self),
@@ -127,50 +127,50 @@ impl TableCursor {
         self.meter = Some(meter);
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.entries.valid()
     }
 
-    /// The entry's key. Must stand on an entry.
+    /// Returns the entry's key. The cursor must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.entries.key()
     }
 
-    /// The entry's value. Must stand on an entry.
+    /// Returns the entry's value. The cursor must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.entries.value()
     }
 
-    /// Of a sequential cursor, which reads past the cache: how warm the block of this entry is there. 0 if it is not there,
-    /// and of other cursors.
+    /// Returns the warmth in the cache of the block of this entry, for a sequential cursor, which reads past the cache.
+    /// 0 if the block is not there, and for other cursors.
     #[inline]
     pub fn warmth(&self) -> u8 {
         self.warmth
     }
 
-    /// Of a sequential cursor: how much it has read of blocks that are warm, up to the entry it stands on.
+    /// Returns the bytes that a sequential cursor has read of warm blocks, up to the entry it stands on.
     pub fn warm_read(&self) -> WarmBytes {
         // Behind the last entry of its block, the cursor has read all of them.
         let in_block = self.entries.at().min(self.entries.block().entries_end());
         self.warm_before + WarmBytes::of_block(in_block as u64, self.warmth)
     }
 
-    /// The entry's value, keeping its block alive. Must stand on an entry.
+    /// Returns the entry's value, keeping its block alive. The cursor must stand on an entry.
     pub fn value_ref(&self) -> crate::block::ValueRef {
         let (start, end) = self.entries.value_range();
         crate::block::ValueRef::new(Arc::clone(self.entries.block()), start, end)
     }
 
-    /// To the first entry.
+    /// Moves to the first entry.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -181,7 +181,7 @@ impl TableCursor {
         self.forward_from_here()
     }
 
-    /// To the last entry.
+    /// Moves to the last entry.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -193,7 +193,7 @@ impl TableCursor {
         self.prev_block()
     }
 
-    /// To the first entry at or behind `target`.
+    /// Moves to the first entry at or behind `target`.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -214,7 +214,7 @@ impl TableCursor {
         self.forward_from_here()
     }
 
-    /// To the last entry at or before `target`.
+    /// Moves to the last entry at or before `target`.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -226,7 +226,7 @@ impl TableCursor {
         if self.key() == target { Ok(()) } else { self.prev() }
     }
 
-    /// One entry forward. Must stand on an entry.
+    /// Moves one entry forward. The cursor must stand on an entry.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -243,7 +243,7 @@ impl TableCursor {
         }
     }
 
-    /// One entry backward. Must stand on an entry.
+    /// Moves one entry backward. The cursor must stand on an entry.
     ///
     /// # Errors
     /// Reading a block failed.
@@ -275,7 +275,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// To the first entry of the data block at `index_at`, or of the first one behind it that has one.
+    /// Moves to the first entry of the data block at `index_at`, or of the first one behind it that has one.
     fn forward_from_here(&mut self) -> Result<()> {
         self.entries.leave();
         while let Some(leaf) = &self.leaf {
@@ -294,7 +294,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// To the last entry of the data block before `index_at`, or of the first one before it that has one.
+    /// Moves to the last entry of the data block before `index_at`, or of the first one before it that has one.
     fn prev_block(&mut self) -> Result<()> {
         self.entries.leave();
         self.misses = 0;

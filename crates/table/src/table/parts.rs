@@ -10,8 +10,8 @@
 //! 3. [`Table::decode_stored`] checks these bytes and decompresses them. It reads nothing.
 //! 4. [`Table::entries`] walks over the entries of a block.
 //!
-//! **Threads**: any thread may do any step; [`TableCursor`](crate::TableCursor) does all of them on one. **Failure**: damage
-//! is corruption, with the file and the block's offset.
+//! **Threads**: any thread may do any step; [`TableCursor`](crate::TableCursor) does all of them on one. **Failure**:
+//! damage is corruption, with the file and the block's offset.
 
 use super::Table;
 use crate::block::{Block, BlockCursor};
@@ -24,7 +24,8 @@ use situ_storage::memory::resize;
 use std::sync::Arc;
 
 impl Table {
-    /// Reads the data block at `handle` as it is stored, its trailer included, into `stored`, whose memory is used again.
+    /// Reads the data block at `handle` as it is stored, its trailer included, into `stored`, whose memory is used
+    /// again.
     ///
     /// # Errors
     /// The file cannot be read there, or no data block can lie there.
@@ -42,7 +43,7 @@ impl Table {
         self.decode_data_block(handle, stored, true, block)
     }
 
-    /// As [`decode_stored`](Table::decode_stored); whether the checksum is verified is the caller's choice.
+    /// Like [`decode_stored`](Table::decode_stored); whether the checksum is verified is the caller's choice.
     #[inline]
     pub(crate) fn decode_data_block(
         &self,
@@ -55,7 +56,7 @@ impl Table {
         decoded.map_err(|damage| self.corruption(handle.offset, "data block", damage))
     }
 
-    /// The entries of one of this table's data blocks, from the first on.
+    /// Returns the entries of one of this table's data blocks, from the first on.
     ///
     /// # Errors
     /// The first entry cannot be decoded.
@@ -75,25 +76,25 @@ pub struct BlockEntries {
 }
 
 impl BlockEntries {
-    /// Whether it stands on an entry.
+    /// Returns true if the cursor stands on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.cursor.valid()
     }
 
-    /// The entry's key. Must stand on an entry.
+    /// Returns the entry's key. The cursor must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {
         self.cursor.key()
     }
 
-    /// The entry's value. Must stand on an entry.
+    /// Returns the entry's value. The cursor must stand on an entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.cursor.value()
     }
 
-    /// One entry forward, or behind the last one. Must stand on an entry.
+    /// Moves one entry forward, or behind the last one. The cursor must stand on an entry.
     ///
     /// # Errors
     /// The entry cannot be decoded.

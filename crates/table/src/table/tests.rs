@@ -183,7 +183,8 @@ fn each_get_of_a_cold_table_reads_at_most_two_blocks() {
     }
 }
 
-/// How far a read goes, of gets and of cursors; and each block that was not in the cache is one miss, read at once or later.
+/// How far a read goes, of gets and of cursors; and each block that was not in the cache is one miss, read at once or
+/// later.
 #[test]
 fn a_read_goes_as_far_as_it_may() {
     let entries: Vec<_> = (0..2000u32).map(|i| (format!("{i:08}").into_bytes(), vec![1; 100])).collect();

@@ -17,24 +17,24 @@ use std::sync::Arc;
 /// Data is read in pieces of this size.
 const READ_BYTES: usize = 256 << 10;
 
-/// What has been seen so far.
+/// The state of a verification so far.
 struct Audit<'a> {
     table: &'a Table,
     window: Window,
     filter: Option<Filter>,
-    /// What the properties should say.
+    /// The properties as counted from the entries.
     counted: Properties,
     last_key: Vec<u8>,
     last_separator: Vec<u8>,
-    /// Where the next data block must begin.
+    /// The offset where the next data block must begin.
     data_offset: u64,
     progress: &'a mut dyn FnMut(u64),
 }
 
 impl Table {
-    /// Reads the whole file, past the cache, and checks everything: each checksum; that the blocks fill the file without
-    /// gap or overlap; the order of keys; the index against the data; that the filter lets each key pass; the
-    /// properties against the entries. `progress` is told the number of data bytes checked, after each block.
+    /// Reads the whole file, past the cache, and checks everything: each checksum, the order of keys, the index against
+    /// the data, and the properties against the entries. The blocks must fill the file without gap or overlap, and the
+    /// filter must let each key pass. `progress` gets the number of data bytes checked, after each block.
     ///
     /// # Errors
     /// The first damage found, or the file cannot be read.
@@ -98,7 +98,7 @@ impl Table {
         self.corruption(offset, what, Damage::new(expected, found))
     }
 
-    /// A block from the file, not from what was read at open.
+    /// Returns a block from the file, not from what was read at open.
     fn read_again(&self, handle: BlockHandle, what: &str) -> Result<Vec<u8>> {
         self.check_handle(handle, self.footer.file_bytes - FOOTER_BYTES as u64, what)?;
         let mut stored = zeroed(handle.stored_bytes() as usize, self.path())?;
@@ -106,7 +106,7 @@ impl Table {
         decode_owned(stored, true).map_err(|d| self.corruption(handle.offset, what, d))
     }
 
-    /// Whether the blocks that are not data follow each other from the end of the data to the footer.
+    /// Checks that the blocks that are not data follow each other from the end of the data to the footer.
     fn check_tiling(&self, mut blocks: Vec<BlockHandle>) -> Result<()> {
         blocks.sort_by_key(|handle| handle.offset);
         let mut at = self.data_end;
@@ -151,7 +151,7 @@ impl Table {
         }
         let stored = Properties::decode(&self.read_again(footer.properties, "properties")?)
             .map_err(|d| self.corruption(offset, "properties", d))?;
-        // What cannot be counted.
+        // The properties that cannot be counted.
         counted.created_unix_s = stored.created_unix_s;
         counted.compression = stored.compression;
         counted.keyspace_id = stored.keyspace_id;

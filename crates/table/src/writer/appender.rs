@@ -1,5 +1,5 @@
-//! The last part of writing: encoded blocks and the end of the table go into the file. The module page of the writer has
-//! the whole way.
+//! The last part of writing: encoded blocks and the end of the table go into the file. The module page of the writer
+//! has the whole way.
 
 use super::TableSummary;
 use super::builder::TableEnd;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct FinishedLeaf {
     separator: Vec<u8>,
-    /// Where it begins in `leaves`.
+    /// The offset in `leaves`.
     start: usize,
     bytes: usize,
 }
@@ -35,7 +35,7 @@ pub struct TableAppender {
     written: u64,
     data_bytes: u64,
     data_blocks: u64,
-    /// Where warm blocks go, and the number by which the cache knows the table.
+    /// The cache for warm blocks, and the number by which the cache knows the table.
     warming: Option<(Arc<Warming>, u64)>,
 }
 
@@ -66,7 +66,7 @@ impl TableAppender {
         self.warming = Some((warming, table_id));
     }
 
-    /// How many bytes the blocks so far take in the file.
+    /// Returns the number of bytes that the blocks so far take in the file.
     #[inline]
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
@@ -81,7 +81,8 @@ impl TableAppender {
         self.append(encoded)
     }
 
-    /// Appends the next block in the builder's order, and its place to the index. The result is memory for another block.
+    /// Appends the next block in the builder's order, and its place to the index. The result is memory for another
+    /// block.
     ///
     /// # Errors
     /// The file cannot be written, or the block is longer than a table can hold.
@@ -144,8 +145,9 @@ impl TableAppender {
         self.append_stored(&block)
     }
 
-    /// Appends the index blocks. One is the whole index: its handle is returned, for the footer. More get another one over
-    /// them, which [`finish`](TableAppender::finish) appends later, so that it lies with what is read when the table is opened.
+    /// Appends the index blocks. One is the whole index: its handle is returned, for the footer. More get another one
+    /// over them, which [`finish`](TableAppender::finish) appends later, so that it lies with what is read when the
+    /// table is opened.
     fn finish_index(&mut self, properties: &mut Properties) -> Result<Option<BlockHandle>> {
         if !self.index.is_empty() {
             // Nothing lies behind the last data block: its separator is the table's last key.

@@ -12,10 +12,10 @@ use crate::options::TableOptions;
 use crate::properties::{Properties, WRITER_VERSION};
 use situ_storage::{Error, Result};
 
-/// What each index block adds to the top index and the footer, about.
+/// The approximate bytes that each index block adds to the top index and the footer.
 const LEAF_BYTES: usize = 48;
 
-/// What comes behind the blocks of a table.
+/// The part of a table behind its blocks.
 #[derive(Debug)]
 pub struct TableEnd {
     /// Without what only the appender knows: bytes and number of blocks.
@@ -25,18 +25,18 @@ pub struct TableEnd {
 }
 
 impl TableEnd {
-    /// The first and the last internal key; `None` if the table has no entries.
+    /// Returns the first and the last internal key; `None` if the table has no entries.
     pub fn key_bounds(&self) -> Option<(KeyRef<'_>, KeyRef<'_>)> {
         self.properties.smallest_key().zip(self.properties.largest_key())
     }
 
-    /// The memory that the filter and the range tombstones take.
+    /// Returns the memory that the filter and the range tombstones take.
     pub fn memory_bytes(&self) -> u64 {
         [&self.filter, &self.range_tombstones].into_iter().flatten().map(|bytes| bytes.capacity() as u64).sum()
     }
 }
 
-/// How large the index would be if nothing of it were compressed.
+/// The size of the index if nothing of it were compressed.
 #[derive(Debug)]
 struct PlainIndex {
     finished_bytes: usize,
@@ -83,7 +83,7 @@ pub struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// A builder without entries.
+    /// Creates a builder without entries.
     ///
     /// # Errors
     /// An option is out of range.
@@ -120,9 +120,9 @@ impl TableBuilder {
     /// Adds an entry. If the open block ends before the entry, the block is the result.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid) if the key is not behind the last one, too long, or of a kind that is no entry. A refused
-    /// entry changes nothing. [`OutOfMemory`](Error::OutOfMemory) if there is no memory for its block or for the filter; then the table
-    /// cannot be finished.
+    /// [`Invalid`](Error::Invalid) if the key is not behind the last one, too long, or of a kind that is no entry. A
+    /// refused entry changes nothing. [`OutOfMemory`](Error::OutOfMemory) if there is no memory for its block or for
+    /// the filter; then the table cannot be finished.
     #[inline]
     pub fn add(&mut self, key: KeyRef<'_>, value: &[u8]) -> Result<Option<RawBlock>> {
         let shared = common_prefix(&self.last_user_key, key.user);
@@ -180,8 +180,8 @@ impl TableBuilder {
     /// Adds a range tombstone: all versions of user keys in `begin..end` older than `sequence` are gone. In any order.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid) if the range is empty or a bound too long. [`OutOfMemory`](Error::OutOfMemory) if there is no memory
-    /// for it.
+    /// [`Invalid`](Error::Invalid) if the range is empty or a bound too long. [`OutOfMemory`](Error::OutOfMemory) if
+    /// there is no memory for it.
     pub fn add_range_tombstone(&mut self, begin: &[u8], sequence: SequenceNumber, end: &[u8]) -> Result<()> {
         if begin >= end || begin.len().max(end.len()) > MAX_KEY_BYTES || sequence > MAX_SEQUENCE {
             let range = format!("{}..{}", begin.escape_ascii(), end.escape_ascii());
@@ -205,13 +205,13 @@ impl TableBuilder {
         self.properties.lifetimes.add(self.properties.created_unix_s, lifetime);
     }
 
-    /// Point entries so far.
+    /// Returns the number of point entries so far.
     pub fn entries(&self) -> u64 {
         self.properties.entries
     }
 
-    /// About how long the file would be if it were finished now, and the blocks given out took `blocks_bytes` in it. The open
-    /// block and the index are counted uncompressed.
+    /// Returns about how long the file would be if it were finished now, and the blocks given out took `blocks_bytes`
+    /// in it. The open block and the index are counted uncompressed.
     #[inline]
     pub fn estimated_bytes(&self, blocks_bytes: u64) -> u64 {
         let open = if self.data.is_empty() { 0 } else { self.data.finished_bytes() + BLOCK_TRAILER_BYTES };
@@ -229,7 +229,8 @@ impl TableBuilder {
             HEADER_BYTES + properties + self.index.bytes() + 4 * BLOCK_TRAILER_BYTES + FOOTER_BYTES;
     }
 
-    /// Ends the open data block. `next` is the entry that follows, with what its user key has in common with the last one's.
+    /// Ends the open data block. `next` is the entry that follows, with what its user key has in common with the last
+    /// one's.
     fn finish_data_block(&mut self, next: Option<(KeyRef<'_>, usize)>) -> RawBlock {
         let mut block = self.spare.take().unwrap_or_default();
         let parts = &mut *block.0;
@@ -253,7 +254,7 @@ impl TableBuilder {
         self.spare = Some(memory);
     }
 
-    /// The last block, if there is one, and what comes behind the blocks.
+    /// Returns the last block, if there is one, and the part behind the blocks.
     ///
     /// # Errors
     /// There is no memory for the filter or the range tombstones.

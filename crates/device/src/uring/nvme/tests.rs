@@ -1,5 +1,5 @@
-//! The bytes of commands against the layouts of `linux/nvme_ioctl.h` and of the NVM Express specifications (base, "Common
-//! Command Format"; NVM command set, "Read", "Write", "Write Zeroes", "Dataset Management"; base, "Flush").
+//! The bytes of commands against the layouts of `linux/nvme_ioctl.h` and of the NVM Express specifications (base,
+//! "Common Command Format"; NVM command set, "Read", "Write", "Write Zeroes", "Dataset Management"; base, "Flush").
 
 use super::*;
 use crate::{PAGE_BYTES, Ticket};
@@ -54,8 +54,8 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn fields(command: &Command) -> Fields {
-    // Flags and a reserved half word; words 2 and 3, and where metadata lies; its length; words 13 to 15, the timeout, a
-    // reserved word and what is behind the 72 bytes.
+    // Flags and a reserved half word; words 2 and 3, and where metadata lies; its length; words 13 to 15, the timeout,
+    // a reserved word and what is behind the 72 bytes.
     for unused in [1..4, 8..24, 32..36, 52..80] {
         assert!(command[unused.clone()].iter().all(|byte| *byte == 0), "{unused:?} of {command:?}");
     }

@@ -307,8 +307,8 @@ fn an_operation_that_is_better_called_when_alone_is_done_however_it_goes_on() {
     assert_eq!(pages, [1, 2, 3, 4, 5, 6]);
 }
 
-/// What goes past the page cache and comes back again and again is named by its place from then on, in either direction; what
-/// goes through the page cache is not.
+/// What goes past the page cache and comes back again and again is named by its place from then on, in either
+/// direction; what goes through the page cache is not.
 #[test]
 fn a_buffer_that_comes_back_is_transferred_by_its_place() {
     const BYTES: usize = 256 << 10;

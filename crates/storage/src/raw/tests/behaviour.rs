@@ -181,8 +181,8 @@ fn a_full_log_area_refuses_and_never_wraps_over_live_pages() {
     });
 }
 
-/// In SpanDB, pages of an earlier life can look current after a restart. A recycled file keeps its pages, and a log tells them
-/// by their file number; a *made* file must not show any, for another store may have used the same numbers.
+/// In SpanDB, pages of an earlier life can look current after a restart. A recycled file keeps its pages, and a log
+/// tells them by their file number; a *made* file must not show any, for another store may have used the same numbers.
 #[test]
 fn a_made_page_file_shows_nothing_of_an_earlier_life() {
     on_a_disk(300, 8, |env, device| {
@@ -395,8 +395,8 @@ fn a_quick_disk_is_read_at_once_and_a_slow_one_is_not() {
     }
 }
 
-/// A log area of an eighth of a small device had no room for the file in use and the next one, so that every second log file
-/// began at home.
+/// A log area of an eighth of a small device had no room for the file in use and the next one, so that every second log
+/// file began at home.
 #[test]
 fn a_default_log_area_has_room_for_the_log_of_a_default_store() {
     let mib = |mib: u64| (mib << 20) / PAGE;

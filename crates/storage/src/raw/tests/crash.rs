@@ -167,8 +167,8 @@ fn a_format_that_is_interrupted_leaves_no_disk_or_the_new_one() {
     assert!(images > 20);
 }
 
-/// Of two flushes at a time one failed, and the device dropped what the other was to make durable; that one succeeded, and
-/// its caller was told so before anybody knew of the failure.
+/// Of two flushes at a time one failed, and the device dropped what the other was to make durable; that one succeeded,
+/// and its caller was told so before anybody knew of the failure.
 #[test]
 fn a_flush_that_fails_is_known_before_another_succeeds() {
     for_each_seed(0, 300, |seed| {

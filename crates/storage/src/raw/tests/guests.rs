@@ -41,7 +41,8 @@ fn a_reader_beside_the_writer_sees_no_damage() {
     });
 }
 
-/// `situ inspect` and other readers beside a server. What they have open may go at any time, and its pages be another's.
+/// `situ inspect` and other readers beside a server. What they have open may go at any time, and its pages be
+/// another's.
 #[test]
 fn a_guest_never_takes_another_file_s_bytes_for_those_of_one_that_has_gone() {
     on_a_disk(300, 20, |env, device| {
@@ -101,8 +102,8 @@ fn a_guest_never_takes_another_file_s_bytes_for_those_of_one_that_has_gone() {
     });
 }
 
-/// A removal that one file's reader, or an opening, had brought to the guest's knowledge was no change for the next reader any more:
-/// what it read in the pages of the file that had gone was taken for the file's.
+/// A removal that one file's reader, or an opening, had brought to the guest's knowledge was no change for the next
+/// reader any more: what it read in the pages of the file that had gone was taken for the file's.
 #[test]
 fn a_guest_that_knows_of_a_removal_already_does_not_read_the_file() {
     on_a_disk(300, 21, |env, device| {
@@ -131,8 +132,8 @@ fn a_guest_that_knows_of_a_removal_already_does_not_read_the_file() {
     });
 }
 
-/// A guest looked for a later frame behind its own, and at the front of the other half. Two checkpoints later, behind its own may be
-/// the middle of a frame, and the front of the other half may be just being written.
+/// A guest looked for a later frame behind its own, and at the front of the other half. Two checkpoints later, behind
+/// its own may be the middle of a frame, and the front of the other half may be just being written.
 #[test]
 fn a_guest_that_is_several_checkpoints_behind_knows_it() {
     on_a_disk(300, 22, |env, device| {
@@ -255,7 +256,8 @@ impl Queue for GatedQueue {
     }
 }
 
-/// Three threads of one guest: the reading of the catalogue that began first ends last, and puts the older state in place.
+/// Three threads of one guest: the reading of the catalogue that began first ends last, and puts the older state in
+/// place.
 #[test]
 fn a_guest_does_not_go_back_to_an_older_catalogue() {
     let sim = SimExecutor::new(23);

@@ -1,8 +1,8 @@
 //! Random operations, and what of them must be there after a crash.
 //!
-//! Each thread has names of its own and notes the states that its names go through. Edits are durable in the order in which they
-//! were made; so after a crash a thread's names are in one of its states, none older than the last that it was told is
-//! durable. Pages of page files have states of their own.
+//! Each thread has names of its own and notes the states that its names go through. Edits are durable in the order in
+//! which they were made; so after a crash a thread's names are in one of its states, none older than the last that it
+//! was told is durable. Pages of page files have states of their own.
 
 use super::*;
 use situ_sim::Rng;

@@ -68,7 +68,8 @@ proptest! {
     }
 }
 
-/// A queue that is trimmed with `delete_range("q/", "q/<i>")`, once with the trims growing and once with them shrinking.
+/// A queue that is trimmed with `delete_range("q/", "q/<i>")`, once with the trims growing and once with them
+/// shrinking.
 #[test]
 fn tombstones_in_each_other_take_linear_memory() {
     const COUNT: u64 = 50_000;
