@@ -145,6 +145,7 @@ test: packages form locks deny evidence
 # Shell scripts parse, and those that can try themselves do. What needs root or a feature of the kernel says that it is skipped.
 scripts:
 	@for script in scripts/*.sh crates/compare/*.sh; do bash -n "$$script" || exit 1; done
+	scripts/words.py >/dev/null || { scripts/words.py; exit 1; }
 	scripts/testbed-node.sh selftest
 	scripts/postgres-study.sh selftest
 	scripts/tests.sh selftest

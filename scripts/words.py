@@ -22,7 +22,21 @@ COLUMNS = 120
 WORDS = ["nobody", "whoever", "beside", "so many", "anew", "is told", "are told", "gives way", "somebody"]
 BEGINNINGS = ("What", "Whether", "Who ", "Whose", "Where ", "So many", "So long", "How ", "That ")
 # The most that a rule may find in all crates. Lower a number when a change makes it smaller.
-CEILINGS = {}
+# What is left are names in the code, help texts and drawings.
+CEILINGS = {
+    "nobody": 1,
+    "whoever": 1,
+    "beside": 11,
+    "so many": 0,
+    "anew": 0,
+    "is told": 1,
+    "are told": 0,
+    "gives way": 0,
+    "somebody": 0,
+    "beginning": 10,
+    "columns": 23,
+    "file": 0,
+}
 
 PUBLIC = re.compile(r"\s*(#\[|pub (?!\(|use)|pub$)")
 
