@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use situ::base::{ClockKeeper, ClockRecord, StoreClock};
+use situ::offload::Offload;
 use situ::{
     AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, LatencySummary, Options, PlacementProperties,
     ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,
@@ -91,6 +92,9 @@ impl StoreEngine {
 
     /// Opens an engine like [`open`](StoreEngine::open), with the store that `open` makes of a builder: on any volume.
     ///
+    /// The builder has an [`Offload`] as its compactor, whose figures `/metrics` and `/compactions` show. `open` may set
+    /// another one.
+    ///
     /// # Errors
     /// As [`open`](StoreEngine::open).
     pub fn open_by(
@@ -102,8 +106,9 @@ impl StoreEngine {
         let durability = options.durability;
         let mut items = options.keyspace.clone();
         items.compaction_filter = Some(Arc::clone(&filter) as _);
-        let builder =
-            StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items.clone()).keyspace(META_KEYSPACE, meta_options());
+        // Its scheduler has the figures that metrics and the picture of compactions show.
+        let builder = StoreBuilder::new(options).compactor(Offload::new());
+        let builder = builder.keyspace(ITEMS_KEYSPACE, items.clone()).keyspace(META_KEYSPACE, meta_options());
         let store = open(builder)?;
         let items = store.keyspace_with(ITEMS_KEYSPACE, items)?;
         let meta = store.keyspace_with(META_KEYSPACE, meta_options())?;
