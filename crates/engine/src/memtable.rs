@@ -3,11 +3,12 @@
 //! # How it works
 //!
 //! Point entries (puts, tombstones, value handles) are nodes of a concurrent, insert-only skiplist
-//! (`skiplist.rs`) in an arena (`arena.rs`); a node holds its key and value itself (`node.rs`). A filter beside it spares most
-//! searches for what is not there (`filter.rs`). Range tombstones lie beside it, too (`range_tombstones.rs`).
+//! (`skiplist.rs`) in an arena (`arena.rs`); a node holds its key and value itself (`node.rs`). A filter
+//! spares most searches for keys that are not there (`filter.rs`). Range tombstones have a list of their own
+//! (`range_tombstones.rs`).
 //!
-//! A memtable only grows. It does not refuse entries: its owner watches [`Memtable::used_bytes`] and turns to a new one.
-//! All memory is given back when the last reference, a cursor's included, is dropped.
+//! A memtable only grows. It does not refuse entries: its owner watches [`Memtable::used_bytes`] and turns to a new
+//! one. All memory is given back when the last reference, a cursor's included, is dropped.
 //!
 //! # Invariants
 //!
@@ -79,9 +80,9 @@ struct Counters {
 }
 
 impl Memtable {
-    /// Creates an empty memtable, which takes about three kilobytes. `id` is for the owner (a number in creation order, say).
-    /// `seed` decides the shape of the skiplist, and changes no result. `expected_bytes` is about the size to which the owner
-    /// lets it grow, and sizes the filter. `meter` counts the memory of the memtable.
+    /// Creates an empty memtable, which takes about three kilobytes. `id` is for the owner (a number in creation order,
+    /// say). `seed` decides the shape of the skiplist, and changes no result. `expected_bytes` is about the size to
+    /// which the owner lets it grow, and sizes the filter. `meter` counts the memory of the memtable.
     pub fn new(id: u64, seed: u64, expected_bytes: u64, meter: &Arc<Meter>) -> Arc<Memtable> {
         Arc::new(Memtable {
             id,
@@ -134,8 +135,8 @@ impl Memtable {
         }
     }
 
-    /// Reserves memory for the large entries of one write, given the lengths of keys and values. A second call for the same
-    /// `write` does nothing. Returns false if memory runs out.
+    /// Reserves memory for the large entries of one write, given the lengths of keys and values. A second call for the
+    /// same `write` does nothing. Returns false if memory runs out.
     #[must_use]
     pub fn prepare(&self, write: usize, entries: impl Iterator<Item = (usize, usize)>) -> bool {
         let nodes = entries.map(|(key, value)| (key + value, node::bytes_max(key, value)));
@@ -143,8 +144,8 @@ impl Memtable {
         bytes == 0 || self.list.arena().prepare(write, bytes)
     }
 
-    /// Takes memory ahead for a point entry of these lengths of key and value, which is going to be inserted by the only thread that
-    /// inserts. False if the system has no memory for it.
+    /// Takes memory ahead for a point entry of these lengths of key and value, which is going to be inserted by the
+    /// only thread that inserts. False if the system has no memory for it.
     #[must_use]
     pub fn ensure(&self, key: usize, value: usize) -> bool {
         match key + value >= LARGE_ENTRY_BYTES {
@@ -165,7 +166,8 @@ impl Memtable {
     }
 
     /// The newest point version of `key` at or below `snapshot`: its trailer and value. A tombstone is a version.
-    /// `key_hash` is [`hash_key`] of `key`. Logarithmic time, no allocation; mostly one cache miss if the key is not there.
+    /// `key_hash` is [`hash_key`] of `key`. Logarithmic time, no allocation; mostly one cache miss if the key is not
+    /// there.
     #[inline]
     pub fn get(&self, key: &[u8], key_hash: u64, snapshot: SequenceNumber) -> Option<(Trailer, &[u8])> {
         if !self.filter.may_contain(key_hash) {
@@ -182,14 +184,14 @@ impl Memtable {
         MemtableCursor::new(Arc::clone(self))
     }
 
-    /// Whether there are range tombstones. One atomic load.
+    /// Returns true if there are range tombstones. One atomic load.
     #[inline]
     pub fn has_range_tombstones(&self) -> bool {
         self.range_tombstones.any()
     }
 
-    /// The range tombstones, ready for lookup. Costs a reference count, and a few tens of them when there are more than at
-    /// the last call.
+    /// The range tombstones, ready for lookup. Costs a reference count, and a few tens of them when there are more than
+    /// at the last call.
     pub fn range_tombstones(&self) -> Arc<TombstoneIndex> {
         self.range_tombstones.all()
     }
@@ -204,15 +206,15 @@ impl Memtable {
         self.counters.0.deletions.load(Ordering::Relaxed)
     }
 
-    /// By how many the memtable changes the number of keys of its keyspace: keys whose newest version is no tombstone, less keys
-    /// whose oldest version is one. A key counts as new if its oldest version here is no tombstone. Exact whenever no insert is
-    /// under way and none was at the same time as another one of its key.
+    /// Returns the number by which the memtable changes the keys of its keyspace: keys whose newest version is no tombstone,
+    /// less keys whose oldest version is one. A key counts as new if its oldest version here is no tombstone. Exact
+    /// whenever no insert is under way and none was at the same time as another one of its key.
     pub fn keys(&self) -> i64 {
         let surplus = self.counters.0.surplus.load(Ordering::Relaxed);
         self.entries() as i64 - surplus as i64
     }
 
-    /// Whether there is nothing to flush: neither a point entry nor a range tombstone.
+    /// Returns true if there is nothing to flush: neither a point entry nor a range tombstone.
     pub fn is_empty(&self) -> bool {
         self.entries() == 0 && !self.has_range_tombstones()
     }
@@ -244,8 +246,8 @@ impl Memtable {
         self.list.arena().used_bytes() + self.range_tombstones.bytes()
     }
 
-    /// Returns the bytes allocated: `used_bytes`, the free rest of the arena's chunks, and the filter. Pages of the filter
-    /// take no memory until keys touch them. Takes a lock for a short time.
+    /// Returns the bytes allocated: `used_bytes`, the free rest of the arena's chunks, and the filter. Pages of the
+    /// filter take no memory until keys touch them. Takes a lock for a short time.
     pub fn allocated_bytes(&self) -> usize {
         self.share().bytes() as usize
     }
@@ -280,7 +282,8 @@ impl Counters {
 }
 
 /// The height of the node that is inserted as number `ordinal`: each further level with a probability of one in two.
-/// That costs 5 bytes per entry more than one in four, and in `measure.rs` random gets and inserts took a fifth less time.
+/// That costs 5 bytes per entry more than one in four, and in `measure.rs` random gets and inserts took a fifth less
+/// time.
 #[inline]
 fn height_of(seed: u64, ordinal: usize) -> usize {
     // SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).

@@ -92,8 +92,8 @@ impl StoreEngine {
 
     /// Opens an engine like [`open`](StoreEngine::open), with the store that `open` makes of a builder: on any volume.
     ///
-    /// The builder has an [`Offload`] as its compactor, whose figures `/metrics` and `/compactions` show. `open` may set
-    /// another one.
+    /// The builder has an [`Offload`] as its compactor, whose figures `/metrics` and `/compactions` show. `open` may
+    /// set another one.
     ///
     /// # Errors
     /// As [`open`](StoreEngine::open).
