@@ -206,8 +206,8 @@ impl Memtable {
         self.counters.0.deletions.load(Ordering::Relaxed)
     }
 
-    /// Returns the number by which the memtable changes the keys of its keyspace: keys whose newest version is no tombstone,
-    /// less keys whose oldest version is one. A key counts as new if its oldest version here is no tombstone. Exact
+    /// Returns the number by which the memtable changes the keys of its keyspace: keys whose newest version is no
+    /// tombstone, less keys whose oldest version is one. A key counts as new if its oldest version here is no tombstone. Exact
     /// whenever no insert is under way and none was at the same time as another one of its key.
     pub fn keys(&self) -> i64 {
         let surplus = self.counters.0.surplus.load(Ordering::Relaxed);
