@@ -207,8 +207,8 @@ impl Memtable {
     }
 
     /// Returns the number by which the memtable changes the keys of its keyspace: keys whose newest version is no
-    /// tombstone, less keys whose oldest version is one. A key counts as new if its oldest version here is no tombstone. Exact
-    /// whenever no insert is under way and none was at the same time as another one of its key.
+    /// tombstone, less keys whose oldest version is one. A key counts as new if its oldest version here is no
+    /// tombstone. Exact whenever no insert is under way and none was at the same time as another one of its key.
     pub fn keys(&self) -> i64 {
         let surplus = self.counters.0.surplus.load(Ordering::Relaxed);
         self.entries() as i64 - surplus as i64
