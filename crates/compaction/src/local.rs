@@ -236,8 +236,15 @@ impl LocalCompactor {
                 let mut state = lock(&self.shared.state);
                 state.running.retain(|running| *running != number);
                 state.next_turn = Some(self.shared.env.clock.now() + THREAD_AGAIN);
-                if let Some(job) = state.jobs.iter_mut().find(|waiting| waiting.number == job) {
-                    job.tasks[at] = if job.failure.is_none() { TaskState::Waiting(task) } else { TaskState::Dropped };
+                let place = state.jobs.iter().position(|waiting| waiting.number == job);
+                let place = place.expect("a job stays until its tasks have ended");
+                let job = &mut state.jobs[place];
+                job.tasks[at] = if job.failure.is_none() { TaskState::Waiting(task) } else { TaskState::Dropped };
+                // Another task may have failed meanwhile, and this one was the last.
+                if job.has_ended() {
+                    let job = state.jobs.remove(place);
+                    state.finished.push_back(job.finish());
+                    self.shared.event.notify();
                 }
                 false
             }
