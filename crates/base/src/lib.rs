@@ -5,6 +5,7 @@
 //! * [`StoreClock`]: the clock by which entries expire.
 //! * [`Workers`], [`Turns`] and [`OneForAll`]: work for a few threads, work that one thread does for all, and results that all share.
 //! * [`lock`], [`wake`] and [`panic_text`]: locks and wakers after a panic.
+//! * [`bytes`]: numbers out of bytes and into bytes.
 //! * [`s3_fifo`]: the policy of caches.
 //!
 //! # Rules for everything built on top
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bytes;
 mod env;
 mod one_for_all;
 pub mod s3_fifo;

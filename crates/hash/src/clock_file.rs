@@ -3,7 +3,7 @@
 //! **Failure.** A damaged file is reported and ignored: store time then starts at the wall clock.
 
 use crate::events::{Events, HashEvent};
-use crate::fields::{Fields, Mismatch, require_checksum};
+use crate::fields::{At, Fields, Mismatch, require_checksum};
 use crate::{Result, StoreId};
 use situ_base::ClockRecord;
 use situ_storage::{Error as StorageError, FileName, Volume};

@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::address::{OVERFLOW_PREFIX_BYTES, overflow_prefix, split_overflow_key};
-use crate::fields::{Fields, Mismatch};
+use crate::fields::{At, Fields, Mismatch};
 use crate::geometry::USABLE_BYTES;
 
 /// Bytes of an entry's head in a bucket.

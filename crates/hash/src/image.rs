@@ -19,7 +19,7 @@
 use crate::StoreId;
 use crate::address::BUCKET_BITS_MAX;
 use crate::bucket::{BUCKET_BYTES, BUCKET_HEADER_BYTES, BucketCodec, sealed_bytes};
-use crate::fields::{Fields, Mismatch, is_zero};
+use crate::fields::{At, Fields, Mismatch, is_zero};
 
 /// Bytes of a page of the journal.
 pub const IMAGE_PAGE_BYTES: usize = 4096;

@@ -4,7 +4,7 @@
 //! what its key has afterwards, whatever the key had before.
 
 use crate::entry::KEY_BYTES_MAX;
-use crate::fields::{Fields, Mismatch};
+use crate::fields::{At, Fields, Mismatch};
 use crate::{Error, Result};
 use std::fmt;
 

@@ -20,7 +20,7 @@
 
 use crate::address::{State, overflow_key};
 use crate::entry::Entry;
-use crate::fields::{Fields, Mismatch};
+use crate::fields::{At, Fields, Mismatch};
 use crate::overflow::Overflow;
 use crate::{Error, Result};
 use situ_base::lock;

@@ -8,7 +8,7 @@
 //! The mark is written once, when a store is made. Opening a store compares it before anything is written, so a wrong device, or the
 //! device of another store, is refused by name. One sound copy suffices.
 
-use crate::fields::{Fields, Mismatch, is_zero, require_checksum};
+use crate::fields::{At, Fields, Mismatch, is_zero, require_checksum};
 use crate::geometry::BUCKET_BYTES;
 use crate::{Error, StoreId};
 

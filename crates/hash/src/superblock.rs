@@ -12,7 +12,7 @@
 //! files are gone, and whose buckets have been split since.
 
 use crate::address::State;
-use crate::fields::{Fields, Mismatch, is_zero, require_checksum};
+use crate::fields::{At, Fields, Mismatch, is_zero, require_checksum};
 use crate::{Error, StoreId};
 
 /// Bytes of one slot.

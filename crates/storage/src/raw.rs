@@ -32,7 +32,6 @@
 //! thousand files: all of it fits into memory and a checkpoint).
 
 mod beside;
-mod bytes;
 mod cache;
 mod catalogue;
 mod file;
