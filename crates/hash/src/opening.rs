@@ -39,12 +39,11 @@ use crate::space::{SPACE_HEADER_BYTES, SpaceMark};
 use crate::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
-use situ_base::{ClockKeeper, ClockRecord, Env, StoreClock};
+use situ_base::{ClockKeeper, ClockRecord, Env, StoreClock, random};
 use situ_device::{Buffer, Device, DeviceLock};
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::{Error as StorageError, FileName, Lock, PageFile, Volume};
-use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -311,14 +310,8 @@ fn finish_making(
 
 /// An identity that no other store has, and a seed that nobody can guess.
 fn draw_identity() -> Result<(StoreId, u64)> {
-    let (mut store, mut seed) = ([0; StoreId::BYTES], [0; 8]);
-    let source = "/dev/urandom";
-    let read = std::fs::File::open(source).and_then(|mut file| {
-        file.read_exact(&mut store)?;
-        file.read_exact(&mut seed)
-    });
-    read.map_err(|error| StorageError::io("read", source, error))?;
-    Ok((StoreId(store), u64::from_le_bytes(seed)))
+    let drawn = random().and_then(|store| Ok((StoreId(store), u64::from_le_bytes(random()?))));
+    drawn.map_err(|error| StorageError::io("read", "the system's random numbers", error).into())
 }
 
 /// The parts of the store, and its state as the last process left it.
