@@ -6,6 +6,8 @@
 //! * [`Workers`], [`Turns`] and [`OneForAll`]: work for a few threads, work that one thread does for all, and results
 //!   that all share.
 //! * [`lock`], [`wake`] and [`panic_text`]: locks and wakers after a panic.
+//! * [`bytes`] and [`buckets`]: numbers out of bytes and into bytes, and numbers that are counted.
+//! * [`random()`] and [`utc`]: random bytes, and moments as text.
 //! * [`s3_fifo`]: the policy of caches.
 //!
 //! # Rules for everything built on top
@@ -16,17 +18,23 @@
 
 #![forbid(unsafe_code)]
 
+pub mod buckets;
+pub mod bytes;
 mod env;
 mod one_for_all;
+mod random;
 pub mod s3_fifo;
 mod store_clock;
 mod sync;
 mod turns;
+mod utc;
 mod workers;
 
 pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecutor};
 pub use one_for_all::OneForAll;
+pub use random::random;
 pub use store_clock::{ClockKeeper, ClockRecord, StoreClock, Tell};
 pub use sync::{lock, panic_text, wake};
 pub use turns::Turns;
+pub use utc::utc;
 pub use workers::{Job, Queue, Workers};

@@ -143,22 +143,7 @@ pub(crate) fn unix_ms_now() -> u64 {
 #[must_use]
 pub fn date_now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    date_of(seconds)
-}
-
-/// Formats the civil date from days since 1970 (Howard Hinnant's `civil_from_days`), for years after that.
-fn date_of(unix_seconds: u64) -> String {
-    let (days, second) = (unix_seconds / 86_400 + 719_468, unix_seconds % 86_400);
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    situ_base::utc(seconds)
 }
 
 #[cfg(test)]
@@ -180,14 +165,6 @@ mod tests {
         assert_eq!(usage.disk_bytes_written, Some(8192));
         assert_eq!(usage.disk_bytes_cancelled, Some(4096));
         assert_eq!(Usage::parse("", "VmRSS: x", "write_bytes:"), Usage::default());
-    }
-
-    #[test]
-    fn dates_match_the_calendar() {
-        assert_eq!(date_of(0), "1970-01-01T00:00:00Z");
-        assert_eq!(date_of(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(date_of(1_735_689_599), "2024-12-31T23:59:59Z");
-        assert_eq!(date_of(4_107_542_400), "2100-03-01T00:00:00Z");
     }
 
     #[test]

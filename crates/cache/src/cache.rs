@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::reader::FlashReader;
 use crate::reads::OnItem;
 use crate::survey::Survey;
-use situ_base::Env;
+use situ_base::{Env, random};
 use situ_device::Device;
 use std::any::Any;
 use std::fmt;
@@ -169,11 +169,7 @@ impl Cache {
         now: impl FnOnce(&dyn Fn(&[u8]) -> Option<Vec<u8>>) -> u64,
     ) -> io::Result<(Cache, Start)> {
         let Flash { device, env, files } = flash;
-        let random = |what: &str| RandomState::new().hash_one(what);
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&random("id").to_le_bytes());
-        id[8..].copy_from_slice(&random("more").to_le_bytes());
-        let fresh = (id, random("index"));
+        let fresh = (random()?, u64::from_le_bytes(random()?));
         let flusher = env.executor.event();
         let (tier, index, start) =
             FlashTier::open(device, files.as_deref(), options.flash, flusher, fresh, options.memory_bytes, now)?;

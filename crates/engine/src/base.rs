@@ -13,4 +13,3 @@ pub(crate) mod stats;
 pub(crate) mod store_id;
 pub(crate) mod sync;
 pub(crate) mod value;
-pub(crate) mod varint;

@@ -44,12 +44,11 @@ use crate::writing::purges::Purges;
 use crate::writing::shortage::{Party, Shortage, watch};
 use crate::writing::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
-use situ_base::{ClockKeeper, ClockRecord, Env, StoreClock};
+use situ_base::{ClockKeeper, ClockRecord, Env, StoreClock, random};
 use situ_device::{Buffer, Device, DeviceLock};
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::{Error as StorageError, FileName, Lock, PageFile, Volume};
-use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -318,14 +317,8 @@ fn finish_making(
 
 /// Returns an identity that no other store has, and a seed that cannot be guessed.
 fn draw_identity() -> Result<(StoreId, u64)> {
-    let (mut store, mut seed) = ([0; StoreId::BYTES], [0; 8]);
-    let source = "/dev/urandom";
-    let read = std::fs::File::open(source).and_then(|mut file| {
-        file.read_exact(&mut store)?;
-        file.read_exact(&mut seed)
-    });
-    read.map_err(|error| StorageError::io("read", source, error))?;
-    Ok((StoreId(store), u64::from_le_bytes(seed)))
+    let drawn = random().and_then(|store| Ok((StoreId(store), u64::from_le_bytes(random()?))));
+    drawn.map_err(|error| StorageError::io("read", "the system's random numbers", error).into())
 }
 
 /// Returns the parts of the store, and its state as the last process left it.

@@ -9,6 +9,7 @@
 //!   flight.
 
 use crate::page::{HEADER_BYTES, Header, NO_RECORD, PAYLOAD_BYTES, at, flag};
+use situ_base::bytes::u16_at;
 use situ_device::{Buffer, PAGE_BYTES};
 use situ_storage::PageFile;
 use std::sync::Arc;
@@ -201,14 +202,14 @@ impl Chunk {
             let (before, durable) = if index == 0 { (self.written, self.durable) } else { Default::default() };
             let payload = &page[HEADER_BYTES..];
             let checksum = crc32c::crc32c_append(before.checksum, &payload[before.used..used]);
-            let first_record = u16::from_le_bytes([page[at::FIRST_RECORD], page[at::FIRST_RECORD + 1]]);
+            let first_record = u16_at(page, at::FIRST_RECORD);
             let header = Header {
                 flags: if last { flags | self.mark } else { flags },
                 first_record: (first_record != NO_RECORD).then_some(first_record),
                 file_number: file.number,
                 page_number,
                 used: used as u16,
-                previous_used: u16::from_le_bytes([page[at::PREVIOUS_USED], page[at::PREVIOUS_USED + 1]]),
+                previous_used: u16_at(page, at::PREVIOUS_USED),
                 // A rewritten page is not durable in its final image, whatever was known of the older one.
                 durable_pages: durable_pages.min(page_number),
                 durable_used: durable.used as u16,

@@ -3,6 +3,7 @@
 //! Encoding is total, decoding is total over arbitrary bytes. Everything else in this crate goes through [`Header`] and
 //! [`classify`]; no other place knows an offset.
 
+use situ_base::bytes::{u16_at, u32_at, u64_at};
 use situ_device::PAGE_BYTES;
 
 /// Bytes of a page's header.
@@ -141,7 +142,7 @@ impl Header {
         let header = Header {
             flags: page[at::FLAGS],
             first_record: (first_record != NO_RECORD).then_some(first_record),
-            file_number: u64::from(u32_at(page, at::FILE_NUMBER)) | u64::from(u32_at(page, at::FILE_NUMBER + 4)) << 32,
+            file_number: u64_at(page, at::FILE_NUMBER),
             page_number: u32_at(page, at::PAGE_NUMBER),
             used: u16_at(page, at::USED),
             previous_used: u16_at(page, at::PREVIOUS_USED),
@@ -169,14 +170,6 @@ impl Header {
 
 const VERSION_FIELD: &str = "format version";
 const FILE_NUMBER_FIELD: &str = "file number";
-
-fn u16_at(page: &[u8; PAGE_BYTES], offset: usize) -> u16 {
-    u16::from_le_bytes([page[offset], page[offset + 1]])
-}
-
-fn u32_at(page: &[u8; PAGE_BYTES], offset: usize) -> u32 {
-    u32::from_le_bytes([page[offset], page[offset + 1], page[offset + 2], page[offset + 3]])
-}
 
 /// The damage of a page that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -54,10 +54,9 @@ use greetings::Greetings;
 use pool::{Pool, Strands};
 use rustix::process::{Resource, getrlimit};
 use service::{answer, finish};
-use situ_base::{Env, Event, JobHandle, lock};
+use situ_base::{Clock, Env, Event, JobHandle, SystemClock, lock};
 use situ_storage::{Error, Result};
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -276,12 +275,12 @@ fn check(options: &DaemonOptions) -> Result<()> {
 /// Returns the machine's own number of this start. If the system does not give it, returns a number that no other start
 /// has.
 fn machine() -> Result<[u8; 16]> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    match u128::from_str_radix(&digits, 16) {
-        Ok(number) => Ok(number.to_be_bytes()),
-        Err(_) => random(),
-    }
+    // The bytes of the number as it is written, first to last.
+    let reversed = |mut boot: [u8; 16]| {
+        boot.reverse();
+        Ok(boot)
+    };
+    SystemClock::default().boot().map_or_else(random, reversed)
 }
 
 /// Files that clients may have open: three quarters of what the system lets the process have. The rest is for

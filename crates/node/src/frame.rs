@@ -8,6 +8,7 @@
 //! next one is unknown.
 
 use crc32c::crc32c;
+use situ_base::bytes::{u16_at, u32_at, u64_at};
 use situ_storage::{Error, Result};
 
 /// The first bytes of each frame.
@@ -152,12 +153,11 @@ impl Header {
     /// # Errors
     /// [`Corruption`](Error::Corruption): the bytes are no header, or break a rule.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header> {
-        let magic: [u8; 4] = field(bytes, place::MAGIC);
+        let magic = &bytes[place::MAGIC..][..MAGIC.len()];
         if magic != MAGIC {
             return Err(broken(place::MAGIC, "magic", MAGIC.escape_ascii(), magic.escape_ascii()));
         }
-        let (expected, found) =
-            (crc32c(&bytes[..place::HEADER_CRC]), u32::from_le_bytes(field(bytes, place::HEADER_CRC)));
+        let (expected, found) = (crc32c(&bytes[..place::HEADER_CRC]), u32_at(bytes, place::HEADER_CRC));
         if expected != found {
             let hex = |crc: u32| format!("{crc:08x}");
             return Err(broken(place::HEADER_CRC, "header checksum", hex(expected), hex(found)));
@@ -167,12 +167,12 @@ impl Header {
         let header = Header {
             side,
             flags: bytes[place::FLAGS],
-            operation: u16::from_le_bytes(field(bytes, place::OPERATION)),
-            payload_bytes: u32::from_le_bytes(field(bytes, place::PAYLOAD_BYTES)),
-            timeout_ms: u32::from_le_bytes(field(bytes, place::TIMEOUT_MS)),
-            request: u64::from_le_bytes(field(bytes, place::REQUEST)),
-            grant: u32::from_le_bytes(field(bytes, place::GRANT)),
-            payload_crc: u32::from_le_bytes(field(bytes, place::PAYLOAD_CRC)),
+            operation: u16_at(bytes, place::OPERATION),
+            payload_bytes: u32_at(bytes, place::PAYLOAD_BYTES),
+            timeout_ms: u32_at(bytes, place::TIMEOUT_MS),
+            request: u64_at(bytes, place::REQUEST),
+            grant: u32_at(bytes, place::GRANT),
+            payload_crc: u32_at(bytes, place::PAYLOAD_CRC),
         };
         header.check()?;
         Ok(header)
@@ -213,10 +213,6 @@ impl Header {
 pub fn charge(payload_bytes: usize) -> u32 {
     let frame = payload_bytes.saturating_add(HEADER_BYTES);
     u32::try_from(frame).unwrap_or(u32::MAX).max(CHARGE_BYTES_MIN)
-}
-
-fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
-    std::array::from_fn(|index| bytes[at + index])
 }
 
 fn broken(at: usize, what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> Error {

@@ -32,9 +32,8 @@ pub(crate) use note::Note;
 
 use crate::error::CallError;
 use crate::gate::{Gate, Pass};
-use crate::text::utc;
 use note::Noted;
-use situ_base::{Env, Event, lock};
+use situ_base::{Env, Event, lock, utc};
 use situ_storage::{Error, Lock, Result, Volume};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -34,7 +34,6 @@ mod secret;
 mod task_files;
 #[cfg(test)]
 mod testing;
-mod text;
 mod transport;
 mod unit;
 mod volume;
@@ -48,8 +47,8 @@ pub use frame::Side;
 pub use message::{Call, Class, Message, Operation};
 pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
 pub use secret::{Prover, SECRET_BYTES_MIN, Secret, Transcript, random};
+pub use situ_base::utc;
 pub use task_files::{GivenUp, SharedDirectory, TaskFiles};
-pub use text::utc;
 pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
 pub use unit::{NodeLink, NodeUnit, NodeUnitOptions};
 pub use volume::NodeVolume;

@@ -11,7 +11,6 @@
 //! that is your own.
 
 use ring::hmac;
-use ring::rand::{SecureRandom, SystemRandom};
 use situ_storage::{Error, Result};
 use std::fmt;
 use std::fs;
@@ -117,11 +116,7 @@ impl fmt::Debug for Secret {
 /// # Errors
 /// The system gives none.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    match SystemRandom::new().fill(&mut bytes) {
-        Ok(()) => Ok(bytes),
-        Err(_) => Err(Error::io("read", "the system's random numbers", std::io::Error::other("there are none"))),
-    }
+    situ_base::random().map_err(|error| Error::io("read", "the system's random numbers", error))
 }
 
 #[cfg(test)]

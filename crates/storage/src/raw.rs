@@ -34,7 +34,6 @@
 //! has some thousand files: all of it fits into memory and a checkpoint).
 
 mod beside;
-mod bytes;
 mod cache;
 mod catalogue;
 mod file;

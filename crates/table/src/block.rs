@@ -18,10 +18,9 @@
 //! **Invariants**: everything here is total over arbitrary bytes. A malformed entry is [`Malformed`], and a caller adds
 //! file and offset. **Threads**: a [`Block`] is immutable once shared.
 
-use crate::format::{
-    BlockHandle, Damage, HANDLE_BYTES, KEY_TRAILER_BYTES, get_varint, put_varint, u32_at, varint_bytes,
-};
+use crate::format::{BlockHandle, Damage, HANDLE_BYTES, KEY_TRAILER_BYTES, get_varint, varint_bytes};
 use crate::key::{KeyRef, Trailer};
+use situ_base::bytes::{put_varint, u32_at};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -335,9 +334,9 @@ fn put_entry_header(out: &mut Vec<u8>, shared: usize, unshared: usize, value_byt
     if (shared | unshared | value_bytes) < 0x80 {
         out.extend_from_slice(&[shared as u8, unshared as u8, value_bytes as u8]);
     } else {
-        put_varint(out, shared as u32);
-        put_varint(out, unshared as u32);
-        put_varint(out, value_bytes as u32);
+        put_varint(out, shared as u64);
+        put_varint(out, unshared as u64);
+        put_varint(out, value_bytes as u64);
     }
 }
 

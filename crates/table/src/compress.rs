@@ -10,10 +10,11 @@
 
 use crate::block::{EncodedBlock, RawBlock};
 use crate::format::{
-    BLOCK_TRAILER_BYTES, COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, Damage, MAX_BLOCK_BYTES, u32_at,
+    BLOCK_TRAILER_BYTES, COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, Damage, MAX_BLOCK_BYTES,
 };
 use crate::options::Compression;
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+use situ_base::bytes::u32_at;
 use situ_device::memory::resize;
 use situ_storage::{Error, Result};
 use std::cell::Cell;

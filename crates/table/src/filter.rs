@@ -15,7 +15,8 @@
 //! **Invariants**: no false negative. **Failure**: a filter of unknown kind is corruption (the format's version would
 //! have changed), never "no filter".
 
-use crate::format::{BLOCK_TRAILER_BYTES, Damage, u32_at, u64_at};
+use crate::format::{BLOCK_TRAILER_BYTES, Damage};
+use situ_base::bytes::{u32_at, u64_at};
 use situ_storage::{Error, Result};
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -6,6 +6,7 @@
 //! allocated. Every byte of a file lies under a checksum or is compared with a constant.
 
 use crate::key::{KeyRef, Trailer};
+use situ_base::bytes::{u32_at, u64_at};
 use situ_storage::Error;
 
 const _: () = assert!(usize::BITS == 64, "offsets and lengths of blocks are computed in usize");
@@ -108,18 +109,6 @@ impl BlockHandle {
     }
 }
 
-/// Returns a little-endian number at a place inside a slice that is known to hold it; zero if it does not.
-#[inline]
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-}
-
-/// Like [`u32_at`].
-#[inline]
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|b| b.first_chunk::<8>()).map_or(0, |b| u64::from_le_bytes(*b))
-}
-
 /// Returns the first bytes of every table file.
 pub(crate) fn header() -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
@@ -201,23 +190,13 @@ impl Footer {
     }
 }
 
-/// Appends `value` in groups of seven bits, least significant first, all but the last with the high bit set.
-#[inline]
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u32) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// Returns the number of bytes that [`put_varint`] appends.
+/// Returns the number of bytes of the varint of this value.
 #[inline]
 pub(crate) fn varint_bytes(value: u32) -> usize {
     (38 - (value | 1).leading_zeros() as usize) / 7
 }
 
-/// Returns a number written by [`put_varint`] and how many bytes it took.
+/// Returns a varint of at most 32 bits, and its length. Blocks are decoded with it, so it moves no slice along.
 #[inline]
 pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u32, usize)> {
     let mut value = 0u64;

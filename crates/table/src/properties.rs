@@ -1,10 +1,11 @@
 //! The properties of a table: a list of named values. Unknown names are ignored, so later writers may add some.
 
-use crate::format::{Damage, u32_at};
+use crate::format::Damage;
 use crate::key::{KeyRef, SequenceNumber};
 use crate::lifetimes::Lifetimes;
 use crate::options::Compression;
 use crate::value_lengths::ValueLengths;
+use situ_base::bytes::u32_at;
 
 /// The name of this writer in [`Properties::writer_version`].
 pub const WRITER_VERSION: &str = concat!("situ ", env!("CARGO_PKG_VERSION"));

@@ -10,6 +10,7 @@
 //! is durable. From then on, only the index says where records were.
 
 use crate::options::Layout;
+use situ_base::bytes::{Fields, put_varint, u32_at, u64_at};
 use situ_storage::PAGE_BYTES;
 
 /// The unit of trimming: what drives that compress compress as one.
@@ -105,30 +106,18 @@ impl Frame {
     fn open(bytes: &[u8], magic: [u8; 8]) -> Option<Frame> {
         let frame = Frame(bytes.get(..FRAME_BYTES)?.try_into().ok()?);
         let is_sound = frame.0[..8] == magic
-            && frame.u32_at(CHECK) == crc32c::crc32c(&frame.0[..CHECK])
-            && frame.u32_at(8) == VERSION
-            && frame.u32_at(12) & !FLAG_OWN_SECTORS == 0;
+            && u32_at(&frame.0, CHECK) == crc32c::crc32c(&frame.0[..CHECK])
+            && u32_at(&frame.0, 8) == VERSION
+            && u32_at(&frame.0, 12) & !FLAG_OWN_SECTORS == 0;
         is_sound.then_some(frame)
     }
 
-    fn u32_at(&self, at: usize) -> u32 {
-        let mut field = [0; 4];
-        field.copy_from_slice(&self.0[at..at + 4]);
-        u32::from_le_bytes(field)
-    }
-
-    fn u64_at(&self, at: usize) -> u64 {
-        let mut field = [0; 8];
-        field.copy_from_slice(&self.0[at..at + 8]);
-        u64::from_le_bytes(field)
-    }
-
     fn identity(&self) -> Identity {
-        Identity { segment: self.u64_at(16), salt: self.u64_at(24) }
+        Identity { segment: u64_at(&self.0, 16), salt: u64_at(&self.0, 24) }
     }
 
     fn layout(&self) -> Layout {
-        if self.u32_at(12) & FLAG_OWN_SECTORS != 0 { Layout::OwnSectors } else { Layout::Packed }
+        if u32_at(&self.0, 12) & FLAG_OWN_SECTORS != 0 { Layout::OwnSectors } else { Layout::Packed }
     }
 }
 
@@ -142,7 +131,7 @@ impl SegmentHeader {
     /// Decodes a header. `None`: these bytes are not a header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
         let frame = Frame::open(bytes, HEADER_MAGIC)?;
-        Some(SegmentHeader { identity: frame.identity(), layout: frame.layout(), pages: frame.u64_at(32) })
+        Some(SegmentHeader { identity: frame.identity(), layout: frame.layout(), pages: u64_at(&frame.0, 32) })
     }
 }
 
@@ -164,11 +153,11 @@ impl Trailer {
         let trailer = Trailer {
             identity: frame.identity(),
             layout: frame.layout(),
-            data_end: frame.u64_at(32),
-            index_bytes: frame.u32_at(40),
-            index_check: frame.u32_at(44),
-            records: frame.u32_at(48),
-            record_bytes: frame.u64_at(52),
+            data_end: u64_at(&frame.0, 32),
+            index_bytes: u32_at(&frame.0, 40),
+            index_check: u32_at(&frame.0, 44),
+            records: u32_at(&frame.0, 48),
+            record_bytes: u64_at(&frame.0, 52),
         };
         let fits = trailer.data_end >= FIRST_RECORD
             && trailer.data_end <= u64::from(u32::MAX)
@@ -250,12 +239,12 @@ impl IndexBuilder {
 }
 
 /// Reads an index; `None` if it is not one of `records` records that end at `data_end`.
-pub(crate) fn decode_index(mut bytes: &[u8], records: u32, data_end: u64) -> Option<Vec<Extent>> {
+pub(crate) fn decode_index(bytes: &[u8], records: u32, data_end: u64) -> Option<Vec<Extent>> {
     let mut extents = Vec::with_capacity((records as usize).min(bytes.len()));
-    let mut end = FIRST_RECORD;
-    while !bytes.is_empty() {
-        let head = take_varint(&mut bytes)?;
-        let gap = if head & 1 == 1 { take_varint(&mut bytes)?.checked_mul(ALIGN)? } else { 0 };
+    let (mut fields, mut end) = (Fields(bytes), FIRST_RECORD);
+    while !fields.0.is_empty() {
+        let head = fields.varint("length of a record").ok()?;
+        let gap = if head & 1 == 1 { fields.varint("gap").ok()?.checked_mul(ALIGN)? } else { 0 };
         let offset = end.next_multiple_of(ALIGN).checked_add(gap)?;
         let record = head >> 1;
         end = offset.checked_add(record).filter(|end| *end <= data_end)?;
@@ -265,28 +254,6 @@ pub(crate) fn decode_index(mut bytes: &[u8], records: u32, data_end: u64) -> Opt
         extents.push(Extent { offset: u32::try_from(offset).ok()?, bytes: u32::try_from(record).ok()? });
     }
     (extents.len() as u64 == u64::from(records) && end == data_end).then_some(extents)
-}
-
-fn put_varint(to: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        to.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    to.push(value as u8);
-}
-
-/// Takes a varint of at most 36 bits, which no field here exceeds.
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..35).step_by(7) {
-        let (first, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(first & 0x7f) << shift;
-        if first & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

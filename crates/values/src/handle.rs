@@ -2,6 +2,7 @@
 
 use crate::error::invalid_handle;
 use crate::format::{ALIGN, FIRST_RECORD, HEADER_BYTES};
+use situ_base::bytes::{u32_at, u64_at};
 use situ_storage::Result;
 
 /// The place of one record in the value log.
@@ -43,15 +44,10 @@ impl Handle {
     /// # Errors
     /// [`Invalid`](situ_storage::Error::Invalid): the bytes are not a handle. The caller knows where they came from.
     pub fn decode(bytes: &[u8]) -> Result<Handle> {
-        let Ok(bytes) = <&[u8; Handle::ENCODED_BYTES]>::try_from(bytes) else {
+        if bytes.len() != Handle::ENCODED_BYTES {
             return Err(invalid_handle(format!("{} bytes instead of {}", bytes.len(), Handle::ENCODED_BYTES)));
-        };
-        let [s0, s1, s2, s3, s4, s5, s6, s7, o0, o1, o2, o3, b0, b1, b2, b3] = *bytes;
-        let handle = Handle {
-            segment: u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
-            offset: u32::from_le_bytes([o0, o1, o2, o3]),
-            bytes: u32::from_le_bytes([b0, b1, b2, b3]),
-        };
+        }
+        let handle = Handle { segment: u64_at(bytes, 0), offset: u32_at(bytes, 8), bytes: u32_at(bytes, 12) };
         match handle.is_possible() {
             true => Ok(handle),
             false => Err(invalid_handle(format!("offset {}, length {}", handle.offset, handle.bytes))),

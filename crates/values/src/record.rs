@@ -9,6 +9,7 @@
 
 use crate::format::{HEADER_BYTES, Identity};
 use crate::handle::Handle;
+use situ_base::bytes::{u32_at, u64_at};
 use situ_storage::{Error, Excerpt, Result};
 
 const HEAD_CHECK: usize = 0;
@@ -31,16 +32,13 @@ pub(crate) struct Header {
 impl Header {
     /// Decodes a header. `None` if there are fewer bytes than a header has.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Header> {
-        let u32_at = |at: usize| {
-            let field = bytes.get(at..at + 4)?;
-            Some(u32::from_le_bytes(field.try_into().ok()?))
-        };
+        let bytes = bytes.get(..HEADER_BYTES)?;
         Some(Header {
-            head_check: u32_at(HEAD_CHECK)?,
-            value_check: u32_at(VALUE_CHECK)?,
-            value_bytes: u32_at(VALUE_LENGTH)?,
-            key_bytes: u32_at(KEY_LENGTH)?,
-            tag: u64::from_le_bytes(bytes.get(TAG..TAG + 8)?.try_into().ok()?),
+            head_check: u32_at(bytes, HEAD_CHECK),
+            value_check: u32_at(bytes, VALUE_CHECK),
+            value_bytes: u32_at(bytes, VALUE_LENGTH),
+            key_bytes: u32_at(bytes, KEY_LENGTH),
+            tag: u64_at(bytes, TAG),
         })
     }
 

@@ -36,6 +36,7 @@
 
 use crate::item::{Item, NewItem};
 use crate::slot::ALIGN;
+use situ_base::bytes::{u32_at, u64_at};
 
 /// A segment, as it is written in one go.
 pub(crate) const SEGMENT_BYTES: usize = 1 << 20;
@@ -83,12 +84,12 @@ impl Superblock {
         let (bytes, rest) = bytes.split_first_chunk::<48>()?;
         let is_ours = bytes[..8] == SUPERBLOCK_MAGIC
             && rest.iter().all(|byte| *byte == 0)
-            && word(bytes, 8) == VERSION
-            && word(bytes, 40) == SEGMENT_BYTES as u32
-            && word(bytes, 44) == crc32c::crc32c(&bytes[..44]);
+            && u32_at(bytes, 8) == VERSION
+            && u32_at(bytes, 40) == SEGMENT_BYTES as u32
+            && u32_at(bytes, 44) == crc32c::crc32c(&bytes[..44]);
         let mut id = [0; 16];
         id.copy_from_slice(&bytes[16..32]);
-        is_ours.then(|| Superblock { segments: word(bytes, 12), id, seed: long(bytes, 32) })
+        is_ours.then(|| Superblock { segments: u32_at(bytes, 12), id, seed: u64_at(bytes, 32) })
     }
 }
 
@@ -117,11 +118,15 @@ impl Header {
 
     pub(crate) fn decode(bytes: &[u8], id: &[u8; 16]) -> Option<Header> {
         let bytes: &[u8; RECORDS_AT] = bytes.first_chunk()?;
-        let header =
-            Header { sequence: long(bytes, 8), base: long(bytes, 16), used: word(bytes, 24), first: word(bytes, 28) };
+        let header = Header {
+            sequence: u64_at(bytes, 8),
+            base: u64_at(bytes, 16),
+            used: u32_at(bytes, 24),
+            first: u32_at(bytes, 28),
+        };
         let is_ours = bytes[..8] == SEGMENT_MAGIC
             && bytes[32..48] == id[..]
-            && word(bytes, 48) == crc32c::crc32c(&bytes[..48])
+            && u32_at(bytes, 48) == crc32c::crc32c(&bytes[..48])
             && bytes[52..] == [0; 4]
             && (1..COUNTS_END).contains(&header.sequence)
             && [header.used, header.first].iter().all(|at| is_place(*at as usize));
@@ -175,14 +180,6 @@ impl Salt {
             item.is_stored_as(rest, base) && self.sum(offset, rest.get(..length)?) == u32::from_le_bytes(*sum);
         is_whole.then_some((item, RECORD_HEADER_BYTES + length))
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default())
-}
-
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use super::Answers;
 use crate::{Geometry, PAGE_BYTES};
+use situ_base::bytes::{u16_at, u64_at};
 use std::io;
 
 /// A transfer in more pieces of memory than this may not fit one command; each page of a buffer may be one.
@@ -88,16 +89,6 @@ fn sector_format(of_namespace: &[u8]) -> SectorFormat {
     let number = usize::from(formatted & 0xf | (formatted >> 1) & 0x30);
     let at = 128 + 4 * number;
     SectorFormat { metadata_bytes: u16_at(of_namespace, at), shift: of_namespace[at + 2] }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(field)
 }
 
 #[cfg(test)]

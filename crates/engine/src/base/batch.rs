@@ -4,8 +4,8 @@
 use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::store_id::StoreId;
-use crate::base::varint::{Decoder, put_bytes, put_varint};
 use crate::{Error, Result};
+use situ_base::bytes::{Fields, Mismatch, put_sized, put_varint};
 use situ_storage::Error as StorageError;
 use situ_table::{KeyKind, SequenceNumber};
 use std::fmt;
@@ -208,9 +208,9 @@ impl WriteBatch {
         }
         self.operations.push(kind as u8);
         put_varint(&mut self.operations, u64::from(keyspace));
-        put_bytes(&mut self.operations, key);
+        put_sized(&mut self.operations, key);
         if let Some(value) = value {
-            put_bytes(&mut self.operations, value);
+            put_sized(&mut self.operations, value);
         }
         self.count += 1;
         self.largest_bytes = self.largest_bytes.max(more);
@@ -260,8 +260,9 @@ impl WriteBatch {
 
 /// Returns the operations in an encoding that is known to be sound.
 fn operations(encoded: &[u8]) -> impl Iterator<Item = Operation<'_>> {
-    let mut decoder = Decoder::new(encoded);
-    std::iter::from_fn(move || Operation::decode(&mut decoder))
+    let mut fields = Fields(encoded);
+    // The end is no error, which would take memory.
+    std::iter::from_fn(move || if fields.0.is_empty() { None } else { Operation::decode(&mut fields).ok() })
 }
 
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
@@ -296,12 +297,17 @@ pub(crate) struct Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    fn decode(decoder: &mut Decoder<'a>) -> Option<Operation<'a>> {
-        let kind = KeyKind::from_u8(decoder.byte()?)?;
-        let keyspace = u32::try_from(decoder.varint()?).ok()?;
-        let key = decoder.bytes().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()))?;
-        let value = if kind == KeyKind::Delete { &[] } else { decoder.bytes()? };
-        Some(Operation { kind, keyspace, key, value })
+    #[inline]
+    fn decode(fields: &mut Fields<'a>) -> Result<Operation<'a>, Mismatch> {
+        let tag = fields.u8("kind of an operation")?;
+        let kind = KeyKind::from_u8(tag).ok_or_else(|| Mismatch::new("kind of an operation", "a known one", tag))?;
+        let keyspace = fields.varint32("keyspace of an operation")?;
+        let key = fields.sized("key")?;
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+            return Err(Mismatch::new("key", format_args!("1 to {KEY_BYTES_MAX} bytes"), key.len()));
+        }
+        let value = if kind == KeyKind::Delete { &[] } else { fields.sized("value")? };
+        Ok(Operation { kind, keyspace, key, value })
     }
 }
 
@@ -319,25 +325,22 @@ pub(crate) struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// Decodes any bytes, down to the last operation; the error describes the fault in words.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Record<'a>, &'static str> {
-        let mut decoder = Decoder::new(bytes);
-        let field = decoder.u64().ok_or("no room for the sequence number")?;
-        let count = decoder.u32().ok_or("no room for the count")?;
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Record<'a>, String> {
+        let mut fields = Fields(bytes);
+        let (field, count) = (fields.u64("sequence number")?, fields.u32("count of operations")?);
         let first = field & !CARRIED_OVER;
-        let since = if field == first { first } else { decoder.u64().ok_or("no room for the oldest write")? };
+        let since = if field == first { first } else { fields.u64("oldest write")? };
         if first.checked_add(u64::from(count)).is_none_or(|end| end > situ_table::MAX_SEQUENCE) {
-            return Err("a sequence number of more than 56 bits");
+            return Err("a sequence number of more than 56 bits".to_owned());
         }
         if since > first || (since == first && field != first) {
-            return Err("a record that stands for writes behind it");
+            return Err("a record that stands for writes behind it".to_owned());
         }
-        let encoded = decoder.rest();
+        let encoded = fields.0;
         for _ in 0..count {
-            Operation::decode(&mut decoder).ok_or("a malformed operation")?;
+            Operation::decode(&mut fields)?;
         }
-        if !decoder.is_empty() {
-            return Err("bytes behind the last operation");
-        }
+        fields.end()?;
         Ok(Record { first, since, count, encoded })
     }
 

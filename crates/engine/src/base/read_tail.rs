@@ -16,16 +16,17 @@
 //!
 //! Rejected: one histogram that is halved now and then. A reader of it could not say how old its samples are.
 
+use situ_base::buckets::{Buckets, bucket_at};
 use situ_compaction::{Measure, Pipelines, ReadTail, encode_measures};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 const SLICES: usize = 4;
-const SUB_BITS: u32 = 5;
+type Scale = Buckets<5>;
 /// Longer times count as this long: 69 s.
 const NS_MAX: u64 = (1 << 36) - 1;
-const BUCKETS: usize = (36 - SUB_BITS as usize + 1) << SUB_BITS;
+const BUCKETS: usize = Scale::count(36);
 /// The shortest time between two reports to the units.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -88,29 +89,6 @@ struct Tail {
     turning: AtomicBool,
 }
 
-/// Returns the bucket of a time: its highest six bits and where they are.
-fn bucket(ns: u64) -> usize {
-    let ns = ns.min(NS_MAX);
-    if ns < 1 << SUB_BITS {
-        return ns as usize;
-    }
-    let shift = 63 - ns.leading_zeros() - SUB_BITS;
-    (((shift + 1) as usize) << SUB_BITS) + ((ns >> shift) as usize & ((1 << SUB_BITS) - 1))
-}
-
-/// Returns the first time of a bucket.
-fn bucket_begin(index: usize) -> u64 {
-    if index < 1 << SUB_BITS {
-        return index as u64;
-    }
-    let shift = (index >> SUB_BITS) as u32 - 1;
-    ((1u64 << SUB_BITS) + (index as u64 & ((1 << SUB_BITS) - 1))) << shift
-}
-
-fn bucket_end(index: usize) -> u64 {
-    bucket_begin(index + 1) - 1
-}
-
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX - 1)
 }
@@ -127,7 +105,7 @@ impl Tail {
             self.turn(now);
             slice = &self.slices[self.current.load(Ordering::Acquire)];
         }
-        slice.buckets[bucket(nanoseconds(took))].fetch_add(1, Ordering::Relaxed);
+        slice.buckets[Scale::of(nanoseconds(took).min(NS_MAX))].fetch_add(1, Ordering::Relaxed);
         if slice.samples.fetch_add(1, Ordering::Relaxed) == 0 {
             slice.began.store(nanoseconds(now) + 1, Ordering::Relaxed);
         }
@@ -175,18 +153,13 @@ fn tail_of(counts: &[u64]) -> ReadTail {
     let (rank, deviation) = (samples as f64 * 0.99, (samples as f64 * 0.99 * 0.01).sqrt());
     let at = |rank: f64| {
         let wanted = (rank.ceil().max(1.0) as u64).min(samples);
-        let mut seen = 0;
-        let found = counts.iter().position(|count| {
-            seen += count;
-            seen >= wanted
-        });
-        found.unwrap_or(BUCKETS - 1)
+        bucket_at(counts, wanted).unwrap_or(BUCKETS - 1)
     };
     ReadTail {
         samples,
-        p99_low: Duration::from_nanos(bucket_begin(at(rank - 2.0 * deviation))),
-        p99: Duration::from_nanos(bucket_end(at(rank))),
-        p99_high: Duration::from_nanos(bucket_end(at(rank + 2.0 * deviation))),
+        p99_low: Duration::from_nanos(Scale::begin(at(rank - 2.0 * deviation))),
+        p99: Duration::from_nanos(Scale::end(at(rank))),
+        p99_high: Duration::from_nanos(Scale::end(at(rank + 2.0 * deviation))),
     }
 }
 
@@ -249,16 +222,6 @@ mod tests {
     }
 
     const US: Duration = Duration::from_micros(1);
-
-    #[test]
-    fn buckets_tile_the_times_and_are_narrow() {
-        assert_eq!((bucket(NS_MAX), bucket(u64::MAX)), (BUCKETS - 1, BUCKETS - 1));
-        for index in 0..BUCKETS - 1 {
-            assert_eq!((bucket(bucket_begin(index)), bucket(bucket_end(index))), (index, index));
-            assert_eq!(bucket(bucket_end(index) + 1), index + 1);
-            assert!(bucket_end(index) - bucket_begin(index) <= bucket_begin(index) / 32);
-        }
-    }
 
     #[test]
     fn the_percentile_lies_in_its_interval_and_the_interval_narrows() {

@@ -4,6 +4,7 @@
 //! buckets for each power of two of nanoseconds: a percentile read from them is at most 12.5% too high.
 
 use crate::base::read_tail::ReadTails;
+use situ_base::buckets::{Buckets, bucket_at};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -42,8 +43,8 @@ impl Counter {
     }
 }
 
-const SUB_BITS: u32 = 3;
-const BUCKETS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
+type Scale = Buckets<3>;
+const BUCKETS: usize = Scale::count(64);
 
 /// A histogram of latencies.
 #[derive(Debug)]
@@ -60,29 +61,10 @@ impl Default for LatencyHistogram {
     }
 }
 
-/// Returns the bucket of a value: its highest four bits and where they are.
-fn bucket(ns: u64) -> usize {
-    if ns < 1 << SUB_BITS {
-        return ns as usize;
-    }
-    let shift = 63 - ns.leading_zeros() - SUB_BITS;
-    (((shift + 1) as usize) << SUB_BITS) + ((ns >> shift) as usize & ((1 << SUB_BITS) - 1))
-}
-
-/// Returns the largest value of a bucket.
-fn bucket_end(index: usize) -> u64 {
-    if index < 1 << SUB_BITS {
-        return index as u64;
-    }
-    let shift = (index >> SUB_BITS) as u32 - 1;
-    let top = (1u64 << SUB_BITS) + (index as u64 & ((1 << SUB_BITS) - 1));
-    (top << shift) + ((1u64 << shift) - 1)
-}
-
 impl LatencyHistogram {
     pub(crate) fn record(&self, duration: Duration) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.buckets[bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.buckets[Scale::of(ns)].fetch_add(1, Ordering::Relaxed);
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
         self.max_ns.fetch_max(ns, Ordering::Relaxed);
     }
@@ -93,12 +75,7 @@ impl LatencyHistogram {
         let max_ns = self.max_ns.load(Ordering::Relaxed);
         let percentile = |share: f64| {
             let wanted = ((count as f64 * share).ceil() as u64).max(1);
-            let mut seen = 0;
-            let at = counts.iter().position(|c| {
-                seen += c;
-                seen >= wanted
-            });
-            at.map_or(0, |at| bucket_end(at).min(max_ns))
+            bucket_at(&counts, wanted).map_or(0, |at| Scale::end(at).min(max_ns))
         };
         LatencySummary {
             count,
@@ -295,16 +272,6 @@ pub struct DebtProperties {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn buckets_tile_the_numbers() {
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
-        assert_eq!(bucket_end(BUCKETS - 1), u64::MAX);
-        for index in 0..BUCKETS - 1 {
-            assert_eq!(bucket(bucket_end(index)), index);
-            assert_eq!(bucket(bucket_end(index) + 1), index + 1);
-        }
-    }
 
     #[test]
     fn percentiles_are_at_most_an_eighth_too_high() {

@@ -1,8 +1,8 @@
 //! Version edits, as the manifest stores them (`docs/formats/manifest.md`).
 
 use crate::base::options::LEVELS;
-use crate::base::varint::{Decoder, put_bytes, put_varint};
 use crate::versions::version::{Added, Removed, TableMeta, Version};
+use situ_base::bytes::{Fields, Mismatch, put_sized, put_varint};
 use situ_compaction::{DroppedValues, KeySpan};
 use situ_values::Written;
 
@@ -74,7 +74,7 @@ impl Edit {
         }
         for (id, name) in &self.created {
             tagged(&mut to, CREATE_KEYSPACE, &[u64::from(*id)]);
-            put_bytes(&mut to, name.as_bytes());
+            put_sized(&mut to, name.as_bytes());
         }
         for id in &self.dropped {
             tagged(&mut to, DROP_KEYSPACE, &[u64::from(*id)]);
@@ -91,8 +91,8 @@ impl Edit {
             put_varint(&mut to, m.smallest_sequence);
             put_varint(&mut to, m.largest_sequence);
             counts.iter().for_each(|n| put_varint(&mut to, *n));
-            put_bytes(&mut to, &m.span.begin);
-            put_bytes(&mut to, &m.span.end);
+            put_sized(&mut to, &m.span.begin);
+            put_sized(&mut to, &m.span.end);
         }
         for (id, Written { segment, records, record_bytes }) in &self.values_written {
             tagged(&mut to, WRITTEN_VALUES, &[u64::from(*id), *segment, *records, *record_bytes]);
@@ -120,70 +120,81 @@ impl Edit {
 
     /// Decodes any bytes; the error says in words what is wrong.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Edit, String> {
-        let mut decoder = Decoder::new(bytes);
+        let mut fields = Fields(bytes);
         let mut edit = Edit::default();
-        while let Some(tag) = decoder.byte() {
-            edit.field(tag, &mut decoder).ok_or_else(|| match tag {
-                NEXT_FILE..=REMOVE_SEGMENT => format!("a malformed field of tag {tag}"),
+        while !fields.0.is_empty() {
+            let tag = fields.u8("tag of a field")?;
+            edit.field(tag, &mut fields).map_err(|mismatch| match tag {
+                NEXT_FILE..=REMOVE_SEGMENT => format!("a malformed field of tag {tag} ({mismatch})"),
                 _ => format!("an unknown field of tag {tag} (written by a newer version of Situ?)"),
             })?;
         }
         Ok(edit)
     }
 
-    fn field(&mut self, tag: u8, from: &mut Decoder<'_>) -> Option<()> {
-        let id = |from: &mut Decoder<'_>| u32::try_from(from.varint()?).ok();
-        let level = |from: &mut Decoder<'_>| usize::try_from(from.varint()?).ok().filter(|l| *l < LEVELS);
+    fn field(&mut self, tag: u8, from: &mut Fields<'_>) -> Result<(), Mismatch> {
+        let id = |from: &mut Fields<'_>| from.varint32("keyspace");
         match tag {
-            NEXT_FILE => self.next_file = Some(from.varint()?),
-            LAST_SEQUENCE => self.last_sequence = Some(from.varint()?),
+            NEXT_FILE => self.next_file = Some(from.varint("file number")?),
+            LAST_SEQUENCE => self.last_sequence = Some(from.varint("sequence number")?),
             NEXT_KEYSPACE => self.next_keyspace = Some(id(from)?),
             CREATE_KEYSPACE => {
-                let id = id(from)?;
-                self.created.push((id, String::from_utf8(from.bytes()?.to_vec()).ok()?));
+                let (id, name) = (id(from)?, from.sized("name")?);
+                let name = str::from_utf8(name).map_err(|_| Mismatch::new("name", "UTF-8", name.escape_ascii()))?;
+                self.created.push((id, name.to_owned()));
             }
             DROP_KEYSPACE => self.dropped.push(id(from)?),
-            LOG_NUMBER => self.log_numbers.push((id(from)?, from.varint()?)),
+            LOG_NUMBER => self.log_numbers.push((id(from)?, from.varint("log number")?)),
             REMOVE_TABLE => {
                 let id = id(from)?;
-                self.removed.push((id, Removed { level: level(from)?, number: from.varint()? }));
+                self.removed.push((id, Removed { level: level(from)?, number: from.varint("table number")? }));
             }
             ADD_TABLE => {
                 let id = id(from)?;
                 self.added.push((id, Added { level: level(from)?, meta: table(from)? }));
             }
             WRITTEN_VALUES => {
-                let (id, segment, records, record_bytes) = (id(from)?, from.varint()?, from.varint()?, from.varint()?);
+                let (id, [segment, records, record_bytes]) = (id(from)?, numbers(from)?);
                 self.values_written.push((id, Written { segment, records, record_bytes }));
             }
             DEAD_VALUES => {
-                let (id, segment, handles, bytes) = (id(from)?, from.varint()?, from.varint()?, from.varint()?);
+                let (id, [segment, handles, bytes]) = (id(from)?, numbers(from)?);
                 self.values_dead.push((id, DroppedValues { segment, handles, bytes }));
             }
-            REMOVE_SEGMENT => self.segments_removed.push((id(from)?, from.varint()?)),
+            REMOVE_SEGMENT => self.segments_removed.push((id(from)?, from.varint("segment number")?)),
             END_OF_SNAPSHOT => self.end_of_snapshot = true,
-            CLOSED => self.closed = Some(from.varint()?),
-            LOSSY_REPAIR => self.lossy_repair = Some(from.varint()?),
+            CLOSED => self.closed = Some(from.varint("log number")?),
+            LOSSY_REPAIR => self.lossy_repair = Some(from.varint("time of the repair")?),
             FAST_DISK => self.fast_disk = true,
-            _ => return None,
+            _ => return Err(Mismatch::new("tag", "a known one", tag)),
         }
-        Some(())
+        Ok(())
     }
 }
 
-fn table(from: &mut Decoder<'_>) -> Option<TableMeta> {
-    Some(TableMeta {
-        number: from.varint()?,
-        volume: u32::try_from(from.varint()?).ok()?,
-        bytes: from.varint()?,
-        smallest_sequence: from.varint()?,
-        largest_sequence: from.varint()?,
-        entries: from.varint()?,
-        deletions: from.varint()?,
-        range_deletions: from.varint()?,
-        raw_bytes: from.varint()?,
-        created_unix_s: from.varint()?,
-        span: KeySpan { begin: from.bytes()?.to_vec(), end: from.bytes()?.to_vec() },
+fn level(from: &mut Fields<'_>) -> Result<usize, Mismatch> {
+    let number = from.varint("level")?;
+    let level = usize::try_from(number).ok().filter(|level| *level < LEVELS);
+    level.ok_or_else(|| Mismatch::new("level", format_args!("less than {LEVELS}"), number))
+}
+
+fn numbers(from: &mut Fields<'_>) -> Result<[u64; 3], Mismatch> {
+    Ok([from.varint("segment number")?, from.varint("count of values")?, from.varint("bytes of values")?])
+}
+
+fn table(from: &mut Fields<'_>) -> Result<TableMeta, Mismatch> {
+    Ok(TableMeta {
+        number: from.varint("table number")?,
+        volume: from.varint32("volume")?,
+        bytes: from.varint("bytes of the table")?,
+        smallest_sequence: from.varint("smallest sequence number")?,
+        largest_sequence: from.varint("largest sequence number")?,
+        entries: from.varint("entries")?,
+        deletions: from.varint("deletions")?,
+        range_deletions: from.varint("range deletions")?,
+        raw_bytes: from.varint("raw bytes")?,
+        created_unix_s: from.varint("time of creation")?,
+        span: KeySpan { begin: from.sized("first key")?.to_vec(), end: from.sized("end of keys")?.to_vec() },
     })
 }
 

@@ -22,8 +22,9 @@
 
 use crate::StoreId;
 use crate::format::entry::Entry;
-use crate::format::fields::{Fields, Mismatch, is_zero, require_checksum, require_zeros};
+use crate::format::fields::{At, Fields, Mismatch, is_zero, require_checksum, require_zeros};
 use crate::format::geometry::bucket_offset;
+use situ_base::bytes::{u16_at, u32_at};
 
 pub use crate::format::geometry::{BUCKET_BYTES, BUCKET_HEADER_BYTES, USABLE_BYTES};
 
@@ -238,14 +239,13 @@ impl BucketCodec {
             require_zeros(block, "a block of zeros, as its format is 0")?;
             return Ok(Bucket { header: Header::default(), entries: &[] });
         }
-        let used = usize::from(u16::from_le_bytes([block[at::NOW + 2], block[at::NOW + 3]]));
+        let used = usize::from(u16_at(block, at::NOW + 2));
         if used > USABLE_BYTES {
             return Err(Mismatch::new("bytes of entries", format_args!("at most {USABLE_BYTES}"), used));
         }
         let (sealed, rest) = block.split_at(BUCKET_HEADER_BYTES + used);
         let (stored, sealed) = sealed.split_at(at::FORMAT);
-        let stored = u32::from_le_bytes(stored.try_into().expect("the checksum has four bytes"));
-        require_checksum(stored, self.checksum(number, sealed))?;
+        require_checksum(u32_at(stored, 0), self.checksum(number, sealed))?;
         require_zeros(rest, "the zeros behind the entries")?;
         let (header, entries) = sealed.split_at(BUCKET_HEADER_BYTES - at::FORMAT);
         Ok(Bucket { header: header_of(header)?, entries })
@@ -294,7 +294,7 @@ pub fn sealed_bytes(block: &[u8]) -> usize {
     if block[at::FORMAT] == 0 {
         return 0;
     }
-    let used = usize::from(u16::from_le_bytes([block[at::NOW + 2], block[at::NOW + 3]]));
+    let used = usize::from(u16_at(block, at::NOW + 2));
     assert!(used <= USABLE_BYTES, "the caller has checked the bucket");
     BUCKET_HEADER_BYTES + used
 }

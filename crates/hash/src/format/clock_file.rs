@@ -3,7 +3,7 @@
 //! **Failure.** A damaged file is reported and ignored: store time then starts at the wall clock.
 
 use crate::base::events::{Events, HashEvent};
-use crate::format::fields::{Fields, Mismatch, require_checksum};
+use crate::format::fields::{At, Fields, Mismatch, require_checksum};
 use crate::{Result, StoreId};
 use situ_base::ClockRecord;
 use situ_storage::{Error as StorageError, FileName, Volume};

@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::format::address::{OVERFLOW_PREFIX_BYTES, overflow_prefix, split_overflow_key};
-use crate::format::fields::{Fields, Mismatch};
+use crate::format::fields::{At, Fields, Mismatch};
 use crate::format::geometry::USABLE_BYTES;
 
 /// Bytes of an entry's head in a bucket.

@@ -22,7 +22,7 @@
 use crate::StoreId;
 use crate::format::address::BUCKET_BITS_MAX;
 use crate::format::bucket::{BUCKET_BYTES, BUCKET_HEADER_BYTES, BucketCodec, sealed_bytes};
-use crate::format::fields::{Fields, Mismatch, is_zero};
+use crate::format::fields::{At, Fields, Mismatch, is_zero};
 
 /// Bytes of a page of the journal.
 pub const IMAGE_PAGE_BYTES: usize = 4096;

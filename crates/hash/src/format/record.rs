@@ -4,7 +4,7 @@
 //! operation says what its key has afterwards, whatever the key had before.
 
 use crate::format::entry::KEY_BYTES_MAX;
-use crate::format::fields::{Fields, Mismatch};
+use crate::format::fields::{At, Fields, Mismatch};
 use crate::{Error, Result};
 use std::fmt;
 

@@ -8,7 +8,7 @@
 //! The mark is written once, when a store is made. Opening a store compares it before anything is written, so a wrong
 //! device, or the device of another store, is refused by name. One sound copy suffices.
 
-use crate::format::fields::{Fields, Mismatch, is_zero, require_checksum};
+use crate::format::fields::{At, Fields, Mismatch, is_zero, require_checksum};
 use crate::format::geometry::BUCKET_BYTES;
 use crate::{Error, StoreId};
 

@@ -12,7 +12,7 @@
 //! whose log files are gone, and whose buckets have been split since.
 
 use crate::format::address::State;
-use crate::format::fields::{Fields, Mismatch, is_zero, require_checksum};
+use crate::format::fields::{At, Fields, Mismatch, is_zero, require_checksum};
 use crate::{Error, StoreId};
 
 /// Bytes of one slot.

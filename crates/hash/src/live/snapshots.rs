@@ -24,7 +24,7 @@
 use crate::disk::overflow::Overflow;
 use crate::format::address::{State, overflow_key};
 use crate::format::entry::Entry;
-use crate::format::fields::{Fields, Mismatch};
+use crate::format::fields::{At, Fields, Mismatch};
 use crate::{Error, Result};
 use situ_base::lock;
 use situ_engine::{Durability, WriteBatch};

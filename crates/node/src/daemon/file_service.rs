@@ -13,6 +13,7 @@ use crate::fields::Bytes;
 use crate::files::{Attached, OpenedFile, OpenedPages};
 use crate::message::*;
 use crate::peer::Reply;
+use situ_base::bytes::Fields;
 use situ_storage::Space;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -107,8 +108,7 @@ fn writer_of(operation: Operation, payload: &[u8]) -> Option<u64> {
         Create | Resume => 12,
         _ => return None,
     };
-    let number = payload.get(at..at + 8)?;
-    Some(u64::from_le_bytes(number.try_into().ok()?))
+    Fields(payload.get(at..)?).u64("writer").ok()
 }
 
 /// Returns true if it writes few pages that the system only takes into memory. The file's number stands behind the

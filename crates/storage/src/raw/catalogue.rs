@@ -3,10 +3,10 @@
 //! It is what the journal makes durable: the state after all edits so far, those included that are on their way to the
 //! disk. Every edit goes through [`Catalogue::apply`], when it is made and when it is read back, so both give the same.
 
-use super::bytes::Bytes;
 use super::layout::{PAGE, Superblock};
 use super::room::{Extent, pages_of};
 use crate::FileName;
+use situ_base::bytes::Fields;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -73,13 +73,14 @@ impl Record {
         }
     }
 
-    fn decode(bytes: &mut Bytes<'_>) -> Result<Record, String> {
-        let (length, place, count) = (bytes.u64()?, bytes.u8()?, bytes.u32()? as usize);
+    fn decode(bytes: &mut Fields<'_>) -> Result<Record, String> {
+        let (length, place) = (bytes.u64("length of a file")?, bytes.u8("place of a file")?);
+        let count = bytes.u32("count of a file's parts")? as usize;
         let place = match place {
             PLACE_INLINE if count > INLINE_BYTES_MAX || count as u64 != length => {
                 return Err(format!("a file of {length} bytes with {count} of them in the catalogue"));
             }
-            PLACE_INLINE => FilePlace::Inline(bytes.take(count)?.into()),
+            PLACE_INLINE => FilePlace::Inline(bytes.take(count, "contents of a file")?.into()),
             PLACE_EXTENTS => FilePlace::Extents(decode_extents(bytes, count)?),
             other => return Err(format!("a file in place {other}, which this version does not know")),
         };
@@ -111,11 +112,11 @@ pub(super) fn encode_extents(extents: &[Extent], into: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn decode_extents(bytes: &mut Bytes<'_>, count: usize) -> Result<Vec<Extent>, String> {
-    if bytes.0.len() / EXTENT_BYTES < count {
-        return Err(super::bytes::TOO_SHORT.to_owned());
-    }
-    (0..count).map(|_| Ok(Extent { first: bytes.u64()?, pages: bytes.u64()? })).collect()
+pub(super) fn decode_extents(bytes: &mut Fields<'_>, count: usize) -> Result<Vec<Extent>, String> {
+    let mut extents = Fields(bytes.take(count.saturating_mul(EXTENT_BYTES), "extents")?);
+    (0..count)
+        .map(|_| Ok(Extent { first: extents.u64("first page")?, pages: extents.u64("count of pages")? }))
+        .collect()
 }
 
 fn name_text(name: FileName) -> String {
@@ -129,9 +130,9 @@ fn encode_name(name: FileName, into: &mut Vec<u8>) {
     into.extend(text.as_bytes());
 }
 
-fn decode_name(bytes: &mut Bytes<'_>) -> Result<FileName, String> {
-    let length = usize::from(bytes.u8()?);
-    let text = String::from_utf8_lossy(bytes.take(length)?);
+fn decode_name(bytes: &mut Fields<'_>) -> Result<FileName, String> {
+    let length = usize::from(bytes.u8("length of a name")?);
+    let text = String::from_utf8_lossy(bytes.take(length, "name")?);
     text.parse().map_err(|_| format!("the name {text:?}, which this version does not know"))
 }
 
@@ -155,8 +156,8 @@ impl Edit {
         }
     }
 
-    fn decode(bytes: &mut Bytes<'_>) -> Result<Edit, String> {
-        match bytes.u8()? {
+    fn decode(bytes: &mut Fields<'_>) -> Result<Edit, String> {
+        match bytes.u8("tag of an edit")? {
             PUT => Ok(Edit::Put(decode_name(bytes)?, Record::decode(bytes)?)),
             REMOVE => decode_name(bytes).map(Edit::Remove),
             RENAME => Ok(Edit::Rename(decode_name(bytes)?, decode_name(bytes)?)),
@@ -166,7 +167,7 @@ impl Edit {
 
     /// Returns all edits of a frame.
     pub(super) fn decode_all(body: &[u8]) -> Result<Vec<Edit>, String> {
-        let mut bytes = Bytes(body);
+        let mut bytes = Fields(body);
         let mut edits = Vec::new();
         while !bytes.0.is_empty() {
             edits.push(Edit::decode(&mut bytes)?);
@@ -244,10 +245,10 @@ impl Catalogue {
     }
 
     pub(super) fn decode(layout: Superblock, body: &[u8]) -> Result<Catalogue, String> {
-        let mut bytes = Bytes(body);
+        let mut bytes = Fields(body);
         let mut catalogue = Catalogue::new(layout);
-        let log_touched = bytes.u64()?;
-        let count = bytes.u32()?;
+        let log_touched = bytes.u64("touched pages of the log area")?;
+        let count = bytes.u32("count of files")?;
         if log_touched > layout.log.pages {
             return Err(format!("{log_touched} touched pages in a log area of {}", layout.log.pages));
         }

@@ -1,7 +1,7 @@
 //! A frame of the metadata journal: header, body, zeros up to the page's end (`docs/formats/disk.md`).
 
-use super::bytes::Bytes;
 use super::layout::{DiskId, PAGE};
+use situ_base::bytes::{Fields, Mismatch, is_zero, u32_at, u64_at};
 use situ_device::{Buffer, PAGE_BYTES};
 
 pub(super) const FRAME_MAGIC: [u8; 4] = *b"SJNL";
@@ -68,39 +68,37 @@ pub(super) enum NoFrame {
 /// not looked at.
 pub(super) fn peek(id: DiskId, page: &[u8]) -> Option<(u64, u64)> {
     let header = page.get(..FRAME_HEADER_BYTES)?;
-    let checksum = Bytes(&header[HEADER_CHECKSUM_AT..]).u32().ok()?;
+    let checksum = u32_at(header, HEADER_CHECKSUM_AT);
     let is_ours = header[..4] == FRAME_MAGIC && header[8..24] == id.0;
     if !is_ours || checksum != crc32c::crc32c(&header[..HEADER_CHECKSUM_AT]) {
         return None;
     }
-    let mut numbers = Bytes(&header[24..]);
-    Some((numbers.u64().ok()?, numbers.u64().ok()?))
+    Some((u64_at(header, 24), u64_at(header, 32)))
 }
 
 /// Returns the frame at the start of `pages`, which are what is left of a half.
 pub(super) fn decode(id: DiskId, pages: &[u8]) -> Result<(Header, &[u8]), NoFrame> {
     let other = |why: String| NoFrame::Other(why);
     let header = pages.get(..FRAME_HEADER_BYTES).ok_or_else(|| other("no page".to_owned()))?;
-    let mut bytes = Bytes(header);
-    let magic = bytes.take(4).map_err(other)?;
-    if magic != FRAME_MAGIC {
-        let what = if header.iter().all(|byte| *byte == 0) { "zeros" } else { "no frame" };
+    if header[..4] != FRAME_MAGIC {
+        let what = if is_zero(header) { "zeros" } else { "no frame" };
         return Err(other(what.to_owned()));
     }
-    let checksum = Bytes(&header[HEADER_CHECKSUM_AT..]).u32().map_err(other)?;
+    let checksum = u32_at(header, HEADER_CHECKSUM_AT);
     let expected = crc32c::crc32c(&header[..HEADER_CHECKSUM_AT]);
     if checksum != expected {
         return Err(other(format!("header checksum {checksum:#010x} where its bytes give {expected:#010x}")));
     }
-    let mut fields = || -> Result<_, String> {
-        let (version, kind) = (bytes.u8()?, bytes.u8()?);
-        bytes.take(2)?;
-        let frame_id = DiskId(bytes.id()?);
-        let numbers = [bytes.u64()?, bytes.u64()?, bytes.u64()?];
-        Ok((version, kind, frame_id, numbers, bytes.u32()?, bytes.u32()?))
+    let mut bytes = Fields(&header[4..]);
+    let mut fields = || -> Result<_, Mismatch> {
+        let (version, kind) = (bytes.u8("version")?, bytes.u8("kind")?);
+        bytes.take(2, "padding")?;
+        let frame_id = DiskId(bytes.array("id")?);
+        let numbers = [bytes.u64("epoch")?, bytes.u64("sequence number")?, bytes.u64("length of the body")?];
+        Ok((version, kind, frame_id, numbers, bytes.u32("checksum of the body")?, bytes.u32("previous checksum")?))
     };
     let (version, kind, frame_id, [epoch, sequence, body_bytes], body_checksum, previous_checksum) =
-        fields().map_err(other)?;
+        fields().map_err(|mismatch| other(mismatch.into()))?;
     if frame_id != id {
         return Err(other(format!("a frame of disk {frame_id}")));
     }

@@ -1,7 +1,6 @@
 //! The metadata of a raw disk under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with
 //! the feature `fuzzing` and in tests.
 
-use super::bytes::Bytes;
 use super::catalogue::{Catalogue, Edit, FilePlace, Record};
 use super::frame::{self, FRAME_HEADER_BYTES, FRAME_MAGIC, Kind};
 use super::journal::{Journal, replay};
@@ -9,6 +8,7 @@ use super::layout::{Copy, DiskId, PAGE, Superblock};
 use super::room::{Extent, Room};
 use crate::{Error, FileName};
 use situ_base::Env;
+use situ_base::bytes::u64_at;
 use situ_device::PAGE_BYTES;
 
 /// The disk that the bytes are taken for a journal of.
@@ -27,7 +27,7 @@ fn seal(half: &mut [u8]) {
             continue;
         }
         frame[8..24].copy_from_slice(&layout().id.0);
-        let bytes = Bytes(&frame[40..48]).u64().unwrap_or(0);
+        let bytes = u64_at(frame, 40);
         let end = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_add(FRAME_HEADER_BYTES));
         let checksum = end.and_then(|end| frame.get(FRAME_HEADER_BYTES..end)).map_or(0, crc32c::crc32c);
         frame[48..52].copy_from_slice(&checksum.to_le_bytes());

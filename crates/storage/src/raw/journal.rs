@@ -13,13 +13,13 @@
 //! **Failure.** After an error of the journal's write, the state of the journal is unknown. So the volume takes no
 //! change any more until it is opened again. Reads go on.
 
-use super::bytes::Bytes;
 use super::catalogue::{Catalogue, Edit, decode_extents, encode_extents};
 use super::file::File;
 use super::frame::{self, FRAME_HEADER_BYTES, Header, Kind, NoFrame, frame_pages};
 use super::layout::{PAGE, Superblock};
 use super::room::{Extent, pages_of};
 use crate::{Error, Result};
+use situ_base::bytes::Fields;
 use situ_device::{Buffer, PAGE_BYTES};
 use std::sync::Arc;
 
@@ -197,8 +197,9 @@ fn begin(
 }
 
 fn decode_long(layout: &Superblock, body: &[u8]) -> Result<(u64, u32, Vec<Extent>), String> {
-    let mut bytes = Bytes(body);
-    let (body_bytes, checksum, count) = (bytes.u64()?, bytes.u32()?, bytes.u32()? as usize);
+    let mut bytes = Fields(body);
+    let (body_bytes, checksum) = (bytes.u64("length of the body")?, bytes.u32("checksum of the body")?);
+    let count = bytes.u32("count of extents")? as usize;
     let extents = decode_extents(&mut bytes, count)?;
     let mut pages = 0u64;
     for extent in &extents {

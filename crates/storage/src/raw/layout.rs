@@ -1,8 +1,8 @@
 //! The superblock: what is where on a disk (`docs/formats/disk.md`).
 
-use super::bytes::Bytes;
 use super::room::Extent;
 use crate::{Error, Result};
+use situ_base::bytes::{Fields, is_zero};
 use situ_device::PAGE_BYTES;
 use std::fmt;
 
@@ -147,36 +147,32 @@ impl Superblock {
     }
 
     fn try_decode(copy: u32, page: &[u8]) -> Result<Copy, String> {
-        let mut bytes = Bytes(page);
-        if bytes.take(8)? != MAGIC {
-            return Err(if page.iter().all(|byte| *byte == 0) {
-                "zeros".to_owned()
-            } else {
-                "no superblock".to_owned()
-            });
+        let mut bytes = Fields(page);
+        if bytes.take(8, "magic")? != MAGIC {
+            return Err(if is_zero(page) { "zeros".to_owned() } else { "no superblock".to_owned() });
         }
-        let mut checksum = Bytes(page.get(CHECKSUM_AT..).unwrap_or_default());
-        let (expected, found) = (crc32c::crc32c(page.get(..CHECKSUM_AT).unwrap_or_default()), checksum.u32()?);
+        let found = Fields(page.get(CHECKSUM_AT..).unwrap_or_default()).u32("checksum")?;
+        let expected = crc32c::crc32c(&page[..CHECKSUM_AT]);
         if expected != found {
             return Err(format!("checksum {found:#010x} where its bytes give {expected:#010x}"));
         }
-        let version = bytes.u32()?;
+        let version = bytes.u32("version")?;
         if version != VERSION {
             return Ok(Copy::Version(version));
         }
-        let page_bytes = bytes.u32()?;
+        let page_bytes = bytes.u32("bytes of a page")?;
         if u64::from(page_bytes) != PAGE {
             return Err(format!("pages of {page_bytes} bytes"));
         }
-        let id = DiskId(bytes.id()?);
-        let generation = bytes.u64()?;
-        let device_pages = bytes.u64()?;
-        let journal_first = bytes.u64()?;
-        let half_pages = bytes.u64()?;
-        let log = Extent { first: bytes.u64()?, pages: bytes.u64()? };
-        let top = Extent { first: bytes.u64()?, pages: bytes.u64()? };
-        let formatted_at = bytes.u64()?;
-        let number = bytes.u32()?;
+        let id = DiskId(bytes.array("id")?);
+        let generation = bytes.u64("generation")?;
+        let device_pages = bytes.u64("pages of the device")?;
+        let journal_first = bytes.u64("first page of the journal")?;
+        let half_pages = bytes.u64("pages of half a journal")?;
+        let mut area = |part| Ok::<_, String>(Extent { first: bytes.u64(part)?, pages: bytes.u64(part)? });
+        let (log, top) = (area("log area")?, area("TopFS area")?);
+        let formatted_at = bytes.u64("time of the format")?;
+        let number = bytes.u32("number of the copy")?;
         if number != copy {
             return Err(format!("a superblock that says it is copy {number}"));
         }

@@ -8,9 +8,9 @@ use super::shared::{Loaded, write_copy};
 use super::transfer::{PIECE_BYTES, Transfers, places};
 use crate::memory::zeroed;
 use crate::{Error, Result};
+use situ_base::random;
 use situ_device::{Buffer, Op};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 
 /// The bytes at the front of a device that are checked before it is written over.
 const FOREIGN_FRONT_BYTES: u64 = 1 << 20;
@@ -38,10 +38,7 @@ pub struct FormatOptions {
 }
 
 fn random_id() -> Result<[u8; 16]> {
-    let mut id = [0; 16];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id));
-    read.map_err(|error| Error::io("read", "/dev/urandom", error))?;
-    Ok(id)
+    random().map_err(|error| Error::io("read", "the system's random numbers", error))
 }
 
 pub(super) fn device_pages(transfers: &Transfers) -> u64 {

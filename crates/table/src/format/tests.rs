@@ -1,6 +1,7 @@
 use super::*;
 use crate::key::KeyKind;
 use crate::testing::Random;
+use situ_base::bytes::put_varint;
 
 #[test]
 fn a_separator_separates_and_is_short() {
@@ -38,7 +39,7 @@ fn varints_come_back() {
         };
         for value in [value, value.wrapping_sub(1)] {
             let mut bytes = Vec::new();
-            put_varint(&mut bytes, value);
+            put_varint(&mut bytes, u64::from(value));
             assert_eq!(bytes.len(), varint_bytes(value));
             assert_eq!(get_varint(&bytes), Some((value, bytes.len())));
             assert_eq!(get_varint(&bytes[..bytes.len() - 1]), None);

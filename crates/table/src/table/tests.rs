@@ -418,7 +418,7 @@ fn damage_under_a_good_checksum_does_not_panic() {
     for end in 21..bytes.len() {
         let stored = &bytes[..end];
         for start in 16..end - 5 {
-            if crc32c::crc32c(&stored[start..end - 4]) == crate::format::u32_at(stored, end - 4) {
+            if crc32c::crc32c(&stored[start..end - 4]) == situ_base::bytes::u32_at(stored, end - 4) {
                 block_ends.push((start, end));
             }
         }

@@ -27,6 +27,7 @@
 
 use crate::flash::format::COUNTS_END;
 use crate::slot::{ALIGN, OFFSETS_END};
+use situ_base::bytes::{u32_at, u64_at};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
@@ -97,8 +98,8 @@ impl Header {
             && bytes[72..76] == crc32c::crc32c(&bytes[..72]).to_le_bytes();
         let mut boot = [0; 16];
         boot.copy_from_slice(&bytes[32..48]);
-        let word = |at: usize| long(&bytes[at..]);
-        let header = Header { boot, generation: word(48), begun_at: word(56), starts: word(64) };
+        let [generation, begun_at, starts] = [48, 56, 64].map(|at| u64_at(bytes, at));
+        let header = Header { boot, generation, begun_at, starts };
         (is_ours && [header.generation, header.begun_at, header.starts].iter().all(|count| *count < COUNTS_END))
             .then_some(header)
     }
@@ -112,14 +113,6 @@ pub(super) fn note(id: &Id, sequence: u64, offset: u32) -> [u8; NOTE_BYTES] {
     let sum = crc32c::crc32c_append(crc32c::crc32c(id), &bytes[..12]);
     bytes[12..].copy_from_slice(&sum.to_le_bytes());
     bytes
-}
-
-pub(super) fn long(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-pub(super) fn word(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 /// A reader or writer that keeps the crc32c of the bytes it has passed on.
@@ -224,8 +217,7 @@ pub(super) fn decode_index(from: impl Read, bytes: u64, id: &Id) -> Option<Snaps
     }
     for _ in 0..slots {
         let bytes: [u8; 16] = found.take()?;
-        let part = |at: usize| word(&bytes[at..]);
-        index.slots.push([part(0), part(4), part(8), part(12)]);
+        index.slots.push([0, 4, 8, 12].map(|at| u32_at(&bytes, at)));
     }
     found.ends_well().then_some(index)
 }
@@ -242,7 +234,7 @@ pub(super) fn decode_notes(mut from: impl Read, id: &Id, mut each: impl FnMut(u6
     let mut ends = HEADER_BYTES as u64;
     let mut bytes = [0; NOTE_BYTES];
     while from.read_exact(&mut bytes).is_ok() {
-        let (sequence, offset) = (long(&bytes), word(&bytes[8..]));
+        let (sequence, offset) = (u64_at(&bytes, 0), u32_at(&bytes, 8));
         let is_place = (offset as usize) < OFFSETS_END && (offset as usize).is_multiple_of(ALIGN);
         if bytes != note(id, sequence, offset) || sequence >= COUNTS_END || !is_place {
             return None;

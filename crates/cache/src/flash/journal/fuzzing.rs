@@ -5,6 +5,7 @@ use super::*;
 use crate::flash::fuzzing::empty_log;
 use crate::flash::tier::resume;
 use crate::index::Index;
+use situ_base::bytes::{u32_at, u64_at};
 
 const ID: Id = [3; 16];
 const MEMORY_BYTES: usize = 8 << 20;
@@ -23,7 +24,7 @@ fn seal_notes(bytes: &mut [u8]) {
     let sum = crc32c::crc32c(&header[..72]);
     header[72..76].copy_from_slice(&sum.to_le_bytes());
     for bytes in notes.chunks_exact_mut(NOTE_BYTES) {
-        bytes.copy_from_slice(&note(&ID, long(bytes), word(&bytes[8..])));
+        bytes.copy_from_slice(&note(&ID, u64_at(bytes, 0), u32_at(bytes, 8)));
     }
 }
 

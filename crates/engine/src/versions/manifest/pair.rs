@@ -19,8 +19,8 @@
 //! **Invariant.** What this accepts begins with all that the manifest alone would give.
 
 use super::{EDIT_BYTES_MAX, FORMAT_VERSION, FRAME_BYTES, HEADER_BYTES, MAGIC};
-use crate::base::varint::Decoder;
 use crate::versions::edit::Edit;
+use situ_base::bytes::u32_at;
 use situ_storage::memory::{require, zeroed};
 use situ_storage::{Corruption, Error, FileMeta, FileName, Result, Volume};
 use std::collections::BTreeSet;
@@ -163,18 +163,17 @@ fn check_header(file: File<'_>) -> Result<()> {
         let found = format!("{} bytes", contents.len());
         return Err(Error::corruption(path, 0, "manifest header", "16 bytes", found));
     };
-    let mut fields = Decoder::new(header);
-    if fields.take(8) != Some(MAGIC) {
+    if !header.starts_with(MAGIC) {
         return Err(Error::corruption(path, 0, "manifest header", "magic SITUMANI", header[..8].escape_ascii()));
     }
-    let (version, stored) = (fields.u32(), fields.u32());
+    let (version, stored) = (u32_at(header, 8), u32_at(header, 12));
     let computed = crc32c::crc32c(&header[..12]);
-    if stored != Some(computed) {
-        let found = format!("{:#010x}", stored.unwrap_or(0));
+    if stored != computed {
+        let found = format!("{stored:#010x}");
         return Err(Error::corruption(path, 12, "manifest header", format!("checksum {computed:#010x}"), found));
     }
-    if version != Some(FORMAT_VERSION) {
-        let text = format!("{path} has format version {version:?}; this program reads version {FORMAT_VERSION}");
+    if version != FORMAT_VERSION {
+        let text = format!("{path} has format version {version}; this program reads version {FORMAT_VERSION}");
         return Err(Error::Invalid(text));
     }
     Ok(())
@@ -272,9 +271,7 @@ fn frame(bytes: &[u8]) -> Result<(&[u8], &[u8]), Damage> {
     let damage = |expected: String, found: String| Damage { expected, found };
     let short = || damage(format!("{FRAME_BYTES} bytes"), format!("{} bytes", bytes.len()));
     let (head, behind) = bytes.split_at_checked(FRAME_BYTES).ok_or_else(short)?;
-    let mut fields = Decoder::new(head);
-    let mut field = || fields.u32().unwrap_or(0);
-    let (length, of_payload, of_head) = (field(), field(), field());
+    let (length, of_payload, of_head) = (u32_at(head, 0), u32_at(head, 4), u32_at(head, 8));
     let check = |computed: u32, stored: u32| match computed == stored {
         true => Ok(()),
         false => Err(damage(format!("checksum {computed:#010x}"), format!("{stored:#010x}"))),
