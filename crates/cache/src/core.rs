@@ -310,7 +310,11 @@ impl Core {
                 Looked::Answer(record) => return self.answer(request, record),
                 Looked::Again => request.tries += 1,
                 Looked::Long => return self.hand_over(request),
-                Looked::Read(at, read) => return flight.begin(request, at, read),
+                Looked::Read(at, read) => match flight.begin(request, at, read) {
+                    // As of an item that cannot be copied: without memory, the item is not found.
+                    Some(request) => return self.answer(request, None),
+                    None => return,
+                },
             }
         }
         self.answer(request, None);

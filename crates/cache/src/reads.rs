@@ -114,10 +114,11 @@ impl Flight {
         self.pending.len() < READ_DEPTH && self.bytes < self.bytes_max
     }
 
-    pub(crate) fn begin(&mut self, request: Request, at: OnFlash, read: Read) {
+    /// Begins to read an item. Returns the request if the system has no memory for the item's bytes.
+    pub(crate) fn begin(&mut self, request: Request, at: OnFlash, read: Read) -> Option<Request> {
         let number = self.next_pending;
-        self.next_pending += 1;
         let (mut parts, mut counts) = (Vec::new(), Vec::new());
+        let before = self.waiting.len();
         for piece in &read.pieces {
             let Piece::There(extent) = piece else {
                 counts.push(0);
@@ -128,13 +129,19 @@ impl Flight {
             for start in starts {
                 let bytes = self.transfer_bytes_max.min(extent.bytes - start);
                 let op = Op::Read { offset: extent.first + start as u64 };
-                self.waiting.push_back((number, parts.len(), op, Buffer::new(bytes)));
+                let Some(buffer) = Buffer::try_new(bytes) else {
+                    self.waiting.truncate(before);
+                    return Some(request);
+                };
+                self.waiting.push_back((number, parts.len(), op, buffer));
                 parts.push(None);
             }
         }
         let left = parts.len();
+        self.next_pending += 1;
         self.bytes += read.bytes();
         self.pending.insert(number, Pending { request, at, read, parts, counts, left, result: Ok(()) });
+        None
     }
 
     /// Returns true if something waits that could be submitted.

@@ -129,8 +129,8 @@ impl Segments {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Returns a new segment for many items, whose memory was claimed. `None` if all numbers are taken; then it is
-    /// claimed no more.
+    /// Returns a new segment for many items, whose memory was claimed. `None` if all numbers are taken or the system has
+    /// no memory; then it is claimed no more.
     pub(crate) fn share(&self, base: u64) -> Option<u32> {
         let mut free = lock(&self.free);
         let number = free.numbers.pop();
@@ -140,13 +140,16 @@ impl Segments {
             self.give_back(self.segment_bytes);
         }
         let number = number?;
-        let bytes = spare.unwrap_or_else(|| Buffer::new(self.segment_bytes));
+        let Some(bytes) = spare.or_else(|| Buffer::try_new(self.segment_bytes)) else {
+            self.refuse(number, self.segment_bytes);
+            return None;
+        };
         self.put(number, Content { bytes: Bytes::Shared { bytes, used: 0 }, base }, 0);
         Some(number)
     }
 
-    /// Returns a new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken;
-    /// then it is claimed no more.
+    /// Returns a new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken or
+    /// the system has no memory; then it is claimed no more.
     pub(crate) fn hold(&self, item: &NewItem<'_>) -> Option<u32> {
         let base = item.meta.id;
         let length = item.stored_bytes(base);
@@ -155,12 +158,22 @@ impl Segments {
             self.give_back(claimed);
             return None;
         };
-        let mut bytes = Buffer::new(claimed);
+        let Some(mut bytes) = Buffer::try_new(claimed) else {
+            self.refuse(number, claimed);
+            return None;
+        };
         assert!(bytes.len() == claimed, "a buffer has another length than was asked for");
         item.put_over(base, &mut bytes[..length]);
         let content = Content { bytes: Bytes::Whole(Arc::new(bytes)), base };
         self.put(number, content, expiry(item.meta.expires));
         Some(number)
+    }
+
+    /// Gives back the number and the claim of a segment that the system has no memory for.
+    #[cold]
+    fn refuse(&self, number: u32, claimed: usize) {
+        lock(&self.free).numbers.push(number);
+        self.give_back(claimed);
     }
 
     fn put(&self, number: u32, content: Content, expires: u64) {

@@ -212,7 +212,7 @@ impl Engine for CacheEngine {
         let now = self.shared.now();
         Ok(match cache.get(key, now, |hit| make(&hit.item, hit.whole, allowance)) {
             Lookup::Hit(making) => {
-                let value = making?.finish();
+                let value = making?.finish()?;
                 if value.is_long() {
                     cache.shrink(now);
                 }
@@ -342,7 +342,7 @@ impl CacheExtras<CacheValue> for CacheEngine {
         match shown {
             Lookup::Hit(Ok(None)) => Ok(Shown::Item),
             Lookup::Hit(Ok(Some(making))) => {
-                let value = making.finish();
+                let value = making.finish()?;
                 cache.shrink(now);
                 Ok(Shown::Value(value))
             }

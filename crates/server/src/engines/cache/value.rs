@@ -58,9 +58,12 @@ pub(super) enum Making {
 
 impl Making {
     /// Makes the value. No lock is held when the cache [makes room](Cache::shrink) for a long one.
-    pub(super) fn finish(self) -> CacheValue {
+    ///
+    /// # Errors
+    /// The system has no memory for a long value.
+    pub(super) fn finish(self) -> Result<CacheValue, EngineError> {
         match self {
-            Making::Made(value) => value,
+            Making::Made(value) => Ok(value),
             Making::ToCopy { whole, at, meta, reserved } => CacheValue::long(&meta, &whole[at], reserved),
         }
     }
@@ -75,7 +78,7 @@ pub(super) fn make(item: &Item<'_>, whole: Option<&Arc<Buffer>>, allowance: &All
     // Memory comes in pages.
     let bytes = (HEADER_BYTES_MAX + item.value.len()).next_multiple_of(PAGE_BYTES);
     if !allowance.hold(&mut reserved, bytes) {
-        return Err(EngineError::new("out of memory writing get response"));
+        return Err(no_memory());
     }
     Ok(match whole {
         Some(whole) => {
@@ -83,8 +86,13 @@ pub(super) fn make(item: &Item<'_>, whole: Option<&Arc<Buffer>>, allowance: &All
             let at = start..start + item.value.len();
             Making::ToCopy { whole: Arc::clone(whole), at, meta: item.meta, reserved }
         }
-        None => Making::Made(CacheValue::long(&item.meta, item.value, reserved)),
+        None => Making::Made(CacheValue::long(&item.meta, item.value, reserved)?),
     })
+}
+
+#[cold]
+fn no_memory() -> EngineError {
+    EngineError::new("out of memory writing get response")
 }
 
 impl CacheValue {
@@ -98,13 +106,13 @@ impl CacheValue {
     }
 
     /// Makes a value that is kept until the client has taken it.
-    fn long(meta: &Meta, data: &[u8], reserved: Reserved) -> CacheValue {
+    fn long(meta: &Meta, data: &[u8], reserved: Reserved) -> Result<CacheValue, EngineError> {
         let header = header_of(meta).encode();
         let length = header.len() + data.len();
-        let mut buffer = Buffer::new(length);
+        let mut buffer = Buffer::try_new(length).ok_or_else(no_memory)?;
         buffer[..header.len()].copy_from_slice(&header);
         buffer[header.len()..length].copy_from_slice(data);
-        CacheValue(Bytes::Long(Box::new(LongValue { buffer, length, _held: reserved })))
+        Ok(CacheValue(Bytes::Long(Box::new(LongValue { buffer, length, _held: reserved }))))
     }
 
     pub(super) fn is_long(&self) -> bool {
