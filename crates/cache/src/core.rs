@@ -311,7 +311,7 @@ impl Core {
                 Looked::Again => request.tries += 1,
                 Looked::Long => return self.hand_over(request),
                 Looked::Read(at, read) => match flight.begin(request, at, read) {
-                    // As of an item that cannot be copied: without memory, the item is not found.
+                    // An item that cannot be read counts as absent.
                     Some(request) => return self.answer(request, None),
                     None => return,
                 },

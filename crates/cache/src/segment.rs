@@ -129,8 +129,8 @@ impl Segments {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Returns a new segment for many items, whose memory was claimed. `None` if all numbers are taken or the system has
-    /// no memory; then it is claimed no more.
+    /// Returns a new segment for many items, whose memory was claimed. `None` if all numbers are taken or the system
+    /// has no memory; then it is claimed no more.
     pub(crate) fn share(&self, base: u64) -> Option<u32> {
         let mut free = lock(&self.free);
         let number = free.numbers.pop();
@@ -148,8 +148,8 @@ impl Segments {
         Some(number)
     }
 
-    /// Returns a new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken or
-    /// the system has no memory; then it is claimed no more.
+    /// Returns a new segment for one item, whose memory, in whole pages, was claimed. `None` if all numbers are taken
+    /// or the system has no memory; then it is claimed no more.
     pub(crate) fn hold(&self, item: &NewItem<'_>) -> Option<u32> {
         let base = item.meta.id;
         let length = item.stored_bytes(base);
