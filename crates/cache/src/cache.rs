@@ -127,6 +127,8 @@ pub enum Refused {
     Key,
     /// The item is longer than a quarter of the memory, or the value than 1 GiB.
     TooLong,
+    /// The system has no memory for the item, or the cache no segment.
+    NoMemory,
 }
 
 impl fmt::Display for Refused {
@@ -134,6 +136,7 @@ impl fmt::Display for Refused {
         f.write_str(match self {
             Refused::Key => "a key has 1 to 250 bytes",
             Refused::TooLong => "the item is longer than a quarter of the cache's memory, or than 1 GiB",
+            Refused::NoMemory => "out of memory storing object",
         })
     }
 }
@@ -222,19 +225,20 @@ impl Cache {
     /// the time, Unix seconds.
     ///
     /// # Errors
-    /// The key or the value has a length that the cache does not take. The key's older item goes in that case, too: it
-    /// is out of date.
+    /// The key or the value has a length that the cache does not take, or there is no memory for the item. The key's
+    /// older item goes in that case, too: it is out of date.
     pub fn put(&self, key: &[u8], meta: &Meta, parts: [&[u8]; 2], now: u64) -> Result<(), Refused> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(Refused::Key);
         }
         let item = NewItem { meta: *meta, key, parts };
         let Core { memory, counters, .. } = &**self.core();
-        if item.value_bytes() > VALUE_BYTES_MAX || !memory.put(self.core().lane(), &item, now, counters) {
-            self.delete(key);
-            return Err(Refused::TooLong);
+        let is_too_long = item.value_bytes() > VALUE_BYTES_MAX || memory.is_too_long(&item);
+        if !is_too_long && memory.put(self.core().lane(), &item, now, counters) {
+            return Ok(());
         }
-        Ok(())
+        self.delete(key);
+        Err(if is_too_long { Refused::TooLong } else { Refused::NoMemory })
     }
 
     /// Shows the item of `key` to `read`, if it is in memory and has not expired. `read` must be quick and must not

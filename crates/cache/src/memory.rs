@@ -232,6 +232,11 @@ impl Memory {
         bytes > self.segments.segment_bytes() / 8
     }
 
+    /// Returns true if the item is longer than the longest that is taken.
+    pub(crate) fn is_too_long(&self, item: &NewItem<'_>) -> bool {
+        self.is_long(item.stored_bytes(0)) && item.stored_bytes(item.meta.id) > self.longest()
+    }
+
     fn class_of(&self, expires: u64, now: u64) -> usize {
         if expires == 0 || !self.has_classes {
             return CLASSES - 1;
