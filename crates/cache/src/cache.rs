@@ -233,12 +233,14 @@ impl Cache {
         }
         let item = NewItem { meta: *meta, key, parts };
         let Core { memory, counters, .. } = &**self.core();
-        let is_too_long = item.value_bytes() > VALUE_BYTES_MAX || memory.is_too_long(&item);
-        if !is_too_long && memory.put(self.core().lane(), &item, now, counters) {
+        let is_short_enough = item.value_bytes() <= VALUE_BYTES_MAX;
+        if is_short_enough && memory.put(self.core().lane(), &item, now, counters) {
             return Ok(());
         }
         self.delete(key);
-        Err(if is_too_long { Refused::TooLong } else { Refused::NoMemory })
+        // The reason is looked for after a refusal only, so a put that succeeds does not pay for it.
+        let is_taken = is_short_enough && !memory.is_too_long(&item);
+        Err(if is_taken { Refused::NoMemory } else { Refused::TooLong })
     }
 
     /// Shows the item of `key` to `read`, if it is in memory and has not expired. `read` must be quick and must not
