@@ -32,6 +32,7 @@ mod excerpt;
 pub mod memory;
 mod name;
 mod raw;
+mod read_request;
 mod reads;
 mod volume;
 
@@ -43,7 +44,8 @@ pub use name::{FileMeta, FileName};
 #[doc(hidden)]
 pub use raw::fuzzing;
 pub use raw::{AreaUse, CacheUse, DiskId, FormatOptions, RawCheck, RawOptions, RawReport, RawVolume};
-pub use reads::{FinishedRead, ReadCompletion, ReadQueue, ReadRequest};
+pub use read_request::{ReadCompletion, ReadRequest};
+pub use reads::{FinishedRead, ReadQueue};
 pub use volume::{Lock, PageFile, Reader, Volume, Writer};
 
 pub use situ_device::{Buffer, Geometry, Nature, PAGE_BYTES, Space};

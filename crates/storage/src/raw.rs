@@ -57,6 +57,7 @@ pub use layout::DiskId;
 pub use prepare::{FormatOptions, RawCheck};
 pub use report::{AreaUse, RawReport};
 
+use crate::reads::ReadService;
 use crate::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
 use cache::Cache;
 use catalogue::INLINE_BYTES_MAX;
@@ -64,6 +65,7 @@ use file::File;
 use layout::PAGE;
 use pages::RawPageFile;
 use reader::RawReader;
+use reads::{FileReader, RawRead};
 use room::{Extent, Room};
 use shared::{Shared, State};
 use situ_base::Env;
@@ -93,6 +95,8 @@ impl Default for RawOptions {
 /// A store's files on a device of its own.
 pub struct RawVolume {
     shared: Arc<Shared>,
+    /// Reads that were submitted.
+    reads: Arc<ReadService<RawRead>>,
 }
 
 impl fmt::Debug for RawVolume {
@@ -133,7 +137,7 @@ impl RawVolume {
         let transfers = Transfers::new(device, env)?;
         let cache = Arc::new(Cache::new(options.cache_bytes));
         let state = State::new(prepare::load(&transfers)?, &transfers, &cache, 0)?;
-        Ok(RawVolume { shared: Arc::new(Shared::new(transfers, cache, state)) })
+        Ok(RawVolume { shared: Arc::new(Shared::new(transfers, cache, state)), reads: Arc::default() })
     }
 
     /// Reads and verifies all metadata of a disk, and changes nothing.
@@ -199,7 +203,8 @@ impl Volume for RawVolume {
 
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
         let (file, is_log) = self.open_file(name)?;
-        Ok(Arc::new(RawReader::new(Arc::clone(&self.shared), file, name, is_log)))
+        let reader = RawReader::new(Arc::clone(&self.shared), file, name, is_log);
+        Ok(Arc::new(FileReader::new(reader, &self.reads)))
     }
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
