@@ -48,7 +48,8 @@
 //!   `docs/guide/transactions.md` says which kind to choose.
 //! * [`Keyspace`]: the operations on one ordered map, blocking and asynchronous.
 //! * [`Error`]: what can go wrong.
-//! * [`base`], [`device`] and [`storage`]: the seams for other clocks, threads, devices and volumes.
+//! * [`base`], [`device`] and [`storage`]: the seams for other clocks, threads, devices and volumes. [`rawdisk`] is the
+//!   volume on a disk without a file system.
 #![forbid(unsafe_code)]
 
 pub use situ_engine::*;
@@ -99,4 +100,5 @@ pub use situ_hash as hash;
 /// Compactions divided between the processors and other units: near-data nodes, other processes, accelerators.
 pub use situ_offload as offload;
 /// Volumes: where a store's files lie.
+pub use situ_rawdisk as rawdisk;
 pub use situ_storage as storage;

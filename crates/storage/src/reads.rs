@@ -53,8 +53,8 @@
 mod pump;
 mod service;
 
-pub(crate) use pump::{Pump, Source};
-pub(crate) use service::{QueuedRead, ReadService, Served};
+pub use pump::{Pump, Source};
+pub use service::{QueuedRead, ReadService, Served};
 
 use crate::read_request::ReadRequest;
 use crate::{Reader, Result};

@@ -6,8 +6,8 @@ use super::layout::PAGE;
 use super::room::Extent;
 use super::shared::Shared;
 use super::transfer::{SHORT_READ_BYTES_MAX, places};
-use crate::{Error, FileName, Result};
 use situ_device::Buffer;
+use situ_storage::{Error, FileName, Result};
 use std::ops::Range;
 use std::sync::Arc;
 

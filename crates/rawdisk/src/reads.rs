@@ -3,7 +3,7 @@
 //! 1. A read that needs no device is answered on the caller's thread: wrong ranges, bytes in the catalogue, units that
 //!    are all in the cache.
 //! 2. A read becomes pieces: runs of pages within one unit of the cache and within one extent. A short read takes its
-//!    pages only; other reads take whole units, as [`Reader::read_at`](crate::Reader::read_at) does.
+//!    pages only; other reads take whole units, as [`Reader::read_at`](situ_storage::Reader::read_at) does.
 //! 3. The thread gives pieces to the device as long as there are places. A finished piece is copied into the caller's
 //!    buffer. A piece that is a whole unit goes into the cache.
 //! 4. When the last piece has landed, the read completes. While another process may write, it first looks whether the
@@ -18,9 +18,9 @@ use super::cache::UNIT_BYTES;
 use super::layout::PAGE;
 use super::reader::{RawReader, units};
 use super::transfer::{Transfers, pieces, places};
-use crate::reads::{Pump, QueuedRead, ReadService, Served, Source};
-use crate::{Error, ReadCompletion, ReadRequest, Reader, Result};
 use situ_device::{Buffer, Completion, Op, PAGE_BYTES, Queue, Ticket};
+use situ_storage::serve::{Pump, QueuedRead, ReadService, Served, Source};
+use situ_storage::{Error, ReadCompletion, ReadRequest, Reader, Result};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;

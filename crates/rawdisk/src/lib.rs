@@ -1,4 +1,4 @@
-//! A device without a file system as a [`Volume`]: the fast disk.
+//! A disk without a file system as a [`Volume`].
 //!
 //! ```text
 //!   Volume ──> shared.rs    names, rooms, what is emitted and what is durable
@@ -33,12 +33,15 @@
 //! Rejected: writing metadata in place (a torn write loses old and new), and a B-tree of extents on the disk (a store
 //! has some thousand files: all of it fits into memory and a checkpoint).
 
+#![forbid(unsafe_code)]
+
 mod beside;
 mod cache;
 mod catalogue;
 mod file;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
 pub mod fuzzing;
 mod journal;
 mod layout;
@@ -57,8 +60,6 @@ pub use layout::DiskId;
 pub use prepare::{FormatOptions, RawCheck};
 pub use report::{AreaUse, RawReport};
 
-use crate::reads::ReadService;
-use crate::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
 use cache::Cache;
 use catalogue::INLINE_BYTES_MAX;
 use file::File;
@@ -70,6 +71,8 @@ use room::{Extent, Room};
 use shared::{Shared, State};
 use situ_base::Env;
 use situ_device::{Device, DeviceLock, Geometry, Nature, PAGE_BYTES, Space};
+use situ_storage::serve::ReadService;
+use situ_storage::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
 use std::fmt;
 use std::io;
 use std::sync::Arc;

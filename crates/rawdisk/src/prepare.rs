@@ -5,10 +5,10 @@ use super::journal::{self, Replayed};
 use super::layout::{Copy, DiskId, MAGIC, PAGE, Superblock};
 use super::room::Extent;
 use super::transfer::{PIECE_BYTES, Transfers, places};
-use crate::memory::zeroed;
-use crate::{Error, Result};
 use situ_base::random;
 use situ_device::{Buffer, Op};
+use situ_storage::memory::zeroed;
+use situ_storage::{Error, Result};
 use std::io;
 
 /// The bytes at the front of a device that are checked before it is written over.

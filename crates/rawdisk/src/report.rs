@@ -88,7 +88,7 @@ impl RawReport {
 }
 
 impl RawVolume {
-    /// See [`Volume::troubles`](crate::Volume::troubles).
+    /// See [`Volume::troubles`](situ_storage::Volume::troubles).
     pub(super) fn list_troubles(&self) -> Vec<String> {
         let (failed, discard_failed, formatted_bytes) = {
             let state = self.shared.lock();
