@@ -20,7 +20,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence fuzz simulate bench loom miri scripts study-postgres compare-builds
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -29,6 +29,7 @@ help:
 	@echo 'make test      everything that has to pass: format, lints, documentation, all tests'
 	@echo 'make deny      licenses and known flaws of dependencies (cargo-deny); make test does this where cargo-deny is installed'
 	@echo 'make evidence  the raw results behind docs/evidence, unpacked; tests read them'
+	@echo 'make features  the library and the program with few of their features'
 	@echo 'make arrows    the rooms of the code and their imports; fails if one runs up'
 	@echo 'make quick     under three minutes where all is built: format, lints, unit tests, and a part of the other tests. It leaves out:'
 	@echo '               crashes and faults at every step, rot, SpanDB'"'"'s holes, placement, what has to run alone, documentation, loom'
@@ -125,6 +126,11 @@ evidence:
 # Assertions that are too costly for a store in use.
 CHECKS = --features situ-engine/costly-checks,situ-cli/postgres
 
+# A build of the whole workspace switches on every feature of `situ`. Here each build has one at most.
+features: cargo
+	cargo clippy --locked -p situ --all-targets -- -D warnings
+	for feature in cache hash offload; do cargo clippy --locked -p situ --features "$$feature" -- -D warnings || exit 1; done
+
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 # A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
 test: packages form locks deny evidence
@@ -132,6 +138,7 @@ test: packages form locks deny evidence
 	cargo fmt --all --check
 	$(MAKE) --no-print-directory arrows >/dev/null || { $(MAKE) --no-print-directory arrows; exit 1; }
 	cargo clippy --workspace --all-targets --locked --features situ-cli/postgres -- -D warnings
+	$(MAKE) --no-print-directory features
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
 	$(MAKE) --no-print-directory scripts 2>&1 | tee "$$log" || code=$$?; \

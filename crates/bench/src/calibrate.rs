@@ -30,11 +30,11 @@ use crate::stop::Stop;
 use clap::Args;
 use place::Place;
 use serde::Serialize;
-use situ::base::Env;
-use situ::compaction::{self, KeyRange, KeySpan, MergeRules, OutputRules, RunMode, TableInput, TaskHost, run_with};
 use situ::offload::Policy;
 use situ::offload::{Calibrated, Cost, DecisionRules, ModeRule, SharePoint, Side, ValuePoint, growth_ratio, rules_of};
-use situ::storage::Volume;
+use situ_base::Env;
+use situ_compaction::{KeyRange, KeySpan, MergeRules, OutputRules, RunMode, TableInput, TaskHost, run_with};
+use situ_storage::Volume;
 use situ_table::{BlockCache, Compression, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -326,8 +326,8 @@ impl Bench {
             let table = Table::open(self.place.open(*number)?, *number, Arc::clone(&cache))?;
             Ok(TableInput::of(table, *number, span.clone()))
         };
-        let runs = inputs.iter().map(|run| run.iter().map(open).collect::<situ::storage::Result<Vec<_>>>());
-        let inputs = runs.collect::<situ::storage::Result<Vec<_>>>().map_err(failed)?;
+        let runs = inputs.iter().map(|run| run.iter().map(open).collect::<situ_storage::Result<Vec<_>>>());
+        let inputs = runs.collect::<situ_storage::Result<Vec<_>>>().map_err(failed)?;
         let task = Arc::new(task(inputs, table_bytes(self.run_bytes)));
         let (began, processors) = (Instant::now(), processor_time());
         let (output, _) = run_with(&task, &(Arc::clone(self.place.host()) as Arc<dyn TaskHost>), mode, &self.env);
@@ -398,7 +398,7 @@ fn table_bytes(run_bytes: u64) -> u64 {
     (run_bytes / 8).clamp(64 << 10, 2 << 20)
 }
 
-fn task(inputs: Vec<Vec<TableInput>>, target_file_bytes: u64) -> compaction::Task {
+fn task(inputs: Vec<Vec<TableInput>>, target_file_bytes: u64) -> situ_compaction::Task {
     let rules = MergeRules {
         range: KeyRange::all(),
         snapshots: Vec::new(),
@@ -410,12 +410,12 @@ fn task(inputs: Vec<Vec<TableInput>>, target_file_bytes: u64) -> compaction::Tas
             target_file_bytes,
             max_grandparent_bytes: u64::MAX,
             created_unix_s: 0,
-            encoder: compaction::Encoder::default(),
+            encoder: situ_compaction::Encoder::default(),
         },
         filter: None,
         now_unix: Duration::ZERO,
     };
-    compaction::Task { id: 1, keyspace: 0, level: 0, inputs, rules }
+    situ_compaction::Task { id: 1, keyspace: 0, level: 0, inputs, rules }
 }
 
 /// Processor time of this process so far.

@@ -14,7 +14,7 @@
 //! **Failure.** The first error stops all lanes and is returned. A store that loses a completion is reported after
 //! [`COMPLETION_TIMEOUT`], not waited for.
 
-use situ::base::lock;
+use situ_base::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use situ::device::{self, Buffer, Op};
-use situ::hash::bucket::BUCKET_BYTES;
-use situ::hash::superblock::Totals;
 use situ::hash::{Durability, HashBatch, HashOptions, HashStore, HashStoreBuilder};
+use situ_device::{Buffer, Op};
+use situ_hash::bucket::BUCKET_BYTES;
+use situ_hash::superblock::Totals;
 
 use crate::parse::parse_bytes;
 use crate::store::{Change, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats};
@@ -132,7 +132,7 @@ impl StoreFactory for HashFactory {
 
 /// Gives all of a device back, so that it says of no store that it is its own.
 fn clear(path: &Path) -> io::Result<()> {
-    let device = device::open(path, device::OpenOptions::default())?;
+    let device = situ_device::open(path, situ_device::OpenOptions::default())?;
     let (bytes, geometry) = (device.space().logical_total, device.geometry());
     let mut queue = device.queue(1)?;
     let mut run = |op, buffer| -> io::Result<()> {

@@ -6,9 +6,9 @@
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
-use situ::compaction::MEASURE_NAME_BYTES_MAX;
 use situ::offload::Policy;
 use situ::offload::{DecisionRules, ModeRule};
+use situ_compaction::MEASURE_NAME_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};

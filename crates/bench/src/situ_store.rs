@@ -8,8 +8,8 @@
 //! The asynchronous side polls the store's futures itself: a [`Flight`] is its own waker, so that the thread which
 //! finishes the work also reports it, and no executor stands between.
 
-use situ::base::lock;
-use situ::device::PAGE_BYTES;
+use situ_base::lock;
+use situ_device::PAGE_BYTES;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use situ::compaction::{Stage, Stages};
 use situ::offload::{Offload, Scheduler, UnitReport};
 use situ::{Cursor, Durability, Options, ReadOptions, WriteBatch};
+use situ_compaction::{Stage, Stages};
 
 use crate::compaction::CompactionSettings;
 use crate::parse::{parse_bytes, parse_bytes_within};
@@ -210,7 +210,7 @@ impl SituSettings {
     pub fn options(&self) -> crate::error::Result<Options> {
         let mut options = Options::default();
         options.cache_bytes = self.cache_bytes;
-        options.ablation = situ::Ablation { serial_log: self.serial_log, pinned_level: self.pinned_level };
+        options.ablation = situ_engine::Ablation { serial_log: self.serial_log, pinned_level: self.pinned_level };
         options.compactor = Arc::new(self.offload()?);
         options.compaction_threads = self.background_threads.max(1) as usize;
         options.keyspace.memtable_bytes = self.memtable_bytes;

@@ -9,7 +9,7 @@
 //! **Threads.** The lock orders the interrupt and the end of the store: the run waits until the interrupt is over
 //! before it removes files.
 
-use situ::base::lock;
+use situ_base::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

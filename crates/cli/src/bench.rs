@@ -174,7 +174,7 @@ impl StoreHome for WithNodes {
         home.destroy()?;
         if home.is_on_node() {
             let removed = std::fs::remove_dir(directory);
-            removed.map_err(|error| situ::storage::Error::io("remove", directory.display().to_string(), error))?;
+            removed.map_err(|error| situ_storage::Error::io("remove", directory.display().to_string(), error))?;
         }
         Ok(())
     }

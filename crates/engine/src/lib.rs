@@ -25,6 +25,7 @@ mod core;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
 pub mod memtable;
 mod opening;
 mod pipeline;
@@ -73,8 +74,6 @@ pub use read::cursor::Cursor;
 pub use read::future::ReadFuture;
 pub use read::options::ReadOptions;
 pub use rows::locks::LockMode;
-/// Compactions: tasks, their runs, and the seam to [compactors](compaction::Compactor).
-pub use situ_compaction as compaction;
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, DeadBefore, Lifetime, SequenceNumber};

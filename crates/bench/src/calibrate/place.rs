@@ -3,8 +3,8 @@
 use super::failed;
 use crate::error::{Error, Result};
 use crate::stop::Stop;
-use situ::compaction::{TablePlace, TaskHost};
-use situ::storage::{self, DirectoryVolume, FileName, Lock, Reader, Volume, Writer};
+use situ_compaction::{TablePlace, TaskHost};
+use situ_storage::{DirectoryVolume, FileName, Lock, Reader, Volume, Writer};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,11 +33,11 @@ pub(super) struct Host {
 }
 
 impl TaskHost for Host {
-    fn reserve(&self, _level: u32) -> storage::Result<TablePlace> {
+    fn reserve(&self, _level: u32) -> situ_storage::Result<TablePlace> {
         Ok(TablePlace { volume: 0, number: self.next.fetch_add(1, Ordering::Relaxed) })
     }
 
-    fn create(&self, _level: u32, place: TablePlace) -> storage::Result<(TablePlace, Box<dyn Writer>)> {
+    fn create(&self, _level: u32, place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)> {
         Ok((place, self.volume.create(FileName::Table(place.number), 0)?))
     }
 
@@ -94,7 +94,7 @@ impl Place {
         &self.host
     }
 
-    pub(super) fn open(&self, number: u64) -> storage::Result<Arc<dyn Reader>> {
+    pub(super) fn open(&self, number: u64) -> situ_storage::Result<Arc<dyn Reader>> {
         self.host.volume.open(FileName::Table(number))
     }
 

@@ -82,7 +82,7 @@ fn a_place_that_is_there_is_left_alone() {
     assert!(matches!(&error, Error::Directory(why) if why.contains("another --directory")), "{error}");
     assert!(directory.path().join("calibrate/000001.table").exists());
     // As a node's volume, it holds what may be a store.
-    let volume = situ::storage::DirectoryVolume::open(directory.path().join("calibrate")).unwrap();
+    let volume = situ_storage::DirectoryVolume::open(directory.path().join("calibrate")).unwrap();
     let error = calibrate(&options(directory.path().to_owned()), Some(Arc::new(volume)), &Stop::default()).unwrap_err();
     assert!(matches!(&error, Error::Directory(why) if why.contains("000001.table")), "{error}");
     assert!(directory.path().join("calibrate/000001.table").exists());

@@ -273,10 +273,10 @@ fn bytes_on_disk_are_those_of_both_disks() {
     let raw = places.path().join("raw");
     let file = std::fs::File::create(&raw).expect("create");
     file.set_len(512 << 20).expect("set the length");
-    let env = situ::base::Env::system();
-    let device = situ::device::open(&raw, situ::device::OpenOptions::default()).expect("open the device");
-    let format = situ::storage::FormatOptions { log_bytes: Some(8 << 20), ..Default::default() };
-    situ::storage::RawVolume::format(device, env, &format).expect("format");
+    let env = situ_base::Env::system();
+    let device = situ_device::open(&raw, situ_device::OpenOptions::default()).expect("open the device");
+    let format = situ_storage::FormatOptions { log_bytes: Some(8 << 20), ..Default::default() };
+    situ_storage::RawVolume::format(device, env, &format).expect("format");
 
     let filled = |fast_disk: Option<PathBuf>, home: &str| {
         let home = places.path().join(home);

@@ -24,9 +24,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use situ::Durability;
-use situ::base::{StoreClock, lock};
-use situ::hash::record::VALUE_BYTES_MAX;
+use situ::hash::VALUE_BYTES_MAX;
 use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, SpaceProperties};
+use situ_base::{StoreClock, lock};
 
 use crate::engine::cache::NoCache;
 use crate::engine::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};

@@ -25,12 +25,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use situ::base::{ClockKeeper, ClockRecord, StoreClock};
 use situ::offload::Offload;
 use situ::{
     AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, LatencySummary, Options, PlacementProperties,
     ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,
 };
+use situ_base::{ClockKeeper, ClockRecord, StoreClock};
 
 use crate::engine::cache::NoCache;
 use crate::engine::compactions::{Compactions, gather};

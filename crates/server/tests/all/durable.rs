@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use situ::base::StoreClock;
 use situ::{Durability, Options, Store, WriteBatch};
+use situ_base::StoreClock;
 use situ_server::{
     Engine, ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, open_unserved, stored_clock,
     stored_rule,

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use situ::base::Env;
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
 use situ::{Durability, Store};
+use situ_base::Env;
 use situ_server::{Engine, HashEngine, HashItemWriter, Health, holds_entries, is_reserved, reserved, stored_hash_rule};
 use situ_sim::{Compression, FaultPlan, Rng, SetClock, SimDevice, SimVolume};
 
