@@ -181,7 +181,7 @@ impl Store for HashUnderTest {
     fn delete(&self, key: &[u8], sync: bool) -> Result<(), StoreFailure> {
         let mut batch = HashBatch::new();
         batch.delete(key)?;
-        Ok(self.store.write(batch, durability(sync))?)
+        Ok(self.store.write_with(batch, durability(sync))?)
     }
 
     fn batch(&self, changes: &[Change<'_>], sync: bool) -> Result<(), StoreFailure> {
@@ -192,7 +192,7 @@ impl Store for HashUnderTest {
                 Change::Delete(key) => batch.delete(key)?,
             }
         }
-        Ok(self.store.write(batch, durability(sync))?)
+        Ok(self.store.write_with(batch, durability(sync))?)
     }
 
     fn scan(&self, _: &[u8], _: u64, _: &mut EachEntry<'_>) -> Result<u64, StoreFailure> {

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use situ::offload::{Offload, Scheduler, UnitReport};
-use situ::{Cursor, Durability, Options, ReadOptions, WriteBatch};
+use situ::{Cursor, Durability, Options, WriteBatch};
 use situ_compaction::{Stage, Stages};
 
 use crate::compaction::CompactionSettings;
@@ -471,13 +471,13 @@ impl Store for SituStore {
     }
 
     fn scan(&self, start: &[u8], limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure> {
-        let mut cursor = self.store.cursor(ReadOptions::default())?;
+        let mut cursor = self.store.cursor()?;
         cursor.seek(start)?;
         walk(cursor, limit, each, Cursor::next)
     }
 
     fn scan_reverse(&self, start: Option<&[u8]>, limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure> {
-        let mut cursor = self.store.cursor(ReadOptions::default())?;
+        let mut cursor = self.store.cursor()?;
         match start {
             Some(start) => cursor.seek_for_prev(start)?,
             None => cursor.seek_to_last()?,
@@ -567,13 +567,13 @@ impl AsyncStore for SituStore {
         token: u64,
         completions: &Arc<dyn Completions>,
     ) -> Result<(), StoreFailure> {
-        let future = self.store.put_async(key, value, durability(sync))?;
+        let future = self.store.put_with_async(key, value, durability(sync));
         Flight::begin(future, token, completions, |()| None);
         Ok(())
     }
 
     fn submit_get(&self, key: &[u8], token: u64, completions: &Arc<dyn Completions>) -> Result<(), StoreFailure> {
-        let future = self.store.get_async(key, &ReadOptions::default())?;
+        let future = self.store.get_async(key);
         Flight::begin(future, token, completions, |found| found.map(|value| value.len()));
         Ok(())
     }

@@ -509,7 +509,7 @@ impl Walk for Readable {
         let limit = range.limit.unwrap_or(u64::MAX);
         let failed = |error: Error| Failure::store("cannot read the store", &self.directory, &error);
         let options = Bounds::of(range, encoding)?.options();
-        let mut iterator = self.keyspace.cursor(options).map_err(failed)?;
+        let mut iterator = self.keyspace.cursor_with(&options).map_err(failed)?;
         let reverse = order == Order::Descending;
         if reverse { iterator.seek_to_last() } else { iterator.seek_to_first() }.map_err(failed)?;
         let mut seen = 0;

@@ -39,6 +39,7 @@ pub use api::async_read::{AtOnce, DiskRead, ScanEntry, ScanOptions, ScanPage};
 pub use api::disk_use::DiskUse;
 pub use api::iter::Iter;
 pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, SegmentProperties, TableProperties};
+pub use api::snapshot::Snapshot;
 pub use api::store::{Store, StoreBuilder, StoreProperties, ValueLogProperties};
 pub use api::transaction::{
     CommitFuture, ForUpdateFuture, Isolation, LockFuture, Transaction, TransactionCursor, TransactionIter,
@@ -78,4 +79,3 @@ pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, DeadBefore, Lifetime, SequenceNumber};
 pub use situ_values::{Trim, Victims};
-pub use versions::snapshot::Snapshot;

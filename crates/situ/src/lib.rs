@@ -36,7 +36,7 @@
 //! # Threads read and write at the same time
 //!
 //! ```
-//! use situ::{ReadOptions, Store};
+//! use situ::Store;
 //!
 //! # fn main() -> situ::Result<()> {
 //! # let directory = tempfile::tempdir().unwrap();
@@ -47,7 +47,8 @@
 //! // A snapshot never changes, whatever is written after it.
 //! let snapshot = store.snapshot()?;
 //! store.delete("ada")?;
-//! assert_eq!(store.iter_with(ReadOptions::default().at(&snapshot))?.count(), 1);
+//! assert_eq!(snapshot.get("ada")?.unwrap(), "1815");
+//! assert_eq!(snapshot.iter()?.count(), 1);
 //!
 //! // Reads and writes that belong together. The closure runs again if another thread was in the way.
 //! let visits = store.transact(|transaction| {
@@ -58,6 +59,29 @@
 //! })?;
 //! assert_eq!(visits, 1);
 //! store.close()
+//! # }
+//! ```
+//!
+//! # Names
+//!
+//! One action has one name, and its arguments one order, on a store, a keyspace, a batch, a transaction and a snapshot:
+//! `put(key, value)`, `delete(key)`, `delete_range(begin, end)`, `get(key)`, `range(range)`. Three endings vary it, in
+//! this order:
+//!
+//! | ending | adds |
+//! |---|---|
+//! | `_in` | the keyspace, as first argument; without it, the keyspace is `default` |
+//! | `_with` | a choice, as last argument: a [`Durability`] for a write, [`ReadOptions`] for a read |
+//! | `_async` | a future in the place of a wait; all errors come from the future |
+//!
+//! ```
+//! # use situ::{Durability, ReadOptions, Store};
+//! # async fn example(store: &Store) -> situ::Result<()> {
+//! store.put_async("ada", "1815").await?;
+//! store.put_with_async("grace", "1906", Durability::Synced).await?;
+//! let born = store.get_async("ada").await?;
+//! let cached = store.get_with("grace", &ReadOptions::default().memory_only(true))?;
+//! # Ok(())
 //! # }
 //! ```
 //!
@@ -176,7 +200,7 @@ pub mod cache {
 /// let mut batch = HashBatch::new();
 /// batch.put("grace", "1906")?;
 /// batch.delete("ada")?;
-/// store.write(batch, Durability::Synced)?;
+/// store.write_with(batch, Durability::Synced)?;
 /// assert_eq!(store.multi_get(&["ada", "grace"])?, [None, Some(b"1906".to_vec())]);
 ///
 /// // All entries as of one moment.

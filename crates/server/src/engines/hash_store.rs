@@ -114,13 +114,7 @@ impl HashEngine {
         on_taken: Option<&OnTaken>,
         done: Done,
     ) -> Admission {
-        match self.store.write_async(batch, durability) {
-            Ok(future) => Completion::follow(future, on_taken, done),
-            Err(error) => {
-                done(Err(EngineError::new(error)));
-                Admission::Taken
-            }
-        }
+        Completion::follow(self.store.write_with_async(batch, durability), on_taken, done)
     }
 }
 

@@ -215,7 +215,7 @@ fn flushes_outlive_a_restart_and_reach_what_was_loaded_offline() {
     assert!(writer.put(&mut batch, b"plain", b"value").unwrap_err().contains("not a memcached item"));
     assert!(writer.put(&mut batch, &[b'k'; 251], &item(1, b"x")).unwrap_err().contains("at most 250 bytes"));
     writer.seal(&mut batch).unwrap();
-    store.write(batch, Durability::Synced.into()).unwrap();
+    store.write_with(batch, Durability::Synced.into()).unwrap();
     store.close().unwrap();
 
     let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
